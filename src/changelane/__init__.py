@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads, converts, delivers and applies database change events in every CDC format that matters.
+
+>>> from changelane import get_codec, Message
+>>> codec = get_codec("native-json")
+>>> codec.decode(Message(b'{"op":"d","table":{"name":"t"},"key":["id"],"before":{"id":1}}'))[0].op
+<Op.DELETE: 'd'>
+"""
+
+from changelane.carries import Carries
+from changelane.codec import Codec, Encoded, OnLoss, convert, get_codec
+from changelane.errors import (
+    ApplyError,
+    ChangelaneError,
+    ConfigError,
+    DecodeError,
+    EncodeError,
+    MissingExtraError,
+    UnknownNameError,
+    UnorderedError,
+    UnsupportedError,
+)
+from changelane.event import (
+    ChangeEvent,
+    Control,
+    DataChange,
+    HalfUpdate,
+    Key,
+    LogicalMessage,
+    Op,
+    SchemaChange,
+    Source,
+    Tombstone,
+    Transaction,
+    TransactionMarker,
+    Truncate,
+    Watermark,
+)
+from changelane.message import Message
+from changelane.schema import Column, TableId, TableSchema
+from changelane.types import UNAVAILABLE
+
+__all__ = [
+    "UNAVAILABLE",
+    "ApplyError",
+    "Carries",
+    "ChangeEvent",
+    "ChangelaneError",
+    "Codec",
+    "Column",
+    "ConfigError",
+    "Control",
+    "DataChange",
+    "DecodeError",
+    "EncodeError",
+    "Encoded",
+    "HalfUpdate",
+    "Key",
+    "LogicalMessage",
+    "Message",
+    "MissingExtraError",
+    "OnLoss",
+    "Op",
+    "SchemaChange",
+    "Source",
+    "TableId",
+    "TableSchema",
+    "Tombstone",
+    "Transaction",
+    "TransactionMarker",
+    "Truncate",
+    "UNAVAILABLE",
+    "UnknownNameError",
+    "UnorderedError",
+    "UnsupportedError",
+    "Watermark",
+    "convert",
+    "get_codec",
+]

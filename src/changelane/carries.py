@@ -1,0 +1,423 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a format can express, as data, and what is lost when an event meets it.
+
+:class:`Carries` is the declaration; :class:`Reducer` turns an event into what survives and names
+the rest as losses, each a pair (field, reason). Writers get reduced events only, so nothing
+outside the declaration can reach a message, and the conformance kit uses the same reduction as
+the expectation of its round trips.
+"""
+
+import decimal
+import math
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from changelane.event import (
+    NO_DETAILS,
+    ChangeEvent,
+    Completeness,
+    DataChange,
+    Details,
+    HalfUpdate,
+    Image,
+    Op,
+    Source,
+    Tombstone,
+    Transaction,
+    is_complete,
+    is_key_change,
+    key_of,
+)
+from changelane.position import Position
+from changelane.schema import Column, TableId, TableSchema
+from changelane.types import UNAVAILABLE, LogicalType, String, Value
+from changelane.values import value_text
+
+Loss = tuple[str, str]
+"""(field, reason); neither ever holds a value of a row."""
+
+
+class AbsentMeans(StrEnum):
+    """What a column that is missing from an after image means in a format (B-01)."""
+
+    NULL = "null"
+    UNCHANGED = "unchanged"
+    ERROR = "error"
+
+
+class SchemaDetail(StrEnum):
+    """How much of a table's schema a message tells."""
+
+    NONE = "none"
+    SOURCE_TYPES = "source_types"
+    FULL = "full"
+
+
+class Extreme(StrEnum):
+    """Values that Python or many databases have no native form for."""
+
+    NON_FINITE = "non_finite"
+    """NaN and infinity of floats."""
+    NON_FINITE_DECIMAL = "non_finite_decimal"
+    TEMPORAL_TEXT = "temporal_text"
+    """Any date or timestamp that is text here: infinity, zero dates, far years."""
+
+
+_TIME_UNITS: Final = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+
+
+class Carries(msgspec.Struct, frozen=True, kw_only=True):
+    """The declaration of a format. The defaults carry nothing.
+
+    Attributes:
+        operations: Row operations that are written; an operation outside is a loss of the event.
+        kinds: Event kinds besides row changes, by their tag (``schema``, ``truncate`` ...).
+        before: Update events keep a complete before image.
+        partial_before: Before images that lack columns are kept as they are.
+        delete_partial: A delete may hold some columns only.
+        absent: A column that is not in an image stays apart from NULL.
+        unavailable: There is a marker for :data:`~changelane.types.UNAVAILABLE`.
+        absent_means: What the decoder makes of a missing column.
+        schema: How much of the schema travels.
+        column_flags: Nullability, defaults and generated columns travel.
+        types: Logical types (classes) whose values come back equal; others become text.
+        extremes: Which extreme values are carried.
+        key: The key columns' names travel.
+        key_change: An update may change the key.
+        table: Parts of the table's name.
+        positions: Domains of positions (``mysql``, ``postgresql`` ...).
+        transaction: Fields of the transaction.
+        source: Fields of the source.
+        stamp: What the decoder says about every message's source.
+        source_time: Unit of the source time, empty when it does not travel.
+        process_time: Unit of the process time, empty when it does not travel.
+        details: The producer's own further fields travel inside this family.
+        text_only: Values without a type travel as text.
+    """
+
+    operations: frozenset[Op] = frozenset()
+    kinds: frozenset[str] = frozenset()
+    before: bool = False
+    partial_before: bool = False
+    delete_partial: bool = True
+    absent: bool = False
+    unavailable: bool = False
+    absent_means: AbsentMeans = AbsentMeans.UNCHANGED
+    schema: SchemaDetail = SchemaDetail.NONE
+    column_flags: bool = False
+    types: frozenset[type[LogicalType]] = frozenset()
+    extremes: frozenset[Extreme] = frozenset()
+    key: bool = False
+    key_change: bool = False
+    table: frozenset[str] = frozenset()
+    positions: frozenset[str] = frozenset()
+    transaction: frozenset[str] = frozenset()
+    source: frozenset[str] = frozenset()
+    stamp: Source = Source()
+    source_time: str = ""
+    process_time: str = ""
+    details: bool = False
+    text_only: bool = False
+
+
+Reduced = tuple[tuple[ChangeEvent, ...], tuple[Loss, ...]]
+
+
+class Reducer:
+    """Reduces events to what a declaration carries. One instance serves one codec."""
+
+    def __init__(self, carries: Carries) -> None:
+        self._carries = carries
+        self._plans: dict[TableSchema, _Plan] = {}
+
+    def __call__(self, event: ChangeEvent) -> Reduced:
+        """Return what survives of *event*, as no, one or two events, and the losses."""
+        losses: dict[Loss, None] = {}
+        if isinstance(event, DataChange):
+            return tuple(self._data(event, losses)), tuple(losses)
+        kind = event.__struct_config__.tag
+        if kind not in self._carries.kinds:
+            return (), ((f"event:{kind}", "the format has no such message"),)
+        if isinstance(event, HalfUpdate):
+            halves = tuple(
+                msgspec.structs.replace(event, change=change)
+                for change in self._data(event.change, losses)
+            )
+            return halves, tuple(losses)
+        return (self._other(event, losses),), tuple(losses)
+
+    def _other(self, event: ChangeEvent, losses: dict[Loss, None]) -> ChangeEvent:
+        changes: dict[str, object] = {}
+        for field, reduce in (
+            ("table", self._table),
+            ("position", self._position),
+            ("transaction", self._transaction),
+            ("source", self._source),
+            ("details", self._details),
+        ):
+            if hasattr(event, field):
+                changes[field] = reduce(getattr(event, field), losses)
+        for field in ("source_time_ns", "process_time_ns"):
+            if hasattr(event, field):
+                changes[field] = self._time(field, getattr(event, field), losses)
+        schema: TableSchema | None = getattr(event, "schema", None)
+        if schema is not None:
+            plan = self._plan(schema)
+            changes["schema"] = plan.schema
+            for loss in plan.losses:
+                losses[loss] = None
+            if isinstance(event, Tombstone) and event.key is not None:
+                changes["key"] = plan.image(event.key, losses)
+        return msgspec.structs.replace(event, **changes)
+
+    def _data(self, event: DataChange, losses: dict[Loss, None]) -> Iterator[DataChange]:
+        carries = self._carries
+        op = event.op
+        if op not in carries.operations:
+            if op is Op.READ and Op.CREATE in carries.operations:
+                losses["operation:r", "written as an insert"] = None
+                op = Op.CREATE
+            else:
+                losses[f"operation:{op.value}", "the format has no such operation"] = None
+                return
+        before, after, schema = event.before, event.after, event.schema
+        key_change = op is Op.UPDATE and is_key_change(event)
+        split = key_change and not carries.key_change
+        if before is not None and op is Op.UPDATE:
+            partial = not is_complete(before, schema, event.before_holds)
+            if not carries.before or (partial and not carries.partial_before):
+                if key_change:
+                    split = True
+                else:
+                    losses["before", "a partial image" if partial else "not written"] = None
+                    before = None
+        before_holds, after_holds = event.before_holds, event.after_holds
+        if schema is not None:
+            plan = self._plan(schema)
+            for loss in plan.losses:
+                losses[loss] = None
+            before = None if before is None else plan.image(before, losses)
+            after = None if after is None else plan.image(after, losses)
+            schema = plan.schema
+            if schema is not None:
+                before_holds = after_holds = Completeness.UNKNOWN
+        else:
+            before = None if before is None else self._untyped(before, losses)
+            after = None if after is None else self._untyped(after, losses)
+        key = event.key
+        if key is not None and not carries.key:
+            losses["key", "the format does not name key columns"] = None
+            key = None
+        reduced = DataChange(
+            op,
+            self._table(event.table, losses),
+            key,
+            before,
+            after,
+            schema,
+            self._position(event.position, losses),
+            self._transaction(event.transaction, losses),
+            self._source(event.source, losses),
+            self._time("source_time_ns", event.source_time_ns, losses),
+            self._time("process_time_ns", event.process_time_ns, losses),
+            before_holds,
+            after_holds,
+            self._details(event.details, losses),
+        )
+        if not split:
+            yield reduced
+            return
+        losses["key_change", "written as a delete and an insert"] = None
+        assert before is not None
+        old_key = key_of(event, before) or before
+        yield msgspec.structs.replace(
+            reduced,
+            op=Op.DELETE,
+            before=before if carries.delete_partial else old_key,
+            after=None,
+        )
+        yield msgspec.structs.replace(reduced, op=Op.CREATE, before=None)
+
+    def _plan(self, schema: TableSchema) -> "_Plan":
+        plan = self._plans.get(schema)
+        if plan is None:
+            plan = self._plans[schema] = _Plan(schema, self._carries)
+        return plan
+
+    def _untyped(self, image: Image, losses: dict[Loss, None]) -> Image:
+        carries = self._carries
+        for name, value in image.items():
+            if value is UNAVAILABLE or (carries.text_only and not isinstance(value, str | None)):
+                break
+        else:
+            return image
+        result: dict[str, Value] = {}
+        for name, value in image.items():
+            if value is UNAVAILABLE:
+                if not carries.unavailable:
+                    losses["unavailable", "written as an absent column"] = None
+                    continue
+            elif carries.text_only and not isinstance(value, str | None):
+                losses["value:unknown", "a value without a type is written as text"] = None
+                value = value_text(String(), value)
+            result[name] = value
+        return result
+
+    def _table(self, table: TableId, losses: dict[Loss, None]) -> TableId:
+        kept = self._carries.table
+        if len(kept) == 3:
+            return table
+        for part in ("database", "schema", "name"):
+            if part not in kept and getattr(table, part) is not None:
+                losses[f"table.{part}", "not written"] = None
+        return TableId(
+            table.database if "database" in kept else None,
+            table.schema if "schema" in kept else None,
+            table.name if "name" in kept else None,
+        )
+
+    def _position(self, position: Position | None, losses: dict[Loss, None]) -> Position | None:
+        if position is None:
+            return None
+        domain = position.__struct_config__.tag
+        if domain in self._carries.positions:
+            return position
+        losses["position", f"a {domain} position is not written"] = None
+        return None
+
+    def _transaction(
+        self, transaction: Transaction | None, losses: dict[Loss, None]
+    ) -> Transaction | None:
+        kept = self._carries.transaction
+        if transaction is None:
+            return None
+        changes: dict[str, object] = {}
+        for field in ("id", "order", "table_order", "size", "last"):
+            if field not in kept and getattr(transaction, field) is not None:
+                losses[f"transaction.{field}", "not written"] = None
+                changes[field] = None
+        if "id" not in kept:
+            return None
+        return msgspec.structs.replace(transaction, **changes) if changes else transaction
+
+    def _source(self, source: Source, losses: dict[Loss, None]) -> Source:
+        kept, stamp = self._carries.source, self._carries.stamp
+        if len(kept) == 5:
+            return source
+        values: list[str | None] = []
+        for field in ("product", "connector", "server", "version", "snapshot"):
+            value = getattr(source, field)
+            stamped = getattr(stamp, field)
+            if field in kept:
+                values.append(value)
+                continue
+            if value is not None and value != stamped:
+                losses[f"source.{field}", "not written"] = None
+            values.append(stamped)
+        return Source(*values)
+
+    def _time(self, field: str, value: int | None, losses: dict[Loss, None]) -> int | None:
+        carries = self._carries
+        unit = carries.source_time if field == "source_time_ns" else carries.process_time
+        if value is None:
+            return None
+        if not unit:
+            losses[field.removesuffix("_ns"), "not written"] = None
+            return None
+        size = _TIME_UNITS[unit]
+        if size == 1:
+            return value
+        rest = value % size
+        if rest:
+            losses[field.removesuffix("_ns"), f"cut to {unit}"] = None
+        return value - rest
+
+    def _details(self, details: Details, losses: dict[Loss, None]) -> Details:
+        if not details or self._carries.details:
+            return details
+        losses["details", "the producer's own further fields are not written"] = None
+        return NO_DETAILS
+
+
+class _Plan:
+    """The reduction of one schema's images, compiled once."""
+
+    def __init__(self, schema: TableSchema, carries: Carries) -> None:
+        self._carries = carries
+        self.losses: list[Loss] = []
+        columns: list[Column] = []
+        self._texts: dict[str, LogicalType] = {}
+        self._checks: dict[str, Callable[[Value], Loss | None]] = {}
+        for column in schema.columns:
+            kind = column.type
+            if type(kind) not in carries.types:
+                reason = "no such type; the value is written as text"
+                self.losses.append((f"type:{_type_name(kind)}", reason))
+                self._texts[column.name] = kind
+                kind = String()
+            elif check := _extreme_check(kind, carries):
+                self._checks[column.name] = check
+            columns.append(self._column(column, kind))
+        self.schema: TableSchema | None = TableSchema(tuple(columns))
+        if carries.schema is SchemaDetail.NONE:
+            self.losses.append(("schema", "column types are not written"))
+            self.schema = None
+
+    def _column(self, column: Column, kind: LogicalType) -> Column:
+        carries = self._carries
+        changes: dict[str, object] = {"type": kind}
+        if not carries.column_flags:
+            flags = ("nullable", None), ("generated", False), ("default", msgspec.UNSET)
+            for field, empty in flags:
+                if getattr(column, field) is not empty:
+                    self.losses.append((f"schema.{field}", "not written"))
+                    changes[field] = empty
+        return msgspec.structs.replace(column, **changes)
+
+    def image(self, image: Image, losses: dict[Loss, None]) -> Image:
+        """Return what survives of an image."""
+        carries = self._carries
+        texts, checks = self._texts, self._checks
+        touched = texts or checks
+        if not touched and UNAVAILABLE not in image.values():
+            return image
+        result: dict[str, Value] = {}
+        for name, value in image.items():
+            if value is UNAVAILABLE:
+                if not carries.unavailable:
+                    losses["unavailable", "written as an absent column"] = None
+                    continue
+            elif value is not None:
+                if name in texts:
+                    value = value_text(texts[name], value)
+                elif name in checks and (loss := checks[name](value)):
+                    losses[loss] = None
+                    value = None
+            result[name] = value
+        return result
+
+
+def _type_name(kind: LogicalType) -> str:
+    return str(kind).partition("(")[0].partition("<")[0]
+
+
+_TEMPORAL: Final = frozenset({"Date", "Timestamp", "InstantType"})
+
+
+def _extreme_check(kind: LogicalType, carries: Carries) -> Callable[[Value], Loss | None] | None:
+    name = type(kind).__name__
+    if name in _TEMPORAL and Extreme.TEMPORAL_TEXT not in carries.extremes:
+        loss = (f"value:{_type_name(kind)}", "outside the years 1 to 9999; written as null")
+        return lambda value: loss if isinstance(value, str) else None
+    if name == "Float" and Extreme.NON_FINITE not in carries.extremes:
+        loss = ("value:float", "NaN or infinity; written as null")
+        return lambda value: None if math.isfinite(value) else loss  # type: ignore[arg-type]
+    if name == "Decimal" and Extreme.NON_FINITE_DECIMAL not in carries.extremes:
+        loss = ("value:decimal", "NaN or infinity; written as null")
+        return lambda value: (
+            loss if isinstance(value, decimal.Decimal) and not value.is_finite() else None
+        )
+    return None

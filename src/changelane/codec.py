@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Codecs by public name, and the conversion of one message into another format."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from changelane import formats
+from changelane.carries import Carries, Loss, Reducer
+from changelane.errors import DecodeError, EncodeError, UnsupportedError
+from changelane.event import ChangeEvent
+from changelane.format import Format
+from changelane.message import Message
+
+
+class OnLoss(StrEnum):
+    """What to do with what the target format cannot carry."""
+
+    RAISE = "raise"
+    WARN = "warn"
+    IGNORE = "ignore"
+
+
+class Encoded(msgspec.Struct, frozen=True):
+    """Messages for one event, and what they do not carry of it."""
+
+    messages: tuple[Message, ...]
+    losses: tuple[Loss, ...] = ()
+
+
+class Codec:
+    """A format with its options under its public name. Frozen, picklable, thread-safe."""
+
+    __slots__ = ("_format", "_options", "_reduce", "name")
+
+    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
+        self.name = name
+        self._options = dict(options)
+        self._format: Format = formats.load(name, self._options)
+        self._reduce = Reducer(self._format.carries)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Codec, (self.name, self._options))
+
+    def __repr__(self) -> str:
+        options = "".join(f", {name}={value!r}" for name, value in self._options.items())
+        return f"get_codec({self.name!r}{options})"
+
+    @property
+    def carries(self) -> Carries:
+        """What the format can express."""
+        return self._format.carries
+
+    def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
+        """Read the events of a message.
+
+        Raises:
+            DecodeError: The message is not of this format; it names path and coordinates.
+        """
+        try:
+            return self._format.decode(message)
+        except DecodeError as error:
+            raise error.at(message.where) from None
+
+    def encode(self, event: ChangeEvent, *, on_loss: str = OnLoss.RAISE) -> Encoded:
+        """Write an event, with what was lost on the way.
+
+        Raises:
+            UnsupportedError: Something is lost and *on_loss* is ``raise``.
+            EncodeError: The event cannot be written.
+        """
+        reduced, found = self._reduce(event)
+        losses = list(found)
+        messages: list[Message] = []
+        for part in reduced:
+            messages.extend(self._format.encode(part, report=losses.append))
+        if losses and OnLoss(on_loss) is OnLoss.RAISE:
+            raise UnsupportedError(self.name, tuple(losses))
+        return Encoded(tuple(messages), tuple(losses))
+
+    def reduce(self, event: ChangeEvent) -> tuple[tuple[ChangeEvent, ...], tuple[Loss, ...]]:
+        """Return what the format carries of an event, and the losses."""
+        return self._reduce(event)
+
+    def detects(self, message: Message) -> bool:
+        """Say whether a message looks like this format."""
+        return self._format.detects(message)
+
+
+def get_codec(name: str, **options: Any) -> Codec:
+    """Return the codec of a public name such as ``debezium-json``.
+
+    Raises:
+        UnknownNameError: No format or option has that name; the nearest one is named.
+        ConfigError: An option's value is wrong.
+    """
+    return Codec(name, options)
+
+
+def convert(
+    message: Message | bytes,
+    source: str | Codec,
+    target: str | Codec,
+    *,
+    on_loss: str = OnLoss.RAISE,
+) -> Encoded:
+    """Turn one message into messages of another format.
+
+    Halves of an update that two messages tell stay halves here; ``changelane convert`` joins them.
+
+    Raises:
+        DecodeError: The message is not of the source format.
+        EncodeError: An event cannot be written (:class:`UnsupportedError`: not without a loss).
+    """
+    reader = get_codec(source) if isinstance(source, str) else source
+    writer = get_codec(target) if isinstance(target, str) else target
+    message = Message(message) if isinstance(message, bytes) else message
+    messages: list[Message] = []
+    losses: list[Loss] = []
+    for event in reader.decode(message):
+        encoded = writer.encode(event, on_loss=on_loss)
+        messages.extend(encoded.messages)
+        losses.extend(encoded.losses)
+    return Encoded(tuple(messages), tuple(losses))
+
+
+__all__ = ["Codec", "EncodeError", "Encoded", "OnLoss", "convert", "get_codec"]

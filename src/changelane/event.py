@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The canonical change event: what every format decodes to and encodes from."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+
+from changelane.position import Position
+from changelane.schema import TableId, TableSchema
+from changelane.types import UNAVAILABLE, Value
+
+Image = Mapping[str, Value]
+"""A row image. A missing key is *not in this image*; ``None`` is SQL NULL;
+:data:`~changelane.types.UNAVAILABLE` is known to the producer and not sent; else the value."""
+
+Details = Mapping[str, object]
+"""Fields of the producer's own that the model has no place for, verbatim (JSON values)."""
+
+NO_DETAILS: Details = {}
+
+
+class Op(StrEnum):
+    """What happened to a row."""
+
+    CREATE = "c"
+    UPDATE = "u"
+    DELETE = "d"
+    READ = "r"
+
+
+class KeyOrigin(StrEnum):
+    """Where the knowledge of the key columns comes from (B-05)."""
+
+    MESSAGE = "message"
+    PAYLOAD = "payload"
+    CONFIG = "config"
+
+
+class Key(msgspec.Struct, frozen=True):
+    """The key columns' names; their values are in the event's images."""
+
+    columns: tuple[str, ...]
+    origin: KeyOrigin = KeyOrigin.MESSAGE
+
+
+class Completeness(StrEnum):
+    """How much of the row an image holds, where no schema tells."""
+
+    FULL = "full"
+    KEY = "key"
+    CHANGED = "changed"
+    UNKNOWN = "unknown"
+
+
+class Transaction(msgspec.Struct, frozen=True):
+    """An event's place in its transaction; counts start at 1."""
+
+    id: str
+    order: int | None = None
+    table_order: int | None = None
+    size: int | None = None
+    last: bool | None = None
+
+
+class Source(msgspec.Struct, frozen=True):
+    """Who produced the event.
+
+    Attributes:
+        product: The database, in lower case: ``postgresql``, ``mysql``, ``oracle`` ...
+        connector: The software that captured it, such as ``debezium`` or ``canal``.
+        server: The producer's name of the source (Debezium: ``topic.prefix``).
+        version: The version of the connector.
+        snapshot: The producer's own word when the row comes from a snapshot, else ``None``.
+    """
+
+    product: str | None = None
+    connector: str | None = None
+    server: str | None = None
+    version: str | None = None
+    snapshot: str | None = None
+
+
+NO_SOURCE = Source()
+
+
+class DataChange(msgspec.Struct, frozen=True, tag="data", tag_field="kind"):
+    """A change of one row. An update is one event with both images.
+
+    Attributes:
+        op: A ``u`` without before image may be an upsert: "existed before: unknown".
+        table: Where the row lives at its source.
+        key: The key columns, when known; a key change stays one update here.
+        before: The row before, as far as the producer tells; ``None`` when it does not.
+        after: The row after; ``None`` for a delete.
+        schema: The columns, when the message or the configuration tells them.
+        position: The producer's own coordinates.
+        transaction: The place in the transaction.
+        source: Who produced it.
+        source_time_ns: When the database made the change, nanoseconds since 1970-01-01 UTC.
+        process_time_ns: When the producer handled it, nanoseconds since 1970-01-01 UTC.
+        before_holds: How much *before* holds where there is no schema.
+        after_holds: How much *after* holds where there is no schema.
+        details: What the producer says beyond this model.
+    """
+
+    op: Op
+    table: TableId
+    key: Key | None = None
+    before: Image | None = None
+    after: Image | None = None
+    schema: TableSchema | None = None
+    position: Position | None = None
+    transaction: Transaction | None = None
+    source: Source = NO_SOURCE
+    source_time_ns: int | None = None
+    process_time_ns: int | None = None
+    before_holds: Completeness = Completeness.UNKNOWN
+    after_holds: Completeness = Completeness.UNKNOWN
+    details: Details = NO_DETAILS
+
+
+class HalfUpdate(msgspec.Struct, frozen=True, tag="half", tag_field="kind"):
+    """One side of an update that two messages tell; the join makes one update of two.
+
+    Attributes:
+        change: The half as the producer wrote it: a ``d`` or a ``c``.
+        other_key: The key on the other side: of the new row for a ``d``, of the old for a ``c``;
+            ``None`` when the key did not change.
+    """
+
+    change: DataChange
+    other_key: Image | None = None
+
+
+class SchemaChange(msgspec.Struct, frozen=True, tag="schema", tag_field="kind"):
+    """A DDL statement, or a producer's word that a table looks different now.
+
+    Attributes:
+        table: The first table the change names; parts may be missing.
+        action: ``create``, ``alter``, ``drop``, ``rename``, ``create_index``, ``drop_index``
+            or ``other``.
+        ddl: The statement as the producer sent it: untrusted text, never executed.
+        schema: The table's columns after the change, when the producer lists them.
+        key: The key columns after the change, when the producer lists them.
+    """
+
+    table: TableId
+    action: str
+    ddl: str | None = None
+    schema: TableSchema | None = None
+    key: Key | None = None
+    position: Position | None = None
+    source: Source = NO_SOURCE
+    source_time_ns: int | None = None
+    process_time_ns: int | None = None
+    details: Details = NO_DETAILS
+
+
+class Truncate(msgspec.Struct, frozen=True, tag="truncate", tag_field="kind"):
+    """All rows of a table went."""
+
+    table: TableId
+    ddl: str | None = None
+    position: Position | None = None
+    transaction: Transaction | None = None
+    source: Source = NO_SOURCE
+    source_time_ns: int | None = None
+    process_time_ns: int | None = None
+    details: Details = NO_DETAILS
+
+
+class TransactionMarker(msgspec.Struct, frozen=True, tag="transaction", tag_field="kind"):
+    """The begin, commit or rollback of a transaction.
+
+    Attributes:
+        status: ``begin``, ``commit`` or ``rollback``.
+        transaction: Its id; at the commit its size, when the producer counts.
+    """
+
+    status: str
+    transaction: Transaction
+    position: Position | None = None
+    source: Source = NO_SOURCE
+    source_time_ns: int | None = None
+    process_time_ns: int | None = None
+    details: Details = NO_DETAILS
+
+
+class Watermark(msgspec.Struct, frozen=True, tag="watermark", tag_field="kind"):
+    """A sign of life or a promise that everything up to a time was sent.
+
+    Attributes:
+        type: ``heartbeat`` or ``resolved``.
+    """
+
+    type: str = "heartbeat"
+    position: Position | None = None
+    source: Source = NO_SOURCE
+    source_time_ns: int | None = None
+    process_time_ns: int | None = None
+    details: Details = NO_DETAILS
+
+
+class LogicalMessage(msgspec.Struct, frozen=True, tag="message", tag_field="kind"):
+    """A message that an application wrote into the log (``pg_logical_emit_message``)."""
+
+    prefix: str
+    content: bytes
+    position: Position | None = None
+    transaction: Transaction | None = None
+    source: Source = NO_SOURCE
+    source_time_ns: int | None = None
+    process_time_ns: int | None = None
+    details: Details = NO_DETAILS
+
+
+class Tombstone(msgspec.Struct, frozen=True, tag="tombstone", tag_field="kind"):
+    """A key without a row: the deletion marker of a compacted topic.
+
+    Attributes:
+        key: The key's columns and values; ``None`` when the message has no readable key.
+        schema: The key's columns, when the message tells them.
+        moved_to: The new key when the tombstone belongs to a key change.
+    """
+
+    table: TableId
+    key: Image | None = None
+    schema: TableSchema | None = None
+    moved_to: Image | None = None
+    details: Details = NO_DETAILS
+
+
+class Control(msgspec.Struct, frozen=True, tag="control", tag_field="kind"):
+    """Everything that a producer says and that is none of the other kinds: kept, never an error.
+
+    Attributes:
+        type: The producer's own word for it.
+        text: The body as text.
+    """
+
+    type: str
+    text: str | None = None
+    table: TableId = TableId()
+    position: Position | None = None
+    source: Source = NO_SOURCE
+    source_time_ns: int | None = None
+    process_time_ns: int | None = None
+    details: Details = NO_DETAILS
+
+
+ChangeEvent = (
+    DataChange
+    | HalfUpdate
+    | SchemaChange
+    | Truncate
+    | TransactionMarker
+    | Watermark
+    | LogicalMessage
+    | Tombstone
+    | Control
+)
+
+
+def is_complete(image: Image, schema: TableSchema | None, holds: Completeness) -> bool:
+    """Say whether an image holds a known value for every column.
+
+    With a schema that is derived; without one the format's word *holds* decides.
+    """
+    if any(value is UNAVAILABLE for value in image.values()):
+        return False
+    if schema is not None:
+        return all(name in image for name in schema.names)
+    return holds is Completeness.FULL
+
+
+def key_of(event: DataChange, image: Image) -> Image | None:
+    """Return the values of the key columns in *image*, or ``None`` when one is not known."""
+    if event.key is None:
+        return None
+    values: dict[str, Value] = {}
+    for name in event.key.columns:
+        value = image.get(name, UNAVAILABLE)
+        if value is UNAVAILABLE:
+            return None
+        values[name] = value
+    return values
+
+
+def is_key_change(event: DataChange) -> bool:
+    """Say whether an update moved its row to another key, as far as both images tell."""
+    if event.op is not Op.UPDATE or event.before is None or event.after is None:
+        return False
+    old = key_of(event, event.before)
+    return old is not None and old != key_of(event, event.after)

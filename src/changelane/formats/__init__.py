@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All formats: one line each, imported when first used.
+
+Third parties add theirs with an entry point of the group ``changelane.formats`` whose object is a
+module like the ones here: ``Options`` (a frozen msgspec Struct, keyword-only, with defaults) and
+``make(options) -> Format``.
+"""
+
+import importlib
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from changelane.errors import ConfigError, UnknownNameError
+from changelane.format import Format
+
+FORMATS: Final[dict[str, str]] = {
+    "canal-json": "changelane.formats.canal",
+    "debezium-json": "changelane.formats.debezium",
+    "native-json": "changelane.formats.native",
+}
+"""Public name -> module."""
+
+
+class FormatModule(Protocol):
+    """What the module of a format exports."""
+
+    Options: type[msgspec.Struct]
+
+    def make(self, options: Any) -> Format:
+        """Return the format with its options."""
+        ...
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """Return the public names of all formats, ours and third parties'."""
+    theirs = {entry.name for entry in entry_points(group="changelane.formats")}
+    return tuple(sorted(FORMATS.keys() | theirs))
+
+
+@cache
+def module(name: str) -> FormatModule:
+    """Return the module of a format.
+
+    Raises:
+        UnknownNameError: No format has that name.
+    """
+    if name in FORMATS:
+        return importlib.import_module(FORMATS[name])
+    for entry in entry_points(group="changelane.formats", name=name):
+        return entry.load()  # type: ignore[no-any-return]
+    raise UnknownNameError("format", name, names())
+
+
+def load(name: str, options: Mapping[str, Any]) -> Format:
+    """Return a format with its options.
+
+    Option values may be text, as they come from a command line or a configuration file.
+
+    Raises:
+        UnknownNameError: No format or option has that name.
+        ConfigError: A value does not fit its option.
+    """
+    found = module(name)
+    known = found.Options.__struct_fields__
+    for option in options:
+        if option not in known:
+            raise UnknownNameError(f"option of {name}", option, known)
+    try:
+        typed = msgspec.convert(dict(options), found.Options, strict=False)
+    except msgspec.ValidationError as error:
+        msg = f"{name}: {error}"
+        raise ConfigError(msg) from None
+    return found.make(typed)

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A message as a broker or a file holds it: bytes and coordinates, no meaning."""
+
+import msgspec
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One Kafka-shaped message.
+
+    Attributes:
+        value: The body; ``None`` is a tombstone.
+        headers: Pairs of name and bytes, in order; names may repeat.
+        timestamp_ms: The broker's timestamp in milliseconds.
+    """
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    timestamp_ms: int | None = None
+
+    @property
+    def where(self) -> str:
+        """Coordinates for people: ``topic-partition@offset``, empty when there are none."""
+        if self.topic is None and self.offset is None:
+            return ""
+        partition = "" if self.partition is None else f"-{self.partition}"
+        offset = "" if self.offset is None else f"@{self.offset}"
+        return f"{self.topic or '?'}{partition}{offset}"

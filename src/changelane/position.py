@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Positions of changes in their source's log, and the byte order that compares them.
+
+``order = version | domain | epoch | stage | position | phase`` in fixed-width big-endian bytes,
+compared as unsigned bytes (apply.md section 1). Positions of different domains never mix in one
+table. Snapshot rows (stage 0) sort below the stream (stage 1) of their epoch. Clock times are
+never an order.
+"""
+
+import datetime as dt
+import struct
+import zlib
+from typing import ClassVar, Final
+
+import msgspec
+
+from changelane.errors import UnorderedError
+
+ORDER_VERSION: Final = 1
+DEPARTURE: Final = 0
+"""Phase of a delete, of the departure of a key and of a truncate."""
+ARRIVAL: Final = 1
+"""Phase of an upsert and of the arrival of a key."""
+
+_U64: Final = (1 << 64) - 1
+_U32: Final = (1 << 32) - 1
+_BIAS_128: Final = 1 << 127
+
+
+def _unsigned(value: int, bits: int, what: str) -> int:
+    if not 0 <= value < (1 << bits):
+        msg = f"{what} does not fit {bits} bits"
+        raise UnorderedError(msg)
+    return value
+
+
+class MySqlPosition(
+    msgspec.Struct, frozen=True, tag="mysql", tag_field="domain", omit_defaults=True
+):
+    """A row in a MySQL or MariaDB binary log: file, position of the event, row inside it (B-07).
+
+    A GTID is carried and never compared: GTIDs of one set have no order as text.
+    """
+
+    code: ClassVar[int] = 1
+    file: str
+    pos: int
+    row: int = 0
+    gtid: str | None = None
+
+    def key(self) -> bytes:
+        """Return the order-preserving form; files compare by their numeric suffix."""
+        suffix = self.file.rpartition(".")[2]
+        if not (suffix.isascii() and suffix.isdigit()):
+            msg = "a binary log file without a numeric suffix has no order"
+            raise UnorderedError(msg)
+        return struct.pack(
+            ">QQI",
+            _unsigned(int(suffix[-20:]), 64, "the binary log file number"),
+            _unsigned(self.pos, 64, "the binary log position"),
+            _unsigned(self.row, 32, "the row"),
+        )
+
+
+class PostgresPosition(
+    msgspec.Struct, frozen=True, tag="postgresql", tag_field="domain", omit_defaults=True
+):
+    """A change in PostgreSQL's log as Debezium tells it.
+
+    The commit LSN is not sent; ``sequence[0]``, the last commit before the event, orders
+    transactions, and the event's own LSN orders inside one.
+    """
+
+    code: ClassVar[int] = 2
+    lsn: int
+    last_commit_lsn: int | None = None
+    row: int = 0
+
+    def key(self) -> bytes:
+        """Return the order-preserving form; an LSN printed as a signed number is unsigned."""
+        return struct.pack(
+            ">QQI",
+            (self.last_commit_lsn or 0) & _U64,
+            self.lsn & _U64,
+            _unsigned(self.row, 32, "the row"),
+        )
+
+
+class ScnPosition(msgspec.Struct, frozen=True, tag="scn", tag_field="domain", omit_defaults=True):
+    """A change in Oracle's redo log: commit SCN, SCN, record set, statement number (B-07)."""
+
+    code: ClassVar[int] = 3
+    scn: int
+    commit_scn: int | None = None
+    rs_id: str | None = None
+    ssn: int = 0
+    tx_seq: int = 0
+
+    def key(self) -> bytes:
+        """Return the order-preserving form; SCNs take 16 bytes."""
+        commit = self.scn if self.commit_scn is None else self.commit_scn
+        segments = [0, 0, 0]
+        if self.rs_id:
+            for index, part in enumerate(self.rs_id.strip().split(".")[:3]):
+                try:
+                    segments[index] = int(part, 16)
+                except ValueError:
+                    msg = "rs_id is not made of hexadecimal segments"
+                    raise UnorderedError(msg) from None
+        return (
+            _unsigned(commit, 128, "commit_scn").to_bytes(16, "big")
+            + _unsigned(self.scn, 128, "scn").to_bytes(16, "big")
+            + struct.pack(
+                ">QQQQQ",
+                *(_unsigned(part, 64, "rs_id") for part in segments),
+                _unsigned(self.ssn, 64, "ssn"),
+                _unsigned(self.tx_seq, 64, "txSeq"),
+            )
+        )
+
+
+class LsnPosition(msgspec.Struct, frozen=True, tag="lsn", tag_field="domain", omit_defaults=True):
+    """A change in SQL Server's or Db2's change tables: LSNs as ``:``-separated hex (B-07)."""
+
+    code: ClassVar[int] = 4
+    commit_lsn: str
+    change_lsn: str | None = None
+    event_serial_no: int | None = None
+
+    def key(self) -> bytes:
+        """Return the order-preserving form; hexadecimal segments compare as numbers."""
+        return (
+            _hex_segments(self.commit_lsn)
+            + _hex_segments(self.change_lsn or "")
+            + struct.pack(">Q", _unsigned(self.event_serial_no or 0, 64, "event_serial_no"))
+        )
+
+
+def _hex_segments(text: str) -> bytes:
+    parts = text.split(":") if text else []
+    try:
+        numbers = [int(part, 16) for part in parts]
+    except ValueError:
+        msg = "an LSN is not made of hexadecimal segments"
+        raise UnorderedError(msg) from None
+    numbers = [0] * (3 - len(numbers)) + numbers
+    if len(numbers) > 3:
+        msg = "an LSN has more than three segments"
+        raise UnorderedError(msg)
+    return struct.pack(">QQQ", *(_unsigned(number, 64, "an LSN segment") for number in numbers))
+
+
+class SequencePosition(
+    msgspec.Struct, frozen=True, tag="sequence", tag_field="domain", omit_defaults=True
+):
+    """A whole number that the producer or a column of the user's choice counts up."""
+
+    code: ClassVar[int] = 5
+    value: int
+    row: int = 0
+
+    @classmethod
+    def of(cls, value: object, row: int = 0) -> "SequencePosition":
+        """Make a position of a sortable column's value.
+
+        Raises:
+            UnorderedError: NULL, or a kind of value that has no fixed-width order.
+        """
+        match value:
+            case bool():
+                pass
+            case int():
+                return cls(value, row)
+            case dt.datetime():
+                zone = None if value.tzinfo is None else dt.UTC
+                span = value - dt.datetime(1970, 1, 1, tzinfo=zone)
+                return cls(span // dt.timedelta(microseconds=1), row)
+            case dt.date():
+                return cls(value.toordinal(), row)
+            case float() if value == value:  # noqa: PLR0124 - NaN is the value unequal to itself
+                bits = int.from_bytes(struct.pack(">d", value + 0.0), "big")
+                return cls(-(bits & (_U64 >> 1)) if bits >> 63 else bits, row)
+        msg = "the sequence column is NULL or not a sortable value"
+        raise UnorderedError(msg)
+
+    def key(self) -> bytes:
+        """Return the order-preserving form: 128 signed bits."""
+        biased = _unsigned(self.value + _BIAS_128, 128, "the sequence")
+        return biased.to_bytes(16, "big") + struct.pack(">I", _unsigned(self.row, 32, "the row"))
+
+
+class OffsetPosition(
+    msgspec.Struct, frozen=True, tag="offset", tag_field="domain", omit_defaults=True
+):
+    """A place in one partition of a topic (or in one file); comparable inside it only.
+
+    The key ends in a tag of topic and partition, so that orders of two partitions are told apart
+    (:func:`comparable`).
+    """
+
+    code: ClassVar[int] = 6
+    topic: str
+    partition: int
+    offset: int
+    row: int = 0
+
+    def key(self) -> bytes:
+        """Return offset and row, then the tag of the partition."""
+        return struct.pack(
+            ">QIII",
+            _unsigned(self.offset, 64, "the offset"),
+            _unsigned(self.row, 32, "the row"),
+            zlib.crc32(self.topic.encode("utf-8", "surrogatepass")),
+            _unsigned(self.partition, 32, "the partition"),
+        )
+
+
+Position = (
+    MySqlPosition | PostgresPosition | ScnPosition | LsnPosition | SequencePosition | OffsetPosition
+)
+
+_HEADER: Final = struct.Struct(">BBIB")
+
+
+def encode_order(
+    position: Position, *, epoch: int = 0, snapshot: bool = False, phase: int = ARRIVAL
+) -> bytes:
+    """Return the order of an event as bytes that compare like the events do.
+
+    Args:
+        position: Where the event stands in its source.
+        epoch: Raised when the source's history changes (apply.md section 1).
+        snapshot: The event is a row of the epoch's first snapshot and sorts below its stream.
+        phase: :data:`DEPARTURE` or :data:`ARRIVAL`.
+
+    Raises:
+        UnorderedError: A coordinate is malformed or out of range.
+    """
+    stage = 0 if snapshot else 1
+    return (
+        _HEADER.pack(ORDER_VERSION, position.code, _unsigned(epoch, 32, "the epoch"), stage)
+        + position.key()
+        + (b"\x01" if phase else b"\x00")
+    )
+
+
+def domain_of(order: bytes) -> int:
+    """Return the code of the domain that an order belongs to."""
+    return order[1]
+
+
+def epoch_of(order: bytes) -> int:
+    """Return the epoch of an order."""
+    return int.from_bytes(order[2:6], "big")
+
+
+def phase_of(order: bytes) -> int:
+    """Return the phase of an order."""
+    return order[-1]
+
+
+def at_phase(order: bytes, phase: int) -> bytes:
+    """Return the order of the same event at another phase."""
+    return order[:-1] + (b"\x01" if phase else b"\x00")
+
+
+def comparable(one: bytes, other: bytes) -> bool:
+    """Say whether two orders may be compared: same version and domain, and one partition."""
+    if one[:2] != other[:2]:
+        return False
+    if one[1] != OffsetPosition.code:
+        return True
+    return one[2:6] != other[2:6] or one[-9:-1] == other[-9:-1]

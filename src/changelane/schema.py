@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables, columns and schemas as the messages describe them."""
+
+import hashlib
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from changelane.types import LogicalType
+
+
+class TableId(msgspec.Struct, frozen=True, order=True):
+    """Where a table lives at its source; a part that the source does not have is ``None``."""
+
+    database: str | None = None
+    schema: str | None = None
+    name: str | None = None
+
+    def __str__(self) -> str:
+        return ".".join(part for part in (self.database, self.schema, self.name) if part)
+
+
+class Column(msgspec.Struct, frozen=True):
+    """One column: its logical type, and what the producer says about it.
+
+    Attributes:
+        source_type: The source's own type text, such as ``bigint(20) unsigned``.
+        nullable: ``None`` when the message does not say.
+        default: The column's default as a typed value; ``UNSET`` when none is known.
+        generated: The source computes the value.
+    """
+
+    name: str
+    type: LogicalType
+    source_type: str | None = None
+    nullable: bool | None = None
+    generated: bool = False
+    default: object = msgspec.UNSET
+
+
+class TableSchema(msgspec.Struct, frozen=True, dict=True):
+    """The columns of a table in their order, as known from one message."""
+
+    columns: tuple[Column, ...]
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Column]:
+        """Columns by name."""
+        return {column.name: column for column in self.columns}
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The column names."""
+        return frozenset(column.name for column in self.columns)
+
+    @cached_property
+    def id(self) -> str:
+        """Sixteen hex digits that differ when the schema differs (8 bytes of SHA-256)."""
+        text = "\x00".join(
+            f"{c.name}\x01{c.type}\x01{c.source_type}\x01{c.nullable}\x01{c.generated}\x01{c.default!r}"
+            for c in self.columns
+        )
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __eq__(self, other: object) -> Any:
+        if self is other:
+            return True
+        if not isinstance(other, TableSchema):
+            return NotImplemented
+        return self.id == other.id

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""JSON, exact: numbers with a fraction are read as ``Decimal`` where no type says otherwise."""
+
+import decimal
+import re
+from functools import cache
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from changelane.errors import DecodeError, EncodeError
+
+T = TypeVar("T")
+
+name: Final = "json"
+
+_PATH: Final = re.compile(r" - at `(\$[^`]*)`$")
+_ENCODER: Final = msgspec.json.Encoder(decimal_format="number")
+
+
+@cache
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind, float_hook=decimal.Decimal)
+
+
+def loads(data: bytes | memoryview, type: type[T]) -> T:
+    """Read *data* as *type* (an importable Struct class, or ``object``).
+
+    Raises:
+        DecodeError: ``malformed_json``, ``invalid_utf8``, ``too_deep`` or ``wrong_type``; the
+            message never quotes the data.
+    """
+    try:
+        value: T = _decoder(type).decode(data)
+    except Exception as error:  # noqa: BLE001 - translated below, and re-raised when not ours
+        raise translate(error) from None
+    return value
+
+
+def translate(error: Exception) -> Exception:
+    """Return the :class:`DecodeError` for an error of msgspec, or *error* when it is none."""
+    match error:
+        case msgspec.ValidationError():
+            text = str(error)
+            found = _PATH.search(text)
+            reason = text[: found.start()] if found else text
+            # an invalid enum value or tag would be quoted: the reason keeps only its kind
+            if reason.startswith("Invalid"):
+                reason = reason.partition(" '")[0].partition(" `")[0]
+            return DecodeError(reason, code="wrong_type", path=found.group(1) if found else "$")
+        case msgspec.DecodeError():
+            reason = str(error)
+            code = "truncated" if "truncated" in reason else "malformed_json"
+            return DecodeError(reason, code=code)
+        case UnicodeDecodeError():
+            return DecodeError("the text is not UTF-8", code="invalid_utf8")
+        case RecursionError():
+            return DecodeError("the JSON is nested too deeply", code="too_deep")
+        case ValueError() | decimal.InvalidOperation():
+            return DecodeError("a number cannot be read", code="wrong_type")
+        case _:
+            return error
+
+
+def dumps(value: Any) -> bytes:
+    """Write compact JSON in UTF-8; decimals are numbers.
+
+    Raises:
+        EncodeError: A text holds a lone surrogate, or a value has no JSON form.
+    """
+    try:
+        return _ENCODER.encode(value)
+    except UnicodeEncodeError:
+        msg = "a text holds a lone surrogate, which UTF-8 cannot carry"
+        raise EncodeError(msg) from None
+    except (TypeError, ValueError, OverflowError) as error:
+        msg = f"a value of type {type(error).__name__} has no JSON form"
+        raise EncodeError(msg) from None

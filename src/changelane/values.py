@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The JSON form of typed values: what ``native-json``, the quarantine and Spark's rows share.
+
+Whole numbers are numbers; decimals are text as Python prints them (scale kept, ``1E+3`` for a
+negative scale); floats are numbers with ``"NaN"``, ``"Infinity"`` and ``"-Infinity"`` quoted;
+bytes are padded Base64; dates are ``YYYY-MM-DD``; local timestamps ``YYYY-MM-DDTHH:MM:SS[.f]``
+without a zone, instants with one; intervals are counts in their unit. A value that Python cannot
+hold is the producer's text. Every form reads back to an equal value of its type.
+"""
+
+import base64
+import binascii
+import datetime as dt
+import decimal
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from changelane.errors import DecodeError
+from changelane.types import (
+    Array,
+    Boolean,
+    Bytes,
+    Date,
+    Decimal,
+    Float,
+    Geometry,
+    GeometryType,
+    Instant,
+    InstantType,
+    Integer,
+    Interval,
+    LogicalType,
+    Map,
+    Record,
+    Timestamp,
+    Unknown,
+    Value,
+    Year,
+    parse_instant,
+)
+
+Convert = Callable[[Any], Any]
+
+_MICROSECOND: Final = dt.timedelta(microseconds=1)
+_JSON: Final = msgspec.json.Encoder(decimal_format="number")
+_EXACT: Final = decimal.Context(prec=decimal.MAX_PREC, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
+
+
+MAX_DECIMAL_DIGITS: Final = 10_000
+"""Digits beyond which a number is not written out: "1e999999999" must not eat memory."""
+
+
+def scaled(unscaled: int, scale: int) -> decimal.Decimal:
+    """Return ``unscaled * 10 ** -scale`` exactly, with that scale."""
+    return _EXACT.scaleb(decimal.Decimal(unscaled), -scale)
+
+
+def unscaled(value: decimal.Decimal, scale: int) -> int | None:
+    """Return the whole number that *value* is at *scale*; ``None`` when it does not fit exactly."""
+    exponent = value.as_tuple().exponent
+    if not isinstance(exponent, int) or exponent + scale > MAX_DECIMAL_DIGITS:
+        return None
+    moved = _EXACT.scaleb(value, scale)
+    if exponent + scale < 0 and moved != moved.to_integral_value(context=_EXACT):
+        return None
+    return int(moved)
+
+
+def plain(value: decimal.Decimal) -> str:
+    """Return *value* without an exponent where that stays short, else as Python prints it.
+
+    >>> plain(decimal.Decimal("1E+3"))
+    '1000'
+    """
+    exponent = value.as_tuple().exponent
+    if isinstance(exponent, int) and -MAX_DECIMAL_DIGITS < exponent < MAX_DECIMAL_DIGITS:
+        return format(value, "f")
+    return str(value)
+
+
+def _same(value: Value) -> Value:
+    return value
+
+
+def _float_to(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
+
+
+def _iso(value: dt.date | str) -> str:
+    return value if isinstance(value, str) else value.isoformat()
+
+
+def _instant_to(value: dt.datetime | str) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Instant):
+        return value.text()
+    return Instant.of(value, 6).text()
+
+
+def _interval_to(value: dt.timedelta | int | str) -> int | str:
+    return value // _MICROSECOND if isinstance(value, dt.timedelta) else value
+
+
+def _bytes_to(value: bytes) -> str:
+    return base64.b64encode(value).decode("ascii")
+
+
+def _geometry_to(value: Geometry) -> dict[str, object]:
+    return {"wkb": None if value.wkb is None else _bytes_to(value.wkb), "srid": value.srid}
+
+
+def _nullable(convert: Convert) -> Convert:
+    def inner(value: Value) -> Value:
+        return None if value is None else convert(value)
+
+    return inner
+
+
+@lru_cache(maxsize=4096)
+def to_json(kind: LogicalType) -> Convert | None:
+    """Return the function from a non-null value of *kind* to its JSON form; ``None`` = as it is."""
+    match kind:
+        case Decimal():
+            return str
+        case Float():
+            return _float_to
+        case Bytes():
+            return _bytes_to
+        case Date() | Timestamp():
+            return _iso
+        case InstantType():
+            return _instant_to
+        case Interval():
+            return _interval_to
+        case GeometryType():
+            return _geometry_to
+        case Array():
+            element = _nullable(to_json(kind.element) or _same)
+            return lambda values: [element(value) for value in values]
+        case Map():
+            one, two = (
+                _nullable(to_json(kind.key) or _same),
+                _nullable(to_json(kind.value) or _same),
+            )
+            return lambda pairs: [[one(key), two(value)] for key, value in pairs]
+        case Record():
+            fields = {name: _nullable(to_json(field) or _same) for name, field in kind.fields}
+            return lambda record: {
+                name: fields.get(name, _same)(value) for name, value in record.items()
+            }
+        case _:
+            return None
+
+
+def _wrong(kind: LogicalType) -> DecodeError:
+    return DecodeError(f"not a value of {kind}", code="wrong_type")
+
+
+def _checked(kind: LogicalType, python_type: type | tuple[type, ...]) -> Convert:
+    accepted = python_type if isinstance(python_type, tuple) else (python_type,)
+
+    def inner(value: Value) -> Value:
+        if type(value) not in accepted:
+            raise _wrong(kind)
+        return value
+
+    return inner
+
+
+def _texts(kind: LogicalType, parse: Callable[[str], Value]) -> Convert:
+    def inner(value: Value) -> Value:
+        if not isinstance(value, str):
+            raise _wrong(kind)
+        return parse(value)
+
+    return inner
+
+
+def parse_date(text: str) -> dt.date | str:
+    """Return ``YYYY-MM-DD`` as a date, or unchanged when Python's calendar cannot hold it."""
+    if len(text) == 10 and text[4] == text[7] == "-":
+        try:
+            return dt.date.fromisoformat(text)
+        except ValueError:
+            pass
+    return text
+
+
+def parse_timestamp(text: str) -> dt.datetime | str:
+    """Return ``YYYY-MM-DDTHH:MM:SS[.f]`` (or with a space) as a naive datetime, else unchanged."""
+    if 19 <= len(text) <= 26 and text[4] == text[7] == "-" and text[10] in "T ":
+        try:
+            value = dt.datetime.fromisoformat(text)
+        except ValueError:
+            return text
+        if value.tzinfo is None:
+            return value
+    return text
+
+
+def _decimal_from(text: str) -> decimal.Decimal:
+    try:
+        return decimal.Decimal(text)
+    except decimal.InvalidOperation:
+        raise _wrong(Decimal()) from None
+
+
+_FLOATS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def _float_from(value: Value) -> float:
+    if isinstance(value, str):
+        if value in _FLOATS:
+            return _FLOATS[value]
+    elif isinstance(value, (int, float, decimal.Decimal)) and not isinstance(value, bool):
+        try:
+            return float(value)
+        except OverflowError:
+            pass
+    raise _wrong(Float())
+
+
+def _bytes_from(text: str) -> bytes:
+    try:
+        return binascii.a2b_base64(text, strict_mode=True) if text else b""
+    except (binascii.Error, ValueError):
+        raise _wrong(Bytes()) from None
+
+
+def _geometry_from(value: Value) -> Geometry:
+    if not isinstance(value, dict):
+        raise _wrong(GeometryType())
+    wkb, srid = value.get("wkb"), value.get("srid")
+    if not isinstance(wkb, str | None) or not isinstance(srid, int | None):
+        raise _wrong(GeometryType())
+    return Geometry(None if wkb is None else _bytes_from(wkb), srid)
+
+
+def _interval_from(kind: Interval) -> Convert:
+    def inner(value: Value) -> Value:
+        if kind.unit and isinstance(value, int):
+            return dt.timedelta(microseconds=value) if kind.unit == "us" else value
+        if not isinstance(value, str):
+            raise _wrong(kind)
+        return value
+
+    return inner
+
+
+@lru_cache(maxsize=4096)
+def from_json(kind: LogicalType) -> Convert:
+    """Return the function from the JSON form of a non-null value back to the value.
+
+    The function raises :class:`~changelane.errors.DecodeError` for what is not a value of *kind*.
+    """
+    match kind:
+        case Unknown():
+            return _same
+        case Boolean():
+            return _checked(kind, bool)
+        case Integer() | Year():
+            return _checked(kind, int)
+        case Decimal():
+            return _texts(kind, _decimal_from)
+        case Float():
+            return _float_from
+        case Bytes():
+            return _texts(kind, _bytes_from)
+        case Date():
+            return _texts(kind, parse_date)
+        case Timestamp():
+            return _texts(kind, parse_timestamp)
+        case InstantType():
+            return _texts(kind, parse_instant)
+        case Interval():
+            return _interval_from(kind)
+        case GeometryType():
+            return _geometry_from
+        case Array():
+            element = _nullable(from_json(kind.element))
+            return _list_of(kind, lambda values: [element(value) for value in values])
+        case Map():
+            one, two = _nullable(from_json(kind.key)), _nullable(from_json(kind.value))
+            return _list_of(kind, lambda pairs: [(one(key), two(value)) for key, value in pairs])
+        case Record():
+            return _record_from(kind)
+        case _:
+            return _checked(kind, str)
+
+
+def _list_of(kind: LogicalType, convert: Convert) -> Convert:
+    def inner(value: Value) -> Value:
+        if not isinstance(value, list):
+            raise _wrong(kind)
+        try:
+            return convert(value)
+        except (TypeError, ValueError):
+            raise _wrong(kind) from None
+
+    return inner
+
+
+def _record_from(kind: Record) -> Convert:
+    fields = {name: _nullable(from_json(field)) for name, field in kind.fields}
+
+    def inner(value: Value) -> Value:
+        if not isinstance(value, dict):
+            raise _wrong(kind)
+        return {name: fields.get(name, _same)(item) for name, item in value.items()}
+
+    return inner
+
+
+def value_text(kind: LogicalType, value: Value) -> str:
+    """Return the text of a non-null value for a format that has only text for its type."""
+    convert = to_json(kind)
+    shown = value if convert is None else convert(value)
+    if isinstance(shown, str):
+        return shown
+    if isinstance(shown, bool):
+        return "true" if shown else "false"
+    if isinstance(shown, (int, decimal.Decimal)):
+        return str(shown)
+    return _JSON.encode(shown).decode()
