@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+# Everything there is to know: `make` prints the targets. Each works as the first command on a fresh
+# machine with Python 3.11+, Java 17+ and make; no compiler is needed.
+
+VENV   := .venv
+PYTHON_IN_VENV := $(VENV)/bin/python
+
+# What tests and demo load, by the names in src/changelane/spark/jars.py.
+JARS   := delta
+
+INSTALLED := $(VENV)/.installed
+FETCHED   := .cache/jars-fetched
+
+# More arguments for pytest, as in: make test ARGS="-k canal -x"
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check golden bench clean java
+.DELETE_ON_ERROR:
+
+help: ## print this list
+	@echo "make TARGET, where TARGET is one of"
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-10s %s\n", $$1, $$2 }'
+
+demo: java $(INSTALLED) $(FETCHED) ## land a small shop's changes in Delta tables, and check them
+	@$(PYTHON_IN_VENV) demo/run.py
+
+test: java $(INSTALLED) $(FETCHED) ## run all tests, the fast ones first (ARGS="-k canal" for some)
+	@$(PYTHON_IN_VENV) -m pytest $(ARGS)
+
+check: $(INSTALLED) ## lint, formatting, types, and the shape of the code
+	@echo "changelane: ruff check"
+	@$(VENV)/bin/ruff check .
+	@echo "changelane: ruff format --check"
+	@$(VENV)/bin/ruff format --check .
+	@echo "changelane: mypy"
+	@$(VENV)/bin/mypy
+	@$(PYTHON_IN_VENV) -m pytest -q tests/test_architecture.py
+
+golden: $(INSTALLED) ## write the golden files anew; review the difference before committing
+	@$(PYTHON_IN_VENV) -m pytest tests/conformance -m "not spark" --golden=write $(ARGS)
+	@git status --short tests/golden
+
+bench: java $(INSTALLED) $(FETCHED) ## measure speed against the baselines (several minutes)
+	@$(PYTHON_IN_VENV) benchmarks/run.py $(ARGS)
+
+clean: ## remove everything that make made: the environment, the jars, the caches
+	rm -rf $(VENV) .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf spark-warehouse metastore_db derby.log artifacts
+	find src tests demo benchmarks scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# First of all prerequisites, so that it speaks before anything that takes time.
+java:
+	@sh scripts/check_java.sh
+
+$(INSTALLED): pyproject.toml constraints.txt scripts/make_venv.sh
+	@sh scripts/make_venv.sh $(VENV)
+	@touch $@
+
+$(FETCHED): src/changelane/spark/jars.py Makefile $(INSTALLED) | java
+	@$(PYTHON_IN_VENV) scripts/fetch_jars.py $(JARS)
+	@mkdir -p $(@D) && touch $@

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules that hold for every test: what its folder makes it, what runs first, what may be skipped.
+
+Tests under ``tests/spark`` are marked ``spark``, those under ``tests/integration`` ``services``.
+Fast tests run first. On CI (the variable ``CI`` is set) nothing of these two kinds may be skipped:
+a service that did not start is a failure there, and a reason to skip everywhere else.
+"""
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+MARKER_OF_FOLDER = {"spark": "spark", "integration": "services"}
+SLOW_LAST = ("spark", "services")
+ON_CI = os.environ.get("CI", "").lower() not in {"", "0", "false"}
+
+
+@pytest.fixture(scope="session")
+def corpus() -> Path:
+    """The sample messages: CHANGELANE_CORPUS, else ``../shared/corpus`` beside the checkout."""
+    folder = Path(os.environ.get("CHANGELANE_CORPUS") or ROOT.parent / "shared" / "corpus")
+    if not folder.is_dir():
+        pytest.skip("no sample messages: set CHANGELANE_CORPUS to their folder")
+    return folder
+
+
+def _slow_marker(path: Path) -> str | None:
+    """The marker of the slow folder that holds this path, if any."""
+    try:
+        folder = path.relative_to(ROOT / "tests").parts[0]
+    except ValueError:
+        return None
+    return MARKER_OF_FOLDER.get(folder)
+
+
+def _slowness(item: pytest.Item) -> int:
+    return max(
+        (SLOW_LAST.index(m.name) + 1 for m in item.iter_markers() if m.name in SLOW_LAST), default=0
+    )
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects by marker
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if marker := _slow_marker(item.path):
+            item.add_marker(marker)
+    items.sort(key=_slowness)
+
+
+def _fail(report: pytest.TestReport | pytest.CollectReport) -> None:
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+    report.outcome = "failed"
+    report.longrepr = f"skipped on CI, where nothing of this kind may be: {reason}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    # An expected failure is reported as skipped, too; that one is fine.
+    if ON_CI and report.skipped and not hasattr(report, "wasxfail") and _slowness(item):
+        _fail(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if ON_CI and report.skipped and _slow_marker(collector.path):
+        _fail(report)
+    return report

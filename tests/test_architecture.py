@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shape of the code: who may import whom, how large a module may be, what is public."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+TESTS = Path(__file__).resolve().parent
+SOURCE = TESTS.parent / "src"
+PACKAGE = SOURCE / "changelane"
+
+# A module imports only what stands before it, or lies inside its own package. Imports inside
+# functions and under TYPE_CHECKING count; a table of names that importlib reads does not.
+ORDER = """
+    errors types values schema position event message carries
+    serde serdes format formats codec
+    transform transforms apply table tables
+    files producer profiles
+    spark capture
+    config cli demo testing
+""".split()
+
+# No input or output, no clock, no chance, no logging up to here.
+PURE = ORDER[: ORDER.index("table") + 1]
+IMPURE = set(
+    "asyncio http logging multiprocessing os pathlib random shutil socket sqlite3 ssl subprocess "
+    "tempfile threading time urllib.request".split()
+)
+
+SPARK = {"pyspark", "py4j", "delta"}
+
+MOST_LINES = 500  # style: about 450 lines a module
+GENERIC_NAMES = {"base", "common", "helpers", "misc", "util", "utils"}
+GENERIC_PREFIXES = ("Abstract", "Base")
+GENERIC_SUFFIXES = ("Factory", "Helper", "Impl", "Manager", "Util", "Utils")
+
+
+class Import(NamedTuple):
+    """One module that a module of ours imports, by full dotted names."""
+
+    importer: str
+    line: int
+    target: str
+
+    def __str__(self) -> str:
+        return f"{self.importer}, line {self.line}: imports {self.target}"
+
+
+def dotted(path: Path) -> str:
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {dotted(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def imports(module: str, path: Path) -> Iterator[Import]:
+    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(module, node.lineno, alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            origin = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                origin = ".".join([*above, origin] if origin else above)
+            for alias in node.names:
+                # `from changelane import errors` imports a module, not a name of the facade.
+                inner = f"{origin}.{alias.name}"
+                yield Import(module, node.lineno, inner if inner in MODULES else origin)
+
+
+IMPORTS = [found for module, path in MODULES.items() for found in imports(module, path)]
+
+
+def within(target: str, package: str) -> bool:
+    return target == package or target.startswith(f"{package}.")
+
+
+def layer(module: str) -> str:
+    """The name in ORDER of the module; the facade `changelane` itself is ''."""
+    return module.split(".")[1] if "." in module else ""
+
+
+def ours(found: Import) -> bool:
+    return within(found.target, "changelane")
+
+
+def test_every_module_has_a_place_in_the_order() -> None:
+    layers = {layer(module) for module in MODULES} - {"", "__main__"}
+    assert layers <= set(ORDER), f"add to ORDER where it belongs: {sorted(layers - set(ORDER))}"
+
+
+def test_imports_go_one_way() -> None:
+    rank = {name: place for place, name in enumerate(ORDER)}
+    wrong = [
+        found
+        for found in IMPORTS
+        if ours(found)
+        and layer(found.importer) in rank  # the facade and __main__ may import everything
+        and layer(found.target) != layer(found.importer)
+        and rank.get(layer(found.target), len(ORDER)) >= rank[layer(found.importer)]
+        # The facade stands above the library and below the commands.
+        and not (
+            found.target == "changelane" and layer(found.importer) in {"cli", "demo", "testing"}
+        )
+    ]
+    assert not wrong, "\n".join(map(str, wrong))
+
+
+def test_no_format_imports_another_format() -> None:
+    def family(module: str) -> str:
+        return ".".join(module.split(".")[:3])
+
+    wrong = [
+        found
+        for found in IMPORTS
+        if found.importer.startswith("changelane.formats.")
+        and found.target.startswith("changelane.formats.")
+        and family(found.target) != family(found.importer)
+    ]
+    assert not wrong, "\n".join(map(str, wrong))
+
+
+def test_only_spark_imports_pyspark() -> None:
+    wrong = [
+        found
+        for found in IMPORTS
+        if found.target.partition(".")[0] in SPARK and layer(found.importer) != "spark"
+    ]
+    assert not wrong, "\n".join(map(str, wrong))
+
+
+def test_the_test_kit_needs_no_spark() -> None:
+    wrong = [
+        found
+        for found in IMPORTS
+        if layer(found.importer) == "testing" and within(found.target, "changelane.spark")
+    ]
+    assert not wrong, "\n".join(map(str, wrong))
+
+
+def test_the_core_is_pure() -> None:
+    wrong = [
+        found
+        for found in IMPORTS
+        if layer(found.importer) in PURE and any(within(found.target, impure) for impure in IMPURE)
+    ]
+    assert not wrong, "\n".join(map(str, wrong))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_module_fits_in_one_head(module: str) -> None:
+    lines = len(MODULES[module].read_text(encoding="utf-8").splitlines())
+    assert lines <= MOST_LINES, f"{module} has {lines} lines: split it by concept"
+
+
+def test_names_say_what_a_thing_is() -> None:
+    modules = [m for m in MODULES if GENERIC_NAMES & set(m.split("."))]
+    classes = [
+        f"{module}.{node.name}"
+        for module, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+        and (
+            node.name.lstrip("_").startswith(GENERIC_PREFIXES)
+            or node.name.endswith(GENERIC_SUFFIXES)
+        )
+    ]
+    assert not modules + classes
+
+
+def test_public_names_are_pinned() -> None:
+    """Whoever changes the public names changes public_names.txt, and the changelog, too."""
+    import changelane
+
+    text = (TESTS / "public_names.txt").read_text(encoding="utf-8")
+    pinned = {line for raw in text.splitlines() if (line := raw.partition("#")[0].strip())}
+    public = set(getattr(changelane, "__all__", ()))
+    assert public == pinned, (
+        f"not in public_names.txt: {sorted(public - pinned)}; "
+        f"not in changelane.__all__: {sorted(pinned - public)}"
+    )
+    assert all(hasattr(changelane, name) for name in pinned)
