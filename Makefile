@@ -11,6 +11,9 @@ JARS   := delta
 INSTALLED := $(VENV)/.installed
 FETCHED   := .cache/jars-fetched
 
+# Local Spark listens on this machine only.
+export SPARK_LOCAL_IP ?= 127.0.0.1
+
 # More arguments for pytest, as in: make test ARGS="-k canal -x"
 ARGS ?=
 

@@ -17,6 +17,9 @@ MARKER_OF_FOLDER = {"spark": "spark", "integration": "services"}
 SLOW_LAST = ("spark", "services")
 ON_CI = os.environ.get("CI", "").lower() not in {"", "0", "false"}
 
+# Local Spark listens on this machine only.
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
 
 @pytest.fixture(scope="session")
 def corpus() -> Path:
