@@ -69,7 +69,6 @@ __all__ = [
     "Transaction",
     "TransactionMarker",
     "Truncate",
-    "UNAVAILABLE",
     "UnknownNameError",
     "UnorderedError",
     "UnsupportedError",

@@ -33,7 +33,7 @@ from changelane.event import (
 )
 from changelane.position import Position
 from changelane.schema import Column, TableId, TableSchema
-from changelane.types import UNAVAILABLE, LogicalType, String, Value
+from changelane.types import UNAVAILABLE, LogicalType, String, Unavailable, Value
 from changelane.values import value_text
 
 Loss = tuple[str, str]
@@ -231,8 +231,7 @@ class Reducer:
             yield reduced
             return
         losses["key_change", "written as a delete and an insert"] = None
-        assert before is not None
-        old_key = key_of(event, before) or before
+        old_key = {} if before is None else key_of(event, before) or before
         yield msgspec.structs.replace(
             reduced,
             op=Op.DELETE,
@@ -249,21 +248,20 @@ class Reducer:
 
     def _untyped(self, image: Image, losses: dict[Loss, None]) -> Image:
         carries = self._carries
-        for name, value in image.items():
+        for value in image.values():
             if value is UNAVAILABLE or (carries.text_only and not isinstance(value, str | None)):
                 break
         else:
             return image
         result: dict[str, Value] = {}
         for name, value in image.items():
-            if value is UNAVAILABLE:
-                if not carries.unavailable:
-                    losses["unavailable", "written as an absent column"] = None
-                    continue
-            elif carries.text_only and not isinstance(value, str | None):
+            if value is UNAVAILABLE and not carries.unavailable:
+                losses["unavailable", "written as an absent column"] = None
+            elif carries.text_only and not isinstance(value, str | Unavailable | None):
                 losses["value:unknown", "a value without a type is written as text"] = None
-                value = value_text(String(), value)
-            result[name] = value
+                result[name] = value_text(String(), value)
+            else:
+                result[name] = value
         return result
 
     def _table(self, table: TableId, losses: dict[Loss, None]) -> TableId:
@@ -387,16 +385,17 @@ class _Plan:
         result: dict[str, Value] = {}
         for name, value in image.items():
             if value is UNAVAILABLE:
-                if not carries.unavailable:
+                if carries.unavailable:
+                    result[name] = value
+                else:
                     losses["unavailable", "written as an absent column"] = None
-                    continue
-            elif value is not None:
-                if name in texts:
-                    value = value_text(texts[name], value)
-                elif name in checks and (loss := checks[name](value)):
-                    losses[loss] = None
-                    value = None
-            result[name] = value
+            elif value is not None and name in texts:
+                result[name] = value_text(texts[name], value)
+            elif value is not None and name in checks and (loss := checks[name](value)):
+                losses[loss] = None
+                result[name] = None
+            else:
+                result[name] = value
         return result
 
 

@@ -204,7 +204,7 @@ def native_of(event: ChangeEvent) -> NativeEvent:
             native.type = event.type
         case LogicalMessage():
             native.type = event.prefix
-            native.content = to_json_bytes(event.content)
+            native.content = str(_value(_BYTES, event.content))
         case Tombstone():
             native.table = event.table
             _write_schema(event.schema, None, native)
@@ -218,13 +218,6 @@ def native_of(event: ChangeEvent) -> NativeEvent:
             native.table = event.table if event.table != TableId() else None
             native.type, native.text = event.type, event.text
     return native
-
-
-def to_json_bytes(value: bytes) -> str:
-    """Return the text form of bytes."""
-    convert = to_json(_BYTES)
-    assert convert is not None
-    return str(convert(value))
 
 
 _BYTES: Final = parse_type("bytes")

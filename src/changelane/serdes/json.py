@@ -4,7 +4,7 @@
 import decimal
 import re
 from functools import cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -31,7 +31,7 @@ def loads(data: bytes | memoryview, type: type[T]) -> T:
             message never quotes the data.
     """
     try:
-        value: T = _decoder(type).decode(data)
+        value: T = _decoder(cast("Any", type)).decode(data)
     except Exception as error:  # noqa: BLE001 - translated below, and re-raised when not ours
         raise translate(error) from None
     return value

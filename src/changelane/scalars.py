@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values that Python has no class for: the fourth column state, instants, shapes."""
+
+import datetime as dt
+import re
+from typing import ClassVar, Final, final
+
+import msgspec
+
+
+@final
+class Unavailable:
+    """The fourth column state: the producer knows the column and did not send it."""
+
+    _instance: ClassVar["Unavailable | None"] = None
+
+    def __new__(cls) -> "Unavailable":
+        if cls._instance is None:
+            cls._instance = super().__new__(cls)
+        return cls._instance
+
+    def __repr__(self) -> str:
+        return "UNAVAILABLE"
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __reduce__(self) -> str:
+        return "UNAVAILABLE"
+
+
+UNAVAILABLE: Final = Unavailable()
+
+
+class Instant(dt.datetime):
+    """A point in time that remembers how many fraction digits its producer wrote.
+
+    Debezium writes ``2024-01-01T00:00:00.500000Z`` from the log and ``...00.5Z`` from a snapshot;
+    both are the same value and equal here, and each is written back as it came.
+    """
+
+    digits: int = 6
+
+    @classmethod
+    def of(cls, value: dt.datetime, digits: int) -> "Instant":
+        """Return *value* (aware) as an instant that prints *digits* fraction digits."""
+        instant = cls(
+            value.year,
+            value.month,
+            value.day,
+            value.hour,
+            value.minute,
+            value.second,
+            value.microsecond,
+            value.tzinfo,
+        )
+        instant.digits = digits
+        return instant
+
+    def __reduce_ex__(self, protocol: object) -> tuple[object, ...]:
+        return (_instant, (self.isoformat(), self.digits))
+
+    def text(self) -> str:
+        """Return ISO-8601 text with the remembered digits; ``Z`` for UTC.
+
+        >>> parse_instant("2024-01-01T00:00:00.50Z").text()
+        '2024-01-01T00:00:00.50Z'
+        """
+        base = self.strftime("%Y-%m-%dT%H:%M:%S").rjust(19, "0")
+        if self.digits:
+            base += f".{self.microsecond:06d}"[: self.digits + 1]
+        offset = self.isoformat()[-6:]
+        return base + ("Z" if offset == "+00:00" else offset)
+
+
+def _instant(text: str, digits: int) -> Instant:
+    instant = Instant.fromisoformat(text)
+    instant.digits = digits
+    return instant
+
+
+_INSTANT: Final = re.compile(
+    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.(\d{1,6}))?(?:Z|[+-]\d\d:\d\d)", re.ASCII
+)
+
+
+def parse_instant(text: str) -> "Instant | str":
+    """Return *text* as an :class:`Instant`, or unchanged when Python's calendar cannot hold it."""
+    match = _INSTANT.fullmatch(text)
+    if match is None:
+        return text
+    try:
+        instant = Instant.fromisoformat(text)
+    except ValueError:
+        return text
+    instant.digits = match.end(1) - match.start(1)
+    return instant
+
+
+class Geometry(msgspec.Struct, frozen=True):
+    """A shape as well-known binary (kept verbatim) with its spatial reference, if stated."""
+
+    wkb: bytes | None
+    srid: int | None = None
+
+
+# Whatever an image may hold: the union of all of them is too wide to help a type checker.
+Value = object
