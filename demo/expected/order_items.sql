@@ -1,0 +1,5 @@
+-- One CSV line a row, asked from the database itself; run with --raw --skip-column-names.
+SELECT 'order_id,line_no,sku,qty,price'
+UNION ALL
+(SELECT CONCAT_WS(',', order_id, line_no, sku, qty, price)
+ FROM order_items ORDER BY order_id, line_no LIMIT 1000);
