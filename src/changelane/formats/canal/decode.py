@@ -1,0 +1,381 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Canal messages to change events."""
+
+import copy
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from changelane.errors import DecodeError
+from changelane.event import (
+    NO_DETAILS,
+    ChangeEvent,
+    Completeness,
+    Control,
+    DataChange,
+    Details,
+    Image,
+    Key,
+    KeyOrigin,
+    Op,
+    SchemaChange,
+    Source,
+    Truncate,
+)
+from changelane.formats.canal import ddl
+from changelane.formats.canal.dialects import HIDDEN_COLUMNS, Dialect
+from changelane.formats.canal.mysql_types import MySqlType, parse
+from changelane.formats.canal.values import NOT_A_VALUE, Read, json_text, reader
+from changelane.formats.canal.wire import FlatMessage, JsonFlatMessage
+from changelane.schema import Column, TableId, TableSchema
+from changelane.serdes import json
+from changelane.types import UNKNOWN, LogicalType, Value
+
+T = TypeVar("T")
+
+SOURCE: Final = Source(product="mysql", connector="canal")
+
+ROW_OPERATIONS: Final[dict[str, Op]] = {
+    "INSERT": Op.CREATE,
+    "UPDATE": Op.UPDATE,
+    "DELETE": Op.DELETE,
+    "INIT": Op.READ,
+}
+
+SECONDS_BELOW: Final = 10_000_000_000
+"""Times nearer to 1970 than this many units are seconds: as milliseconds it would be April 1970."""
+
+_MOST_PLANS: Final = 1024
+_MOST_CACHED_BYTES: Final = 1 << 20
+
+Row = dict[str, Any]
+
+
+class TablePlan:
+    """How rows of one ``mysqlType``, ``sqlType`` and ``pkNames`` become images, compiled once.
+
+    Attributes:
+        schema: The columns, in their order; ``None`` when the message does not tell types.
+        key: The key columns, when the message names them.
+        hidden: Columns to drop from every row.
+        sql_types: The codes, where they are not those that Canal gives to these types.
+    """
+
+    def __init__(
+        self,
+        types: Mapping[str, str | None] | None,
+        key: tuple[str, ...],
+        sql_types: Mapping[str, object] | None,
+        *,
+        options: "ReadOptions",
+    ) -> None:
+        self.key = Key(key, KeyOrigin.PAYLOAD) if key else None
+        # a hidden column that is the key is the only key there is
+        self.hidden = tuple(name for name in options.hidden if name not in key)
+        self.schema: TableSchema | None = None
+        self.sql_types: Mapping[str, object] | None = None
+        self._kinds: dict[str, LogicalType] = {}
+        self._readers: tuple[tuple[str, Read], ...] = ()
+        self._wider: dict[tuple[str, ...], TablePlan] = {}
+        if types is None:
+            self.sql_types = sql_types
+            return
+        columns: list[Column] = []
+        readers: list[tuple[str, Read]] = []
+        for name, text in types.items():
+            if name in self.hidden:
+                continue
+            of = _UNTYPED if text is None else parse(text)
+            columns.append(Column(name, of.kind, text))
+            self._kinds[name] = of.kind
+            read = reader(of, labels=options.dialect.labels, zone=options.zone)
+            if read is not None:
+                readers.append((name, read))
+        self.schema = TableSchema(tuple(columns))
+        self._readers = tuple(readers)
+        if sql_types and not _are_usual(types, sql_types):
+            self.sql_types = sql_types
+
+    def covering(self, rows: Iterable[Row | None]) -> "TablePlan":
+        """Return a plan whose schema holds all columns of *rows*; those without a type at its end.
+
+        Drops the hidden columns of *rows* first.
+        """
+        names = self._kinds.keys()
+        more: dict[str, None] = {}
+        for row in rows:
+            if row is None:
+                continue
+            for name in self.hidden:
+                row.pop(name, None)
+            if self.schema is not None and not row.keys() <= names:
+                more.update(dict.fromkeys(row.keys() - names))
+        return self._with(tuple(sorted(more))) if more else self
+
+    def _with(self, names: tuple[str, ...]) -> "TablePlan":
+        plan = self._wider.get(names)
+        if plan is None:
+            plan = copy.copy(self)
+            known = () if self.schema is None else self.schema.columns
+            plan.schema = TableSchema(known + tuple(Column(name, UNKNOWN) for name in names))
+            plan._kinds = self._kinds | dict.fromkeys(names, UNKNOWN)
+            plan._wider = {}
+            if len(self._wider) < _MOST_PLANS:
+                self._wider[names] = plan
+        return plan
+
+    def read(self, row: Row, field: str, index: int) -> Image:
+        """Turn the texts of a row into values, in place, and return it."""
+        name = ""
+        try:
+            for name, read in self._readers:
+                text = row.get(name)
+                if text is not None:
+                    row[name] = read(text)
+        except NOT_A_VALUE:
+            raise self._wrong(field, index, name) from None
+        return row
+
+    def as_texts(self, rows: Sequence[Row | None], field: str) -> None:
+        """Turn the JSON values of typed columns into the texts that Canal would have written."""
+        for index, row in enumerate(rows):
+            for name, kind in self._kinds.items():
+                if row is None or row.get(name) is None or kind is UNKNOWN:
+                    continue
+                try:
+                    row[name] = json_text(row[name], kind)
+                except NOT_A_VALUE:
+                    raise self._wrong(field, index, name) from None
+
+    def _wrong(self, field: str, index: int, column: str) -> DecodeError:
+        kind = str(self._kinds[column]).partition("(")[0]
+        path = f"$.{field}[{index}].{column}"
+        return DecodeError(f"not a value of {kind}", code="wrong_type", path=path)
+
+
+_UNTYPED: Final = MySqlType(UNKNOWN, 12)
+
+
+def _are_usual(types: Mapping[str, str | None], codes: Mapping[str, object]) -> bool:
+    """Say whether the codes tell no more than the type texts do."""
+    for name, code in codes.items():
+        text = types.get(name)
+        if text is None:
+            return False
+        of = parse(text)
+        if code not in {of.code, of.high_code, of.null_code} or code is None:
+            return False
+    return True
+
+
+class ReadOptions(msgspec.Struct, frozen=True):
+    """What a reader has to know: the dialect, the zone of TIMESTAMP, the columns to drop."""
+
+    dialect: Dialect
+    zone: dt.tzinfo
+    hidden: tuple[str, ...] = HIDDEN_COLUMNS
+
+
+class Reader:
+    """Decodes messages; plans are kept by the bytes of the maps that describe the table."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._dialect = options.dialect
+        self._plans: dict[tuple[bytes, bytes, bytes], TablePlan] = {}
+
+    def __call__(self, value: bytes) -> tuple[ChangeEvent, ...]:
+        """Return the events of a message's value, in the order of its rows."""
+        message = load(value)
+        op = ROW_OPERATIONS.get(message.type)
+        if op is None or message.isDdl:
+            return (self._other(message),)
+        if message.data or (op is Op.DELETE and message.old):
+            return tuple(self._rows(message, op))
+        return (self._statement(message),)
+
+    # -- rows ----------------------------------------------------------------------------------
+
+    def _rows(self, message: FlatMessage, op: Op) -> Iterable[DataChange]:
+        data: list[Row] = message.data or []
+        old: list[Row | None] = message.old or []
+        plan = self._plan(message).covering([*data, *old])
+        if isinstance(message, JsonFlatMessage):
+            plan.as_texts(data, "data")
+            plan.as_texts(old, "old")
+        if op is Op.DELETE:
+            images = self._deleted(plan, data, old)
+        elif op is Op.UPDATE:
+            images = self._updated(plan, data, old)
+        else:
+            full = Completeness.FULL
+            images = [(None, plan.read(row, "data", i), full) for i, row in enumerate(data)]
+        table = _table(message)
+        details = _details(message, plan.sql_types)
+        source_time = self._time(message.es)
+        process_time = self._time(message.ts)
+        unknown = Completeness.UNKNOWN
+        typed = plan.schema is not None
+        return [
+            DataChange(
+                op,
+                table,
+                plan.key,
+                before,
+                after,
+                plan.schema,
+                None,
+                None,
+                SOURCE,
+                source_time,
+                process_time,
+                unknown if typed or before is None else holds,
+                unknown if typed or after is None else holds,
+                details,
+            )
+            for before, after, holds in images
+        ]
+
+    def _deleted(
+        self, plan: TablePlan, data: list[Row], old: list[Row | None]
+    ) -> list[tuple[Image | None, Image | None, Completeness]]:
+        in_old = bool(old) and (self._dialect.delete_row_in == "old" or not data)
+        if not in_old:
+            full = Completeness.FULL
+            return [(plan.read(row, "data", i), None, full) for i, row in enumerate(data)]
+        images: list[tuple[Image | None, Image | None, Completeness]] = []
+        for index, row in enumerate(old):
+            if row is None:
+                raise DecodeError("a deleted row is missing", path=f"$.old[{index}]")
+            # the only sample of such a message names one of two columns
+            images.append((plan.read(row, "old", index), None, Completeness.UNKNOWN))
+        return images
+
+    def _updated(
+        self, plan: TablePlan, data: list[Row], old: list[Row | None]
+    ) -> list[tuple[Image | None, Image | None, Completeness]]:
+        images: list[tuple[Image | None, Image | None, Completeness]] = []
+        # Canal leaves empty rows out of `data` and not out of `old`: with different lengths nothing
+        # says which belong together, and no before image is better than another row's
+        paired = len(old) == len(data)
+        for index, row in enumerate(data):
+            here = plan.read(row, "data", index)
+            changed = old[index] if paired else None
+            there = None
+            if changed is not None:
+                there = {**here, **plan.read(changed, "old", index)}
+            if self._dialect.update_swapped and there is not None:
+                images.append((here, there, Completeness.FULL))
+            else:
+                images.append((there, here, Completeness.FULL))
+        return images
+
+    def _plan(self, message: FlatMessage) -> TablePlan:
+        content = bytes(message.mysqlType), bytes(message.sqlType), bytes(message.pkNames)
+        plan = self._plans.get(content)
+        if plan is None:
+            plan = TablePlan(
+                _part(content[0], dict[str, str | None], "mysqlType"),
+                tuple(_part(content[2], list[str], "pkNames") or ()),
+                _part(content[1], dict[str, Any], "sqlType"),
+                options=self._options,
+            )
+            if sum(map(len, content)) < _MOST_CACHED_BYTES:
+                if len(self._plans) >= _MOST_PLANS:
+                    self._plans.clear()
+                self._plans[content] = plan
+        return plan
+
+    # -- everything else -----------------------------------------------------------------------
+
+    def _other(self, message: FlatMessage) -> ChangeEvent:
+        kind, sql = message.type, message.sql or None
+        if kind in ddl.UNTOLD:
+            action = ddl.action_of(sql or "")
+        elif kind == "TRUNCATE":
+            action = "truncate"
+        elif message.isDdl or (kind in ddl.ACTIONS and kind != "QUERY"):
+            action = ddl.ACTIONS.get(kind, "other")
+        else:
+            if message.data:
+                raise DecodeError(
+                    "rows of an unknown type", code="unknown_operation", path="$.type"
+                )
+            return self._control(message)
+        parts = self._parts(message)
+        if action == "truncate":
+            return Truncate(_table(message), sql, **parts)
+        return SchemaChange(_table(message), action, sql, **parts)
+
+    def _statement(self, message: FlatMessage) -> ChangeEvent:
+        """Return a change that the source logged as a statement, which is kept and not applied."""
+        if message.data is None and not message.sql:
+            raise DecodeError("neither rows nor a statement", code="missing_field", path="$.data")
+        return self._control(message)
+
+    def _control(self, message: FlatMessage) -> Control:
+        parts = self._parts(message)
+        return Control(message.type, message.sql or None, _table(message), **parts)
+
+    def _parts(self, message: FlatMessage) -> dict[str, Any]:
+        return {
+            "source": SOURCE,
+            "source_time_ns": self._time(message.es),
+            "process_time_ns": self._time(message.ts),
+            "details": _details(message, None, sql=False),
+        }
+
+    def _time(self, value: int | None) -> int | None:
+        if not value:  # 0 is what producers without a time write (InLong)
+            return None
+        seconds = self._dialect.seconds
+        if seconds is None:
+            seconds = -SECONDS_BELOW < value < SECONDS_BELOW
+        return value * (1_000_000_000 if seconds else 1_000_000)
+
+
+def load(value: bytes) -> FlatMessage:
+    """Read the wire class; rows with JSON values are read as such only where there are any.
+
+    Raises:
+        DecodeError: The value is not a Canal message.
+    """
+    try:
+        return json.loads(value, FlatMessage)
+    except DecodeError as error:
+        if error.code != "wrong_type" or not error.path.startswith(("$.data[", "$.old[")):
+            raise
+    return json.loads(value, JsonFlatMessage)
+
+
+def _part(raw: bytes, type: type[T], field: str) -> T | None:
+    if not raw or raw == b"null":
+        return None
+    try:
+        return json.loads(raw, type)
+    except DecodeError as error:
+        path = f"$.{field}{error.path[1:]}"
+        raise DecodeError(error.reason, code=error.code, path=path) from None
+
+
+def _table(message: FlatMessage) -> TableId:
+    return TableId(message.database or None, None, message.table or None)
+
+
+def _details(
+    message: FlatMessage, sql_types: Mapping[str, object] | None, *, sql: bool = True
+) -> Details:
+    if not (message.id or message.gtid or sql_types or (sql and message.sql)):
+        return NO_DETAILS
+    details: dict[str, Value] = {}
+    if message.id:
+        details["id"] = message.id
+    if message.gtid:
+        details["gtid"] = message.gtid
+    if sql_types:
+        details["sqlType"] = sql_types
+    if sql and message.sql:
+        details["sql"] = message.sql
+    return details

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Value texts of Canal and the typed values they stand for, both ways, for each logical type.
+
+Canal writes every value as text: whole numbers in decimal (unsigned ones corrected), BIT as an
+unsigned number, FLOAT and DOUBLE as Java prints them, ENUM as an ordinal from 1, SET as a bit mask,
+bytes as ISO-8859-1, shapes as bytes of a little-endian SRID and well-known binary.
+"""
+
+import datetime as dt
+import decimal
+import math
+import re
+import struct
+from collections.abc import Callable
+from typing import Final
+
+from changelane.formats.canal.mysql_types import MySqlType
+from changelane.serdes import json
+from changelane.types import (
+    Bits,
+    Bytes,
+    Date,
+    Decimal,
+    Enum,
+    Float,
+    Geometry,
+    GeometryType,
+    Instant,
+    InstantType,
+    Integer,
+    Json,
+    LogicalType,
+    Set,
+    Time,
+    Timestamp,
+    Value,
+    Year,
+    parse_instant,
+)
+from changelane.values import parse_date, parse_timestamp
+
+Read = Callable[[str], Value]
+"""Text to value; raises one of :data:`NOT_A_VALUE` for text that is not of the type."""
+
+NOT_A_VALUE: Final = (ValueError, ArithmeticError, TypeError, struct.error)
+
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,4000}")
+_DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,10})?")
+_TIME: Final = re.compile(r"-?[0-9]{2,3}:[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,9})?")
+# What no calendar of Python holds: zero dates, days that do not exist, far years, BC, infinity.
+_DATE_TEXT: Final = re.compile(r"[+-]?infinity|[+-]?[0-9]{1,9}-[0-9]{2}-[0-9]{2}(?: BC)?")
+_TIMESTAMP_TEXT: Final = re.compile(
+    r"[+-]?infinity|[+-]?[0-9]{1,9}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}"
+    r"(?:\.[0-9]{1,12})?(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)?(?: BC)?"
+)
+
+
+def reader(of: MySqlType, *, labels: bool, zone: dt.tzinfo) -> Read | None:
+    """Return the function from text to value; ``None`` when the text is the value.
+
+    Args:
+        of: The column's type.
+        labels: ENUM and SET texts are labels before they are numbers.
+        zone: The time zone in which TIMESTAMP texts are written.
+    """
+    kind = of.kind
+    match kind:
+        case Integer():
+            return _read_integer(*kind.range())
+        case Decimal():
+            return _read_decimal
+        case Float():
+            return read_float
+        case Bytes():
+            return _read_bytes if of.width is None else _read_padded(of.width)
+        case Bits():
+            return _read_bits(kind.length)
+        case Date():
+            return _read_date
+        case Time():
+            return _read_time
+        case Timestamp():
+            return _read_timestamp
+        case InstantType():
+            return _read_instant_utc if zone is dt.UTC else _read_instant(zone)
+        case Year():
+            return _read_integer(0, 9999)
+        case Enum() if kind.members is not None:
+            return _read_enum(kind.members, labels=labels)
+        case Set() if kind.members is not None:
+            return _read_set(kind.members, labels=labels)
+        case GeometryType():
+            return read_geometry
+        case _:
+            return None
+
+
+def json_text(value: Value, kind: LogicalType) -> str | None:
+    """Return the text for a JSON value where Canal has text, if it is the same value.
+
+    Raises:
+        ValueError: It is not.
+    """
+    match value:
+        case None | str():
+            return value
+        case _ if isinstance(kind, Json):
+            return json.dumps(value).decode()
+        case bool() if isinstance(kind, (Integer, Bits)):
+            return "1" if value else "0"
+        case int() if not isinstance(value, bool) and not isinstance(kind, (Bytes, GeometryType)):
+            return str(value)
+        case decimal.Decimal() if isinstance(kind, (Decimal, Float)):
+            return str(value)
+        case _:
+            raise ValueError
+
+
+def _read_integer(low: int, high: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        number = int(text)
+        # int() also takes blanks, underscores and other alphabets' digits
+        if not low <= number <= high or (str(number) != text and not _WHOLE.fullmatch(text)):
+            raise ValueError
+        return number
+
+    return read
+
+
+def _read_decimal(text: str) -> decimal.Decimal:
+    if not _DECIMAL.fullmatch(text):
+        raise ValueError
+    return decimal.Decimal(text)
+
+
+_NON_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def read_float(text: str) -> float:
+    """Return the number that a Java text stands for."""
+    if not _DECIMAL.fullmatch(text):
+        try:
+            return _NON_FINITE[text]
+        except KeyError:
+            raise ValueError from None
+    number = float(text)
+    if math.isinf(number):
+        raise OverflowError
+    return number
+
+
+def _read_bytes(text: str) -> bytes:
+    return text.encode("latin-1")
+
+
+def _read_padded(width: int) -> Read:
+    def read(text: str) -> bytes:
+        # never longer than what MySQL allows: a width in the text must not eat memory
+        return text.encode("latin-1").ljust(min(width, 255), b"\x00")
+
+    return read
+
+
+def _read_bits(length: int | None) -> Read:
+    read_number = _read_integer(0, (1 << min(length or 4096, 4096)) - 1)
+
+    def read(text: str) -> str:
+        return f"{read_number(text):0{min(length or 1, 4096)}b}"
+
+    return read
+
+
+def _read_date(text: str) -> dt.date | str:
+    value = parse_date(text)
+    if value.__class__ is str and not _DATE_TEXT.fullmatch(text):
+        raise ValueError
+    return value
+
+
+def _read_time(text: str) -> str:
+    if not _TIME.fullmatch(text):
+        raise ValueError
+    return text
+
+
+def _read_timestamp(text: str) -> dt.datetime | str:
+    value = parse_timestamp(text)
+    if value.__class__ is str and not _TIMESTAMP_TEXT.fullmatch(text):
+        raise ValueError
+    return value
+
+
+def _read_instant_utc(text: str) -> Instant | str:
+    if len(text) == 19 or (19 < len(text) <= 26 and text[19] == "."):
+        try:
+            value = Instant.fromisoformat(text + "+00:00")
+        except ValueError:
+            pass
+        else:
+            value.digits = max(len(text) - 20, 0)
+            return value
+    return _read_other_instant(text)
+
+
+def _read_instant(zone: dt.tzinfo) -> Read:
+    def read(text: str) -> Instant | str:
+        local = parse_timestamp(text)
+        if isinstance(local, str):
+            return _read_other_instant(text)
+        try:
+            value = local.replace(tzinfo=zone).astimezone(dt.UTC)
+        except OverflowError:
+            return text
+        return Instant.of(value, max(len(text) - 20, 0))
+
+    return read
+
+
+def _read_other_instant(text: str) -> Instant | str:
+    if not _TIMESTAMP_TEXT.fullmatch(text):
+        raise ValueError
+    return parse_instant(text)
+
+
+def _read_enum(members: tuple[str, ...], *, labels: bool) -> Read:
+    ordinals = {str(ordinal): label for ordinal, label in enumerate(("", *members))}
+    known = {label: label for label in ("", *members)}
+    meanings = ordinals | known if labels else known | ordinals
+
+    def read(text: str) -> str:
+        try:
+            return meanings[text]
+        except KeyError:
+            raise ValueError from None
+
+    return read
+
+
+def _read_set(members: tuple[str, ...], *, labels: bool) -> Read:
+    known = frozenset(members)
+    read_number = _read_integer(0, (1 << len(members)) - 1)
+
+    def is_labels(text: str) -> bool:
+        return not text or known.issuperset(text.split(","))
+
+    def read(text: str) -> str:
+        if (labels or not text.isdigit()) and is_labels(text):
+            return text
+        try:
+            mask = read_number(text)
+        except ValueError:
+            if is_labels(text):
+                return text
+            raise
+        return ",".join(label for bit, label in enumerate(members) if mask >> bit & 1)
+
+    return read
+
+
+def read_geometry(text: str) -> Geometry:
+    """Return the shape of ISO-8859-1 text: a little-endian SRID, then well-known binary."""
+    data = text.encode("latin-1")
+    # MySQL writes 0 where no spatial reference was given
+    return Geometry(data[4:] or None, struct.unpack_from("<I", data)[0] or None)

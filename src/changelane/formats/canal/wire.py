@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Canal's ``FlatMessage`` as it stands on the wire, with the producer's own names and order."""
+
+from typing import Any
+
+import msgspec
+
+TextRow = dict[str, str | None]
+"""A row as Canal writes it: every value is text or null."""
+
+JsonRow = dict[str, Any]
+"""A row as InLong's and Flink's writers make it: numbers and booleans of JSON."""
+
+
+class FlatMessage(msgspec.Struct):
+    """The message as it is read; keys that a producer leaves out are null or empty here.
+
+    The three maps that describe the table stay raw: they repeat from message to message and are
+    read once per content.
+    """
+
+    type: str
+    data: list[TextRow] | None = None
+    database: str | None = None
+    es: int | None = None
+    gtid: str | None = None
+    id: int | None = None
+    isDdl: bool | None = None  # noqa: N815 - the producer's name
+    mysqlType: msgspec.Raw = msgspec.Raw()  # noqa: N815 - the producer's name
+    old: list[TextRow | None] | None = None
+    pkNames: msgspec.Raw = msgspec.Raw()  # noqa: N815 - the producer's name
+    sql: str | None = None
+    sqlType: msgspec.Raw = msgspec.Raw()  # noqa: N815 - the producer's name
+    table: str | None = None
+    ts: int | None = None
+
+
+class JsonFlatMessage(FlatMessage):
+    """The same with JSON values in the rows, which are made text before anything else happens."""
+
+    data: list[JsonRow] | None = None
+    old: list[JsonRow | None] | None = None
+
+
+class WrittenMessage(msgspec.Struct):
+    """The message as it is written: alphabetical, as fastjson orders it; ``UNSET`` is left out."""
+
+    data: list[TextRow] | msgspec.UnsetType | None
+    database: str
+    es: int | None
+    gtid: str | msgspec.UnsetType
+    id: int
+    isDdl: bool  # noqa: N815 - the producer's name
+    mysqlType: msgspec.Raw | msgspec.UnsetType | None  # noqa: N815 - the producer's name
+    old: list[TextRow] | msgspec.UnsetType | None
+    pkNames: msgspec.Raw | msgspec.UnsetType | None  # noqa: N815 - the producer's name
+    sql: str
+    sqlType: msgspec.Raw | msgspec.UnsetType | None  # noqa: N815 - the producer's name
+    table: str
+    ts: int | None
+    type: str
