@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: one module a command, imported when it is called."""
+
+import importlib
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Final
+
+import click
+
+from changelane.errors import ChangelaneError, ConfigError, MissingExtraError
+
+COMMANDS: Final[dict[str, str]] = {
+    "convert": "Turn messages of one format into another.",
+    "inspect": "Say what a file of messages holds, and show its events.",
+    "formats": "List the formats, what they carry, and what a conversion loses.",
+}
+"""Command -> its one line of help. The command is the object of that name in the module of it."""
+
+
+class _WrongUse(click.ClickException):
+    """One line, and exit code 2."""
+
+    exit_code = 2
+
+
+class Commands(click.Group):
+    """A group that imports a command only to run it: `convert` never waits for Spark."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"changelane.cli.{cmd_name}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (ConfigError, MissingExtraError) as error:
+            raise _WrongUse(str(error)) from None
+        except ChangelaneError as error:
+            raise click.ClickException(str(error)) from None
+        except BrokenPipeError:
+            raise  # click ends quietly when the reader of our output is gone
+        except OSError as error:
+            raise click.ClickException(str(error)) from None
+
+
+def _show_version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's signature
+    del parameter
+    if wanted:
+        try:
+            click.echo(f"changelane {version('changelane')}")
+        except PackageNotFoundError:
+            click.echo("changelane (not installed)")
+        ctx.exit()
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--version", is_flag=True, expose_value=False, callback=_show_version, is_eager=True)
+def main() -> None:
+    """Read, convert, deliver and apply database change events in every CDC format.
+
+    Exit codes: 0 done, 1 failed or more failures than allowed, 2 wrong use or configuration.
+    """
+
+
+def options(prefix: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the decorator that adds ``--PREFIX-option NAME=VALUE``, repeatable, as a mapping."""
+    return click.option(
+        f"--{prefix}-option",
+        f"{prefix}_options",
+        multiple=True,
+        metavar="NAME=VALUE",
+        callback=_pairs,
+        help=f"An option of the format of --{prefix}; may be given more than once.",
+    )
+
+
+def _pairs(
+    ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for text in values:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise click.BadParameter("write NAME=VALUE", ctx, parameter)
+        pairs[name] = value
+    return pairs

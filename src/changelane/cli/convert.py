@@ -1,0 +1,362 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``changelane convert``: messages of one format into another, from file to file."""
+
+import contextlib
+import fnmatch
+import signal
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from typing import IO, Any, Self
+
+import click
+import rich.console
+import rich.progress
+
+from changelane.cli import options
+from changelane.cli.summary import SHOWN_FAILURES, Budget, Failure, Summary
+from changelane.codec import Codec, OnLoss, get_codec
+from changelane.errors import ConfigError, DecodeError, EncodeError, UnsupportedError
+from changelane.event import ChangeEvent, HalfUpdate
+from changelane.files import (
+    Input,
+    Line,
+    LineForm,
+    Lines,
+    line_of,
+    open_input,
+    open_output,
+    record_of,
+)
+from changelane.message import Message
+from changelane.schema import TableId
+from changelane.serdes import json
+
+_FORMS = click.Choice(["auto", *(form.value for form in LineForm)])
+
+
+class _StopAtFailureError(Exception):
+    """The first failure, with ``--fail-fast``."""
+
+
+class Conversion:
+    """One run: reads lines, writes lines, and counts.
+
+    Args:
+        patterns: Globs on the full name of the table; none lets every event pass.
+        failures: Where messages and events that failed are written.
+    """
+
+    def __init__(
+        self,
+        source: Codec,
+        target: Codec,
+        summary: Summary,
+        *,
+        output_form: LineForm | None = None,
+        patterns: tuple[str, ...] = (),
+        failures: IO[bytes] | None = None,
+        fail_fast: bool = False,
+    ) -> None:
+        self.summary = summary
+        self._source = source
+        self._target = target
+        self._native = get_codec("native-json")
+        self._output_form = output_form
+        self._patterns = patterns
+        self._failures = failures
+        self._fail_fast = fail_fast
+
+    def run(self, lines: Lines, output: IO[bytes]) -> Iterator[None]:
+        """Convert all lines; yields after each, so that the caller can show progress."""
+        for line in lines:
+            self.summary.messages += 1
+            failed_before = self.summary.failures.total()
+            form = self._output_form or lines.form or LineForm.VALUES
+            origin = _message_of(line)
+            for event in self._events(line):
+                for message in self._encode(event, line.number):
+                    self._write(message, origin, form, output, line.number)
+            if self.summary.failures.total() > failed_before:
+                self.summary.failed_messages += 1
+            yield
+
+    def _events(self, line: Line) -> Iterable[ChangeEvent]:
+        try:
+            if isinstance(line.content, DecodeError):
+                raise line.content
+            events = self._source.decode(line.content)
+        except DecodeError as error:
+            self._fail_to_decode(line, error)
+            return ()
+        self.summary.events += len(events)
+        return self._of_tables(events)
+
+    def _of_tables(self, events: tuple[ChangeEvent, ...]) -> tuple[ChangeEvent, ...]:
+        if not self._patterns:
+            return events
+        kept = tuple(event for event in events if self._is_wanted(event))
+        self.summary.filtered += len(events) - len(kept)
+        return kept
+
+    def _is_wanted(self, event: ChangeEvent) -> bool:
+        table = event.change.table if isinstance(event, HalfUpdate) else _table_of(event)
+        name = str(table)
+        return any(fnmatch.fnmatchcase(name, pattern) for pattern in self._patterns)
+
+    def _encode(self, event: ChangeEvent, number: int) -> tuple[Message, ...]:
+        try:
+            encoded = self._target.encode(event, on_loss=self.summary.on_loss)
+        except EncodeError as error:
+            self._fail_to_encode(event, number, error)
+            return ()
+        self.summary.losses.update(encoded.losses)
+        return encoded.messages
+
+    def _write(
+        self, message: Message, origin: Message, form: LineForm, output: IO[bytes], number: int
+    ) -> None:
+        message = _placed(message, origin)
+        try:
+            text = line_of(message, form)
+        except EncodeError as error:
+            failure = Failure(number, "write", self._target.name, "not_a_line", str(error))
+            self._fail(failure, message)
+            return
+        if text is None:
+            self.summary.tombstones_left_out += 1
+            return
+        if form is LineForm.VALUES and message.key is not None:
+            self.summary.keys_left_out += 1
+        output.write(text)
+        self.summary.written += 1
+
+    def _fail_to_decode(self, line: Line, error: DecodeError) -> None:
+        stage = "decode" if isinstance(line.content, Message) else "read"
+        failure = Failure(line.number, stage, self._source.name, error.code, str(error), error.path)
+        self._fail(failure, _message_of(line))
+
+    def _fail_to_encode(self, event: ChangeEvent, number: int, error: EncodeError) -> None:
+        reason = "not_encodable"
+        if isinstance(error, UnsupportedError):
+            reason = "unsupported"
+            self.summary.losses.update(error.losses)
+        failure = Failure(number, "encode", self._target.name, reason, str(error))
+        self._fail(failure, self._native.encode(event).messages[0], "native-json")
+
+    def _fail(self, failure: Failure, message: Message, form: str | None = None) -> None:
+        self.summary.fail(failure)
+        if self._failures is not None:
+            record: dict[str, Any] = {
+                "line": failure.line,
+                "stage": failure.stage,
+                "reason": failure.reason,
+                "path": failure.path,
+                "error": failure.error,
+                "format": form or failure.format,
+            }
+            self._failures.write(json.dumps(record | record_of(message)) + b"\n")
+        if self._fail_fast:
+            raise _StopAtFailureError
+
+
+def _message_of(line: Line) -> Message:
+    return line.content if isinstance(line.content, Message) else Message(line.raw)
+
+
+def _table_of(event: ChangeEvent) -> TableId | None:
+    return getattr(event, "table", None)
+
+
+def _placed(message: Message, origin: Message) -> Message:
+    """Give a written message the topic and time of the one it comes from, unless it has its own.
+
+    Partition and offset are places in the log that was read, and say nothing about another one.
+    """
+    return Message(
+        message.value,
+        message.key,
+        message.headers,
+        origin.topic if message.topic is None else message.topic,
+        message.partition,
+        message.offset,
+        origin.timestamp_ms if message.timestamp_ms is None else message.timestamp_ms,
+    )
+
+
+@click.command(
+    epilog="Failures: a message that cannot be read, or an event that cannot be written without "
+    "a loss, is told on stderr, written to --failures, and the conversion goes on. "
+    "Exit code 0: at most --max-failures messages failed; 1: more, or --fail-fast stopped; "
+    "2: wrong use."
+)
+@click.argument("input_path", metavar="[IN]", default="-")
+@click.argument("output_path", metavar="[OUT]", default="-")
+@click.option("-f", "--from", "source", required=True, metavar="FORMAT", help="Format of IN.")
+@click.option("-t", "--to", "target", required=True, metavar="FORMAT", help="Format of OUT.")
+@click.option(
+    "--input-as",
+    type=_FORMS,
+    default="auto",
+    help="values: a line is the value of a message; records: an object with topic, key, value, "
+    "headers ...; auto (default): records when the first line has topic and value.",
+)
+@click.option(
+    "--output-as", type=_FORMS, default="auto", help="The same for OUT; auto (default): as IN."
+)
+@click.option(
+    "--on-loss",
+    type=click.Choice([policy.value for policy in OnLoss]),
+    default=OnLoss.RAISE.value,
+    help="What FORMAT cannot carry makes the event a failure (raise, the default), is counted and "
+    "listed (warn), or only counted (ignore).",
+)
+@click.option(
+    "--failures",
+    "failures_path",
+    metavar="FILE",
+    help="Write what failed there: unreadable messages as they came, unwritable events as "
+    "native-json, each a record with its line and reason.",
+)
+@click.option(
+    "--max-failures",
+    default="0",
+    metavar="N|P%",
+    help="How many messages may fail (a number, or a share of those read) with exit code 0 all "
+    "the same. Default: 0. The conversion goes on in any case.",
+)
+@click.option("--fail-fast", is_flag=True, help="Stop at the first failure; OUT is not written.")
+@click.option(
+    "--table",
+    "patterns",
+    multiple=True,
+    metavar="PATTERN",
+    help="Only events of tables whose full name (such as shop.public.orders) matches this glob; "
+    "may be given more than once.",
+)
+@options("from")
+@options("to")
+@click.option(
+    "--output",
+    "summary_form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    help="Form of the summary on stderr.",
+)
+def convert(
+    input_path: str,
+    output_path: str,
+    *,
+    source: str,
+    target: str,
+    input_as: str,
+    output_as: str,
+    on_loss: str,
+    failures_path: str | None,
+    max_failures: str,
+    fail_fast: bool,
+    patterns: tuple[str, ...],
+    from_options: dict[str, str],
+    to_options: dict[str, str],
+    summary_form: str,
+) -> None:
+    """Turn the messages in IN into another format, and write them to OUT.
+
+    IN and OUT are paths or - (the default); endings .gz and .zst mean compressed. OUT takes its
+    place when it is complete. A summary goes to stderr.
+
+    \b
+    changelane convert -f debezium-json -t canal-json in.jsonl.gz out.jsonl
+    """  # noqa: D301 - click's own marker of a paragraph that keeps its lines
+    summary = Summary(source, target, OnLoss(on_loss), Budget.parse(max_failures))
+    if failures_path is not None and failures_path == output_path:
+        raise ConfigError("OUT and --failures are the same file")
+    reader = get_codec(source, **from_options)
+    writer = get_codec(target, **to_options)
+    quiet = summary_form == "json"
+    told = 0
+    _stop_cleanly_when_terminated()
+    with ExitStack() as stack:
+        opened = stack.enter_context(open_input(input_path))
+        failures = stack.enter_context(open_output(failures_path)) if failures_path else None
+        lines = Lines(opened.stream, None if input_as == "auto" else LineForm(input_as))
+        conversion = Conversion(
+            reader,
+            writer,
+            summary,
+            output_form=None if output_as == "auto" else LineForm(output_as),
+            patterns=patterns,
+            failures=failures,
+            fail_fast=fail_fast,
+        )
+        try:
+            with open_output(output_path) as output, _Progress(opened, quiet=quiet) as progress:
+                for _ in conversion.run(lines, output):
+                    if not quiet:
+                        told = _tell(summary, told)
+                    progress.advance(summary)
+        except _StopAtFailureError:
+            summary.stopped = "stopped at the first failure (--fail-fast)"
+        except DecodeError as error:  # the input itself cannot be read on
+            summary.stopped = str(error)
+    if quiet:
+        click.echo(summary.as_json(), err=True)
+    else:
+        _tell(summary, told)
+        click.echo(summary.as_text(), err=True)
+    if summary.stopped or not summary.is_within_budget:
+        sys.exit(1)
+
+
+def _tell(summary: Summary, told: int) -> int:
+    """Print the failures that were not told yet; return how many are told."""
+    for failure in summary.first_failures[told:]:
+        click.echo(str(failure), err=True)
+    if told < SHOWN_FAILURES == len(summary.first_failures):
+        click.echo("further failures are only counted", err=True)
+    return len(summary.first_failures)
+
+
+def _stop_cleanly_when_terminated() -> None:
+    def stop(number: int, _frame: object) -> None:
+        sys.exit(128 + number)
+
+    with contextlib.suppress(ValueError):  # only the main thread may
+        signal.signal(signal.SIGTERM, stop)
+
+
+class _Progress:
+    """A bar on stderr when that is a terminal and the work takes a while."""
+
+    EVERY = 512
+
+    def __init__(self, opened: Input, *, quiet: bool) -> None:
+        self._opened = opened
+        console = rich.console.Console(stderr=True)
+        self._bar = rich.progress.Progress(
+            rich.progress.BarColumn(),
+            rich.progress.TaskProgressColumn(),
+            rich.progress.TextColumn("{task.description}"),
+            rich.progress.TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=quiet or not console.is_terminal,
+        )
+        self._task = self._bar.add_task("", total=opened.size)
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._bar.stop()
+
+    def advance(self, summary: Summary) -> None:
+        """Show where the conversion is, now and then."""
+        if self._bar.disable or summary.messages % self.EVERY:
+            return
+        self._bar.update(
+            self._task,
+            completed=None if self._opened.size is None else self._opened.position(),
+            description=f"{summary.messages:,} messages",
+        )

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``changelane inspect``: what is this file, and what does it say?"""
+
+import datetime as dt
+import io
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, Final
+
+import click
+import msgspec
+import rich.console
+import rich.table
+import rich.text
+
+from changelane import formats
+from changelane.cli import options
+from changelane.cli.terminal import printable, shortened
+from changelane.codec import Codec, get_codec
+from changelane.errors import ChangelaneError, DecodeError
+from changelane.event import ChangeEvent, DataChange, HalfUpdate, Image, Op
+from changelane.files import Line, Lines, open_input
+from changelane.message import Message
+from changelane.schema import TableSchema
+from changelane.serdes import json
+from changelane.types import UNAVAILABLE, UNKNOWN, Value
+from changelane.values import value_text
+
+SAMPLE_COUNT: Final = 20
+"""Messages that are asked for their format."""
+MAX_BYTES: Final = 64 << 20
+"""How much of the file is looked at."""
+
+_Object: Final[Any] = dict[str, msgspec.Raw]
+_Objects: Final[Any] = list[dict[str, msgspec.Raw]]
+_Parts: Final[Any] = list[msgspec.Raw]
+
+_OPERATIONS: Final = {
+    Op.CREATE: "insert",
+    Op.UPDATE: "update",
+    Op.DELETE: "delete",
+    Op.READ: "snapshot read",
+}
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+@click.command()
+@click.argument("path", metavar="[FILE]", default="-")
+@click.option(
+    "-f", "--from", "source", metavar="FORMAT", help="The format; detected when not given."
+)
+@options("from")
+@click.option("--limit", default=10, show_default=True, help="Messages to show; 0 shows all.")
+@click.option(
+    "--output",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    help="text for people, json for lines of native-json.",
+)
+def inspect(
+    path: str, *, source: str | None, from_options: dict[str, str], limit: int, form: str
+) -> None:
+    """Say what FILE holds, and show its first events in the canonical form.
+
+    FILE holds a message or a record a line (see convert), or one JSON document over many lines.
+    A detected format is a guess: name it with -f when it is wrong.
+    """
+    with open_input(path) as opened:
+        data = opened.stream.read(MAX_BYTES)
+    lines = list(islice(_lines_of(data), limit or None))
+    if not lines:
+        click.echo(f"{path} holds no messages", err=True)
+        return
+    if source is None:
+        sample = lines if len(lines) >= SAMPLE_COUNT else islice(_lines_of(data), SAMPLE_COUNT)
+        source, others = detect([m for m in map(_message, sample) if m is not None])
+        click.echo(f"{printable(path)} looks like {source}", err=True)
+        if others:
+            click.echo(f"it may as well be {', '.join(others)}: choose with -f", err=True)
+    codec = get_codec(source, **from_options)
+    shown = _show_native(codec, lines) if form == "json" else _show(codec, lines)
+    if not shown:
+        sys.exit(1)
+
+
+def detect(messages: list[Message]) -> tuple[str, tuple[str, ...]]:
+    """Return the format that most of the messages look like, and those that fit as well.
+
+    Raises:
+        DecodeError: They look like none.
+    """
+    votes: Counter[str] = Counter()
+    for name in formats.names():
+        try:
+            codec = get_codec(name)
+        except (ChangelaneError, ImportError):
+            continue  # its library is not installed, or it needs an option
+        votes[name] = sum(codec.detects(message) for message in messages)
+    most = max(votes.values(), default=0)
+    if most == 0:
+        raise DecodeError(
+            f"no format recognises the first messages; name one with -f: {', '.join(votes)}",
+            code="unknown_format",
+        )
+    best = [name for name, count in votes.items() if count == most]
+    return best[0], tuple(best[1:])
+
+
+def _lines_of(data: bytes) -> Iterator[Line]:
+    whole = _document(data)
+    if whole is not None:
+        return iter(whole)
+    if len(data) >= MAX_BYTES:
+        data = data[: data.rfind(b"\n") + 1] or data
+    return iter(Lines(io.BytesIO(data)))
+
+
+def _document(data: bytes) -> list[Line] | None:
+    """Return the messages of one JSON document over many lines: an object, or a list of them."""
+    first = data.lstrip().partition(b"\n")[0]
+    try:
+        json.loads(first, msgspec.Raw)
+    except DecodeError:
+        pass
+    else:
+        return None
+    for kind in (_Objects, _Object):
+        try:
+            found = json.loads(data, kind)
+        except DecodeError:
+            continue
+        parts = json.loads(data, _Parts) if isinstance(found, list) else [data]
+        return [Line(n, bytes(part), Message(bytes(part))) for n, part in enumerate(parts, 1)]
+    return None
+
+
+def _message(line: Line) -> Message | None:
+    return line.content if isinstance(line.content, Message) else None
+
+
+def _decoded(codec: Codec, lines: list[Line]) -> Iterator[tuple[Line, tuple[ChangeEvent, ...]]]:
+    """Decode lines; what cannot be is told on stderr."""
+    for line in lines:
+        try:
+            if isinstance(line.content, DecodeError):
+                raise line.content
+            yield line, codec.decode(line.content)
+        except DecodeError as error:
+            click.echo(printable(f"line {line.number}: {codec.name}: {error}"), err=True)
+
+
+def _show_native(codec: Codec, lines: list[Line]) -> int:
+    native = get_codec("native-json")
+    count = 0
+    for _, events in _decoded(codec, lines):
+        count += 1
+        for event in events:
+            for message in native.encode(event).messages:
+                click.echo(message.value or b"")
+    return count
+
+
+# -- for people ---------------------------------------------------------------------------------
+
+
+def _show(codec: Codec, lines: list[Line]) -> int:
+    console = rich.console.Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = 240
+    count = 0
+    for line, events in _decoded(codec, lines):
+        count += 1
+        where = line.content.where if isinstance(line.content, Message) else ""
+        console.print(rich.text.Text(f"line {line.number}  {printable(where)}".rstrip(), "dim"))
+        if not events:
+            console.print("  no event")
+        for event in events:
+            _show_event(console, event)
+    return count
+
+
+def _show_event(console: rich.console.Console, event: ChangeEvent) -> None:
+    if isinstance(event, HalfUpdate):
+        console.print("  one half of an update:")
+        event = event.change
+    console.print(rich.text.Text("  " + "  ".join(_headline(event))))
+    match event:
+        case DataChange():
+            console.print(_images(event.before, event.after, event.schema))
+        case _ if (image := getattr(event, "key", None)) and isinstance(image, dict):
+            console.print(_images(None, image, getattr(event, "schema", None)))
+        case _:
+            pass
+    for field in ("ddl", "text"):
+        if text := getattr(event, field, None):
+            console.print(rich.text.Text(f"    {shortened(text, 500)}", "italic"))
+
+
+def _headline(event: ChangeEvent) -> Iterator[str]:
+    if isinstance(event, DataChange):
+        yield _OPERATIONS[event.op]
+    else:
+        kind: str = event.__struct_config__.tag  # type: ignore[assignment]
+        word = getattr(event, "action", getattr(event, "status", getattr(event, "type", "")))
+        yield printable(f"{kind} {word}".strip())
+    if table := str(getattr(event, "table", "")):
+        yield printable(table)
+    if isinstance(event, DataChange) and event.key is not None:
+        yield printable(f"key ({', '.join(event.key.columns)})")
+    if (transaction := getattr(event, "transaction", None)) is not None:
+        yield printable(f"transaction {transaction.id}")
+    if (position := getattr(event, "position", None)) is not None:
+        fields = msgspec.to_builtins(position)
+        domain = fields.pop("domain")
+        yield printable(f"{domain} " + " ".join(f"{k}={v}" for k, v in fields.items()))
+    if (time_ns := getattr(event, "source_time_ns", None)) is not None:
+        yield _time(time_ns)
+
+
+def _time(time_ns: int) -> str:
+    try:
+        return (_EPOCH + dt.timedelta(microseconds=time_ns // 1000)).isoformat()
+    except OverflowError:
+        return f"{time_ns} ns"
+
+
+def _images(before: Image | None, after: Image | None, schema: TableSchema | None) -> object:
+    names = list(schema.by_name) if schema is not None else []
+    names.extend(
+        name
+        for name in dict.fromkeys([*(before or ()), *(after or ())])
+        if schema is None or name not in schema.names
+    )
+    table = rich.table.Table(box=None, pad_edge=True, padding=(0, 2), header_style="dim")
+    table.add_column("  column", overflow="fold")
+    table.add_column("type", overflow="fold")
+    sides = [(title, image) for title, image in (("before", before), ("after", after)) if image]
+    for title, _ in sides:
+        table.add_column(title, overflow="fold")
+    for name in names:
+        style = "bold" if _is_changed(before, after, name) else ""
+        column = None if schema is None else schema.by_name.get(name)
+        kind = "" if column is None else column.source_type or str(column.type)
+        cells = [rich.text.Text(_cell(image, name, schema), style) for _, image in sides]
+        table.add_row(rich.text.Text(f"  {printable(name)}", style), shortened(kind, 60), *cells)
+    return table
+
+
+def _is_changed(before: Image | None, after: Image | None, name: str) -> bool:
+    return bool(
+        before and after and name in before and name in after and before[name] != after[name]
+    )
+
+
+def _cell(image: Image, name: str, schema: TableSchema | None) -> str:
+    if name not in image:
+        return "-"
+    value: Value = image[name]
+    if value is None:
+        return "NULL"
+    if value is UNAVAILABLE:
+        return "(unavailable)"
+    column = None if schema is None else schema.by_name.get(name)
+    kind = UNKNOWN if column is None else column.type
+    text = value_text(kind, value)
+    return shortened(repr(text) if text in {"NULL", "-", "(unavailable)", ""} else text, 100)

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Text of unknown origin on a terminal."""
+
+import unicodedata
+
+_UNSAFE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+
+def printable(text: str) -> str:
+    r"""Return *text* with everything escaped that could steer a terminal or hide text.
+
+    >>> printable("a\x1b[2J\u202eb")
+    'a\\x1b[2J\\u202eb'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        character.encode("unicode_escape").decode("ascii")
+        if unicodedata.category(character) in _UNSAFE
+        else character
+        for character in text
+    )
+
+
+def shortened(text: str, length: int) -> str:
+    """Return *text*, printable, cut to *length* characters with a word on how many there are."""
+    if len(text) <= length:
+        return printable(text)
+    return f"{printable(text[: length - 20])}... ({len(text):,} characters)"

@@ -1,0 +1,340 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``changelane convert`` as a user meets it: files in, files out, summary, exit code."""
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import changelane
+from changelane.cli import main
+from changelane.cli.summary import Budget
+from changelane.errors import ConfigError
+
+GOOD = '{"op":"c","table":{"name":"t"},"after":{"id":1}}'
+BROKEN = '{"op":"c","table":{"name":"t"},"after":{"password":"secret-value"'
+
+
+def native(number, **fields):
+    return json.dumps({"op": "c", "table": {"name": "t"}, "after": {"id": number}} | fields)
+
+
+def convert(*arguments, data=None, source="native-json", target="native-json"):
+    args = ["convert", "-f", source, "-t", target, *map(str, arguments)]
+    return CliRunner().invoke(main, args, input=data, catch_exceptions=False)
+
+
+def summary(result) -> dict:
+    return json.loads(result.stderr)
+
+
+@pytest.fixture
+def run_in_child(tmp_path):
+    """Start the command as a process of its own."""
+
+    def start(*arguments, **options):
+        code = "from changelane.cli import main; main()"
+        return subprocess.Popen(
+            [sys.executable, "-c", code, *map(str, arguments)],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(Path(changelane.__file__).parents[1])},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            **options,
+        )
+
+    return start
+
+
+# -- the way of the data ------------------------------------------------------------------------
+
+
+def test_messages_go_from_stdin_to_stdout_and_the_summary_to_stderr():
+    result = convert(data=f"{native(1)}\n{native(2)}\n")
+    assert result.exit_code == 0
+    assert [json.loads(line)["after"]["id"] for line in result.stdout.splitlines()] == [1, 2]
+    assert "read      2 messages, 2 events" in result.stderr
+    assert "written   2 messages" in result.stderr
+
+
+def test_paths_may_be_compressed(tmp_path):
+    (tmp_path / "in.jsonl.gz").write_bytes(gzip.compress(f"{GOOD}\n".encode()))
+    assert convert(tmp_path / "in.jsonl.gz", tmp_path / "out.jsonl.zst").exit_code == 0
+    assert convert(tmp_path / "out.jsonl.zst", tmp_path / "out.jsonl").exit_code == 0
+    assert json.loads((tmp_path / "out.jsonl").read_text())["after"] == {"id": 1}
+
+
+def test_a_file_may_be_converted_in_place(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text(f"{GOOD}\n")
+    assert convert(path, path).exit_code == 0
+    assert json.loads(path.read_text())["after"] == {"id": 1}
+
+
+def test_an_empty_file_gives_an_empty_file(tmp_path):
+    (tmp_path / "in").write_bytes(b"")
+    result = convert(tmp_path / "in", tmp_path / "out")
+    assert result.exit_code == 0
+    assert (tmp_path / "out").read_bytes() == b""
+
+
+def test_records_give_records_that_keep_topic_and_time():
+    record = {"topic": "shop", "partition": 3, "offset": 9, "timestamp": 5, "value": GOOD}
+    result = convert(data=json.dumps(record) + "\n")
+    written = json.loads(result.stdout)
+    assert (written["topic"], written["timestamp"]) == ("shop", 5)
+    # These are places in the log that was read.
+    assert (written["partition"], written["offset"]) == (None, None)
+
+
+def test_the_form_of_either_side_may_be_chosen():
+    record = json.dumps({"topic": "t", "value": GOOD}) + "\n"
+    assert json.loads(convert("--output-as", "values", data=record).stdout)["op"] == "c"
+    written = json.loads(convert("--output-as", "records", data=GOOD).stdout)
+    assert json.loads(written["value"])["op"] == "c"
+    assert convert("--input-as", "values", data=record).exit_code == 1
+
+
+def test_only_events_of_the_wanted_tables_are_written():
+    lines = [native(n, table={"database": "shop", "name": name}) for n, name in enumerate("abcA")]
+    result = convert(
+        "--table", "shop.[ab]", "--table", "*.c", "--output", "json", data="\n".join(lines)
+    )
+    assert [json.loads(line)["after"]["id"] for line in result.stdout.splitlines()] == [0, 1, 2]
+    assert summary(result)["filtered"] == 1
+
+
+# -- what fails ---------------------------------------------------------------------------------
+
+
+def test_a_broken_line_never_stops_a_conversion(tmp_path):
+    data = "\n".join([native(1), BROKEN, native(2), '{"op":"?"}', "", native(3)])
+    (tmp_path / "in").write_text(data)
+    result = convert(tmp_path / "in", tmp_path / "out")
+    assert result.exit_code == 1
+    assert len((tmp_path / "out").read_text().splitlines()) == 3
+    assert "line 2: native-json: Input data was truncated" in result.stderr
+    assert "line 4: native-json: unknown op at $.op" in result.stderr
+    assert "secret" not in result.output
+
+
+def test_the_summary_for_programs_counts_everything():
+    result = convert("--output", "json", data=f"{GOOD}\n{BROKEN}\n")
+    found = summary(result)
+    assert (found["messages"], found["events"], found["written"]) == (2, 1, 1)
+    assert (found["failed_messages"], found["within_budget"]) == (1, False)
+    assert found["failures"] == {"truncated": 1}
+    assert found["first_failures"][0]["line"] == 2
+    assert "secret" not in result.stderr
+
+
+def test_failures_are_kept_as_they_came_and_can_be_read_again(tmp_path):
+    kept = tmp_path / "failures.jsonl"
+    result = convert("--failures", kept, data=f'{GOOD}\n{BROKEN}\n{{"op":"?"}}\n')
+    assert result.exit_code == 1
+    records = [json.loads(line) for line in kept.read_text().splitlines()]
+    assert [r["line"] for r in records] == [2, 3]
+    assert [r["value"] for r in records] == [BROKEN, '{"op":"?"}']
+    assert (records[1]["reason"], records[1]["path"]) == ("unknown_operation", "$.op")
+    assert records[1]["format"] == "native-json"
+    again = convert("--output", "json", kept)
+    assert summary(again)["failures"] == {"truncated": 1, "unknown_operation": 1}
+
+
+def test_failures_of_records_keep_key_headers_and_coordinates(tmp_path):
+    record = {
+        "topic": "t",
+        "partition": 1,
+        "offset": 2,
+        "timestamp": 3,
+        "key": "k",
+        "value": "{",
+        "headers": [["h", "x"]],
+    }
+    result = convert("--failures", tmp_path / "f", data=json.dumps(record))
+    assert "line 1: native-json: Input data was truncated in t-1@2" in result.stderr
+    kept = json.loads((tmp_path / "f").read_text())
+    assert record.items() <= kept.items()
+
+
+def test_bytes_that_are_no_text_are_kept_too(tmp_path):
+    convert("--failures", tmp_path / "f", data=b"\xff\xfe\n")
+    assert json.loads((tmp_path / "f").read_text())["value_base64"] == "//4="
+
+
+def test_a_run_without_failures_empties_the_file_of_failures(tmp_path):
+    (tmp_path / "f").write_text("from an earlier run")
+    assert convert("--failures", tmp_path / "f", data=GOOD).exit_code == 0
+    assert (tmp_path / "f").read_bytes() == b""
+
+
+@pytest.mark.parametrize(
+    ("budget", "exit_code"),
+    [("0", 1), ("1", 1), ("2", 0), ("100%", 0), ("50%", 0), ("49.9%", 1), ("0%", 1)],
+)
+def test_the_error_budget_decides_the_exit_code(budget, exit_code):
+    data = f"{GOOD}\n{GOOD}\n{BROKEN}\n{BROKEN}\n"
+    result = convert("--max-failures", budget, data=data)
+    assert result.exit_code == exit_code
+    word = "within" if exit_code == 0 else "beyond"
+    assert f"failed    2 messages, {word} --max-failures {budget}" in result.stderr
+
+
+@pytest.mark.parametrize("text", ["", "-1", "x", "1.5", "101%", "-1%", "%", "nan%", "1/0%"])
+def test_a_budget_is_a_number_or_a_share(text):
+    with pytest.raises(ConfigError):
+        Budget.parse(text)
+
+
+def test_a_run_without_messages_is_within_any_share():
+    assert Budget.parse("0%").holds(0, 0)
+
+
+def test_fail_fast_stops_at_the_first_failure_and_writes_no_output(tmp_path):
+    data = f"{GOOD}\n{BROKEN}\n{BROKEN}\n"
+    out, kept = tmp_path / "out", tmp_path / "failures"
+    result = convert("--fail-fast", "--failures", kept, "-", out, data=data)
+    assert result.exit_code == 1
+    assert "line 2:" in result.stderr
+    assert "line 3:" not in result.stderr
+    assert not out.exists()
+    assert len(kept.read_text().splitlines()) == 1
+    assert list(tmp_path.iterdir()) == [kept]
+
+
+def test_many_failures_are_counted_not_told():
+    result = convert(data=f"{BROKEN}\n" * 1000)
+    assert result.stderr.count("line ") == 20
+    assert "1,000  truncated" in result.stderr
+
+
+def test_a_truncated_archive_keeps_the_old_output_and_the_failures(tmp_path):
+    held = gzip.compress(f"{BROKEN}\n{GOOD}\n".encode() * 50_000)
+    (tmp_path / "in.gz").write_bytes(held[:-100])
+    (tmp_path / "out").write_text("old")
+    result = convert("--failures", tmp_path / "f", tmp_path / "in.gz", tmp_path / "out")
+    assert result.exit_code == 1
+    assert "the compressed file ends too early" in result.stderr
+    assert (tmp_path / "out").read_text() == "old"
+    assert len((tmp_path / "f").read_text().splitlines()) > 1000
+
+
+BAD_LINES = {
+    "truncated": b'{"op":"c","table":{"name":"t"}',
+    "unknown op": b'{"op":"zz","table":{"name":"t"}}',
+    "op of another type": b'{"op":1,"table":{"name":"t"}}',
+    "table of another type": b'{"op":"c","table":[]}',
+    "image of another type": b'{"op":"c","table":{"name":"t"},"after":[1]}',
+    "deep nesting": b'{"op":"c","table":{"name":"t"},"after":{"a":' + b"[" * 100_000,
+    "invalid UTF-8": b'{"op":"c","table":{"name":"\xff"}}',
+    "lone surrogate": b'{"op":"c","table":{"name":"\\ud800"}}',
+    "NaN": b'{"op":"c","table":{"name":"t"},"after":{"a":NaN}}',
+    "no JSON": b"\x00\x01\x02",
+    "an array": b"[]",
+    "a number": b"1",
+    "null": b"null",
+}
+
+
+@pytest.mark.parametrize("line", BAD_LINES.values(), ids=BAD_LINES)
+@pytest.mark.parametrize("source", ["native-json"])
+def test_bad_input_fails_its_own_line_only(line, source):
+    result = convert("--output", "json", data=line + b"\n", source=source)
+    assert result.exit_code == 1
+    assert summary(result)["failed_messages"] == 1
+    after = convert("--output", "json", data=line + b"\n" + GOOD.encode())
+    assert summary(after)["written"] == 1
+
+
+def test_hostile_names_reach_neither_the_file_system_nor_the_terminal(tmp_path):
+    names = ["../../x", 'a"; DROP TABLE b', "\x1b[2J", "\u202e", "a\nb"]
+    data = "\n".join(native(1, table={"name": name}) for name in names)
+    (tmp_path / "in").write_text(data)
+    assert convert(tmp_path / "in", tmp_path / "out").exit_code == 0
+    written = (tmp_path / "out").read_text().splitlines()
+    assert [json.loads(line)["table"]["name"] for line in written] == names
+    wrong = json.dumps({"op": "c", "table": {"name": "t"}, "schema": 1, "after": {"\x1b[2J": []}})
+    assert "\x1b" not in convert(data=wrong).stderr
+
+
+def test_columns_that_differ_by_case_only_stay_apart():
+    result = convert(data='{"op":"c","table":{"name":"t"},"after":{"a":1,"A":2}}')
+    assert json.loads(result.stdout)["after"] == {"a": 1, "A": 2}
+
+
+# -- wrong use ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["no-such-file"], "cannot read no-such-file"),
+        (["-", "no/such/folder"], "cannot write no/such/folder"),
+        (["--max-failures", "many"], "--max-failures"),
+        (["--to-option", "x"], "NAME=VALUE"),
+        (["--to-option", "x=1"], "unknown option of native-json 'x'"),
+        (["--on-loss", "maybe"], "maybe"),
+        (["--failures", "same", "-", "same"], "same file"),
+    ],
+)
+def test_wrong_use_ends_with_2_and_one_sentence(arguments, message):
+    result = convert(*arguments, data=GOOD)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_a_wrong_format_gets_the_nearest_right_one():
+    result = convert(data=GOOD, source="native-jsn")
+    assert result.exit_code == 2
+    assert "did you mean 'native-json'?" in result.stderr
+
+
+# -- as a process -------------------------------------------------------------------------------
+
+
+def test_a_closed_pipe_ends_quietly(run_in_child, tmp_path):
+    (tmp_path / "in").write_text(f"{GOOD}\n" * 100_000)
+    child = run_in_child("convert", "-f", "native-json", "-t", "native-json", "in")
+    child.stdout.readline()
+    child.stdout.close()
+    errors = child.stderr.read()
+    child.stdin.close()
+    child.stderr.close()
+    assert child.wait() == 1
+    assert b"Traceback" not in errors
+    assert b"Broken" not in errors
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
+def test_a_killed_run_leaves_no_half_written_output(run_in_child, tmp_path, number):
+    child = run_in_child("convert", "-f", "native-json", "-t", "native-json", "-", "out")
+    child.stdin.write(f"{GOOD}\n".encode() * 20_000)
+    child.stdin.flush()
+    until = time.monotonic() + 20
+    while not (parts := list(tmp_path.glob(".out.*.part"))) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert parts
+    child.send_signal(number)
+    child.communicate()
+    assert child.returncode != 0
+    assert not (tmp_path / "out").exists()
+    if number != signal.SIGKILL:
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_convert_imports_no_spark():
+    code = (
+        "import sys\nfrom click.testing import CliRunner\nfrom changelane.cli import main\n"
+        "CliRunner().invoke(main, ['convert', '--help'])\n"
+        "sys.exit(any(m.split('.')[0] in {'pyspark', 'pandas', 'pyarrow'} for m in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
