@@ -53,7 +53,7 @@ class Completeness(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Transaction(msgspec.Struct, frozen=True):
+class Transaction(msgspec.Struct, frozen=True, omit_defaults=True):
     """An event's place in its transaction; counts start at 1."""
 
     id: str
@@ -63,7 +63,7 @@ class Transaction(msgspec.Struct, frozen=True):
     last: bool | None = None
 
 
-class Source(msgspec.Struct, frozen=True):
+class Source(msgspec.Struct, frozen=True, omit_defaults=True):
     """Who produced the event.
 
     Attributes:

@@ -11,7 +11,7 @@ import msgspec
 from changelane.types import LogicalType
 
 
-class TableId(msgspec.Struct, frozen=True, order=True):
+class TableId(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
     """Where a table lives at its source; a part that the source does not have is ``None``."""
 
     database: str | None = None

@@ -162,7 +162,8 @@ class Native:
         except DecodeError:
             return False
         if event.op in _DATA_OPS:
-            return event.table is not None and b'"op":' in message.value[:8]
+            first = message.value[:64].lstrip(b"{ \t\r\n")
+            return event.table is not None and first.startswith(b'"op"')
         return event.op in Native.carries.kinds
 
 
