@@ -39,6 +39,7 @@ from changelane.format import Format, Report
 from changelane.formats.canal import ddl
 from changelane.formats.canal.decode import ROW_OPERATIONS, SOURCE, Reader, ReadOptions, load
 from changelane.formats.canal.dialects import DIALECTS, HIDDEN_COLUMNS, DialectName
+from changelane.formats.canal.encode import WriteOptions, Writer
 from changelane.formats.canal.mysql_types import TYPES
 from changelane.message import Message
 from changelane.schema import TableId
@@ -89,6 +90,7 @@ class Canal:
         zone = _zone(options.time_zone)
         hidden = HIDDEN_COLUMNS if options.drop_hidden else ()
         self._read = Reader(ReadOptions(dialect, zone, hidden))
+        self._write = Writer(WriteOptions(dialect, zone, options.gtid))
 
     def __reduce__(self) -> tuple[object, ...]:
         return (Canal, (self._options,))
@@ -101,7 +103,8 @@ class Canal:
 
     def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
         """Write an event as a message of one row."""
-        raise NotImplementedError
+        value = self._write(event, report)
+        return () if value is None else (Message(value),)
 
     def detects(self, message: Message) -> bool:
         """Say whether a message looks like Canal's."""

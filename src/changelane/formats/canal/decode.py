@@ -101,30 +101,32 @@ class TablePlan:
     def covering(self, rows: Iterable[Row | None]) -> "TablePlan":
         """Return a plan whose schema holds all columns of *rows*; those without a type at its end.
 
-        Drops the hidden columns of *rows* first.
+        Drops the hidden columns of *rows*.
         """
         names = self._kinds.keys()
-        more: dict[str, None] = {}
+        more: set[str] = set()
         for row in rows:
-            if row is None:
-                continue
-            for name in self.hidden:
-                row.pop(name, None)
-            if self.schema is not None and not row.keys() <= names:
-                more.update(dict.fromkeys(row.keys() - names))
-        return self._with(tuple(sorted(more))) if more else self
+            if row is not None and not row.keys() <= names:
+                for name in self.hidden:
+                    row.pop(name, None)
+                more.update(row.keys() - names)
+        return self._with(tuple(sorted(more))) if more and self.schema is not None else self
 
     def _with(self, names: tuple[str, ...]) -> "TablePlan":
         plan = self._wider.get(names)
         if plan is None:
             plan = copy.copy(self)
-            known = () if self.schema is None else self.schema.columns
-            plan.schema = TableSchema(known + tuple(Column(name, UNKNOWN) for name in names))
-            plan._kinds = self._kinds | dict.fromkeys(names, UNKNOWN)
-            plan._wider = {}
+            plan.widen(names)
             if len(self._wider) < _MOST_PLANS:
                 self._wider[names] = plan
         return plan
+
+    def widen(self, names: tuple[str, ...]) -> None:
+        """Add columns without a type."""
+        known = () if self.schema is None else self.schema.columns
+        self.schema = TableSchema(known + tuple(Column(name, UNKNOWN) for name in names))
+        self._kinds = self._kinds | dict.fromkeys(names, UNKNOWN)
+        self._wider = {}
 
     def read(self, row: Row, field: str, index: int) -> Image:
         """Turn the texts of a row into values, in place, and return it."""

@@ -12,7 +12,7 @@ import math
 import re
 import struct
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from changelane.formats.canal.mysql_types import MySqlType
 from changelane.serdes import json
@@ -37,12 +37,22 @@ from changelane.types import (
     Year,
     parse_instant,
 )
-from changelane.values import parse_date, parse_timestamp
+from changelane.values import parse_date, parse_timestamp, plain
 
 Read = Callable[[str], Value]
 """Text to value; raises one of :data:`NOT_A_VALUE` for text that is not of the type."""
 
-NOT_A_VALUE: Final = (ValueError, ArithmeticError, TypeError, struct.error)
+Write = Callable[[Any], str]
+"""Value to text; raises one of :data:`NOT_A_VALUE` for a value that is not of the type."""
+
+NOT_A_VALUE: Final = (
+    ValueError,
+    ArithmeticError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    struct.error,
+)
 
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,4000}")
 _DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,10})?")
@@ -128,9 +138,11 @@ def _read_integer(low: int, high: int) -> Callable[[str], int]:
 
 
 def _read_decimal(text: str) -> decimal.Decimal:
-    if not _DECIMAL.fullmatch(text):
+    number = decimal.Decimal(text)
+    # Decimal() also takes blanks, underscores, other alphabets' digits, NaN and infinity
+    if (str(number) != text and not _DECIMAL.fullmatch(text)) or not number.is_finite():
         raise ValueError
-    return decimal.Decimal(text)
+    return number
 
 
 _NON_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -139,10 +151,7 @@ _NON_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.
 def read_float(text: str) -> float:
     """Return the number that a Java text stands for."""
     if not _DECIMAL.fullmatch(text):
-        try:
-            return _NON_FINITE[text]
-        except KeyError:
-            raise ValueError from None
+        return _NON_FINITE[text]
     number = float(text)
     if math.isinf(number):
         raise OverflowError
@@ -227,13 +236,7 @@ def _read_enum(members: tuple[str, ...], *, labels: bool) -> Read:
     known = {label: label for label in ("", *members)}
     meanings = ordinals | known if labels else known | ordinals
 
-    def read(text: str) -> str:
-        try:
-            return meanings[text]
-        except KeyError:
-            raise ValueError from None
-
-    return read
+    return meanings.__getitem__
 
 
 def _read_set(members: tuple[str, ...], *, labels: bool) -> Read:
@@ -262,3 +265,152 @@ def read_geometry(text: str) -> Geometry:
     data = text.encode("latin-1")
     # MySQL writes 0 where no spatial reference was given
     return Geometry(data[4:] or None, struct.unpack_from("<I", data)[0] or None)
+
+
+# -- writing -----------------------------------------------------------------------------------
+
+
+def writer(of: MySqlType, *, labels: bool, zone: dt.tzinfo) -> Write | None:
+    """Return the function from value to text; ``None`` when the value is the text.
+
+    Args:
+        of: The column's type.
+        labels: ENUM and SET values stay labels.
+        zone: The time zone in which TIMESTAMP texts are written.
+    """
+    kind = of.kind
+    match kind:
+        case Integer():
+            return _write_integer
+        case Decimal():
+            return _write_decimal
+        case Float():
+            return write_float
+        case Bytes():
+            return _write_bytes if of.width is None else _write_padded
+        case Bits():
+            return _write_bits
+        case Date():
+            return _write_date
+        case Timestamp():
+            return _write_timestamp(kind.precision)
+        case InstantType():
+            return _write_instant(kind.precision, zone)
+        case Year():
+            return _write_year
+        case Enum() if kind.members is not None and not labels:
+            return _write_enum(kind.members)
+        case Set() if kind.members is not None and not labels:
+            return _write_set(kind.members)
+        case GeometryType():
+            return write_geometry
+        case _:
+            return None
+
+
+def _write_integer(value: int) -> str:
+    if value.__class__ is not int:
+        raise TypeError
+    return str(value)
+
+
+def _write_decimal(value: decimal.Decimal) -> str:
+    text = str(value)
+    return plain(value) if "E" in text else text
+
+
+def write_float(value: float) -> str:
+    """Return the text that Java prints: the shortest, with an exponent outside 0.001 to 10^7.
+
+    >>> write_float(1e7), write_float(9999999.0), write_float(1e-4), write_float(-0.0)
+    ('1.0E7', '9999999.0', '1.0E-4', '-0.0')
+    """
+    value = float(value)
+    text = repr(value)
+    if 1e-3 <= abs(value) < 1e7 or value == 0:
+        return text
+    if not math.isfinite(value):
+        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"  # noqa: PLR0124
+    sign, digits, exponent = decimal.Decimal(text).normalize().as_tuple()
+    first, *rest = map(str, digits)
+    power = int(exponent) + len(rest)
+    return f"{'-' if sign else ''}{first}.{''.join(rest) or '0'}E{power}"
+
+
+def _write_bytes(value: bytes) -> str:
+    return value.decode("latin-1")
+
+
+def _write_padded(value: bytes) -> str:
+    # as the binary log has it
+    return value.rstrip(b"\x00").decode("latin-1")
+
+
+def _write_bits(value: str) -> str:
+    return str(int(value, 2))
+
+
+def _write_date(value: dt.date | str) -> str:
+    return value if isinstance(value, str) else value.isoformat()
+
+
+def _digits(value: dt.datetime, stated: int | None, least: int) -> int:
+    """Return how many fraction digits to write: what is stated, and never fewer than needed."""
+    digits = min(least if stated is None else stated, 6)
+    if value.microsecond % 10 ** (6 - digits):
+        return 3 if digits < 3 and not value.microsecond % 1000 else 6
+    return digits
+
+
+def _local(value: dt.datetime, digits: int) -> str:
+    text = value.isoformat(" ", "microseconds")
+    return text[: 20 + digits] if digits else text[:19]
+
+
+def _write_timestamp(precision: int | None) -> Write:
+    def write(value: dt.datetime | str) -> str:
+        if isinstance(value, str):
+            return value
+        return _local(value, _digits(value, precision, 0))
+
+    return write
+
+
+def _write_instant(precision: int | None, zone: dt.tzinfo) -> Write:
+    def write(value: dt.datetime | str) -> str:
+        if isinstance(value, str):
+            return value
+        digits = _digits(value, precision, value.digits if isinstance(value, Instant) else 0)
+        try:
+            local = value.astimezone(zone)
+        except OverflowError:
+            local = None
+        if local is None or local.fold:
+            # an hour that the zone repeats, or a year that it does not reach: said with its offset
+            return Instant.of(value.astimezone(dt.UTC), digits).text()
+        return _local(local.replace(tzinfo=None), digits)
+
+    return write
+
+
+def _write_year(value: int) -> str:
+    return f"{value:04d}"
+
+
+def _write_enum(members: tuple[str, ...]) -> Write:
+    ordinals = {label: str(ordinal) for ordinal, label in enumerate(("", *members))}
+    return ordinals.__getitem__
+
+
+def _write_set(members: tuple[str, ...]) -> Write:
+    bits = {label: 1 << bit for bit, label in enumerate(members)}
+
+    def write(value: str) -> str:
+        return str(sum({bits[label] for label in value.split(",")})) if value else "0"
+
+    return write
+
+
+def write_geometry(value: Geometry) -> str:
+    """Return the bytes of a shape as ISO-8859-1 text."""
+    return (struct.pack("<I", value.srid or 0) + (value.wkb or b"")).decode("latin-1")

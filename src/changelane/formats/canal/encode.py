@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Change events to Canal messages, one row a message."""
+
+import datetime as dt
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from changelane.errors import EncodeError
+from changelane.event import (
+    ChangeEvent,
+    Control,
+    DataChange,
+    Details,
+    Image,
+    Key,
+    Op,
+    SchemaChange,
+    Truncate,
+)
+from changelane.format import Report
+from changelane.formats.canal import ddl
+from changelane.formats.canal.decode import SECONDS_BELOW
+from changelane.formats.canal.dialects import Dialect
+from changelane.formats.canal.mysql_types import MySqlType, parse, text_of
+from changelane.formats.canal.values import NOT_A_VALUE, Write, writer
+from changelane.formats.canal.wire import TextRow, WrittenMessage
+from changelane.schema import TableId, TableSchema
+from changelane.serdes import json
+from changelane.types import String, Value
+from changelane.values import value_text
+
+TYPES: Final[dict[Op, str]] = {
+    Op.CREATE: "INSERT",
+    Op.UPDATE: "UPDATE",
+    Op.DELETE: "DELETE",
+    Op.READ: "INIT",
+}
+
+CONTROLS: Final = frozenset(
+    {"QUERY", "GTID", "MHEARTBEAT", "XACOMMIT", "XAROLLBACK", *TYPES.values()}
+)
+"""Types of Canal's that are neither rows nor DDL; those of rows are changes told as statements."""
+
+_NULL: Final = msgspec.Raw(b"null")
+_ABSENT: Final = object()
+_MOST_PLANS: Final = 1024
+
+Text = str | UnsetType
+Part = msgspec.Raw | UnsetType
+
+
+class WriteOptions(msgspec.Struct, frozen=True):
+    """What a writer has to know: the dialect, the zone of TIMESTAMP, whether ``gtid`` is a key."""
+
+    dialect: Dialect
+    zone: dt.tzinfo
+    gtid: bool = True
+
+
+class TablePlan:
+    """How images of one schema become rows of text, compiled once.
+
+    Attributes:
+        mysql_types: The map ``mysqlType`` as JSON; null without a schema.
+    """
+
+    def __init__(self, schema: TableSchema | None, options: WriteOptions) -> None:
+        self._columns: tuple[tuple[str, Write | None], ...] = ()
+        self._codes: dict[str, int] = {}
+        self._sql_types = self.mysql_types = _NULL
+        self._by_value: tuple[tuple[str, MySqlType, int], ...] = ()
+        if schema is None:
+            return
+        texts = {column.name: text_of(column) for column in schema.columns}
+        types = {name: parse(text) for name, text in texts.items()}
+        self._columns = tuple(
+            (name, writer(of, labels=options.dialect.labels, zone=options.zone))
+            for name, of in types.items()
+        )
+        self._codes = {name: of.code for name, of in types.items()}
+        self._by_value = tuple(
+            # the least value whose highest bit is set
+            (name, of, 1 << (getattr(of.kind, "bits", 1) - 1))
+            for name, of in types.items()
+            if of.high_code is not None or of.null_code is not None
+        )
+        self.mysql_types = msgspec.Raw(json.dumps(texts))
+        self._sql_types = msgspec.Raw(json.dumps(self._codes))
+
+    def row(self, image: Image) -> TextRow:
+        """Return an image as texts, its columns in the order of the table.
+
+        Raises:
+            EncodeError: A value is not of its column's type.
+        """
+        row: TextRow = {}
+        name = ""
+        try:
+            for name, write in self._columns:
+                value = image.get(name, _ABSENT)
+                if value is None:
+                    row[name] = None
+                elif value is _ABSENT:
+                    continue
+                elif write is not None:
+                    row[name] = write(value)
+                elif isinstance(value, str):
+                    row[name] = value
+                else:
+                    raise TypeError
+        except NOT_A_VALUE:
+            raise EncodeError(f"column {name!r} holds a value that is not of its type") from None
+        if len(row) != len(image):
+            for name, value in image.items():
+                if name not in row:
+                    row[name] = None if value is None else value_text(String(), value)
+        return row
+
+    def sql_types(self, image: Image) -> msgspec.Raw:
+        """Return the map ``sqlType``, whose codes depend on the values of a row."""
+        codes: dict[str, int] = {}
+        for name, of, high in self._by_value:
+            value = image.get(name)
+            if value is None:
+                if of.null_code is not None and name in image:
+                    codes[name] = of.null_code
+            elif of.high_code is not None and isinstance(value, int) and value >= high:
+                codes[name] = of.high_code
+        return msgspec.Raw(json.dumps(self._codes | codes)) if codes else self._sql_types
+
+
+class Writer:
+    """Encodes events that were reduced to what Canal carries."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+        self._dialect = options.dialect
+        # the value of a key that does not apply
+        self._none: UnsetType | None = UNSET if options.dialect.omit_null_keys else None
+        self._plans: dict[TableSchema | None, TablePlan] = {}
+        self._keys: dict[tuple[str, ...], msgspec.Raw] = {}
+
+    def __call__(self, event: ChangeEvent, report: Report) -> bytes | None:
+        """Return the message's value; ``None`` when Canal has no message for the event."""
+        match event:
+            case DataChange():
+                message = self._row(event, report)
+            case SchemaChange():
+                message = self._ddl(event, report)
+            case Truncate():
+                message = self._truncate(event, report)
+            case Control() if event.type in CONTROLS:
+                # without text, no rows is what tells such a message from a broken one
+                data: list[TextRow] | UnsetType | None = self._none
+                if event.type in TYPES.values() and not event.text:
+                    data = []
+                message = self._message(event, event.type, event.table, report)
+                message.data = data
+                message.sql = event.text or ""
+            case Control():
+                report(("event:control", "Canal has no such type of message"))
+                return None
+            case _:
+                raise EncodeError(f"Canal has no message for {type(event).__name__}")
+        return json.dumps(message)
+
+    # -- rows ----------------------------------------------------------------------------------
+
+    def _row(self, event: DataChange, report: Report) -> WrittenMessage:
+        plan = self._plan(event.schema)
+        message = self._message(event, TYPES[event.op], event.table, report)
+        details = event.details
+        is_delete = event.op is Op.DELETE
+        image = event.before if is_delete else event.after
+        if image is None:
+            raise EncodeError("an event without the row that it is about")
+        row = plan.row(image)
+        if is_delete and self._dialect.delete_row_in == "old":
+            message.old = [row]
+        else:
+            message.data = [row]
+        if event.op is Op.UPDATE and event.before is not None:
+            self._add_before(message, row, plan.row(event.before), report)
+        message.mysqlType = self._part(plan.mysql_types)
+        if "sqlType" in details:
+            message.sqlType = msgspec.Raw(json.dumps(details["sqlType"]))
+        else:
+            message.sqlType = self._part(plan.sql_types(image))
+        message.pkNames = self._part(self._key(event.key))
+        if details:
+            message.sql = _text(details.get("sql"))
+        return message
+
+    def _add_before(
+        self, message: WrittenMessage, after: TextRow, before: TextRow, report: Report
+    ) -> None:
+        if not after.keys() <= before.keys():
+            # readers would take the missing columns from the row after
+            report(("before", "lacks columns of the row after"))
+        elif self._dialect.update_swapped:
+            message.data, message.old = [before], [{**before, **after}]
+        else:
+            message.old = [
+                {
+                    name: text
+                    for name, text in before.items()
+                    if name not in after or after[name] != text
+                }
+            ]
+
+    def _plan(self, schema: TableSchema | None) -> TablePlan:
+        plan = self._plans.get(schema)
+        if plan is None:
+            if len(self._plans) >= _MOST_PLANS:
+                self._plans.clear()
+            plan = self._plans[schema] = TablePlan(schema, self._options)
+        return plan
+
+    def _key(self, key: Key | None) -> msgspec.Raw:
+        if key is None or not key.columns:
+            return _NULL
+        raw = self._keys.get(key.columns)
+        if raw is None:
+            if len(self._keys) >= _MOST_PLANS:
+                self._keys.clear()
+            raw = self._keys[key.columns] = msgspec.Raw(json.dumps(key.columns))
+        return raw
+
+    def _part(self, raw: msgspec.Raw) -> Part | None:
+        return self._none if raw is _NULL else raw
+
+    # -- everything else -----------------------------------------------------------------------
+
+    def _ddl(self, event: SchemaChange, report: Report) -> WrittenMessage:
+        if event.schema is not None:
+            report(("schema", "a DDL message lists no columns"))
+        if event.key is not None:
+            report(("key", "a DDL message lists no key columns"))
+        kind = self._dialect.ddl_type
+        if kind is None:
+            kind = ddl.TYPES.get(event.action, "QUERY")
+        elif ddl.action_of(event.ddl or "") != event.action:
+            report(("action", f"a message of type {kind} leaves it to the statement"))
+        message = self._message(event, kind, event.table, report)
+        message.isDdl = True
+        message.sql = event.ddl or ""
+        return message
+
+    def _truncate(self, event: Truncate, report: Report) -> WrittenMessage:
+        kind, sql = self._dialect.ddl_type or "TRUNCATE", event.ddl or ""
+        if kind != "TRUNCATE" and ddl.action_of(sql) != "truncate":
+            sql = ddl.truncate_statement(event.table.database, event.table.name)
+        message = self._message(event, kind, event.table, report)
+        message.isDdl = True
+        message.sql = sql
+        return message
+
+    def _message(
+        self,
+        event: DataChange | SchemaChange | Truncate | Control,
+        kind: str,
+        table: TableId,
+        report: Report,
+    ) -> WrittenMessage:
+        """Return the message without its rows and statement."""
+        none = self._none
+        return WrittenMessage(
+            none,
+            table.database or "",
+            self._time(event.source_time_ns, "source_time", report),
+            self._gtid(event.details, report),
+            self._id(event.details, isinstance(event, DataChange), report),
+            False,  # noqa: FBT003 - positional for speed
+            none,
+            none,
+            none,
+            "",
+            none,
+            table.name or "",
+            self._time(event.process_time_ns, "process_time", report),
+            kind,
+        )
+
+    def _time(self, value_ns: int | None, field: str, report: Report) -> int | None:
+        if value_ns is None:
+            return None
+        if self._dialect.seconds:
+            return value_ns // 1_000_000_000
+        value = value_ns // 1_000_000
+        if value == 0 or (self._dialect.seconds is None and -SECONDS_BELOW < value < SECONDS_BELOW):
+            report((field, "so near to 1970 that readers take it for seconds"))
+        return value
+
+    def _gtid(self, details: Details, report: Report) -> Text:
+        gtid = details.get("gtid", "")
+        if not self._options.gtid:
+            if gtid:
+                report(("details.gtid", "the key is switched off"))
+            return UNSET
+        if not gtid and self._dialect.omit_null_keys:
+            return UNSET
+        return _text(gtid)
+
+    def _id(self, details: Details, is_row: bool, report: Report) -> int:  # noqa: FBT001
+        if not details:
+            return 0
+        for name in details.keys() - (_ROW_DETAILS if is_row else _DETAILS):
+            report((f"details.{name}", "Canal has no such key"))
+        number = details.get("id", 0)
+        if not isinstance(number, int):
+            report(("details.id", "not a whole number"))
+            return 0
+        return number
+
+
+_DETAILS: Final = frozenset({"id", "gtid"})
+_ROW_DETAILS: Final = _DETAILS | {"sqlType", "sql"}
+
+
+def _text(value: Value) -> str:
+    return value if isinstance(value, str) else ""
