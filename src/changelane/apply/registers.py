@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The registers of a key: they only grow, so order, duplicates and batches cannot matter.
+
+``D`` newest departure, ``C`` per column the newest value with its order, ``W`` the order of the
+newest event that set the whole row (every column without a newer ``C`` is NULL since then). ``U``,
+the newest upsert, is the greatest of ``W`` and all ``C``: every upsert carries its key columns.
+With ``d = max(D, T)``, the row exists iff ``U > d``; a column is known iff its order is above d.
+"""
+
+import datetime as dt
+import decimal
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from changelane.apply.keys import canonical
+from changelane.scalars import Geometry, Value
+
+NOTHING: Final = b""
+"""The order below every order: of what never happened, and of an unknown column."""
+
+
+class Cell(NamedTuple):
+    """A column's register ``C``: the newest event that carries it, and its value there."""
+
+    order: bytes
+    value: Value
+
+
+class KeyState(msgspec.Struct, frozen=True):
+    """The registers of one key.
+
+    Attributes:
+        deleted: ``D``.
+        moved_to: The key that the row of that departure took.
+        whole: ``W``: columns that *cells* does not name are NULL since then.
+        cells: ``C`` by column.
+    """
+
+    deleted: bytes = NOTHING
+    moved_to: bytes | None = None
+    whole: bytes = NOTHING
+    cells: Mapping[str, Cell] = {}
+
+    @property
+    def upserted(self) -> bytes:
+        """``U``: the newest upsert."""
+        return max((self.whole, *(cell.order for cell in self.cells.values())))
+
+    def cell(self, column: str) -> Cell:
+        """Return the newest cell of a column."""
+        return self.cells.get(column) or Cell(self.whole, None)
+
+
+EMPTY: Final = KeyState()
+
+
+def stored_state(
+    values: Mapping[str, Value],
+    orders: Mapping[str, bytes | None],
+    *,
+    deleted: bytes = NOTHING,
+    moved_to: bytes | None = None,
+) -> KeyState:
+    """Return the registers of a stored row: its values, and its orders as ``unpack`` gives them."""
+    cells = {column: Cell(order, values[column]) for column, order in orders.items() if order}
+    whole = min(cell.order for cell in cells.values()) if len(cells) == len(orders) else NOTHING
+    return KeyState(deleted, moved_to, whole, cells)
+
+
+_NUMBER, _NULL, _TEXT = 3, 0, 1
+_RANKS: Final[Mapping[type, int]] = {
+    type(None): _NULL,
+    str: _TEXT,
+    bytes: 2,
+    int: _NUMBER,
+    float: _NUMBER,
+    decimal.Decimal: _NUMBER,
+    list: 4,
+    bool: 5,
+    dt.date: 6,
+    dt.timedelta: 8,
+    Geometry: 9,
+}
+_LOCAL, _AWARE, _OTHER = 6, 7, 10
+
+
+def _is_nan(value: float | decimal.Decimal) -> bool:
+    return value.is_nan() if isinstance(value, decimal.Decimal) else math.isnan(value)
+
+
+def typed(value: Value) -> tuple[Any, ...]:
+    """Return what compares like the value: how ties are decided, and by Spark's ``>`` the same.
+
+    NULL is lowest; False < True; numbers numerically, NaN above all; text by UTF-8 bytes (which
+    is the order of code points); bytes by bytes; dates and times by the calendar; lists element by
+    element. Other values compare by their canonical text, and kinds that differ by a fixed rank.
+    """
+    kind = type(value)
+    rank = _RANKS.get(kind)
+    if rank is None:
+        rank = next((_RANKS[base] for base in kind.__mro__ if base in _RANKS), _OTHER)
+    match value:
+        case None:
+            return (rank,)
+        case dt.datetime():
+            if value.tzinfo is None:
+                return (_LOCAL, value)
+            return (_AWARE, value)
+        case dt.date():
+            return (rank, dt.datetime.combine(value, dt.time()))
+        case float() | decimal.Decimal() if _is_nan(value):
+            return (rank, 1)
+        case float() | decimal.Decimal() | int() if rank == _NUMBER:
+            return (rank, 0, value)
+        case list():
+            return (rank, [typed(item) for item in value])
+        case Geometry():
+            return (rank, typed(value.wkb), typed(value.srid))
+        case _ if rank == _OTHER:
+            return (rank, canonical(value))
+        case _:
+            return (rank, value)
+
+
+class Rule:
+    """The decision points of the rule. Tests replace them, to see that the tests notice."""
+
+    def order(self, order: bytes) -> bytes:
+        """Return the order of a step."""
+        return order
+
+    def wins(self, new: Cell, old: Cell) -> bool:
+        """Say whether a cell replaces another."""
+        if new.order != old.order:
+            return new.order > old.order
+        return typed(new.value) > typed(old.value)
+
+    def known(self, order: bytes, cleared: bytes) -> bool:
+        """Say whether a column is known, or a row exists, above the newest departure."""
+        return order > cleared
+
+    def masked(self, order: bytes, cleared: bytes) -> bool:
+        """Say whether a departure takes a column of a row that goes on."""
+        return not self.known(order, cleared)
+
+    def remembered(self, deleted: bytes) -> bytes:
+        """Return what the side table keeps of a departure."""
+        return deleted
+
+    def truncated(self, order: bytes) -> bytes:
+        """Return what the side table keeps of a truncate."""
+        return order
+
+
+RULE: Final = Rule()
+
+
+def join(one: KeyState, other: KeyState, rule: Rule = RULE) -> KeyState:
+    """Return the least state above both: commutative, associative and idempotent."""
+    cells = dict(one.cells)
+    for column, cell in other.cells.items():
+        held = cells.get(column)
+        if held is None or rule.wins(cell, held):
+            cells[column] = cell
+    deleted, moved_to = max(
+        (one.deleted, one.moved_to or b""), (other.deleted, other.moved_to or b"")
+    )
+    whole = max(one.whole, other.whole)
+    return KeyState(deleted, moved_to or None, whole, lifted(cells, whole))
+
+
+def lifted(cells: Mapping[str, Cell], whole: bytes) -> Mapping[str, Cell]:
+    """Return the cells that are not older than the newest event that set the whole row."""
+    if not whole or all(cell.order >= whole for cell in cells.values()):
+        return cells
+    return {column: cell for column, cell in cells.items() if cell.order >= whole}
+
+
+def is_live(state: KeyState, truncated: bytes = NOTHING, rule: Rule = RULE) -> bool:
+    """Say whether the row exists."""
+    return rule.known(state.upserted, max(state.deleted, truncated))
+
+
+def settle(state: KeyState, truncated: bytes = NOTHING, rule: Rule = RULE) -> KeyState:
+    """Return the state without what its newest departure, or a truncate, took."""
+    cleared = max(state.deleted, truncated)
+    deleted = rule.remembered(state.deleted)
+    if not rule.known(state.upserted, cleared):
+        return KeyState(deleted, state.moved_to if deleted else None)
+    cells = {c: cell for c, cell in state.cells.items() if not rule.masked(cell.order, cleared)}
+    whole = NOTHING if rule.masked(state.whole, cleared) else state.whole
+    return KeyState(deleted, state.moved_to if deleted else None, whole, cells)
+
+
+def row_of(
+    state: KeyState, columns: Iterable[str], truncated: bytes = NOTHING, rule: Rule = RULE
+) -> tuple[dict[str, Value], frozenset[str]] | None:
+    """Return the row and its unknown columns (NULL there); ``None`` when there is no row."""
+    if not is_live(state, truncated, rule):
+        return None
+    settled = settle(state, truncated, rule)
+    row: dict[str, Value] = {}
+    unknown: set[str] = set()
+    for column in columns:
+        cell = settled.cell(column)
+        row[column] = cell.value
+        if cell.order == NOTHING:
+            unknown.add(column)
+    return row, frozenset(unknown)
+
+
+# How a row's orders are stored: ``_changelane_order`` and ``_changelane_columns``.
+
+
+def base_of(orders: Mapping[str, bytes | None]) -> bytes:
+    """Return the order that most columns have; of equals the greatest."""
+    counts = Counter(order for order in orders.values() if order)
+    return max(counts, key=lambda order: (counts[order], order), default=NOTHING)
+
+
+def pack(orders: Mapping[str, bytes | None]) -> tuple[bytes, dict[str, bytes] | None]:
+    """Return base order and exceptions; unknown columns (``None`` or ``b""``) are exceptions.
+
+    >>> pack({"id": b"2", "state": b"2", "total": None})
+    (b'2', {'total': b''})
+    """
+    base = base_of(orders)
+    exceptions = {c: order or NOTHING for c, order in orders.items() if (order or NOTHING) != base}
+    return base, exceptions or None
+
+
+def unpack(
+    base: bytes, exceptions: Mapping[str, bytes] | None, columns: Iterable[str]
+) -> dict[str, bytes | None]:
+    """Return the order of each column; ``None`` = unknown."""
+    told = exceptions or {}
+    return {column: told.get(column, base) or None for column in columns}
+
+
+def newest(base: bytes, exceptions: Mapping[str, bytes] | None) -> bytes:
+    """Return ``U`` of a stored row: the greatest of its orders."""
+    return max((base, *(exceptions or {}).values()))

@@ -1,0 +1,438 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps into registers, with changes of keys: the whole rule, for any set of keys.
+
+A row that moves takes along what its arrival lacks (apply.md section 4). An inherited cell has the
+order ``departure + order of the event that carried the value``: a longer text of bytes, above
+everything before the move and below the arrival itself, so that joining needs no exception and
+a late older event of the old key finds its place among the inherited ones.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from changelane.apply.keys import key_values
+from changelane.apply.registers import (
+    EMPTY,
+    NOTHING,
+    RULE,
+    Cell,
+    KeyState,
+    Rule,
+    is_live,
+    lifted,
+    settle,
+    typed,
+)
+from changelane.apply.steps import Departure, Step, TableTruncate, Upsert
+from changelane.position import (
+    ARRIVAL,
+    DEPARTURE,
+    LsnPosition,
+    PostgresPosition,
+    ScnPosition,
+    at_phase,
+    comparable,
+    domain_of,
+)
+from changelane.types import Value
+
+TOO_LATE: Final = "too_late"
+AMBIGUOUS: Final = "ambiguous_key_move"
+UNORDERED: Final = "unordered"
+
+
+class Problem(NamedTuple):
+    """A step that was not applied, and why; it belongs into the quarantine."""
+
+    key: bytes | None
+    code: str
+    step: Step
+
+
+class Resolution(msgspec.Struct, frozen=True):
+    """What a batch of steps makes of the keys that it touches.
+
+    Attributes:
+        states: The new registers of every key that the steps reach, settled.
+        truncated: The new ``T``. When it rose, the caller evaluates every other row, too.
+        problems: Steps that were refused, in the order of the log.
+        tie_count: Columns whose newest order came with different values.
+    """
+
+    states: Mapping[bytes, KeyState]
+    truncated: bytes = NOTHING
+    problems: tuple[Problem, ...] = ()
+    tie_count: int = 0
+
+
+def reach(states: Mapping[bytes, KeyState], steps: Iterable[Step]) -> frozenset[bytes]:
+    """Return every key whose state ``resolve`` needs for these steps.
+
+    Keys that the steps name, and where ``moved_to`` leads from there. When a key in the answer is
+    not in *states* yet, load its state and ask again.
+    """
+    keys: set[bytes] = set()
+    todo: list[bytes | None] = []
+    for step in steps:
+        match step:
+            case Upsert():
+                todo += (step.key, step.moved_from)
+            case Departure():
+                todo += (step.key, step.moved_to)
+            case TableTruncate():
+                pass
+    while todo:
+        key = todo.pop()
+        if key is not None and key not in keys:
+            keys.add(key)
+            todo.append(states.get(key, EMPTY).moved_to)
+    return frozenset(keys)
+
+
+def resolve(
+    states: Mapping[bytes, KeyState],
+    steps: Iterable[Step],
+    *,
+    truncated: bytes = NOTHING,
+    horizon: bytes = NOTHING,
+    keys: tuple[str, ...] = (),
+    rule: Rule = RULE,
+) -> Resolution:
+    """Return the states that these steps lead to; the order in which they come does not matter.
+
+    Args:
+        states: The registers so far, at least those of the keys that :func:`reach` names; a key
+            that is not in them was never seen.
+        steps: Steps of one table.
+        truncated: ``T``, the newest truncate so far.
+        horizon: ``H``: tombstones up to here may be forgotten, so that an older upsert of a row
+            that is not there is refused.
+        keys: The key columns. With them, the first half of a key change (a departure that tells
+            where the row went) already makes the row at the new key, as far as it is known.
+        rule: The decision points; only tests give another.
+    """
+    told = list(steps)
+    work = _Work(states, truncated, horizon, keys, rule)
+    for step in sorted(told, key=lambda step: step.order):
+        work.take(step)
+    work.follow(reach(states, told))
+    return work.result()
+
+
+class _Carried(NamedTuple):
+    """What one event, or the state so far, says about a row."""
+
+    order: bytes
+    cells: Mapping[str, Cell]
+    whole: bytes
+    step: Upsert | None = None
+    is_inherited: bool = False
+
+
+class _Exit(NamedTuple):
+    """A departure: up to *cleared* (exclusive) its row lived, then it arrived at *moved_to*."""
+
+    step: Departure
+    is_told: bool
+
+
+class _Timeline:
+    """All that is known of one key in this batch."""
+
+    __slots__ = ("carried", "clears", "exits", "state")
+
+    def __init__(self, state: KeyState) -> None:
+        self.state = state
+        self.carried: list[_Carried] = []
+        self.clears: list[tuple[bytes, bytes]] = []  # (order, moved_to or b"")
+        self.exits: dict[tuple[bytes, bytes | None], _Exit] = {}
+        if state.cells or state.whole:
+            self.carried.append(_Carried(state.upserted, state.cells, state.whole))
+        if state.deleted:
+            self.clears.append((state.deleted, state.moved_to or b""))
+
+    def view(self, low: bytes, high: bytes, rule: Rule) -> _Carried:
+        """Return the row as of *high*, from what was told after *low*."""
+        cells: dict[str, Cell] = {}
+        whole = NOTHING
+        for carried in self.carried:
+            if low < carried.whole < high:
+                whole = max(whole, carried.whole)
+            for column, cell in carried.cells.items():
+                if low < cell.order < high:
+                    held = cells.get(column)
+                    if held is None or rule.wins(cell, held):
+                        cells[column] = cell
+        kept = lifted(cells, whole)
+        newest = max((whole, *(cell.order for cell in kept.values())))
+        return _Carried(newest, kept, whole)
+
+
+# The leading bytes of a position that all changes of one transaction share.
+_TRANSACTION_BYTES: Final = {
+    PostgresPosition.code: 8,  # the last commit before the event
+    ScnPosition.code: 16,  # the commit's SCN
+    LsnPosition.code: 24,  # the commit's LSN
+}
+_HEADER_BYTES: Final = 7
+
+
+def _transaction_of(order: bytes) -> bytes | None:
+    length = _TRANSACTION_BYTES.get(domain_of(order))
+    if length is None:
+        return None
+    part = order[: _HEADER_BYTES + length]
+    return part if any(part[_HEADER_BYTES:]) else None
+
+
+class _Work:
+    """One call of :func:`resolve`."""
+
+    def __init__(
+        self,
+        states: Mapping[bytes, KeyState],
+        truncated: bytes,
+        horizon: bytes,
+        keys: tuple[str, ...],
+        rule: Rule,
+    ) -> None:
+        self.states = states
+        self.truncates = [truncated] if truncated else []
+        self.horizon = horizon
+        self.keys = keys
+        self.rule = rule
+        self.lines: dict[bytes, _Timeline] = {}
+        self.touched: set[bytes] = set()
+        self.problems: list[Problem] = []
+
+    def line(self, key: bytes) -> _Timeline:
+        line = self.lines.get(key)
+        if line is None:
+            line = self.lines[key] = _Timeline(self.states.get(key, EMPTY))
+        return line
+
+    def take(self, step: Step) -> None:
+        """Note what a step says, unless its order cannot be compared."""
+        match step:
+            case TableTruncate():
+                order = self.rule.order(step.order)
+                if self.truncates and not comparable(self.truncates[0], order):
+                    self.problems.append(Problem(None, UNORDERED, step))
+                else:
+                    self.truncates.append(order)
+            case Departure():
+                if self._fits(step.key, step):
+                    self._leave(step, is_told=True)
+            case Upsert(key=None):
+                raise ValueError("a table without a key has no registers")
+            case Upsert(key=bytes() as key):
+                if self._fits(key, step):
+                    self._arrive(key, step)
+
+    def _fits(self, key: bytes, step: Upsert | Departure) -> bool:
+        line = self.line(key)
+        self.touched.add(key)
+        seen = self.truncates[0] if self.truncates else max(line.state.deleted, line.state.upserted)
+        if not seen and line.carried:
+            seen = line.carried[0].order
+        if not seen and line.exits:
+            seen = next(iter(line.exits))[0]
+        if not seen or comparable(seen, step.order):
+            return True
+        self.problems.append(Problem(key, UNORDERED, step))
+        return False
+
+    def _leave(self, step: Departure, *, is_told: bool) -> None:
+        line = self.line(step.key)
+        self.touched.add(step.key)
+        order = self.rule.order(step.order)
+        if order != step.order:
+            step = msgspec.structs.replace(step, order=order)
+        held = line.exits.get((order, step.moved_to))
+        if held is None or (is_told and not (held.is_told and held.step.before)):
+            line.exits[order, step.moved_to] = _Exit(step, is_told=is_told)
+
+    def _arrive(self, key: bytes, step: Upsert) -> None:
+        order = self.rule.order(step.order)
+        cells = {column: Cell(order, value) for column, value in step.values.items()}
+        whole = order if step.whole else NOTHING
+        self.line(key).carried.append(_Carried(order, cells, whole, step))
+        if step.moved_from is not None:
+            left = Departure(
+                step.moved_from,
+                at_phase(step.order, DEPARTURE),
+                moved_to=key,
+                transaction=step.transaction,
+            )
+            self._leave(left, is_told=False)
+
+    def follow(self, reached: frozenset[bytes]) -> None:
+        """Settle which row each departure took, and take along what it knew."""
+        for key in reached:
+            state = self.states.get(key, EMPTY)
+            if state.moved_to is not None:
+                # Late older events of this key go where its row went.
+                step = Departure(key, state.deleted, moved_to=state.moved_to)
+                self.line(key).exits.setdefault(
+                    (state.deleted, state.moved_to), _Exit(step, is_told=False)
+                )
+        exits = [left for line in self.lines.values() for left in line.exits.values()]
+        for left in sorted(exits, key=_when):
+            self._follow(left)
+
+    def _follow(self, left: _Exit) -> None:
+        step, line = left.step, self.lines[left.step.key]
+        if step.order == line.state.deleted:
+            # Remembered: late older events of the key go where its row went.
+            row = line.view(
+                max(self._life_start(line, step.order), self.horizon), step.order, self.rule
+            )
+        else:
+            cleared = self._occupant(left, line)
+            if cleared is None:
+                return
+            start = self._life_start(line, cleared)
+            row = line.view(start, cleared, self.rule)
+            # Where a column stays unknown, an event of an earlier life must not fill it later.
+            forwards = step.moved_to is not None and (start == NOTHING or row.whole > NOTHING)
+            line.clears.append((cleared, step.moved_to or b"" if forwards else b""))
+        if step.moved_to is not None and step.moved_to != step.key:
+            self._inherit(step, row)
+
+    def _life_start(self, line: _Timeline, end: bytes) -> bytes:
+        """Return after what the life of the row began that a key had just before *end*."""
+        started = [order for order, _ in line.clears if order < end]
+        started += [order for order in self.truncates if order < end]
+        started += [
+            at_phase(carried.order, DEPARTURE)
+            for carried in line.carried
+            if carried.step is not None and carried.step.moved_from and carried.order < end
+        ]
+        return max(started, default=NOTHING)
+
+    def _occupant(self, left: _Exit, line: _Timeline) -> bytes | None:
+        """Return up to where the row that left had lived; ``None`` when nothing decides it.
+
+        Under deferred constraints a key may have two occupants inside one transaction: the row
+        that arrived, and the earlier one that is still to leave (apply.md section 4).
+        """
+        step = left.step
+        arrival = self._rival(step, line)
+        if arrival is None:
+            return step.order
+        start = at_phase(arrival[: len(step.order)], DEPARTURE)
+        before = step.before or {}
+        newer = line.view(start, step.order, self.rule)
+        if not _agrees(before, newer):
+            return start
+        earlier = line.view(self._life_start(line, start), start, self.rule)
+        if not earlier.order or not _agrees(before, earlier) or _same_row(newer, earlier):
+            return step.order
+        if left.is_told:
+            self.problems.append(Problem(step.key, AMBIGUOUS, step))
+        return None
+
+    def _rival(self, step: Departure, line: _Timeline) -> bytes | None:
+        """Return the newest arrival at the key, earlier in the transaction of a departure."""
+        place = _transaction_of(step.order)
+        found = [
+            carried.order
+            for carried in line.carried
+            if carried.step is not None
+            and carried.step.moved_from is not None
+            and carried.order < step.order
+            and (
+                (step.transaction is not None and carried.step.transaction == step.transaction)
+                or (place is not None and _transaction_of(carried.order) == place)
+            )
+        ]
+        if place is not None:  # the transaction may have begun in an earlier batch
+            found += [
+                cell.order
+                for cell in line.state.cells.values()
+                if cell.order < step.order and _transaction_of(cell.order) == place
+            ]
+        cleared = max((order for order, _ in line.clears if order < step.order), default=NOTHING)
+        return max((order for order in found if order > cleared), default=None)
+
+    def _inherit(self, step: Departure, row: _Carried) -> None:
+        assert step.moved_to is not None  # noqa: S101 - the caller saw to it
+        heir = self.line(step.moved_to)
+        if row.order:
+            self.touched.add(step.moved_to)
+            width = len(step.order)
+
+            def inherited(order: bytes) -> bytes:
+                return step.order + order[-width:]
+
+            cells = {c: Cell(inherited(cell.order), cell.value) for c, cell in row.cells.items()}
+            whole = inherited(row.whole) if row.whole else NOTHING
+            heir.carried.append(_Carried(inherited(row.order), cells, whole, is_inherited=True))
+        if self.keys:
+            order = self.rule.order(at_phase(step.order, ARRIVAL))
+            values = zip(self.keys, key_values(step.moved_to), strict=True)
+            named = {name: Cell(order, value) for name, value in values}
+            heir.carried.append(_Carried(order, named, NOTHING))
+            self.touched.add(step.moved_to)
+
+    def result(self) -> Resolution:
+        truncated = max(self.truncates, default=NOTHING)
+        states: dict[bytes, KeyState] = {}
+        ties = 0
+        for key in sorted(self.touched):
+            state, tied = self._joined(key, self.lines[key], truncated)
+            states[key] = settle(state, truncated, self.rule)
+            ties += tied
+        self.problems.sort(key=lambda problem: (problem.step.order, problem.key or b""))
+        kept = self.rule.truncated(truncated)
+        return Resolution(states, kept, tuple(self.problems), ties)
+
+    def _joined(self, key: bytes, line: _Timeline, truncated: bytes) -> tuple[KeyState, int]:
+        deleted, moved_to = max(line.clears, default=(NOTHING, b""))
+        cleared = max(deleted, truncated)
+        own = max((c.order for c in line.carried if not c.is_inherited), default=NOTHING)
+        is_safe = own > max(cleared, self.horizon) or is_live(line.state, truncated, self.rule)
+        cells: dict[str, Cell] = {}
+        tied: dict[str, bytes] = {}
+        whole = NOTHING
+        for carried in line.carried:
+            if carried.is_inherited and carried.order > own:
+                continue  # its arrival is not known yet
+            if not is_safe and cleared < carried.order <= self.horizon:
+                if carried.step is not None:
+                    self.problems.append(Problem(key, TOO_LATE, carried.step))
+                continue
+            whole = max(whole, carried.whole)
+            for column, cell in carried.cells.items():
+                held = cells.get(column)
+                if held is None:
+                    cells[column] = cell
+                    continue
+                if held.order == cell.order and typed(held.value) != typed(cell.value):
+                    tied[column] = cell.order
+                if self.rule.wins(cell, held):
+                    cells[column] = cell
+        kept = lifted(cells, whole)
+        ties = sum(column in kept and kept[column].order == at for column, at in tied.items())
+        return KeyState(deleted, moved_to or None, whole, kept), ties
+
+
+def _when(left: _Exit) -> tuple[bytes, bytes, bytes]:
+    return (left.step.order, left.step.key, left.step.moved_to or b"")
+
+
+def _agrees(before: Mapping[str, Value], row: _Carried) -> bool:
+    """Say whether a before image may be of a row, as far as both are known."""
+    return all(
+        typed(value) == typed(row.cells[column].value if column in row.cells else None)
+        for column, value in before.items()
+        if column in row.cells or row.whole
+    )
+
+
+def _same_row(one: _Carried, other: _Carried) -> bool:
+    return one.cells.keys() == other.cells.keys() and all(
+        typed(cell.value) == typed(other.cells[column].value) for column, cell in one.cells.items()
+    )

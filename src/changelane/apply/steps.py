@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Change events as steps: what each does to the registers of which key."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from changelane.apply.keys import NoKeyError, key_bytes
+from changelane.errors import ApplyError, UnorderedError
+from changelane.event import ChangeEvent, Completeness, DataChange, HalfUpdate, Image, Op, Truncate
+from changelane.position import ARRIVAL, DEPARTURE, Position, encode_order
+from changelane.types import UNAVAILABLE, Value
+
+
+class Upsert(msgspec.Struct, frozen=True):
+    """A row is there, with these values.
+
+    Attributes:
+        key: Canonical key bytes; ``None`` when the table has no key.
+        order: Of phase 1.
+        values: The columns that the event carries, and only these.
+        whole: The event sets the whole row: a column that it does not name is NULL.
+        moved_from: The key that the row had before this change of its key.
+        transaction: The id of the transaction.
+    """
+
+    key: bytes | None
+    order: bytes
+    values: Mapping[str, Value]
+    whole: bool
+    moved_from: bytes | None = None
+    transaction: str | None = None
+
+
+class Departure(msgspec.Struct, frozen=True):
+    """The row of a key went: deleted, or moved to another key.
+
+    Attributes:
+        order: Of phase 0.
+        before: The columns of the row that the event knows, which name the occupant that left.
+    """
+
+    key: bytes
+    order: bytes
+    moved_to: bytes | None = None
+    before: Mapping[str, Value] | None = None
+    transaction: str | None = None
+
+
+class TableTruncate(msgspec.Struct, frozen=True):
+    """All rows up to here went."""
+
+    order: bytes
+
+
+Step = Upsert | Departure | TableTruncate
+
+
+class MissingImageError(ApplyError):
+    """A change without the image that its operation needs."""
+
+    code = "missing_image"
+
+
+def steps(
+    event: ChangeEvent,
+    *,
+    keys: tuple[str, ...] | None = None,
+    epoch: int = 0,
+    fallback: Position | None = None,
+) -> tuple[Step, ...]:
+    """Return what an event does to its table; nothing for events that tell of no row.
+
+    A change of the sink's key is a departure and an arrival at one position. The two halves of an
+    update whose sink key stays are a plain update: the first says nothing, the second all.
+
+    Args:
+        event: A canonical event.
+        keys: The key columns of the sink; without, those that the event names.
+        epoch: Raised when the source's history changes (apply.md section 1).
+        fallback: The position to take when the event has none: its place in the topic.
+
+    Raises:
+        ApplyError: The key's values or the needed image are not there; ``code`` says which.
+        UnorderedError: There is no position.
+    """
+    match event:
+        case DataChange():
+            return _change(event, _Orders(event, epoch, fallback), keys)
+        case HalfUpdate(change, other_key):
+            return _half(change, other_key, _Orders(change, epoch, fallback), keys)
+        case Truncate():
+            return (TableTruncate(_Orders(event, epoch, fallback).at(DEPARTURE)),)
+        case _:
+            return ()
+
+
+class _Orders:
+    """Encodes the order of one event at both phases."""
+
+    __slots__ = ("_epoch", "_position", "_snapshot")
+
+    def __init__(self, event: DataChange | Truncate, epoch: int, fallback: Position | None) -> None:
+        position = fallback if event.position is None else event.position
+        if position is None:
+            raise UnorderedError("the event has no position, and nothing stands in for it")
+        self._position: Position = position
+        self._epoch = epoch
+        self._snapshot = event.source.snapshot is not None
+
+    def at(self, phase: int) -> bytes:
+        return encode_order(self._position, epoch=self._epoch, snapshot=self._snapshot, phase=phase)
+
+
+def _key(image: Image | None, columns: tuple[str, ...]) -> bytes | None:
+    """Return the canonical key that an image holds; ``None`` when a part of it is not known."""
+    if image is None:
+        return None
+    values = {name: image.get(name, UNAVAILABLE) for name in columns}
+    if any(value is UNAVAILABLE for value in values.values()):
+        return None
+    return key_bytes(values)
+
+
+def _columns(event: DataChange, keys: tuple[str, ...] | None) -> tuple[str, ...]:
+    return keys or (() if event.key is None else event.key.columns)
+
+
+def known(image: Image | None) -> Mapping[str, Value] | None:
+    """Return the columns whose values an image holds."""
+    if image is None:
+        return None
+    return {name: value for name, value in image.items() if value is not UNAVAILABLE}
+
+
+def _change(event: DataChange, orders: _Orders, keys: tuple[str, ...] | None) -> tuple[Step, ...]:
+    columns = _columns(event, keys)
+    if event.op is Op.DELETE:
+        return (_departure(event, orders, columns, None),)
+    upsert = _upsert(event, orders, columns, None)
+    if event.op is not Op.UPDATE or not columns:
+        return (upsert,)
+    old = _key(event.before, columns)
+    if old is None or old == upsert.key:
+        return (upsert,)
+    before = known(event.before) or {}
+    moved = msgspec.structs.replace(upsert, moved_from=old, values=_filled(event, upsert, before))
+    left = Departure(
+        key=old,
+        order=orders.at(DEPARTURE),
+        moved_to=upsert.key,
+        before=before,
+        transaction=upsert.transaction,
+    )
+    return (left, msgspec.structs.replace(moved, whole=_covers(event, moved.values)))
+
+
+def _half(
+    change: DataChange, other: Image | None, orders: _Orders, keys: tuple[str, ...] | None
+) -> tuple[Step, ...]:
+    columns = _columns(change, keys)
+    moved = _key(other, columns) if columns else None
+    if change.op is Op.DELETE:
+        left = _departure(change, orders, columns, moved)
+        return () if other is None or moved == left.key else (left,)
+    upsert = _upsert(change, orders, columns, moved)
+    if other is None or moved == upsert.key:
+        return (msgspec.structs.replace(upsert, moved_from=None),)
+    return (upsert,)
+
+
+def _departure(
+    event: DataChange, orders: _Orders, columns: tuple[str, ...], moved_to: bytes | None
+) -> Departure:
+    key = _key(event.before, columns) if columns else None
+    if key is None:
+        raise NoKeyError("a delete does not tell the key of its row")
+    return Departure(
+        key=key,
+        order=orders.at(DEPARTURE),
+        moved_to=moved_to,
+        before=known(event.before),
+        transaction=None if event.transaction is None else event.transaction.id,
+    )
+
+
+def _upsert(
+    event: DataChange, orders: _Orders, columns: tuple[str, ...], moved_from: bytes | None
+) -> Upsert:
+    if event.after is None:
+        raise MissingImageError("a change has no after image")
+    values = dict(known(event.after) or {})
+    if event.op is not Op.UPDATE and event.schema is not None:
+        # What an insert or a snapshot row does not name is NULL (apply.md section 2).
+        for column in event.schema.columns:
+            if column.name not in event.after:
+                values[column.name] = None
+    for name in columns:
+        # A key column that an update does not repeat did not change.
+        if name not in values and event.before is not None and name in event.before:
+            value = event.before[name]
+            if value is not UNAVAILABLE:
+                values[name] = value
+    key = _key(values, columns) if columns else None
+    if columns and key is None:
+        raise NoKeyError("a column of the key is not in the image")
+    return Upsert(
+        key=key,
+        order=orders.at(ARRIVAL),
+        values=values,
+        whole=_covers(event, values),
+        moved_from=moved_from,
+        transaction=None if event.transaction is None else event.transaction.id,
+    )
+
+
+def _filled(event: DataChange, upsert: Upsert, before: Mapping[str, Value]) -> dict[str, Value]:
+    """Return an arrival's values, with what it lacks from the row before (apply.md section 4)."""
+    assert event.after is not None  # noqa: S101 - an upsert was made of it
+    lacking = {name: value for name, value in before.items() if name not in upsert.values}
+    return {**upsert.values, **lacking}
+
+
+def _covers(event: DataChange, values: Mapping[str, Value]) -> bool:
+    if event.schema is not None:
+        return event.schema.names <= values.keys()
+    if event.after is None or any(
+        value is UNAVAILABLE and name not in values for name, value in event.after.items()
+    ):
+        return False
+    return event.op is not Op.UPDATE or event.after_holds is Completeness.FULL
