@@ -50,7 +50,15 @@ SECONDS_BELOW: Final = 10_000_000_000
 _MOST_PLANS: Final = 1024
 _MOST_CACHED_BYTES: Final = 1 << 20
 
+# members by their own names: looking them up in their class costs as much as reading a number
+_UPDATE: Final = Op.UPDATE
+_DELETE: Final = Op.DELETE
+_FULL: Final = Completeness.FULL
+_UNKNOWN: Final = Completeness.UNKNOWN
+
 Row = dict[str, Any]
+Images = list[tuple[Image | None, Image | None, Completeness]]
+"""Before, after, and how much they hold where there is no schema."""
 
 
 class TablePlan:
@@ -194,33 +202,31 @@ class Reader:
         op = ROW_OPERATIONS.get(message.type)
         if op is None or message.isDdl:
             return (self._other(message),)
-        if message.data or (op is Op.DELETE and message.old):
-            return tuple(self._rows(message, op))
+        if message.data or (op is _DELETE and message.old):
+            return self._rows(message, op)
         return (self._statement(message),)
 
     # -- rows ----------------------------------------------------------------------------------
 
-    def _rows(self, message: FlatMessage, op: Op) -> Iterable[DataChange]:
+    def _rows(self, message: FlatMessage, op: Op) -> tuple[DataChange, ...]:
         data: list[Row] = message.data or []
         old: list[Row | None] = message.old or []
         plan = self._plan(message).covering([*data, *old])
         if isinstance(message, JsonFlatMessage):
             plan.as_texts(data, "data")
             plan.as_texts(old, "old")
-        if op is Op.DELETE:
+        if op is _DELETE:
             images = self._deleted(plan, data, old)
-        elif op is Op.UPDATE:
+        elif op is _UPDATE:
             images = self._updated(plan, data, old)
         else:
-            full = Completeness.FULL
-            images = [(None, plan.read(row, "data", i), full) for i, row in enumerate(data)]
+            images = [(None, plan.read(row, "data", i), _FULL) for i, row in enumerate(data)]
         table = _table(message)
         details = _details(message, plan.sql_types)
         source_time = self._time(message.es)
         process_time = self._time(message.ts)
-        unknown = Completeness.UNKNOWN
         typed = plan.schema is not None
-        return [
+        events = [
             DataChange(
                 op,
                 table,
@@ -233,32 +239,28 @@ class Reader:
                 SOURCE,
                 source_time,
                 process_time,
-                unknown if typed or before is None else holds,
-                unknown if typed or after is None else holds,
+                _UNKNOWN if typed or before is None else holds,
+                _UNKNOWN if typed or after is None else holds,
                 details,
             )
             for before, after, holds in images
         ]
+        return tuple(events)
 
-    def _deleted(
-        self, plan: TablePlan, data: list[Row], old: list[Row | None]
-    ) -> list[tuple[Image | None, Image | None, Completeness]]:
+    def _deleted(self, plan: TablePlan, data: list[Row], old: list[Row | None]) -> Images:
         in_old = bool(old) and (self._dialect.delete_row_in == "old" or not data)
         if not in_old:
-            full = Completeness.FULL
-            return [(plan.read(row, "data", i), None, full) for i, row in enumerate(data)]
-        images: list[tuple[Image | None, Image | None, Completeness]] = []
+            return [(plan.read(row, "data", i), None, _FULL) for i, row in enumerate(data)]
+        images: Images = []
         for index, row in enumerate(old):
             if row is None:
                 raise DecodeError("a deleted row is missing", path=f"$.old[{index}]")
             # the only sample of such a message names one of two columns
-            images.append((plan.read(row, "old", index), None, Completeness.UNKNOWN))
+            images.append((plan.read(row, "old", index), None, _UNKNOWN))
         return images
 
-    def _updated(
-        self, plan: TablePlan, data: list[Row], old: list[Row | None]
-    ) -> list[tuple[Image | None, Image | None, Completeness]]:
-        images: list[tuple[Image | None, Image | None, Completeness]] = []
+    def _updated(self, plan: TablePlan, data: list[Row], old: list[Row | None]) -> Images:
+        images: Images = []
         # Canal leaves empty rows out of `data` and not out of `old`: with different lengths nothing
         # says which belong together, and no before image is better than another row's
         paired = len(old) == len(data)
@@ -269,9 +271,9 @@ class Reader:
             if changed is not None:
                 there = {**here, **plan.read(changed, "old", index)}
             if self._dialect.update_swapped and there is not None:
-                images.append((here, there, Completeness.FULL))
+                images.append((here, there, _FULL))
             else:
-                images.append((there, here, Completeness.FULL))
+                images.append((there, here, _FULL))
         return images
 
     def _plan(self, message: FlatMessage) -> TablePlan:

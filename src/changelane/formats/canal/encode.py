@@ -28,7 +28,7 @@ from changelane.formats.canal.values import NOT_A_VALUE, Write, writer
 from changelane.formats.canal.wire import TextRow, WrittenMessage
 from changelane.schema import TableId, TableSchema
 from changelane.serdes import json
-from changelane.types import String, Value
+from changelane.types import Bits, String, Value
 from changelane.values import value_text
 
 TYPES: Final[dict[Op, str]] = {
@@ -46,6 +46,10 @@ CONTROLS: Final = frozenset(
 _NULL: Final = msgspec.Raw(b"null")
 _ABSENT: Final = object()
 _MOST_PLANS: Final = 1024
+
+# members by their own names, which saves a costly look-up in their class
+_UPDATE: Final = Op.UPDATE
+_DELETE: Final = Op.DELETE
 
 Text = str | UnsetType
 Part = msgspec.Raw | UnsetType
@@ -69,6 +73,7 @@ class TablePlan:
     def __init__(self, schema: TableSchema | None, options: WriteOptions) -> None:
         self._columns: tuple[tuple[str, Write | None], ...] = ()
         self._codes: dict[str, int] = {}
+        self._unsized: list[str] = []
         self._sql_types = self.mysql_types = _NULL
         self._by_value: tuple[tuple[str, MySqlType, int], ...] = ()
         if schema is None:
@@ -86,6 +91,7 @@ class TablePlan:
             for name, of in types.items()
             if of.high_code is not None or of.null_code is not None
         )
+        self._unsized = [name for name, of in types.items() if of.kind == Bits()]
         self.mysql_types = msgspec.Raw(json.dumps(texts))
         self._sql_types = msgspec.Raw(json.dumps(self._codes))
 
@@ -117,6 +123,13 @@ class TablePlan:
                 if name not in row:
                     row[name] = None if value is None else value_text(String(), value)
         return row
+
+    def check(self, image: Image, report: Report) -> None:
+        """Report bits whose leading zeros a number does not keep and no length gives back."""
+        for name in self._unsized:
+            value = image.get(name)
+            if isinstance(value, str) and value.startswith("0") and value != "0":
+                report(("value:bits", "leading zeros of bits without a length"))
 
     def sql_types(self, image: Image) -> msgspec.Raw:
         """Return the map ``sqlType``, whose codes depend on the values of a row."""
@@ -172,16 +185,18 @@ class Writer:
         plan = self._plan(event.schema)
         message = self._message(event, TYPES[event.op], event.table, report)
         details = event.details
-        is_delete = event.op is Op.DELETE
+        is_delete = event.op is _DELETE
         image = event.before if is_delete else event.after
         if image is None:
             raise EncodeError("an event without the row that it is about")
         row = plan.row(image)
+        plan.check(image, report)
         if is_delete and self._dialect.delete_row_in == "old":
             message.old = [row]
         else:
             message.data = [row]
-        if event.op is Op.UPDATE and event.before is not None:
+        if event.op is _UPDATE and event.before is not None:
+            plan.check(event.before, report)
             self._add_before(message, row, plan.row(event.before), report)
         message.mysqlType = self._part(plan.mysql_types)
         if "sqlType" in details:

@@ -315,6 +315,8 @@ def _write_integer(value: int) -> str:
 
 
 def _write_decimal(value: decimal.Decimal) -> str:
+    if value.__class__ is not decimal.Decimal:
+        raise TypeError
     text = str(value)
     return plain(value) if "E" in text else text
 
@@ -385,7 +387,7 @@ def _write_instant(precision: int | None, zone: dt.tzinfo) -> Write:
             local = value.astimezone(zone)
         except OverflowError:
             local = None
-        if local is None or local.fold:
+        if local is None or local.utcoffset() != local.replace(fold=0).utcoffset():
             # an hour that the zone repeats, or a year that it does not reach: said with its offset
             return Instant.of(value.astimezone(dt.UTC), digits).text()
         return _local(local.replace(tzinfo=None), digits)
