@@ -1,0 +1,356 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Columns <-> fields of a row's schema.
+
+What a Connect field has no attribute for (nullability unknown, a generated column, a precision
+that its semantic name does not tell) travels in the parameter ``changelane.column``, which only
+columns need that do not come from Debezium.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from changelane.errors import ConfigError, DecodeError, EncodeError
+from changelane.formats.debezium import forms
+from changelane.formats.debezium.connect import UNSET, Schema, struct
+from changelane.formats.debezium.types import (
+    CONNECT,
+    DEBEZIUM,
+    Wire,
+    allowed_text,
+    wire_of,
+)
+from changelane.schema import Column
+from changelane.types import (
+    Array,
+    Bits,
+    Boolean,
+    Bytes,
+    Date,
+    Decimal,
+    Enum,
+    Float,
+    GeometryType,
+    InstantType,
+    Integer,
+    Interval,
+    Json,
+    LogicalType,
+    Map,
+    Record,
+    Set,
+    String,
+    Text,
+    Time,
+    Timestamp,
+    TimeTz,
+    Uuid,
+    Xml,
+    Year,
+    parse_type,
+)
+
+_SOURCE_TYPE: Final = "__debezium.source.column.type"
+_SOURCE_LENGTH: Final = "__debezium.source.column.length"
+_SOURCE_SCALE: Final = "__debezium.source.column.scale"
+_ANNOTATION: Final = "changelane.column"
+_ARGUMENTS: Final = re.compile(r"(.+)\((\d+)(?:,(\d+))?\)", re.DOTALL)
+
+
+class TimePrecisionMode(StrEnum):
+    """How dates and times are written: Debezium's ``time.precision.mode``."""
+
+    AUTO = "auto"
+    """``adaptive_time_microseconds`` for MySQL and MariaDB, else ``adaptive``."""
+    ADAPTIVE = "adaptive"
+    ADAPTIVE_TIME_MICROSECONDS = "adaptive_time_microseconds"
+    CONNECT = "connect"
+    ISOSTRING = "isostring"
+    MICROSECONDS = "microseconds"
+    NANOSECONDS = "nanoseconds"
+
+
+class DecimalFormat(StrEnum):
+    """How decimals are written: Connect's ``decimal.format``, or Debezium's ``string`` mode."""
+
+    BASE64 = "base64"
+    NUMERIC = "numeric"
+    STRING = "string"
+
+
+class Modes(msgspec.Struct, frozen=True):
+    """How a writer chooses among forms."""
+
+    time: TimePrecisionMode = TimePrecisionMode.ADAPTIVE
+    decimals: DecimalFormat = DecimalFormat.BASE64
+    annotate: bool = True
+
+
+def modes_of(
+    time: TimePrecisionMode, decimals: DecimalFormat, product: str | None, *, annotate: bool = True
+) -> Modes:
+    """Return the modes for a product."""
+    if time is TimePrecisionMode.AUTO:
+        binlog = product in ("mysql", "mariadb")
+        time = (
+            TimePrecisionMode.ADAPTIVE_TIME_MICROSECONDS if binlog else TimePrecisionMode.ADAPTIVE
+        )
+    return Modes(time, decimals, annotate)
+
+
+# -- reading -----------------------------------------------------------------------------------
+
+
+def column_of(field: Schema, wire: Wire) -> Column:
+    """Return the column that a field of a row's schema tells."""
+    parameters = field.parameter
+    source_type = parameters.get(_SOURCE_TYPE)
+    if source_type is not None and _SOURCE_LENGTH in parameters:
+        scale = parameters.get(_SOURCE_SCALE)
+        tail = parameters[_SOURCE_LENGTH] + ("" if scale is None else f",{scale}")
+        source_type = f"{source_type}({tail})"
+    flags = parameters.get(_ANNOTATION, "").partition(" ")[0]
+    return Column(
+        field.member,
+        wire.type,
+        source_type,
+        None if "?" in flags else bool(field.optional),
+        "g" in flags,
+        _default(field, wire),
+    )
+
+
+def wire_of_field(field: Schema) -> Wire:
+    """Return how the values of a row's field travel, its annotation heeded."""
+    text = field.parameter.get(_ANNOTATION, "").partition(" ")[2]
+    if not text:
+        return wire_of(field)
+    try:
+        return wire_of(field, parse_type(text))
+    except ConfigError:
+        return wire_of(field)
+
+
+def _default(field: Schema, wire: Wire) -> object:
+    if field.default is UNSET or field.default is None:
+        return msgspec.UNSET
+    try:
+        raw = msgspec.convert(field.default, wire.json)
+        return raw if wire.decode is None else wire.decode(raw)
+    except (msgspec.ValidationError, DecodeError, ValueError, TypeError, KeyError, ArithmeticError):
+        return msgspec.UNSET
+
+
+# -- writing -----------------------------------------------------------------------------------
+
+
+def field_of(column: Column, modes: Modes) -> Schema:
+    """Return the field of a row's schema for a column."""
+    schema = schema_of(column.type, modes)
+    parameters = dict(schema.parameter)
+    if column.source_type is not None:
+        match = _ARGUMENTS.fullmatch(column.source_type)
+        name, length, scale = match.groups() if match else (column.source_type, None, None)
+        parameters[_SOURCE_TYPE] = name
+        if length is not None:
+            parameters[_SOURCE_LENGTH] = length
+        if scale is not None:
+            parameters[_SOURCE_SCALE] = scale
+    flags = ("?" if column.nullable is None else "") + ("g" if column.generated else "")
+    text = "" if wire_of(schema).type == column.type else str(column.type)
+    if modes.annotate and (flags or text):
+        parameters[_ANNOTATION] = f"{flags or '-'} {text}".rstrip()
+    field = msgspec.structs.replace(
+        schema,
+        optional=column.nullable is not False,
+        parameters=parameters or UNSET,
+        field=column.name,
+    )
+    default = default_of(column, wire_with(field, modes))
+    return field if default is UNSET else msgspec.structs.replace(field, default=default)
+
+
+def default_of(column: Column, wire: Wire) -> object:
+    """Return the JSON of a column's default, ``UNSET`` when there is none or it has no form."""
+    if column.default is msgspec.UNSET or column.default is None:
+        return UNSET
+    try:
+        return column.default if wire.encode is None else wire.encode(column.default)
+    except (EncodeError, TypeError, ValueError, AttributeError):
+        return UNSET
+
+
+def wire_with(field: Schema, modes: Modes) -> Wire:
+    """Return how the values of a field travel, with decimals in the form of *modes*."""
+    wire = wire_of_field(field)
+    if modes.decimals is DecimalFormat.NUMERIC and field.label == f"{CONNECT}Decimal":
+        scale = int(field.parameter.get("scale", "0"))
+        return msgspec.structs.replace(wire, encode=forms.numeric_out(scale), filler=0)
+    return wire
+
+
+def _named(literal: str, name: str, **more: Any) -> Schema:
+    return Schema(literal, name=DEBEZIUM + name, version=1, **more)
+
+
+_PLAIN: Final[Mapping[LogicalType, Schema]] = {
+    Boolean(): Schema("boolean"),
+    Integer(8): Schema("int8"),
+    Integer(16): Schema("int16"),
+    Integer(32): Schema("int32"),
+    Integer(64): Schema("int64"),
+    Integer(8, unsigned=True): Schema("int16"),
+    Integer(16, unsigned=True): Schema("int32"),
+    Integer(32, unsigned=True): Schema("int64"),
+    Float(32): Schema("float"),
+    Float(64): Schema("double"),
+    String(): Schema("string"),
+    Bytes(): Schema("bytes"),
+    Year(): _named("int32", "time.Year"),
+    Interval("us"): _named("int64", "time.MicroDuration"),
+    Interval("ns"): _named("int64", "time.NanoDuration"),
+    Interval(): _named("string", "time.Interval"),
+    Json(): _named("string", "data.Json"),
+    Uuid(): _named("string", "data.Uuid"),
+    Xml(): _named("string", "data.Xml"),
+    Text("ltree"): _named("string", "data.Ltree"),
+    Text("tsvector"): _named("string", "data.Tsvector"),
+}
+
+
+def schema_of(kind: LogicalType, modes: Modes) -> Schema:
+    """Return the schema of a logical type, without a column's own attributes."""
+    found = _PLAIN.get(kind)
+    if found is not None:
+        return found
+    match kind:
+        case Decimal():
+            return _decimal(kind, modes)
+        case Integer():  # unsigned 64: Debezium's bigint.unsigned.handling.mode=precise
+            return _decimal(Decimal(20, 0), modes)
+        case Bits(length):
+            parameters = UNSET if length is None else {"length": str(length)}
+            return _named("bytes", "data.Bits", parameters=parameters)
+        case Date():
+            return _DATES.get(modes.time, _named("int32", "time.Date"))
+        case Time(precision):
+            return _time(precision, modes.time)
+        case Timestamp(precision):
+            return _timestamp(precision, modes.time)
+        case InstantType():
+            return _named("string", "time.ZonedTimestamp")
+        case TimeTz():
+            return _named("string", "time.ZonedTime")
+        case Enum(members) | Set(members):
+            parameters = UNSET if members is None else {"allowed": allowed_text(members)}
+            name = "data.Enum" if isinstance(kind, Enum) else "data.EnumSet"
+            return _named("string", name, parameters=parameters)
+        case Text(name):
+            return Schema("string", name=name)
+        case GeometryType(shape):
+            return _geometry(shape)
+        case Array(element):
+            return Schema("array", items=_optional(schema_of(element, modes)))
+        case Map(key, value):
+            return Schema(
+                "map",
+                keys=schema_of(key, modes),
+                values=_optional(schema_of(value, modes)),
+            )
+        case Record(fields, name):
+            members = tuple(
+                msgspec.structs.replace(_optional(schema_of(member, modes)), field=label)
+                for label, member in fields
+            )
+            return struct(members, name=name or UNSET)
+        case _:
+            return Schema("string")
+
+
+def _optional(schema: Schema) -> Schema:
+    return msgspec.structs.replace(schema, optional=True)
+
+
+def _decimal(kind: Decimal, modes: Modes) -> Schema:
+    if modes.decimals is DecimalFormat.STRING:
+        return Schema("string")
+    if kind.scale is None:
+        members = Schema("int32", field="scale"), Schema("bytes", field="value")
+        return Schema(
+            "struct",
+            fields=members,
+            name=f"{DEBEZIUM}data.VariableScaleDecimal",
+            version=1,
+            doc="Variable scaled decimal",
+        )
+    parameters = {"scale": str(kind.scale)}
+    if kind.precision is not None:
+        parameters["connect.decimal.precision"] = str(kind.precision)
+    return Schema("bytes", name=f"{CONNECT}Decimal", version=1, parameters=parameters)
+
+
+_MODE: Final = TimePrecisionMode
+_DATES: Final = {
+    _MODE.CONNECT: Schema("int32", name=f"{CONNECT}Date", version=1),
+    _MODE.ISOSTRING: _named("string", "time.IsoDate"),
+}
+_TIMES: Final = {
+    _MODE.CONNECT: Schema("int32", name=f"{CONNECT}Time", version=1),
+    _MODE.ISOSTRING: _named("string", "time.IsoTime"),
+    _MODE.MICROSECONDS: _named("int64", "time.MicroTime"),
+    _MODE.ADAPTIVE_TIME_MICROSECONDS: _named("int64", "time.MicroTime"),
+    _MODE.NANOSECONDS: _named("int64", "time.NanoTime"),
+}
+_TIMESTAMPS: Final = {
+    _MODE.CONNECT: Schema("int64", name=f"{CONNECT}Timestamp", version=1),
+    _MODE.ISOSTRING: _named("string", "time.IsoTimestamp"),
+    _MODE.MICROSECONDS: _named("int64", "time.MicroTimestamp"),
+    _MODE.NANOSECONDS: _named("int64", "time.NanoTimestamp"),
+}
+
+
+def _adaptive(precision: int | None, names: tuple[Schema, Schema, Schema]) -> Schema:
+    millis, micros, nanos = names
+    if precision is None:
+        return micros
+    return millis if precision <= 3 else micros if precision <= 6 else nanos
+
+
+def _time(precision: int | None, mode: TimePrecisionMode) -> Schema:
+    names = (
+        _named("int32", "time.Time"),
+        _named("int64", "time.MicroTime"),
+        _named("int64", "time.NanoTime"),
+    )
+    return _TIMES.get(mode) or _adaptive(precision, names)
+
+
+def _timestamp(precision: int | None, mode: TimePrecisionMode) -> Schema:
+    names = (
+        _named("int64", "time.Timestamp"),
+        _named("int64", "time.MicroTimestamp"),
+        _named("int64", "time.NanoTimestamp"),
+    )
+    return _TIMESTAMPS.get(mode) or _adaptive(precision, names)
+
+
+_SHAPE_NAMES: Final = {"point": "Point", "geometry": "Geometry", "geography": "Geography"}
+
+
+def _geometry(kind: str) -> Schema:
+    wkb = Schema("bytes", field="wkb", optional=kind == "point")
+    srid = Schema("int32", optional=True, field="srid")
+    name = _SHAPE_NAMES.get(kind, "Geometry")
+    members: tuple[Schema, ...] = (wkb, srid)
+    if kind == "point":
+        members = (Schema("double", field="x"), Schema("double", field="y"), wkb, srid)
+    return Schema(
+        "struct",
+        fields=members,
+        name=f"{DEBEZIUM}data.geometry.{name}",
+        version=1,
+        doc="Geometry (POINT)" if kind == "point" else "Geometry",
+    )

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is made of a schema once: how to read its rows, and what to keep for writing them again."""
+
+import decimal
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from changelane.errors import DecodeError
+from changelane.formats.debezium import connect
+from changelane.formats.debezium.columns import (
+    Modes,
+    TimePrecisionMode,
+    DecimalFormat,
+    column_of,
+    field_of,
+    modes_of,
+    wire_of_field,
+    wire_with,
+)
+from changelane.formats.debezium.connect import UNSET, Schema
+from changelane.formats.debezium.types import Wire, row_type
+from changelane.formats.debezium.wire import Envelope
+from changelane.schema import Column, TableSchema
+
+
+_SOURCE_NAME: Final = re.compile(r"io\.debezium\.connector\.(\w+)\.Source")
+_ENVELOPE: Final = ".Envelope"
+_PLAIN_ENCODER: Final = msgspec.json.Encoder(decimal_format="number")
+
+
+def decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    """Return a decoder of *kind*; numbers with a fraction are exact where it does not say."""
+    return msgspec.json.Decoder(kind, float_hook=decimal.Decimal)
+
+
+class RowPlan:
+    """How the rows of one table version are read.
+
+    Attributes:
+        schema: Its columns; ``None`` when the message does not tell.
+        conversions: Columns whose JSON is not their value.
+        wires: Forms of all columns.
+        envelope: Reads the whole payload of a row change, the short way.
+        rows: Reads one image.
+        base: What the schema's names start with: Debezium's name of the topic.
+        details: What the schema says that its columns do not, for writing it again.
+        product: The database, as the schema names it.
+    """
+
+    def __init__(self, wires: Mapping[str, Wire] | None, schema: TableSchema | None) -> None:
+        self.schema = schema
+        self.wires = wires or {}
+        self.conversions = tuple(
+            (name, wire.decode) for name, wire in self.wires.items() if wire.decode is not None
+        )
+        kind = dict[str, Any] if wires is None else row_type(wires)
+        self.row_kind = kind
+        self.envelope = decoder(Envelope[kind]).decode  # type: ignore[valid-type]
+        self.rows_reader = decoder(kind | None)
+        self.rows = self.rows_reader.decode
+        self.base = ""
+        self.details: dict[str, object] = {}
+        self.fields: Mapping[str, Schema] = {}
+        self.fillers: Mapping[str, object] = {}
+        self.raw_fields: list[object] = []
+        self.regular_keys: dict[int, bool] = {}
+        self.is_declared = False
+        self.label = ""
+
+    def is_nullable(self, name: str) -> bool:
+        """Say whether a column may be NULL."""
+        return bool(self.fields[name].optional)
+
+    def convert(self, row: dict[str, Any], path: str) -> None:
+        """Turn the JSON of a row into values, in place.
+
+        Raises:
+            DecodeError: A value is not of its column's type.
+        """
+        name = ""
+        try:
+            for name, convert in self.conversions:
+                value = row.get(name)
+                if value is not None:
+                    row[name] = convert(value)
+        except _WRONG:
+            wire = self.wires[name]
+            reason = f"not a value of {wire.type}"
+            raise DecodeError(reason, code="wrong_type", path=f"{path}.{name}") from None
+
+
+_WRONG: Final = (ValueError, TypeError, KeyError, ArithmeticError, AttributeError, DecodeError)
+
+
+class KeyPlan(RowPlan):
+    """How keys of one schema are read."""
+
+    def __init__(self, block: bytes) -> None:
+        parsed = connect.parse(block)
+        if parsed.type != "struct":
+            super().__init__(None, None)
+        else:
+            self_fields = {member.member: member for member in parsed.members}
+            wires = {name: wire_of_field(member) for name, member in self_fields.items()}
+            columns = tuple(column_of(member, wires[name]) for name, member in self_fields.items())
+            super().__init__(wires, TableSchema(columns))
+            self.fields = self_fields
+            self.base = parsed.label.removesuffix(".Key")
+        self.parsed = parsed
+        self.label = parsed.label
+
+    def fits(self, plan: RowPlan) -> bool:
+        """Say whether a writer makes this very schema from the columns of *plan*."""
+        regular = plan.regular_keys.get(id(self))
+        if regular is None:
+            expected = key_schema(plan.base, tuple(plan.fields.get(n) for n in self.fields))
+            regular = plan.regular_keys[id(self)] = expected == self.parsed
+        return regular
+
+
+def key_schema(base: str, members: tuple[Schema | None, ...]) -> Schema | None:
+    """Return the schema of a key of these columns."""
+    fields = tuple(member for member in members if member is not None)
+    if len(fields) != len(members):
+        return None
+    return connect.struct(fields, name=f"{base}.Key")
+
+
+class ValuePlan(RowPlan):
+    """What one schema block of a value says."""
+
+    def __init__(self, block: bytes, wanted: Modes | None = None) -> None:
+        parsed = connect.parse(block)
+        self.parsed = parsed
+        parts = {member.member: member for member in parsed.members}
+        row = parts.get("after") or parts.get("before")
+        self.is_rows = row is not None and row.type == "struct"
+        if not self.is_rows or row is None:
+            super().__init__(None, None)
+            self.label = parsed.label
+            return
+        fields = {member.member: member for member in row.members}
+        before = parts.get("before")
+        for member in before.members if before is not None else ():
+            fields.setdefault(member.member, member)
+        wires = {name: wire_of_field(member) for name, member in fields.items()}
+        columns = tuple(column_of(member, wires[name]) for name, member in fields.items())
+        super().__init__(wires, TableSchema(columns))
+        self.fields = fields
+        self.raw_fields = plain_json(tuple(fields.values()))
+        self.label = parsed.label
+        self.base = parsed.label.removesuffix(_ENVELOPE)
+        source = parts.get("source")
+        match = _SOURCE_NAME.fullmatch(source.label) if source is not None else None
+        modes = modes_of(TimePrecisionMode.AUTO, DecimalFormat.BASE64, match and match.group(1))
+        self.fillers = {c.name: filler_of(c, fields[c.name], modes) for c in columns}
+        odd = {
+            column.name: fields[column.name]
+            for column in columns
+            if field_of(column, modes) != fields[column.name]
+        }
+        if odd:
+            self.details = {"fields": plain_json(odd)}
+
+
+def plain_json(value: object) -> Any:
+    """Return wire classes as plain JSON values."""
+    return decoder(Any).decode(_PLAIN_ENCODER.encode(value))
+
+
+def filler_of(column: Column, field: Schema, modes: Modes) -> object:
+    """Return what Debezium writes for a column whose value it does not know (B 1.6)."""
+    if field.default is not UNSET and field.default is not None:
+        return field.default
+    return None if column.nullable is not False else wire_with(field, modes).filler
+
+
+PLAIN: Final = RowPlan(None, None)
+"""Rows of a message without a schema: no types are guessed (B-20)."""

@@ -1,0 +1,402 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The type table: a Connect schema with its semantic name <-> a logical type and its values (B 1.12).
+
+:func:`wire_of` reads a schema: the logical type, what JSON may stand there, and both conversions.
+An unknown semantic name degrades to what its literal type says, keeping the name where a type can.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Annotated, Any, Final, TypedDict
+
+import msgspec
+
+from changelane.errors import DecodeError
+from changelane.formats.debezium import forms, times
+from changelane.formats.debezium.connect import Schema
+from changelane.formats.debezium.forms import Convert
+from changelane.types import (
+    Array,
+    Bits,
+    Boolean,
+    Bytes,
+    Date,
+    Decimal,
+    Enum,
+    Float,
+    GeometryType,
+    InstantType,
+    Integer,
+    Interval,
+    Json,
+    LogicalType,
+    Map,
+    Record,
+    Set,
+    String,
+    Text,
+    Time,
+    Timestamp,
+    TimeTz,
+    Uuid,
+    Xml,
+    Year,
+    parse_instant,
+)
+from changelane.values import MAX_DECIMAL_DIGITS, parse_date, parse_timestamp
+
+DEBEZIUM: Final = "io.debezium."
+CONNECT: Final = "org.apache.kafka.connect.data."
+
+
+class Wire(msgspec.Struct, frozen=True):
+    """How the values of one schema travel in JSON.
+
+    Attributes:
+        type: What the column holds.
+        json: The Python type as which msgspec reads the JSON; wrong JSON is its error.
+        decode: From that to the value; ``None`` when it is the value.
+        encode: From a value to JSON; ``None`` when it is its own form. Raises
+            :class:`~changelane.formats.debezium.times.Inexact` for a value without a form.
+        filler: What Debezium writes for a NOT NULL column whose value it does not know.
+        holder: The form of the placeholder for a value that was not sent; empty when none.
+    """
+
+    type: LogicalType
+    json: Any
+    decode: Convert | None = None
+    encode: Convert | None = None
+    filler: object = 0
+    holder: str = ""
+
+
+_COMMA: Final = re.compile(r"(?<!\\),")
+
+
+def _allowed(schema: Schema) -> tuple[str, ...] | None:
+    text = schema.parameter.get("allowed")
+    if text is None:
+        return None
+    return tuple(member.replace("\\,", ",") for member in _COMMA.split(text))
+
+
+def allowed_text(members: tuple[str, ...]) -> str:
+    """Return the ``allowed`` parameter of an enum or a set."""
+    return ",".join(member.replace(",", "\\,") for member in members)
+
+
+def _integer_parameter(schema: Schema, name: str) -> int | None:
+    text = schema.parameter.get(name)
+    if text is None:
+        return None
+    try:
+        value = int(text)
+    except ValueError:
+        value = MAX_DECIMAL_DIGITS + 1
+    if abs(value) > MAX_DECIMAL_DIGITS:
+        reason = f"parameter {name} is no usable number"
+        raise DecodeError(reason, code="wrong_schema", path="$.schema")
+    return value
+
+
+def _int(bits: int) -> Any:
+    low, high = Integer(bits).range()
+    return Annotated[int, msgspec.Meta(ge=low, le=high)]
+
+
+INT32: Final[Any] = _int(32)
+INT64: Final[Any] = _int(64)
+
+
+def _decimal(schema: Schema) -> Wire:
+    scale = _integer_parameter(schema, "scale") or 0
+    precision = _integer_parameter(schema, "connect.decimal.precision")
+    kind = Decimal(precision, scale)
+    return Wire(kind, Any, forms.decimal_in(scale), forms.decimal_out(scale), "AA==")
+
+
+def _variable(schema: Schema) -> Wire:
+    del schema
+    shape = TypedDict("shape", {"scale": INT32, "value": str})
+    return Wire(
+        Decimal(), shape, forms.variable_in, forms.variable_out, {"scale": 0, "value": "AA=="}
+    )
+
+
+def _bits(schema: Schema) -> Wire:
+    length = _integer_parameter(schema, "length")
+    return Wire(Bits(length), str, forms.bits_in(length), forms.bits_out, "")
+
+
+def _enum(schema: Schema) -> Wire:
+    return Wire(Enum(_allowed(schema)), str, filler="", holder="text")
+
+
+def _set(schema: Schema) -> Wire:
+    return Wire(Set(_allowed(schema)), str, filler="", holder="text")
+
+
+def _text(kind: LogicalType, filler: object = "") -> Callable[[Schema], Wire]:
+    wire = Wire(kind, str, filler=filler, holder="text")
+    return lambda _: wire
+
+
+def _count(
+    bits: int, kind: LogicalType, decode: Convert | None = None, encode: Convert | None = None
+) -> Callable[[Schema], Wire]:
+    wire = Wire(kind, _int(bits), decode, encode)
+    return lambda _: wire
+
+
+def _ticks(digits: int, decode: Convert, bits: int = 64) -> Callable[[Schema], Wire]:
+    encode = partial(times.timestamp_ticks, digits=digits)
+    return _count(bits, Timestamp(digits), decode, encode)
+
+
+def _clock(digits: int, bits: int = 64) -> Callable[[Schema], Wire]:
+    decode, encode = (
+        partial(times.time_text, digits=digits),
+        partial(times.time_ticks, digits=digits),
+    )
+    return _count(bits, Time(digits), decode, encode)
+
+
+_DATE: Final = _count(32, Date(), times.date_of, times.days_of)
+_MILLIS: Final = _ticks(3, times.millis_timestamp)
+_EPOCH_TEXT: Final = "1970-01-01T00:00:00.000000Z"
+
+
+def _instant(schema: Schema) -> Wire:
+    del schema
+    return Wire(InstantType(), str, parse_instant, forms.instant_out, _EPOCH_TEXT)
+
+
+def _iso(kind: LogicalType, decode: Convert, encode: Convert) -> Callable[[Schema], Wire]:
+    wire = Wire(kind, str, decode, encode, "")
+    return lambda _: wire
+
+
+def _shape(kind: str) -> Callable[[Schema], Wire]:
+    optional_text: Any = str | None
+    fields: dict[str, Any] = {"wkb": optional_text, "srid": INT32 | None}
+    encode = forms.geometry_out
+    if kind == "point":
+        fields = {"x": float, "y": float, **fields}
+        encode = forms.point_out
+    shape = TypedDict("shape", fields, total=False)  # type: ignore[operator]
+    wire = Wire(GeometryType(kind), shape, forms.geometry_in, encode, None)
+    return lambda _: wire
+
+
+_SEMANTIC: Final[Mapping[str, tuple[str, Callable[[Schema], Wire]]]] = {
+    f"{CONNECT}Decimal": ("bytes", _decimal),
+    f"{CONNECT}Date": ("int32", _DATE),
+    f"{CONNECT}Time": ("int32", _clock(3, 32)),
+    f"{CONNECT}Timestamp": ("int64", _MILLIS),
+    f"{DEBEZIUM}time.Date": ("int32", _DATE),
+    f"{DEBEZIUM}time.Time": ("int32", _clock(3, 32)),
+    f"{DEBEZIUM}time.MicroTime": ("int64", _clock(6)),
+    f"{DEBEZIUM}time.NanoTime": ("int64", _clock(9)),
+    f"{DEBEZIUM}time.Timestamp": ("int64", _MILLIS),
+    f"{DEBEZIUM}time.MicroTimestamp": ("int64", _ticks(6, times.micros_timestamp)),
+    f"{DEBEZIUM}time.NanoTimestamp": ("int64", _ticks(9, times.nanos_timestamp)),
+    f"{DEBEZIUM}time.ZonedTimestamp": ("string", _instant),
+    f"{DEBEZIUM}time.ZonedTime": ("string", _iso(TimeTz(), str, str)),
+    f"{DEBEZIUM}time.Year": ("int32", _count(32, Year())),
+    f"{DEBEZIUM}time.MicroDuration": (
+        "int64",
+        _count(64, Interval("us"), forms.micros_in, forms.micros_out),
+    ),
+    f"{DEBEZIUM}time.NanoDuration": ("int64", _count(64, Interval("ns"))),
+    f"{DEBEZIUM}time.Interval": ("string", _text(Interval())),
+    f"{DEBEZIUM}time.IsoDate": (
+        "string",
+        _iso(Date(), forms.iso_in(parse_date, forms.iso_date_out), forms.iso_date_out),
+    ),
+    f"{DEBEZIUM}time.IsoTime": ("string", _iso(Time(), forms.iso_time_in, forms.iso_time_out)),
+    f"{DEBEZIUM}time.IsoTimestamp": (
+        "string",
+        _iso(
+            Timestamp(),
+            forms.iso_in(parse_timestamp, forms.iso_timestamp_out),
+            forms.iso_timestamp_out,
+        ),
+    ),
+    f"{DEBEZIUM}data.Bits": ("bytes", _bits),
+    f"{DEBEZIUM}data.Enum": ("string", _enum),
+    f"{DEBEZIUM}data.EnumSet": ("string", _set),
+    f"{DEBEZIUM}data.Json": ("string", _text(Json())),
+    f"{DEBEZIUM}data.Xml": ("string", _text(Xml())),
+    f"{DEBEZIUM}data.Uuid": ("string", _text(Uuid())),
+    f"{DEBEZIUM}data.Ltree": ("string", _text(Text("ltree"))),
+    f"{DEBEZIUM}data.Tsvector": ("string", _text(Text("tsvector"))),
+    f"{DEBEZIUM}data.VariableScaleDecimal": ("struct", _variable),
+    f"{DEBEZIUM}data.geometry.Point": ("struct", _shape("point")),
+    f"{DEBEZIUM}data.geometry.Geometry": ("struct", _shape("geometry")),
+    f"{DEBEZIUM}data.geometry.Geography": ("struct", _shape("geography")),
+}
+"""Semantic name -> literal type, and the reader of its schema."""
+
+_LITERAL: Final[Mapping[str, Wire]] = {
+    "boolean": Wire(Boolean(), bool, filler=False),
+    "int8": Wire(Integer(8), _int(8)),
+    "int16": Wire(Integer(16), _int(16)),
+    "int32": Wire(Integer(32), INT32),
+    "int64": Wire(Integer(64), INT64),
+    "float": Wire(Float(32), float | str, forms.float_in, forms.float_out),
+    "float32": Wire(Float(32), float | str, forms.float_in, forms.float_out),
+    "double": Wire(Float(64), float | str, forms.float_in, forms.float_out),
+    "float64": Wire(Float(64), float | str, forms.float_in, forms.float_out),
+    "bytes": Wire(Bytes(), str, forms.bytes_in, forms.bytes_out, "", "bytes"),
+    "string": Wire(String(), str, filler="", holder="text"),
+}
+
+_GEOMETRY_FIELDS: Final = {"x", "y", "wkb", "srid"}
+
+
+def wire_of(schema: Schema, kind: LogicalType | None = None) -> Wire:
+    """Return how the values of a schema travel.
+
+    Args:
+        schema: A field's schema, or that of a part of one.
+        kind: The type that an annotation states, kept where the values can be of it.
+
+    Raises:
+        DecodeError: The schema has an unknown literal type or lacks a part.
+    """
+    match schema.type:
+        case "array" if schema.items:
+            wire = _array(schema.items, kind)
+        case "map" if schema.keys and schema.values:
+            wire = _map(schema.keys, schema.values, kind)
+        case _:
+            wire = _scalar(schema, kind)
+    return wire if kind is None or kind == wire.type else _refined(wire, kind)
+
+
+def _scalar(schema: Schema, kind: LogicalType | None) -> Wire:
+    label = schema.label
+    found = _SEMANTIC.get(label)
+    if found is not None and found[0] == schema.type:
+        members = {member.member for member in schema.members}
+        if "geometry" not in label or members <= _GEOMETRY_FIELDS:
+            return found[1](schema)
+    if schema.type == "struct":
+        return _record(schema, kind)
+    if schema.type == "string" and label:
+        return Wire(Text(label), str, filler="", holder="text")
+    if schema.type not in _LITERAL:
+        raise DecodeError("a schema has no known type", code="wrong_schema", path="$.schema")
+    return _LITERAL[schema.type]
+
+
+_TEXTS: Final = (String, Json, Xml, Uuid, Text, Enum, Set, Interval)
+
+
+def _refined(wire: Wire, kind: LogicalType) -> Wire:
+    """Return *wire* with the stated type, where its values can be told in it."""
+    told = wire.type
+    replace = msgspec.structs.replace
+    match kind, told:
+        case Time(precision), Time(digits) if digits is not None:
+            cut = partial(forms.cut_fraction, digits=precision)
+            decode = wire.decode or forms.same
+            return replace(wire, type=kind, decode=lambda value: cut(decode(value)))
+        case Integer(unsigned=True), Decimal(scale=0):
+            read, write = wire.decode or forms.same, wire.encode or forms.same
+            return replace(
+                wire,
+                type=kind,
+                decode=lambda value: int(read(value)),
+                encode=lambda value: write(forms.whole(value)),
+            )
+        case Decimal(), String():
+            return replace(wire, type=kind, decode=forms.decimal_text_in, encode=forms.plain_out)
+        case Integer(unsigned=True), Integer():
+            return replace(wire, type=kind)
+        case _ if type(kind) is type(told) and not isinstance(kind, Integer | Decimal):
+            return replace(wire, type=kind)
+        case _ if isinstance(kind, _TEXTS) and isinstance(told, _TEXTS) and wire.json is str:
+            return replace(wire, type=kind)
+    return wire
+
+
+def _nullable(convert: Convert | None) -> Convert | None:
+    if convert is None:
+        return None
+    return lambda value: None if value is None else convert(value)
+
+
+_ARRAY_HOLDERS: Final = {"uuid": "uuids", "bytes": "bytes_list"}
+
+
+def _array(items: Schema, kind: LogicalType | None) -> Wire:
+    inner = wire_of(items, kind.element if isinstance(kind, Array) else None)
+    decode, encode = _nullable(inner.decode), _nullable(inner.encode)
+    holder = _ARRAY_HOLDERS.get(str(inner.type), "texts" if inner.holder == "text" else "")
+    if isinstance(inner.type, Integer):
+        holder = "codes"
+    return Wire(
+        Array(inner.type),
+        list[inner.json | None],  # type: ignore[name-defined]
+        None if decode is None else lambda values: [decode(value) for value in values],
+        None if encode is None else lambda values: [encode(value) for value in values],
+        [],
+        holder,
+    )
+
+
+def _map(keys: Schema, values: Schema, stated: LogicalType | None) -> Wire:
+    parts = (stated.key, stated.value) if isinstance(stated, Map) else (None, None)
+    key, value = wire_of(keys, parts[0]), wire_of(values, parts[1])
+    one, two = _nullable(key.decode) or forms.same, _nullable(value.decode) or forms.same
+    one_out = _nullable(key.encode) or forms.same
+    two_out = _nullable(value.encode) or forms.same
+    kind = Map(key.type, value.type)
+    if keys.type == "string":
+        return Wire(
+            kind,
+            dict[str, value.json | None],  # type: ignore[name-defined]
+            lambda pairs: [(one(left), two(right)) for left, right in pairs.items()],
+            lambda pairs: {one_out(left): two_out(right) for left, right in pairs},
+            {},
+            "map",
+        )
+    return Wire(
+        kind,
+        list[tuple[key.json | None, value.json | None]],  # type: ignore[name-defined]
+        lambda pairs: [(one(left), two(right)) for left, right in pairs],
+        lambda pairs: [[one_out(left), two_out(right)] for left, right in pairs],
+        [],
+    )
+
+
+def row_type(wires: Mapping[str, Wire]) -> Any:
+    """Return the type of a struct's JSON for msgspec; any field may be null or absent."""
+    return TypedDict(  # type: ignore[operator]
+        "row", {name: wire.json | None for name, wire in wires.items()}, total=False
+    )
+
+
+def _record(schema: Schema, kind: LogicalType | None) -> Wire:
+    stated = dict(kind.fields) if isinstance(kind, Record) else {}
+    wires = {member.member: wire_of(member, stated.get(member.member)) for member in schema.members}
+    decoders = [(name, wire.decode) for name, wire in wires.items() if wire.decode]
+    encoders = [(name, wire.encode) for name, wire in wires.items() if wire.encode]
+
+    def convert(record: dict[str, Any], converters: list[tuple[str, Convert]]) -> dict[str, Any]:
+        result = dict(record)
+        for name, converter in converters:
+            value = result.get(name)
+            if value is not None:
+                result[name] = converter(value)
+        return result
+
+    return Wire(
+        Record(tuple((name, wire.type) for name, wire in wires.items()), schema.label),
+        row_type(wires),
+        (lambda record: convert(record, decoders)) if decoders else None,
+        (lambda record: convert(record, encoders)) if encoders else None,
+        None,
+    )

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The messages as typed classes with Debezium's own field names (B 1.2-1.9).
+
+These are the shapes that the short way accepts: one field more, or of another type, and a message
+is read the long way, field by field, which accepts whatever a version or a fork makes of them.
+"""
+
+from typing import Generic, TypeVar
+
+import msgspec
+
+Row = TypeVar("Row")
+
+
+class PostgresSource(
+    msgspec.Struct,
+    tag="postgresql",
+    tag_field="connector",
+    forbid_unknown_fields=True,
+    gc=False,
+):
+    """The source block of PostgreSQL."""
+
+    version: str | None = None
+    name: str | None = None
+    ts_ms: int | None = None
+    snapshot: str | None = None
+    db: str | None = None
+    sequence: str | None = None
+    ts_us: int | None = None
+    ts_ns: int | None = None
+    schema: str | None = None
+    table: str | None = None
+    txId: int | None = None
+    lsn: int | None = None
+    xmin: int | None = None
+    origin: str | None = None
+    origin_lsn: int | None = None
+
+
+class MySqlSource(
+    msgspec.Struct,
+    tag="mysql",
+    tag_field="connector",
+    forbid_unknown_fields=True,
+    gc=False,
+):
+    """The source block of MySQL."""
+
+    version: str | None = None
+    name: str | None = None
+    ts_ms: int | None = None
+    snapshot: str | None = None
+    db: str | None = None
+    sequence: str | None = None
+    ts_us: int | None = None
+    ts_ns: int | None = None
+    table: str | None = None
+    server_id: int | None = None
+    gtid: str | None = None
+    file: str | None = None
+    pos: int | None = None
+    row: int | None = None
+    thread: int | None = None
+    query: str | None = None
+
+
+class MariaDbSource(MySqlSource, tag="mariadb", gc=False):
+    """The source block of MariaDB: MySQL's."""
+
+
+class TransactionBlock(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """The place of a row in its transaction."""
+
+    id: str | None = None
+    total_order: int | None = None
+    data_collection_order: int | None = None
+
+
+class Envelope(msgspec.Struct, Generic[Row], forbid_unknown_fields=True):
+    """A row change."""
+
+    op: str
+    source: PostgresSource | MySqlSource | MariaDbSource
+    before: Row | None = None
+    after: Row | None = None
+    transaction: TransactionBlock | None = None
+    ts_ms: int | None = None
+    ts_us: int | None = None
+    ts_ns: int | None = None
+
+
+class TableColumn(msgspec.Struct):
+    """A column of a table description."""
+
+    name: str
+    typeName: str | None = None
+    typeExpression: str | None = None
+    length: int | None = None
+    scale: int | None = None
+    optional: bool | None = None
+    generated: bool | None = None
+    enumValues: list[str] | None = None
+
+
+class TableDescription(msgspec.Struct):
+    """A table as a schema-change message tells it."""
+
+    columns: list[TableColumn] = []
+    primaryKeyColumnNames: list[str] | None = None
+
+
+class TableChange(msgspec.Struct):
+    """What a DDL statement did to one table; *id* quotes its parts."""
+
+    type: str
+    id: str
+    table: TableDescription | None = None
