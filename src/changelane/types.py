@@ -309,8 +309,9 @@ class _Reader:
         return self.tokens[self.at]
 
     def next(self) -> str:
-        self.at += 1
-        return self.tokens[self.at - 1]
+        token = self.tokens[self.at]
+        self.at = min(self.at + 1, len(self.tokens) - 1)  # the last token is the end
+        return token
 
     def expect(self, token: str) -> None:
         if self.next() != token:

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The conformance kit: what every format has to pass, for our formats and for those of others.
+
+A format of your own passes it from your own tests::
+
+    import pytest
+    from changelane import get_codec
+    from changelane.testing import CHECKS
+
+    @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+    def test_acme_conforms(check):
+        check(get_codec("acme-json"))
+
+Golden files and pairs of formats: :mod:`changelane.testing.golden` describes the files, and
+``tests/conformance`` of this project shows the tests. Needs Hypothesis (``changelane[dev]``).
+"""
+
+from changelane.testing import golden
+from changelane.testing.conformance import (
+    CHECKS,
+    SUITE_CHECKS,
+    ConformanceError,
+    check_decode_golden,
+    check_encode_golden,
+    check_pair,
+)
+from changelane.testing.strategies import events
+
+__all__ = [
+    "CHECKS",
+    "SUITE_CHECKS",
+    "ConformanceError",
+    "check_decode_golden",
+    "check_encode_golden",
+    "check_pair",
+    "events",
+    "golden",
+]

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How events differ, as far as a format says that it keeps them."""
+
+import datetime as dt
+import decimal
+import math
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from changelane.carries import Carries, SchemaDetail
+from changelane.codec import Codec
+from changelane.event import ChangeEvent, DataChange, HalfUpdate, Image, Key, Tombstone
+from changelane.message import Message
+from changelane.schema import TableSchema
+from changelane.types import Value
+
+_PLAIN = ("op", "table", "position", "transaction", "source", "source_time_ns", "process_time_ns")
+_OWN = ("action", "ddl", "status", "prefix", "content", "type", "text")
+
+
+def same_value(one: Value, two: Value) -> bool:
+    """Say whether two values are equal and of one kind: 1, True and 1.0 are three values."""
+    if isinstance(one, dt.datetime) and isinstance(two, dt.datetime):
+        return (one.tzinfo is None) == (two.tzinfo is None) and one == two
+    if type(one) is not type(two):
+        return False
+    match one, two:
+        case (float() as a, float() as b):
+            return a == b or (math.isnan(a) and math.isnan(b))
+        case (decimal.Decimal() as a, decimal.Decimal() as b):
+            return a == b or (a.is_nan() and b.is_nan())
+        case (list() | tuple() as a, list() | tuple() as b):
+            return len(a) == len(b) and all(map(same_value, a, b))
+        case (dict() as a, dict() as b):
+            return a.keys() == b.keys() and all(same_value(a[name], b[name]) for name in a)
+        case _:
+            return one == two
+
+
+def differences(got: ChangeEvent, want: ChangeEvent, carries: Carries) -> tuple[str, ...]:
+    """Name what differs between a decoded event and the one that was encoded.
+
+    What the wire adds is no difference: a source type where there was none, the key's origin,
+    the producer's own further fields.
+    """
+    if type(got) is not type(want):
+        return (f"kind: {type(got).__name__} instead of {type(want).__name__}",)
+    return tuple(_differences(got, want, carries))
+
+
+def _differences(got: ChangeEvent, want: ChangeEvent, carries: Carries) -> Iterator[str]:
+    for field in (*_PLAIN, *_OWN):
+        one, two = getattr(got, field, None), getattr(want, field, None)
+        if one != two:
+            yield f"{field}: {one!r} instead of {two!r}"
+    yield from _keys(getattr(got, "key", None), getattr(want, "key", None))
+    for field in ("before", "after", "moved_to"):
+        yield from _images(field, getattr(got, field, None), getattr(want, field, None))
+    one, two = getattr(got, "schema", None), getattr(want, "schema", None)
+    if carries.schema is not SchemaDetail.NONE and two is not None:
+        yield from _schemas(one, two, carries)
+    details = getattr(got, "details", {})
+    for name, value in getattr(want, "details", {}).items():
+        if name not in details or details[name] != value:
+            yield f"details.{name}"
+
+
+def _keys(got: Key | Image | None, want: Key | Image | None) -> Iterator[str]:
+    if isinstance(want, Key) and isinstance(got, Key):
+        if got.columns != want.columns:
+            yield f"key: {got.columns} instead of {want.columns}"
+    elif isinstance(got, Key) or isinstance(want, Key):
+        yield f"key: {got!r} instead of {want!r}"
+    else:
+        yield from _images("key", got, want)
+
+
+def _images(field: str, got: Image | None, want: Image | None) -> Iterator[str]:
+    if got is None or want is None:
+        if got is not want:
+            yield f"{field}: {'missing' if got is None else 'invented'}"
+        return
+    for name in [*want, *(name for name in got if name not in want)]:
+        if name not in got or name not in want:
+            yield f"{field}.{name}: {'absent' if name not in got else 'invented'}"
+        elif not same_value(got[name], want[name]):
+            yield f"{field}.{name}: {got[name]!r} instead of {want[name]!r}"
+
+
+def _schemas(got: TableSchema | None, want: TableSchema, carries: Carries) -> Iterator[str]:
+    if got is None:
+        yield "schema: missing"
+        return
+    names = [column.name for column in got.columns]
+    wanted = [column.name for column in want.columns]
+    if names != wanted:
+        yield f"schema: columns {names} instead of {wanted}"
+        return
+    for one, two in zip(got.columns, want.columns, strict=True):
+        if type(one.type) is not type(two.type):
+            yield f"schema.{one.name}: {one.type} instead of {two.type}"
+        if carries.schema is SchemaDetail.FULL and two.source_type not in {None, one.source_type}:
+            yield f"schema.{one.name}: {one.source_type!r} instead of {two.source_type!r}"
+        if carries.column_flags:
+            for flag in ("nullable", "generated", "default"):
+                mine, yours = getattr(one, flag), getattr(two, flag)
+                if yours is not None and mine != yours:
+                    yield f"schema.{one.name}.{flag}: {mine!r} instead of {yours!r}"
+
+
+def decode_all(codec: Codec, messages: Sequence[Message]) -> list[ChangeEvent]:
+    """Decode messages as one stream, in which the halves of updates are joined."""
+    return list(joined(event for message in messages for event in codec.decode(message)))
+
+
+def joined(events: Iterator[ChangeEvent]) -> Iterator[ChangeEvent]:
+    """Join the halves of updates."""
+    return events
+
+
+def without_echoes(events: list[ChangeEvent]) -> list[ChangeEvent]:
+    """Drop the tombstones that follow the delete they belong to: they say nothing new."""
+    kept: list[ChangeEvent] = []
+    for event in events:
+        last = kept[-1] if kept else None
+        if isinstance(event, Tombstone) and isinstance(last, DataChange | HalfUpdate):
+            continue
+        kept.append(event)
+    return kept
+
+
+def shown(event: ChangeEvent) -> str:
+    """Return an event as text for a failed check."""
+    return str(msgspec.to_builtins(event, str_keys=True, enc_hook=repr))

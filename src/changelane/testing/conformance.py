@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The checks that every format passes. Each is a function of a codec, and raises when it fails.
+
+:data:`CHECKS` are those that need nothing but the codec; the checks of golden files and of pairs
+take what they compare with.
+"""
+
+import json
+import pickle
+import socket
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+from unittest import mock
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from changelane import formats
+from changelane.carries import Carries
+from changelane.codec import Codec, OnLoss, get_codec
+from changelane.errors import DecodeError, EncodeError, UnsupportedError
+from changelane.event import ChangeEvent
+from changelane.message import Message
+from changelane.testing import golden, malformed
+from changelane.testing.compare import decode_all, differences, shown, without_echoes
+from changelane.testing.strategies import events
+
+EXAMPLES: Final = 150
+"""Examples that Hypothesis makes for each check."""
+MOST_SECONDS: Final = 2.0
+"""What decoding one message may take, however it was made."""
+
+
+class ConformanceError(AssertionError):
+    """A format does not keep what it promises."""
+
+
+def _examples(strategy: st.SearchStrategy[Any], check: Callable[[Any], None], count: int) -> None:
+    """Run a check on generated examples: the same ones every time."""
+    quiet = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+    decorate = settings(
+        max_examples=count,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=quiet,
+    )
+    decorate(given(strategy)(check))()
+
+
+def _require(holds: bool, text: str, *shown_events: ChangeEvent) -> None:  # noqa: FBT001 - reads as a sentence
+    if not holds:
+        raise ConformanceError("\n".join([text, *map(shown, shown_events)]))
+
+
+def _everything() -> Carries:
+    return get_codec("native-json").carries
+
+
+# -- events there and back ----------------------------------------------------------------------
+
+
+def check_round_trip(codec: Codec, *, examples: int = EXAMPLES) -> None:
+    """What a format carries comes back: decode(encode(e)) is e, and nothing is lost."""
+
+    def check(event: ChangeEvent) -> None:
+        reduced, losses = codec.reduce(event)
+        _require(reduced == (event,) and not losses, f"carries does not carry: {losses}", event)
+        _compare(codec, event, reduced)
+
+    _examples(events(codec.carries), check, examples)
+
+
+def _compare(codec: Codec, event: ChangeEvent, wanted: Iterable[ChangeEvent]) -> None:
+    """Encode an event and decode it again; compare unless a loss was told."""
+    found = codec.reduce(event)[1]
+    encoded = codec.encode(event, on_loss=OnLoss.IGNORE)
+    got = without_echoes(decode_all(codec, encoded.messages))
+    if set(encoded.losses) - set(found):
+        return  # the encoder met a value that it cannot write, and said so
+    want = list(wanted)
+    _require(len(got) == len(want), f"{len(got)} events instead of {len(want)}", event)
+    for one, two in zip(got, want, strict=True):
+        found_differences = differences(one, two, codec.carries)
+        _require(not found_differences, "\n".join(found_differences), two, one)
+
+
+def check_honesty(codec: Codec, *, examples: int = EXAMPLES) -> None:
+    """What is not carried is refused by default, and told when it is accepted."""
+
+    def check(event: ChangeEvent) -> None:
+        reduced, losses = codec.reduce(event)
+        try:
+            encoded = codec.encode(event, on_loss=OnLoss.WARN)
+        except UnsupportedError as error:
+            raise ConformanceError("a loss is raised although it was accepted") from error
+        except EncodeError:
+            return
+        told = set(encoded.losses)
+        _require(set(losses) <= told, "the losses of the reduction are not told", event)
+        _require(all(all(loss) for loss in told), "a loss has no field or no reason")
+        try:
+            strict = codec.encode(event)
+        except UnsupportedError as error:
+            _require(set(error.losses) == told, "raise and warn tell different losses", event)
+        else:
+            _require(not told and strict == encoded, "a loss is not raised by default", event)
+        _compare(codec, event, reduced)
+
+    _examples(events(_everything()), check, examples)
+
+
+def check_stability(codec: Codec, *, examples: int = EXAMPLES) -> None:
+    """Encoding twice gives the same bytes; after one pass decode and encode change nothing."""
+
+    def check(event: ChangeEvent) -> None:
+        try:
+            first = codec.encode(event, on_loss=OnLoss.IGNORE).messages
+        except EncodeError:
+            return
+        again = codec.encode(event, on_loss=OnLoss.IGNORE).messages
+        _require(first == again, "the same event gives other bytes the second time", event)
+        second = _through(codec, first)
+        third = _through(codec, second)
+        _require(second == third, "decode and encode never come to rest", event)
+
+    _examples(events(_everything()), check, examples)
+
+
+def _through(codec: Codec, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    decoded = without_echoes(decode_all(codec, messages))
+    return tuple(
+        message
+        for event in decoded
+        for message in codec.encode(event, on_loss=OnLoss.IGNORE).messages
+    )
+
+
+def check_pair(
+    one: Codec, other: Codec, suite: Iterable[ChangeEvent], *, examples: int = 0
+) -> None:
+    """One to the other and back to events gives what both carry, and changes nothing else."""
+
+    def check(event: ChangeEvent) -> None:
+        try:
+            middle = decode_all(one, one.encode(event, on_loss=OnLoss.IGNORE).messages)
+        except EncodeError:
+            return
+        for met in without_echoes(middle):
+            reduced = other.reduce(met)[0]
+            try:
+                _compare(other, met, reduced)
+            except EncodeError:
+                continue
+
+    for event in suite:
+        check(event)
+    if examples:
+        _examples(events(one.carries), check, examples)
+
+
+# -- golden files -------------------------------------------------------------------------------
+
+
+def check_decode_golden(codec: Codec, case: golden.Case) -> None:
+    """What a producer wrote means the stated events, exactly."""
+    _require(bool(case.origin), f"{case.name}: ORIGIN is missing")
+    got = [event for message in case.messages for event in codec.decode(message)]
+    text = [_native(event) for event in got]
+    want = [_native(event) for event in case.events]
+    _require(text == want, f"{case.name}:\n{text}\ninstead of\n{want}")
+
+
+def _native(event: ChangeEvent) -> str:
+    value = get_codec("native-json").encode(event).messages[0].value
+    return "" if value is None else value.decode()
+
+
+def check_encode_golden(codec: Codec, folder: Path, name: str, *, write: bool = False) -> None:
+    """A canonical case gives the stored bytes, and the stored losses."""
+    files = golden.encode_case(codec, golden.native_events(folder, name))
+    if write:
+        golden.write_case(folder, codec.name, name, files)
+    stored = golden.stored_case(folder, codec.name, name)
+    _require(bool(stored), f"{codec.name}/encoded/{name} is missing: pytest --golden=write")
+    _require(files == stored, f"{codec.name}/encoded/{name} differs:\n{files}\nnot\n{stored}")
+
+
+# -- values -------------------------------------------------------------------------------------
+
+
+def check_long_values(codec: Codec) -> None:
+    """A value of one mebibyte passes."""
+    event = malformed.SECRET_EVENTS[0]
+    for note in ("x" * (1 << 20), "\U0001f600" * (1 << 18)):
+        image = dict(event.after or {}) | {"note": note}
+        long = type(event)(event.op, event.table, event.key, after=image, schema=event.schema)
+        _compare(codec, long, codec.reduce(long)[0])
+
+
+# -- messages that are wrong --------------------------------------------------------------------
+
+
+def check_malformed(codec: Codec) -> None:
+    """A spoilt message is a DecodeError with a path and without values, or a whole message."""
+    for data in _secret_messages(codec):
+        for spoil in (malformed.truncations, malformed.flipped_bits):
+            _check_spoilt(codec, spoil(data))
+        if _is_json(data):
+            _check_spoilt(codec, malformed.flipped_types(data))
+            _check_spoilt(codec, malformed.missing_fields(data))
+            _check_spoilt(codec, malformed.duplicate_fields(data))
+    _examples(st.binary(max_size=40), lambda data: _check_spoilt(codec, [data]), EXAMPLES)
+
+
+def check_hostile(codec: Codec) -> None:
+    """Numbers that must not be written out, deep nesting and odd literals cost no time."""
+    data = _secret_messages(codec)[1]
+    if _is_json(data):
+        _check_spoilt(codec, malformed.huge_numbers(data), encode=True)
+        _check_spoilt(codec, malformed.literals(data))
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        json.loads(data)
+    except ValueError:
+        return False
+    return True
+
+
+def _secret_messages(codec: Codec) -> list[bytes]:
+    found = [
+        message.value
+        for event in malformed.SECRET_EVENTS
+        for message in codec.encode(event, on_loss=OnLoss.IGNORE).messages
+        if message.value is not None
+    ]
+    _require(len(found) >= len(malformed.SECRET_EVENTS), "a row change gives no message")
+    return found
+
+
+def _check_spoilt(codec: Codec, spoilt: Iterable[bytes], *, encode: bool = False) -> None:
+    for data in spoilt:
+        for message in (Message(data), Message(data, data)):
+            start = time.monotonic()
+            decoded = _decode_or_refuse(codec, message)
+            if encode:
+                for event in decoded:
+                    _encode_everywhere(event)
+            took = time.monotonic() - start
+            _require(took < MOST_SECONDS, f"{took:.1f} s for {data[:2000]!r}")
+
+
+def _decode_or_refuse(codec: Codec, message: Message) -> tuple[ChangeEvent, ...]:
+    try:
+        events_read = codec.decode(message)
+    except DecodeError as error:
+        told = "".join(traceback.format_exception(error))
+        _require(error.path.startswith("$"), f"no path: {error!r}")
+        for secret in malformed.SECRETS:
+            if secret in str(error) or secret in repr(error) or _quotes(told, secret):
+                raise ConformanceError(f"the error shows a value: {error}") from None
+        return ()
+    except Exception as error:
+        name = type(error).__name__
+        raise ConformanceError(f"{name} instead of DecodeError: {message.value!r}") from error
+    _require(isinstance(events_read, tuple), "decode returns a tuple")
+    return events_read
+
+
+def _quotes(told: str, secret: str) -> bool:
+    return any(secret in line for line in told.splitlines() if not line.startswith("  "))
+
+
+def _encode_everywhere(event: ChangeEvent) -> None:
+    for name in formats.names():
+        with suppress(EncodeError):
+            get_codec(name).encode(event, on_loss=OnLoss.IGNORE)
+
+
+# -- the codec as an object ---------------------------------------------------------------------
+
+
+def check_pickling(codec: Codec, suite: Iterable[ChangeEvent]) -> None:
+    """A codec that went through pickle gives the same results, errors included."""
+    again: Codec = pickle.loads(pickle.dumps(codec))  # noqa: S301 - our own bytes
+    _require(again.name == codec.name, "pickle changes the name")
+    for event in suite:
+        _require(_outcome(codec, event) == _outcome(again, event), "pickle matters", event)
+
+
+def check_purity(codec: Codec, suite: Iterable[ChangeEvent]) -> None:
+    """No network, no files, no clock, no state: the same input gives the same result always."""
+    cases = list(suite)
+    expected = [_outcome(codec, event) for event in cases]
+    with _isolated():
+        alone = [_outcome(codec, event) for event in reversed(cases)]
+    _require(alone[::-1] == expected, "the result depends on what came before")
+    with ThreadPoolExecutor(4) as pool:
+        for result in pool.map(lambda _: [_outcome(codec, event) for event in cases], range(4)):
+            _require(result == expected, "the result depends on other threads")
+
+
+@contextmanager
+def _isolated() -> Iterator[None]:
+    """Refuse files, network and clocks."""
+
+    def refuse(*_args: object, **_kwargs: object) -> Any:
+        raise ConformanceError("a format opens files, uses the network or asks for the time")
+
+    with ExitStack() as stack:
+        for name in ("builtins.open", "io.open", "os.open", "time.time", "time.time_ns"):
+            stack.enter_context(mock.patch(name, refuse))
+        stack.enter_context(mock.patch.object(socket, "socket", refuse))
+        yield
+
+
+def _outcome(codec: Codec, event: ChangeEvent) -> object:
+    """Return everything that a codec says about an event, as comparable text."""
+    try:
+        encoded = codec.encode(event, on_loss=OnLoss.IGNORE)
+    except EncodeError as error:
+        return str(error)
+    decoded = [_native(found) for message in encoded.messages for found in codec.decode(message)]
+    return encoded.messages, encoded.losses, decoded
+
+
+CHECKS: Final[tuple[Callable[[Codec], None], ...]] = (
+    check_round_trip,
+    check_honesty,
+    check_stability,
+    check_long_values,
+    check_malformed,
+    check_hostile,
+)
+"""The checks that need nothing but the codec."""
+
+SUITE_CHECKS: Final[tuple[Callable[[Codec, Iterable[ChangeEvent]], None], ...]] = (
+    check_pickling,
+    check_purity,
+)
+"""The checks that take a suite of events besides."""

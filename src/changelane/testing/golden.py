@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Golden files: what producers wrote, what it means, and what our encoders make of it.
+
+::
+
+    <folder>/native/<case>.jsonl                      canonical events, one a line
+    <folder>/<format>/<producer>-<version>/<case>/    what a producer wrote, and what it means
+        value, key, headers, topic                    one message (headers: JSON pairs) ...
+        records.jsonl                                 ... or some, a record a line
+        options.json                                  options of the format, if it needs any
+        event.jsonl                                   the events, as native-json
+        ORIGIN                                        how and where it was captured (or one above)
+    <folder>/<format>/encoded/<case>.jsonl            what we write for native/<case>: records
+    <folder>/<format>/encoded/<case>.LOSS             what that does not carry: field, reason
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from changelane.codec import Codec, OnLoss, get_codec
+from changelane.errors import EncodeError
+from changelane.event import ChangeEvent
+from changelane.files import LineForm, line_of, read_record
+from changelane.message import Message
+
+
+class Case(msgspec.Struct, frozen=True):
+    """A producer's messages and the events they mean."""
+
+    name: str
+    options: dict[str, Any]
+    messages: tuple[Message, ...]
+    events: tuple[ChangeEvent, ...]
+    origin: str
+
+
+def native_names(folder: Path) -> list[str]:
+    """Return the names of the canonical cases."""
+    return sorted(path.stem for path in (folder / "native").glob("*.jsonl"))
+
+
+def native_events(folder: Path, name: str) -> tuple[ChangeEvent, ...]:
+    """Return the events of a canonical case."""
+    return tuple(_events(folder / "native" / f"{name}.jsonl"))
+
+
+def _events(path: Path) -> Iterator[ChangeEvent]:
+    codec = get_codec("native-json")
+    for line in path.read_bytes().split(b"\n"):
+        if line:
+            yield from codec.decode(Message(line))
+
+
+def captured(folder: Path, format_name: str) -> list[Path]:
+    """Return the folders of the producers' cases of a format."""
+    return sorted(path.parent for path in (folder / format_name).glob("*/*/event.jsonl"))
+
+
+def read_case(path: Path) -> Case:
+    """Read a producer's case."""
+    options = path / "options.json"
+    origins = [place / "ORIGIN" for place in (path, path.parent) if (place / "ORIGIN").exists()]
+    return Case(
+        f"{path.parent.name}/{path.name}",
+        msgspec.json.decode(options.read_bytes()) if options.exists() else {},
+        tuple(_messages(path)),
+        tuple(_events(path / "event.jsonl")),
+        origins[0].read_text("utf-8") if origins else "",
+    )
+
+
+def _messages(path: Path) -> Iterator[Message]:
+    records = path / "records.jsonl"
+    if records.exists():
+        yield from map(read_record, records.read_bytes().splitlines())
+        return
+    parts = {
+        name: (path / name).read_bytes().removesuffix(b"\n")
+        for name in ("value", "key", "headers", "topic")
+        if (path / name).exists()
+    }
+    headers = msgspec.json.decode(parts.get("headers", b"[]"), type=list[tuple[str, str | None]])
+    yield Message(
+        parts.get("value"),
+        parts.get("key"),
+        tuple((name, None if text is None else text.encode()) for name, text in headers),
+        parts["topic"].decode() if "topic" in parts else None,
+    )
+
+
+def encode_case(codec: Codec, events: tuple[ChangeEvent, ...]) -> dict[str, bytes]:
+    """Return the golden files of a case by their ending: messages, and losses if there are any."""
+    lines: list[bytes] = []
+    losses: dict[str, None] = {}
+    for event in events:
+        try:
+            encoded = codec.encode(event, on_loss=OnLoss.IGNORE)
+        except EncodeError as error:
+            losses[f"event: {error}"] = None
+            continue
+        losses.update(dict.fromkeys(f"{field}: {reason}" for field, reason in encoded.losses))
+        lines.extend(line_of(message, LineForm.RECORDS) or b"" for message in encoded.messages)
+    files = {"jsonl": b"".join(lines), "LOSS": "".join(f"{loss}\n" for loss in losses).encode()}
+    return {ending: content for ending, content in files.items() if content}
+
+
+def stored_case(folder: Path, format_name: str, name: str) -> dict[str, bytes]:
+    """Return the golden files of a case as they are stored."""
+    paths = {end: folder / format_name / "encoded" / f"{name}.{end}" for end in ("jsonl", "LOSS")}
+    return {ending: path.read_bytes() for ending, path in paths.items() if path.exists()}
+
+
+def write_case(folder: Path, format_name: str, name: str, files: dict[str, bytes]) -> None:
+    """Store the golden files of a case, and remove what is no longer one."""
+    place = folder / format_name / "encoded"
+    place.mkdir(parents=True, exist_ok=True)
+    for ending in ("jsonl", "LOSS"):
+        path = place / f"{name}.{ending}"
+        if ending in files:
+            path.write_bytes(files[ending])
+        else:
+            path.unlink(missing_ok=True)
