@@ -180,11 +180,18 @@ _HEADER_BYTES: Final = 7
 
 
 def _transaction_of(order: bytes) -> bytes | None:
-    length = _TRANSACTION_BYTES.get(domain_of(order))
+    length = _TRANSACTION_BYTES.get(domain_of(order)) if order else None
     if length is None:
         return None
     part = order[: _HEADER_BYTES + length]
     return part if any(part[_HEADER_BYTES:]) else None
+
+
+def _same_transaction(one: Upsert, other: Departure) -> bool:
+    if one.transaction is not None and other.transaction is not None:
+        return one.transaction == other.transaction
+    place = _transaction_of(one.order)
+    return place is not None and place == _transaction_of(other.order)
 
 
 class _Work:
@@ -319,61 +326,82 @@ class _Work:
         that arrived, and the earlier one that is still to leave (apply.md section 4).
         """
         step = left.step
-        arrival = self._rival(step, line)
-        if arrival is None:
-            return step.order
-        start = at_phase(arrival[: len(step.order)], DEPARTURE)
         before = step.before or {}
-        newer = line.view(start, step.order, self.rule)
-        if not _agrees(before, newer):
-            return start
-        earlier = line.view(self._life_start(line, start), start, self.rule)
-        if not earlier.order or not _agrees(before, earlier) or _same_row(newer, earlier):
+        start = self._displaced(step, line)
+        if start is not None:  # by an arrival in an earlier batch: the earlier row is gone
+            newer = line.view(start, step.order, self.rule)
+            if not _agrees(before, newer):
+                return start
+            is_decided = any(c in newer.cells and c not in self.keys for c in before)
+        else:
+            start = self._rival(step, line)
+            if start is None:
+                return step.order
+            newer = line.view(start, step.order, self.rule)
+            if not _agrees(before, newer):
+                return start
+            earlier = line.view(self._life_start(line, start), start, self.rule)
+            is_decided = (
+                not earlier.order or not _agrees(before, earlier) or _same_row(newer, earlier)
+            )
+        if is_decided:
             return step.order
         if left.is_told:
             self.problems.append(Problem(step.key, AMBIGUOUS, step))
         return None
 
     def _rival(self, step: Departure, line: _Timeline) -> bytes | None:
-        """Return the newest arrival at the key, earlier in the transaction of a departure."""
-        place = _transaction_of(step.order)
+        """Return where the newest arrival at the key is, earlier in a departure's transaction."""
+        cleared = max((order for order, _ in line.clears if order < step.order), default=NOTHING)
         found = [
-            carried.order
+            at_phase(carried.order, DEPARTURE)
             for carried in line.carried
             if carried.step is not None
             and carried.step.moved_from is not None
-            and carried.order < step.order
-            and (
-                (step.transaction is not None and carried.step.transaction == step.transaction)
-                or (place is not None and _transaction_of(carried.order) == place)
-            )
+            and cleared < carried.order < step.order
+            and _same_transaction(carried.step, step)
         ]
-        if place is not None:  # the transaction may have begun in an earlier batch
-            found += [
-                cell.order
-                for cell in line.state.cells.values()
-                if cell.order < step.order and _transaction_of(cell.order) == place
-            ]
-        cleared = max((order for order, _ in line.clears if order < step.order), default=NOTHING)
-        return max((order for order in found if order > cleared), default=None)
+        return max(found, default=None)
+
+    def _displaced(self, step: Departure, line: _Timeline) -> bytes | None:
+        """Return the same for an arrival that took a held key in an earlier batch.
+
+        Such an arrival left a departure at its own position (:meth:`_displace`).
+        """
+        place, start = _transaction_of(step.order), line.state.deleted
+        if place is None or start >= step.order or _transaction_of(start) != place:
+            return None
+        arrived = at_phase(start, ARRIVAL)
+        is_arrival = any(cell.order == arrived for cell in line.state.cells.values())
+        return start if is_arrival else None
+
+    def _displace(self, line: _Timeline) -> None:
+        """Clear what a key held before a row arrived there: it left, or is about to."""
+        for carried in line.carried:
+            if carried.step is not None and carried.step.moved_from is not None:
+                start = at_phase(carried.order, DEPARTURE)
+                if line.view(self._life_start(line, start), start, self.rule).order:
+                    line.clears.append((start, b""))
 
     def _inherit(self, step: Departure, row: _Carried) -> None:
         assert step.moved_to is not None  # noqa: S101 - the caller saw to it
         heir = self.line(step.moved_to)
-        if row.order:
+        width = len(step.order)
+
+        def inherited(order: bytes) -> bytes:
+            return step.order + order[-width:]
+
+        cells = {c: Cell(inherited(cell.order), cell.value) for c, cell in row.cells.items()}
+        for column, value in (step.before or {}).items():
+            cells[column] = Cell(inherited(step.order), value)
+        if cells or row.whole:
             self.touched.add(step.moved_to)
-            width = len(step.order)
-
-            def inherited(order: bytes) -> bytes:
-                return step.order + order[-width:]
-
-            cells = {c: Cell(inherited(cell.order), cell.value) for c, cell in row.cells.items()}
             whole = inherited(row.whole) if row.whole else NOTHING
-            heir.carried.append(_Carried(inherited(row.order), cells, whole, is_inherited=True))
-        if self.keys:
+            heir.carried.append(_Carried(inherited(step.order), cells, whole, is_inherited=True))
+        values = key_values(step.moved_to) if self.keys else ()
+        if self.keys and len(values) == len(self.keys):
             order = self.rule.order(at_phase(step.order, ARRIVAL))
-            values = zip(self.keys, key_values(step.moved_to), strict=True)
-            named = {name: Cell(order, value) for name, value in values}
+            named = {c: Cell(order, v) for c, v in zip(self.keys, values, strict=True)}
             heir.carried.append(_Carried(order, named, NOTHING))
             self.touched.add(step.moved_to)
 
@@ -382,7 +410,9 @@ class _Work:
         states: dict[bytes, KeyState] = {}
         ties = 0
         for key in sorted(self.touched):
-            state, tied = self._joined(key, self.lines[key], truncated)
+            line = self.lines[key]
+            self._displace(line)
+            state, tied = self._joined(key, line, truncated)
             states[key] = settle(state, truncated, self.rule)
             ties += tied
         self.problems.sort(key=lambda problem: (problem.step.order, problem.key or b""))

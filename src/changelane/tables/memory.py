@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables in memory: the rule of ``apply.md`` and nothing else, the oracle of every other table."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+import msgspec
+
+from changelane.apply import (
+    EMPTY,
+    NOTHING,
+    RULE,
+    TOO_LATE,
+    UNORDERED,
+    Departure,
+    KeyState,
+    NoKeyError,
+    Rule,
+    Step,
+    TableTruncate,
+    Upsert,
+    is_live,
+    join,
+    pack,
+    reach,
+    resolve,
+    row_of,
+    settle,
+    steps,
+)
+from changelane.apply.registers import Cell
+from changelane.errors import ApplyError
+from changelane.event import ChangeEvent, DataChange, HalfUpdate, Op, Truncate
+from changelane.position import Position
+from changelane.schema import TableId
+from changelane.table import Row
+from changelane.types import UNAVAILABLE
+
+DELETED: Final = "_changelane_deleted"
+"""The column that says, with soft deletes, whether a row is gone."""
+
+
+class Deletes(StrEnum):
+    """What a delete leaves behind."""
+
+    HARD = "hard"
+    SOFT = "soft"
+
+
+class Keyless(StrEnum):
+    """What makes a row of a table without a key.
+
+    ``append``: each insert or snapshot row is a row of its own, known by its order, so that
+    applying it twice adds nothing; updates and deletes say of which row they are only by its
+    values, and go to the quarantine. ``row``: the whole row is the key, so that equal rows are one
+    row here, and one delete of them deletes it; an update needs its complete before image.
+    """
+
+    APPEND = "append"
+    ROW = "row"
+
+
+class Refused(NamedTuple):
+    """An event in the quarantine, and why."""
+
+    table: TableId
+    code: str
+    event: ChangeEvent
+
+
+class StoredRow(NamedTuple):
+    """A row as a lake table stores it: with base order and exceptions."""
+
+    row: Row
+    order: bytes
+    columns: Mapping[str, bytes] | None
+
+
+class _Table(msgspec.Struct):
+    states: dict[bytes, KeyState] = {}
+    columns: dict[str, None] = {}
+    keys: tuple[str, ...] = ()
+    truncated: bytes = NOTHING
+    horizon: bytes = NOTHING
+    ghosts: dict[bytes, KeyState] = {}
+
+
+class MemoryTables:
+    """Tables in memory, by the names of their sources.
+
+    Args:
+        keys: Key columns by table name, instead of those that the events name.
+        deletes: ``soft`` keeps deleted rows with what was last known of them, marked in
+            ``_changelane_deleted``.
+        keyless: What a table without a key does.
+        epoch: The epoch of the orders.
+        rule: The decision points of the rule; only tests give another.
+    """
+
+    def __init__(
+        self,
+        *,
+        keys: Mapping[str, tuple[str, ...]] | None = None,
+        deletes: Deletes | str = Deletes.HARD,
+        keyless: Keyless | str = Keyless.APPEND,
+        epoch: int = 0,
+        rule: Rule = RULE,
+    ) -> None:
+        self._keys = dict(keys or {})
+        self._deletes = Deletes(deletes)
+        self._keyless = Keyless(keyless)
+        self._epoch = epoch
+        self._rule = rule
+        self._tables: dict[TableId, _Table] = {}
+        self._counts: Counter[str] = Counter()
+        self.quarantine: list[Refused] = []
+
+    def apply(
+        self, events: Iterable[ChangeEvent], *, positions: Sequence[Position | None] = ()
+    ) -> None:
+        """Apply one batch.
+
+        Args:
+            events: Events of any tables.
+            positions: Where each event stands in its topic, for those without a position.
+        """
+        told: dict[TableId, list[tuple[Step, ChangeEvent]]] = {}
+        for index, event in enumerate(events):
+            fallback = positions[index] if index < len(positions) else None
+            table = _table_of(event)
+            if table is None:
+                continue
+            try:
+                found = self._steps(event, fallback)
+            except ApplyError as error:
+                code = getattr(error, "code", UNORDERED)
+                self.quarantine.append(Refused(table, code, event))
+                continue
+            told.setdefault(table, []).extend((step, event) for step in found)
+        for table, batch in told.items():
+            self._apply(table, batch)
+
+    def rows(self, table: TableId) -> Sequence[Row]:
+        """Return the rows of a table, in the order of their canonical keys."""
+        return [row for _, row in sorted(self.keyed(table).items())]
+
+    def keyed(self, table: TableId) -> Mapping[bytes, Row]:
+        """Return the rows of a table by their canonical key."""
+        held = self._tables.get(table) or _Table()
+        found: dict[bytes, Row] = {}
+        for key, state in held.states.items():
+            told = row_of(state, held.columns, held.truncated, self._rule)
+            if self._deletes is Deletes.HARD:
+                if told is not None:
+                    found[key] = told[0]
+            elif told is not None:
+                found[key] = {**told[0], DELETED: False}
+            elif (ghost := held.ghosts.get(key, EMPTY)).upserted:
+                found[key] = {**{c: ghost.cell(c).value for c in held.columns}, DELETED: True}
+        return found
+
+    def incomplete(self, table: TableId) -> Mapping[bytes, frozenset[str]]:
+        """Return the columns that are not known, by the canonical key of their row."""
+        held = self._tables.get(table) or _Table()
+        found: dict[bytes, frozenset[str]] = {}
+        for key, state in held.states.items():
+            told = row_of(state, held.columns, held.truncated, self._rule)
+            if told is not None and told[1]:
+                found[key] = told[1]
+        return found
+
+    def stored(self, table: TableId) -> Mapping[bytes, StoredRow]:
+        """Return the live rows as a lake table stores them (apply.md section 3)."""
+        held = self._tables.get(table) or _Table()
+        found: dict[bytes, StoredRow] = {}
+        for key, state in held.states.items():
+            told = row_of(state, held.columns, held.truncated, self._rule)
+            if told is not None:
+                order, columns = pack({c: state.cell(c).order for c in held.columns})
+                found[key] = StoredRow(told[0], order, columns)
+        return found
+
+    def states(self, table: TableId) -> Mapping[bytes, KeyState]:
+        """Return the registers of every key."""
+        return dict((self._tables.get(table) or _Table()).states)
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """``ties``, ``too_late``, ``conflicts`` so far, and ``incomplete`` rows now.
+
+        A conflict is an event of a key whose orders come from another source: another domain of
+        positions, or another partition where only offsets tell the order.
+        """
+        now = sum(len(self.incomplete(table)) for table in self._tables)
+        return {
+            **{name: self._counts[name] for name in ("ties", TOO_LATE, "conflicts")},
+            "incomplete": now,
+        }
+
+    def purge(self, table: TableId, horizon: bytes) -> None:
+        """Forget departures up to *horizon*; older upserts of rows that are not there are refused.
+
+        The departure of a live row with unknown columns stays: a column that it took must not be
+        filled by an event from before it.
+        """
+        held = self._tables.setdefault(table, _Table())
+        held.horizon = max(held.horizon, horizon)
+        wanting = self.incomplete(table)
+        for key, state in list(held.states.items()):
+            if not NOTHING < state.deleted <= horizon or key in wanting:
+                continue
+            if is_live(state, held.truncated, self._rule):
+                held.states[key] = msgspec.structs.replace(state, deleted=NOTHING, moved_to=None)
+            elif self._deletes is Deletes.HARD:
+                del held.states[key]
+            # a row that is kept with its mark keeps its departure with it
+
+    def _columns(self, event: DataChange) -> tuple[str, ...] | None:
+        named = self._keys.get(event.table.name or "") or self._keys.get(str(event.table))
+        return named or (None if event.key is None else event.key.columns)
+
+    def _steps(self, event: ChangeEvent, fallback: Position | None) -> tuple[Step, ...]:
+        change = event.change if isinstance(event, HalfUpdate) else event
+        if not isinstance(change, DataChange):
+            return steps(event, epoch=self._epoch, fallback=fallback)
+        held = self._tables.setdefault(change.table, _Table())
+        columns = self._columns(change)
+        names = tuple(held.columns if change.schema is None else change.schema.by_name)
+        names += tuple(
+            c for c in {**(change.before or {}), **(change.after or {})} if c not in names
+        )
+        if columns is None and self._keyless is Keyless.ROW:
+            columns = names
+            if change.op is Op.UPDATE and (
+                change.before is None
+                or any(change.before.get(name, UNAVAILABLE) is UNAVAILABLE for name in names)
+            ):
+                raise NoKeyError("an update of a table without a key does not tell the row before")
+        if columns is None and change.op not in {Op.CREATE, Op.READ}:
+            raise NoKeyError("the table has no key, so nothing says which row is meant")
+        found = steps(event, keys=columns, epoch=self._epoch, fallback=fallback)
+        held.columns.update(dict.fromkeys(names))
+        if columns is None:
+            return tuple(
+                msgspec.structs.replace(step, key=b"@" + step.order)
+                for step in found
+                if isinstance(step, Upsert)
+            )
+        held.keys = columns
+        return found
+
+    def _apply(self, table: TableId, batch: Sequence[tuple[Step, ChangeEvent]]) -> None:
+        held = self._tables.setdefault(table, _Table())
+        told = [step for step, _ in batch]
+        resolution = resolve(
+            {key: held.states[key] for key in _reached(held, told)},
+            told,
+            truncated=held.truncated,
+            horizon=held.horizon,
+            keys=held.keys,
+            rule=self._rule,
+        )
+        if self._deletes is Deletes.SOFT:
+            _remember(held, told)
+        held.states.update(resolution.states)
+        if any(isinstance(step, TableTruncate) for step in told):
+            truncated = max(
+                held.truncated, *(s.order for s in told if isinstance(s, TableTruncate))
+            )
+            held.states = {k: settle(s, truncated, self._rule) for k, s in held.states.items()}
+        held.truncated = resolution.truncated
+        self._counts["ties"] += resolution.tie_count
+        origin = {id(step): event for step, event in batch}
+        for problem in resolution.problems:
+            self._counts["conflicts" if problem.code == UNORDERED else problem.code] += 1
+            event = origin.get(id(problem.step), batch[0][1])
+            self.quarantine.append(Refused(table, problem.code, event))
+
+
+def _table_of(event: ChangeEvent) -> TableId | None:
+    match event:
+        case DataChange() | Truncate():
+            return event.table
+        case HalfUpdate(change):
+            return change.table
+        case _:
+            return None
+
+
+def _reached(held: _Table, told: Sequence[Step]) -> Iterable[bytes]:
+    return (key for key in reach(held.states, told) if key in held.states)
+
+
+def _remember(held: _Table, told: Sequence[Step]) -> None:
+    """Keep what was last known of rows that go, for soft deletes."""
+    for step in told:
+        match step:
+            case Upsert(key=bytes() as key):
+                cells = {c: Cell(step.order, value) for c, value in step.values.items()}
+                said = KeyState(whole=step.order if step.whole else NOTHING, cells=cells)
+            case Departure(key=key):
+                said = EMPTY
+            case _:
+                continue
+        ghost = join(held.ghosts.get(key, EMPTY), held.states.get(key, EMPTY))
+        held.ghosts[key] = join(ghost, said)
