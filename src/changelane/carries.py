@@ -199,8 +199,10 @@ class Reducer:
             plan = self._plan(schema)
             for loss in plan.losses:
                 losses[loss] = None
-            before = None if before is None else plan.image(before, losses)
-            after = None if after is None else plan.image(after, losses)
+            fill = op is Op.DELETE and not carries.delete_partial
+            before = None if before is None else plan.image(before, losses, fill=fill)
+            fill = not carries.absent
+            after = None if after is None else plan.image(after, losses, fill=fill)
             schema = plan.schema
             if schema is not None:
                 before_holds = after_holds = Completeness.UNKNOWN
@@ -345,6 +347,7 @@ class _Plan:
 
     def __init__(self, schema: TableSchema, carries: Carries) -> None:
         self._carries = carries
+        self._names = schema.names
         self.losses: list[Loss] = []
         columns: list[Column] = []
         self._texts: dict[str, LogicalType] = {}
@@ -375,8 +378,16 @@ class _Plan:
                     changes[field] = empty
         return msgspec.structs.replace(column, **changes)
 
-    def image(self, image: Image, losses: dict[Loss, None]) -> Image:
-        """Return what survives of an image."""
+    def image(self, image: Image, losses: dict[Loss, None], *, fill: bool = False) -> Image:
+        """Return what survives of an image; *fill* puts NULL where a column is missing."""
+        image = self._kept(image, losses)
+        missing = self._names - image.keys() if fill else ()
+        if missing:
+            losses["absent", "a missing column is written as NULL"] = None
+            return {**image, **dict.fromkeys(sorted(missing))}
+        return image
+
+    def _kept(self, image: Image, losses: dict[Loss, None]) -> Image:
         carries = self._carries
         texts, checks = self._texts, self._checks
         touched = texts or checks

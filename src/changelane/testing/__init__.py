@@ -22,6 +22,7 @@ from changelane.testing.conformance import (
     ConformanceError,
     check_decode_golden,
     check_encode_golden,
+    check_minimum,
     check_pair,
 )
 from changelane.testing.strategies import events
@@ -32,6 +33,7 @@ __all__ = [
     "ConformanceError",
     "check_decode_golden",
     "check_encode_golden",
+    "check_minimum",
     "check_pair",
     "events",
     "golden",

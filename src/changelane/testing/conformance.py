@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from changelane import formats
-from changelane.carries import Carries
+from changelane.carries import Carries, SchemaDetail
 from changelane.codec import Codec, OnLoss, get_codec
 from changelane.errors import DecodeError, EncodeError, UnsupportedError
 from changelane.event import ChangeEvent
@@ -88,6 +88,37 @@ def _compare(codec: Codec, event: ChangeEvent, wanted: Iterable[ChangeEvent]) ->
     for one, two in zip(got, want, strict=True):
         found_differences = differences(one, two, codec.carries)
         _require(not found_differences, "\n".join(found_differences), two, one)
+
+
+def check_minimum(carries: Carries, minimum: Carries) -> None:
+    """A declaration names at least what the format is known to carry."""
+    _require(not (short := shortfalls(carries, minimum)), f"not declared: {', '.join(short)}")
+
+
+def shortfalls(carries: Carries, minimum: Carries) -> list[str]:
+    """Return the fields in which a declaration stays below another one."""
+    return [
+        field
+        for field in Carries.__struct_fields__
+        if not _covers(field, getattr(carries, field), getattr(minimum, field))
+    ]
+
+
+def _covers(field: str, one: Any, least: Any) -> bool:
+    match one:
+        case frozenset():
+            return bool(one >= least)
+        case bool():
+            # Fewer values than given come as text: to say so is the smaller promise.
+            return bool(one <= least if field == "text_only" else one >= least)
+        case SchemaDetail():
+            details = list(SchemaDetail)
+            return details.index(one) >= details.index(least)
+        case _ if field in {"source_time", "process_time"}:
+            units = ["", "s", "ms", "us", "ns"]
+            return units.index(one) >= units.index(least)
+        case _:
+            return bool(one == least)
 
 
 def check_honesty(codec: Codec, *, examples: int = EXAMPLES) -> None:

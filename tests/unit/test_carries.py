@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is left of an event in a format that carries less, and which losses are named."""
+
+import msgspec
+import pytest
+
+from changelane.carries import Carries, Reducer, SchemaDetail
+from changelane.event import Completeness, DataChange, Key, Op, Truncate
+from changelane.schema import Column, TableId, TableSchema
+from changelane.types import UNAVAILABLE, Integer, String
+
+SCHEMA = TableSchema((Column("id", Integer(64)), Column("note", String()), Column("n", Integer())))
+ROW = {"id": 1, "note": "a", "n": 2}
+MOST = Carries(
+    operations=frozenset(Op),
+    before=True,
+    partial_before=True,
+    absent=True,
+    unavailable=True,
+    schema=SchemaDetail.FULL,
+    column_flags=True,
+    types=frozenset({Integer, String}),
+    key=True,
+    key_change=True,
+    table=frozenset({"database", "schema", "name"}),
+)
+
+
+def change(op=Op.UPDATE, **fields):
+    parts = {"key": Key(("id",)), "before": ROW, "after": ROW, "schema": SCHEMA} | fields
+    return DataChange(op, TableId(name="t"), **parts)
+
+
+def reduce(event, **less):
+    return Reducer(msgspec.structs.replace(MOST, **less))(event)
+
+
+def test_what_is_carried_stays_the_same_object_in_content():
+    event = change()
+    assert reduce(event) == ((event,), ())
+
+
+def test_a_missing_column_becomes_null_only_where_absence_is_not_carried():
+    event = change(before=None, after={"id": 1, "n": 2})
+    (reduced,), losses = reduce(event, absent=False)
+    assert reduced.after == {"id": 1, "note": None, "n": 2}
+    assert losses == (("absent", "a missing column is written as NULL"),)
+
+
+def test_an_unavailable_column_becomes_absent_and_then_null():
+    event = change(before=None, after=ROW | {"note": UNAVAILABLE})
+    (reduced,), losses = reduce(event, unavailable=False)
+    assert reduced.after == {"id": 1, "n": 2}
+    assert losses == (("unavailable", "written as an absent column"),)
+    (reduced,), losses = reduce(event, unavailable=False, absent=False)
+    assert reduced.after == {"id": 1, "n": 2, "note": None}
+    assert [field for field, _ in losses] == ["unavailable", "absent"]
+
+
+def test_a_partial_delete_is_filled_only_where_a_delete_needs_the_whole_row():
+    event = change(Op.DELETE, before={"id": 1}, after=None)
+    assert reduce(event, absent=False) == ((event,), ())
+    (reduced,), losses = reduce(event, delete_partial=False)
+    assert reduced.before == {"id": 1, "note": None, "n": None}
+    assert [field for field, _ in losses] == ["absent"]
+
+
+def test_a_partial_before_image_is_dropped_where_only_full_ones_are_carried():
+    event = change(before={"id": 1, "note": "b"})
+    (reduced,), losses = reduce(event, partial_before=False)
+    assert reduced.before is None
+    assert losses == (("before", "a partial image"),)
+
+
+@pytest.mark.parametrize("less", [{"key_change": False}, {"before": False}])
+def test_a_key_change_is_split_where_one_update_cannot_say_it(less):
+    event = change(after=ROW | {"id": 7})
+    (left, came), losses = reduce(event, **less)
+    assert (left.op, left.before, left.after) == (Op.DELETE, ROW, None)
+    assert (came.op, came.before, came.after) == (Op.CREATE, None, ROW | {"id": 7})
+    assert [field for field, _ in losses] == ["key_change"]
+
+
+def test_an_operation_that_does_not_exist_is_a_loss_of_the_event():
+    event = change(Op.DELETE, after=None)
+    assert reduce(event, operations=frozenset({Op.CREATE})) == (
+        (),
+        (("operation:d", "the format has no such operation"),),
+    )
+
+
+def test_a_snapshot_read_becomes_an_insert_where_there_are_only_inserts():
+    event = change(Op.READ, before=None)
+    (reduced,), losses = reduce(event, operations=frozenset({Op.CREATE}))
+    assert reduced.op is Op.CREATE
+    assert [field for field, _ in losses] == ["operation:r"]
+
+
+def test_a_kind_that_does_not_exist_is_a_loss_of_the_event():
+    assert reduce(Truncate(TableId(name="t")))[0] == ()
+
+
+def test_without_a_schema_the_word_on_completeness_stays():
+    event = change(schema=None, before_holds=Completeness.FULL, after_holds=Completeness.FULL)
+    assert reduce(event) == ((event,), ())
+
+
+def test_a_type_that_does_not_exist_becomes_text():
+    (reduced,), losses = reduce(change(Op.CREATE, before=None), types=frozenset({String}))
+    assert reduced.after == {"id": "1", "note": "a", "n": "2"}
+    assert {type(column.type) for column in reduced.schema.columns} == {String}
+    assert losses == (("type:int64", "no such type; the value is written as text"),)
