@@ -28,7 +28,10 @@ FORMATS: Final[dict[str, str]] = {
 class FormatModule(Protocol):
     """What the module of a format exports."""
 
-    Options: type[msgspec.Struct]
+    @property
+    def Options(self) -> type[msgspec.Struct]:  # noqa: N802 - the class, by its name
+        """The options of the format."""
+        ...
 
     def make(self, options: Any) -> Format:
         """Return the format with its options."""
