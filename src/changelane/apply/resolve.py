@@ -303,21 +303,25 @@ class _Work:
             start = self._life_start(line, cleared)
             row = line.view(start, cleared, self.rule)
             # Where a column stays unknown, an event of an earlier life must not fill it later.
-            forwards = step.moved_to is not None and (start == NOTHING or row.whole > NOTHING)
-            line.clears.append((cleared, step.moved_to or b"" if forwards else b""))
+            forwards = row.whole > NOTHING or self._cleared_before(line, cleared) == NOTHING
+            line.clears.append((cleared, (step.moved_to or b"") if forwards else b""))
         if step.moved_to is not None and step.moved_to != step.key:
             self._inherit(step, row)
 
+    def _cleared_before(self, line: _Timeline, end: bytes) -> bytes:
+        """Return the newest departure or truncate before *end*."""
+        cleared = [order for order, _ in line.clears if order < end]
+        cleared += [order for order in self.truncates if order < end]
+        return max(cleared, default=NOTHING)
+
     def _life_start(self, line: _Timeline, end: bytes) -> bytes:
         """Return after what the life of the row began that a key had just before *end*."""
-        started = [order for order, _ in line.clears if order < end]
-        started += [order for order in self.truncates if order < end]
-        started += [
+        arrived = (
             at_phase(carried.order, DEPARTURE)
             for carried in line.carried
             if carried.step is not None and carried.step.moved_from and carried.order < end
-        ]
-        return max(started, default=NOTHING)
+        )
+        return max(self._cleared_before(line, end), max(arrived, default=NOTHING))
 
     def _occupant(self, left: _Exit, line: _Timeline) -> bytes | None:
         """Return up to where the row that left had lived; ``None`` when nothing decides it.
