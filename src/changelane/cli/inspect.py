@@ -93,7 +93,8 @@ def detect(messages: list[Message]) -> tuple[str, tuple[str, ...]]:
         DecodeError: They look like none.
     """
     votes: Counter[str] = Counter()
-    for name in formats.names():
+    theirs = [name for name in formats.names() if name not in formats.FORMATS]
+    for name in (*theirs, *formats.FORMATS):  # of those that fit as well, the first is told
         try:
             codec = get_codec(name)
         except (ChangelaneError, ImportError):

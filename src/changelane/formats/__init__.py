@@ -18,11 +18,11 @@ from changelane.errors import ConfigError, UnknownNameError
 from changelane.format import Format
 
 FORMATS: Final[dict[str, str]] = {
+    "native-json": "changelane.formats.native",
     "canal-json": "changelane.formats.canal",
     "debezium-json": "changelane.formats.debezium",
-    "native-json": "changelane.formats.native",
 }
-"""Public name -> module."""
+"""Public name -> module. What stands first is believed first when a message looks like several."""
 
 
 class FormatModule(Protocol):

@@ -24,6 +24,7 @@ from changelane.testing.conformance import (
     check_encode_golden,
     check_minimum,
     check_pair,
+    check_spoilt_golden,
 )
 from changelane.testing.strategies import events
 
@@ -35,6 +36,7 @@ __all__ = [
     "check_encode_golden",
     "check_minimum",
     "check_pair",
+    "check_spoilt_golden",
     "events",
     "golden",
 ]

@@ -234,6 +234,15 @@ def check_long_values(codec: Codec) -> None:
         _compare(codec, long, codec.reduce(long)[0])
 
 
+def check_detection(codec: Codec) -> None:
+    """A format recognises what it writes, and nothing that is no change event."""
+    for data in _secret_messages(codec):
+        _require(codec.detects(Message(data)), f"does not recognise its own {data!r}")
+    _require(not codec.detects(Message(None)), "recognises a tombstone")
+    for data in (b"", b"{}", b"[]", b"null", b'{"id":1}', b"\xff", b"<a/>", b"[" * 100_000):
+        _require(not codec.detects(Message(data)), f"recognises {data[:20]!r}")
+
+
 # -- messages that are wrong --------------------------------------------------------------------
 
 
@@ -247,6 +256,15 @@ def check_malformed(codec: Codec) -> None:
             _check_spoilt(codec, malformed.missing_fields(data))
             _check_spoilt(codec, malformed.duplicate_fields(data))
     _examples(st.binary(max_size=40), lambda data: _check_spoilt(codec, [data]), EXAMPLES)
+
+
+def check_spoilt_golden(codec: Codec, case: golden.Case) -> None:
+    """A producer's message that was cut or has a part of another type is refused, or whole."""
+    data = max((message.value or b"" for message in case.messages), key=len)
+    _check_spoilt(codec, malformed.truncations(data))
+    if _is_json(data):
+        _check_spoilt(codec, malformed.flipped_types(data))
+        _check_spoilt(codec, malformed.missing_fields(data))
 
 
 def check_hostile(codec: Codec) -> None:
@@ -367,6 +385,7 @@ CHECKS: Final[tuple[Callable[[Codec], None], ...]] = (
     check_honesty,
     check_stability,
     check_long_values,
+    check_detection,
     check_malformed,
     check_hostile,
 )
