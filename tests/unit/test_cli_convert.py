@@ -227,6 +227,68 @@ def test_a_truncated_archive_keeps_the_old_output_and_the_failures(tmp_path):
     assert len((tmp_path / "f").read_text().splitlines()) > 1000
 
 
+# -- what the target cannot carry ---------------------------------------------------------------
+
+PLAIN = native(1, after={"id": "1"})
+PLACED = native(1, after={"id": "1"}, position={"domain": "sequence", "value": 1})
+
+
+def test_a_loss_is_a_failure_of_its_event_and_names_the_way_out(tmp_path):
+    kept = tmp_path / "failures"
+    data = f"{PLACED}\n{PLAIN}\n"
+    result = convert("--failures", kept, data=data, target="canal-json")
+    assert result.exit_code == 1
+    assert len(result.stdout.splitlines()) == 1
+    assert "line 1: canal-json: canal-json cannot carry position" in result.stderr
+    assert "--on-loss warn" in result.stderr
+    assert "refused   1 part that canal-json cannot carry" in result.stderr
+    dead = json.loads(kept.read_text())
+    assert (dead["stage"], dead["reason"]) == ("encode", "unsupported")
+    assert dead["format"] == "native-json"
+    again = convert("--on-loss", "warn", "--output", "json", kept, target="canal-json")
+    assert summary(again)["written"] == 1
+
+
+def test_an_accepted_loss_is_counted_by_field_and_reason():
+    result = convert("--on-loss", "warn", data=f"{PLACED}\n{PLACED}\n", target="canal-json")
+    assert result.exit_code == 0
+    assert len(result.stdout.splitlines()) == 2
+    assert "lost      2 parts that canal-json cannot carry" in result.stderr
+    assert "2  position (a sequence position is not written)" in result.stderr
+
+
+def test_an_ignored_loss_is_counted_all_the_same():
+    arguments = ("--on-loss", "ignore")
+    result = convert(*arguments, data=PLACED, target="canal-json")
+    assert result.exit_code == 0
+    assert "lost      1 part, ignored" in result.stderr
+    result = convert(*arguments, "--output", "json", data=PLACED, target="canal-json")
+    assert summary(result)["losses"] == [
+        {"field": "position", "reason": "a sequence position is not written", "count": 1}
+    ]
+
+
+def test_a_message_of_many_rows_is_many_messages_where_each_has_one():
+    rows = [{"id": "1"}, {"id": "2"}]
+    value = {"data": rows, "database": "d", "table": "t", "type": "INSERT", "isDdl": False}
+    result = convert(data=json.dumps(value), source="canal-json")
+    assert len(result.stdout.splitlines()) == 2
+    assert "read      1 message, 2 events" in result.stderr
+
+
+def test_options_of_either_format_are_passed_on():
+    value = {"data": [{"a": "2024-07-01 08:00:00"}], "mysqlType": {"a": "timestamp"}} | {
+        "database": "d",
+        "table": "t",
+        "type": "INSERT",
+        "isDdl": False,
+    }
+    result = convert(
+        "--from-option", "time_zone=Asia/Shanghai", data=json.dumps(value), source="canal-json"
+    )
+    assert json.loads(result.stdout)["after"] == {"a": "2024-07-01T00:00:00Z"}
+
+
 BAD_LINES = {
     "truncated": b'{"op":"c","table":{"name":"t"}',
     "unknown op": b'{"op":"zz","table":{"name":"t"}}',
@@ -245,7 +307,7 @@ BAD_LINES = {
 
 
 @pytest.mark.parametrize("line", BAD_LINES.values(), ids=BAD_LINES)
-@pytest.mark.parametrize("source", ["native-json"])
+@pytest.mark.parametrize("source", ["native-json", "canal-json"])
 def test_bad_input_fails_its_own_line_only(line, source):
     result = convert("--output", "json", data=line + b"\n", source=source)
     assert result.exit_code == 1

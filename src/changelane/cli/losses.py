@@ -81,6 +81,7 @@ _POSITIONS: Final[tuple[Position, ...]] = (
     OffsetPosition("orders", 0, 1),
 )
 
+_NOON_NS: Final = 1_704_110_400_000_000_000
 _NOON: Final = dt.datetime(2024, 1, 1, 12)
 _SAMPLES: Final[dict[type[LogicalType], tuple[LogicalType, Value]]] = {
     Boolean: (Boolean(), True),
@@ -152,12 +153,12 @@ def _rows(carries: Carries) -> Iterator[ChangeEvent]:
     yield _change(table=_TABLE)
     yield _change(transaction=Transaction("7", 1, 1, 2, last=True))
     yield _change(source=Source("postgresql", "debezium", "shop", "3.0", "true"))
-    # A nanosecond more than the unit shows that a target with a coarser one cuts.
+    # One unit more than a full hour shows that a target with a coarser unit cuts.
     units = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
     if carries.source_time:
-        yield _change(source_time_ns=units[carries.source_time])
+        yield _change(source_time_ns=_NOON_NS + units[carries.source_time])
     if carries.process_time:
-        yield _change(process_time_ns=units[carries.process_time])
+        yield _change(process_time_ns=_NOON_NS + units[carries.process_time])
     if carries.details:
         yield _change(details={"extra": "1"})
 
