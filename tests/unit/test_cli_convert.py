@@ -17,6 +17,7 @@ import changelane
 from changelane.cli import main
 from changelane.cli.summary import Budget
 from changelane.errors import ConfigError
+from changelane.formats.native import Native
 
 GOOD = '{"op":"c","table":{"name":"t"},"after":{"id":1}}'
 BROKEN = '{"op":"c","table":{"name":"t"},"after":{"password":"secret-value"'
@@ -330,6 +331,22 @@ def test_hostile_names_reach_neither_the_file_system_nor_the_terminal(tmp_path):
 def test_columns_that_differ_by_case_only_stay_apart():
     result = convert(data='{"op":"c","table":{"name":"t"},"after":{"a":1,"A":2}}')
     assert json.loads(result.stdout)["after"] == {"a": 1, "A": 2}
+
+
+def test_a_defect_of_ours_fails_its_own_line_only(monkeypatch):
+    decode = Native.decode
+
+    def defective(self, message):
+        if b"7" in message.value:
+            raise KeyError("secret-value")
+        return decode(self, message)
+
+    monkeypatch.setattr(Native, "decode", defective)
+    result = convert(data=f"{native(1)}\n{native(7)}\n{native(2)}\n")
+    assert result.exit_code == 1
+    assert len(result.stdout.splitlines()) == 2
+    assert "line 2: native-json: a defect of changelane (KeyError)" in result.stderr
+    assert "secret" not in result.output
 
 
 # -- wrong use ----------------------------------------------------------------------------------

@@ -29,7 +29,6 @@ from changelane.files import (
     record_of,
 )
 from changelane.message import Message
-from changelane.schema import TableId
 from changelane.serdes import json
 
 _FORMS = click.Choice(["auto", *(form.value for form in LineForm)])
@@ -75,19 +74,23 @@ class Conversion:
             form = self._output_form or lines.form or LineForm.VALUES
             origin = _message_of(line)
             for event in self._events(line):
-                for message in self._encode(event, line.number):
+                for message in self._encode(event, origin, line.number):
                     self._write(message, origin, form, output, line.number)
             if self.summary.failures.total() > failed_before:
                 self.summary.failed_messages += 1
             yield
 
     def _events(self, line: Line) -> Iterable[ChangeEvent]:
+        if isinstance(line.content, DecodeError):
+            self._fail_to_decode(line, line.content)
+            return ()
         try:
-            if isinstance(line.content, DecodeError):
-                raise line.content
             events = self._source.decode(line.content)
         except DecodeError as error:
             self._fail_to_decode(line, error)
+            return ()
+        except Exception as error:  # noqa: BLE001 - a defect must not stop the other lines
+            self._fail_to_decode(line, DecodeError(_defect(error), code="defect"))
             return ()
         self.summary.events += len(events)
         return self._of_tables(events)
@@ -100,15 +103,18 @@ class Conversion:
         return kept
 
     def _is_wanted(self, event: ChangeEvent) -> bool:
-        table = event.change.table if isinstance(event, HalfUpdate) else _table_of(event)
-        name = str(table)
+        changed = event.change if isinstance(event, HalfUpdate) else event
+        name = str(getattr(changed, "table", ""))
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in self._patterns)
 
-    def _encode(self, event: ChangeEvent, number: int) -> tuple[Message, ...]:
+    def _encode(self, event: ChangeEvent, origin: Message, number: int) -> tuple[Message, ...]:
         try:
             encoded = self._target.encode(event, on_loss=self.summary.on_loss)
         except EncodeError as error:
-            self._fail_to_encode(event, number, error)
+            self._fail_to_encode(event, origin, number, error)
+            return ()
+        except Exception as error:  # noqa: BLE001 - a defect must not stop the other lines
+            self._fail_to_encode(event, origin, number, EncodeError(_defect(error)))
             return ()
         self.summary.losses.update(encoded.losses)
         return encoded.messages
@@ -136,13 +142,18 @@ class Conversion:
         failure = Failure(line.number, stage, self._source.name, error.code, str(error), error.path)
         self._fail(failure, _message_of(line))
 
-    def _fail_to_encode(self, event: ChangeEvent, number: int, error: EncodeError) -> None:
+    def _fail_to_encode(
+        self, event: ChangeEvent, origin: Message, number: int, error: EncodeError
+    ) -> None:
         reason = "not_encodable"
         if isinstance(error, UnsupportedError):
             reason = "unsupported"
             self.summary.losses.update(error.losses)
         failure = Failure(number, "encode", self._target.name, reason, str(error))
-        self._fail(failure, self._native.encode(event).messages[0], "native-json")
+        try:
+            self._fail(failure, self._native.encode(event).messages[0], "native-json")
+        except EncodeError:
+            self._fail(failure, origin, self._source.name)
 
     def _fail(self, failure: Failure, message: Message, form: str | None = None) -> None:
         self.summary.fail(failure)
@@ -164,8 +175,8 @@ def _message_of(line: Line) -> Message:
     return line.content if isinstance(line.content, Message) else Message(line.raw)
 
 
-def _table_of(event: ChangeEvent) -> TableId | None:
-    return getattr(event, "table", None)
+def _defect(error: Exception) -> str:
+    return f"a defect of changelane ({type(error).__name__}): please report it with this message"
 
 
 def _placed(message: Message, origin: Message) -> Message:
