@@ -8,6 +8,7 @@ where from, is what a session with the same settings will look for.
 """
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,8 @@ def fetch(names: list[str]) -> None:
         command += ["--packages", packages(*names)]
         if ivy := ivy_dir():
             ivy.mkdir(parents=True, exist_ok=True)
+            # sessions load what lies there: nothing of an older table may stay
+            shutil.rmtree(ivy / "jars", ignore_errors=True)
             command += ["--conf", f"spark.jars.ivy={ivy}"]
         environment = os.environ | {
             "SPARK_HOME": str(spark_home),

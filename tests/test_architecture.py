@@ -18,9 +18,9 @@ ORDER = """
     errors scalars types values schema position event message carries
     serde serdes format formats codec
     transform transforms apply table tables
-    files producer profiles
+    files producer profiles config
     spark capture
-    config cli demo testing
+    cli demo testing
 """.split()
 
 # No input or output, no clock, no chance, no logging up to here.

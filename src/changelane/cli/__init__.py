@@ -13,6 +13,7 @@ from changelane.errors import ChangelaneError, ConfigError, MissingExtraError
 COMMANDS: Final[dict[str, str]] = {
     "convert": "Turn messages of one format into another.",
     "inspect": "Say what a file of messages holds, and show its events.",
+    "run": "Apply a pipeline's changes to its tables (Spark).",
     "formats": "List the formats, what they carry, and what a conversion loses.",
 }
 """Command -> its one line of help. The command is the object of that name in the module of it."""

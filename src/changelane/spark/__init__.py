@@ -1,2 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""changelane on Spark; the only package that imports pyspark."""
+"""changelane on Spark; the only package that imports pyspark.
+
+::
+
+    from changelane.spark import apply_changes, decode, session
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+from changelane.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from changelane.spark.decoder import decode
+    from changelane.spark.environment import session
+    from changelane.spark.library import apply_changes
+
+__all__ = ["apply_changes", "decode", "session"]
+
+_WHERE: Final = {"apply_changes": "library", "decode": "decoder", "session": "environment"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(name)
+    try:
+        importlib.import_module("pandas")  # mapInArrow needs it, and says so too late
+        module = importlib.import_module(f"changelane.spark.{_WHERE[name]}")
+    except ImportError as error:
+        raise MissingExtraError(error.name or "pyspark", "spark") from None
+    return getattr(module, name)

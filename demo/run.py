@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Land a small shop's changes in Delta tables, show them, and check them against the databases.
+
+Two databases, two formats, one lake: `shop.yaml` and `sales.yaml` are all the configuration there
+is. `make demo` runs this; ORIGIN.md says where the data comes from.
+"""
+
+import csv
+import io
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from changelane import DataChange, DecodeError, HalfUpdate, Message, get_codec
+from changelane.config import load
+from changelane.files import Lines, open_input
+from changelane.spark import session
+from changelane.spark.pipeline import quarantined, run
+
+HERE = Path(__file__).resolve().parent
+LAKE = HERE.parent / ".demo"
+TABLES = {
+    "customers": ("shop.public.customers", ["id"]),
+    "products": ("shop.public.products", ["sku"]),
+    "orders": ("sales.orders", ["id"]),
+    "order_items": ("sales.order_items", ["order_id", "line_no"]),
+}
+WIDTH = 28
+
+console = Console(highlight=False, width=max(100, min(140, shutil.get_terminal_size().columns)))
+
+
+def main() -> int:
+    """Run the demo; return the exit code."""
+    shutil.rmtree(LAKE, ignore_errors=True)
+    os.environ["DEMO_LAKE"] = str(LAKE)
+    console.rule("[bold]changelane: two databases, two formats, one lake")
+    started = time.monotonic()
+    console.print("starting Spark ...")
+    spark = session("changelane demo", master="local[2]")
+    spark.sparkContext.setLogLevel("OFF")
+    for name, source in (("shop", "PostgreSQL, Debezium JSON"), ("sales", "MySQL, Canal JSON")):
+        report = run(spark, load(HERE / f"{name}.yaml"))
+        aside = sum(report.quarantined.values())
+        console.print(
+            f"[green]applied[/] {report.events:>3} changes of [bold]{name}[/] ({source})"
+            + (f", [yellow]{aside} message set aside[/]" if aside else "")
+        )
+    wrong = 0
+    for name, (folder, keys) in TABLES.items():
+        table = spark.read.format("delta").load(f"{LAKE}/tables/{folder}")
+        rows = shown_rows(table, keys)
+        show(name, table, rows)
+        wrong += check(name, table, rows)
+    history("shop.customers 2: the late event loses", "customers", {"id": 2})
+    history("shop.products TEA-01 -> TEA-001: the key changes", "products", {"sku": "TEA-001"})
+    set_aside(spark)
+    console.print(f"\ntables in {LAKE.name}/tables, {time.monotonic() - started:.0f} s in all")
+    console.print("run it again, or kill it in the middle: the tables end the same\n")
+    spark.stop()
+    print("demo: ok" if not wrong else f"demo: {wrong} rows differ from the databases")
+    return 1 if wrong else 0
+
+
+def shown_rows(table: DataFrame, keys: list[str]) -> list[dict[str, str | None]]:
+    """Return a table's rows as text, ordered by key, without the state columns."""
+    columns = []
+    for field in table.schema.fields:
+        if field.name.startswith("_changelane_"):
+            continue
+        value = F.col(field.name)
+        kind = field.dataType.simpleString()
+        if kind == "timestamp":
+            value = F.date_format(value, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'")
+        elif kind == "timestamp_ntz":
+            value = F.date_format(value, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS")
+        columns.append(value.cast("string").alias(field.name))
+    ordered = table.orderBy(*keys).select(*columns)
+    return [row.asDict() for row in ordered.collect()]
+
+
+def show(name: str, table: DataFrame, rows: list[dict[str, str | None]]) -> None:
+    """Print a table."""
+    shown = Table(title=f"\n{name}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    kinds = {field.name: field.dataType.simpleString() for field in table.schema.fields}
+    for column in rows[0]:
+        right = kinds[column].startswith(("decimal", "int", "bigint", "smallint"))
+        shown.add_column(
+            f"{escape(column)}\n[dim]{kinds[column]}", justify="right" if right else "left"
+        )
+    for row in rows:
+        shown.add_row(*(cell(value) for value in row.values()))
+    console.print(shown)
+
+
+def cell(value: str | None) -> str:
+    """Return a value as the terminal shows it."""
+    if value is None:
+        return "[dim]NULL"
+    return escape(value if len(value) <= WIDTH else f"{value[: WIDTH - 3]}...")
+
+
+def expected(name: str) -> list[dict[str, str | None]]:
+    """Return the final state that the database itself gave; an unquoted empty field is NULL."""
+    null = "\0"
+    text = (HERE / "expected" / f"{name}.csv").read_text(encoding="utf-8")
+    marked = []
+    for line in text.splitlines():
+        quoted, last = False, ","
+        for character in f"{line},":
+            if character == "," and not quoted and last == ",":
+                marked.append(null)
+            if character == '"':
+                quoted = not quoted
+            marked.append(character)
+            last = character
+        marked[-1] = "\n"
+    rows = csv.DictReader(io.StringIO("".join(marked)))
+    return [{key: None if value == null else value for key, value in row.items()} for row in rows]
+
+
+def check(name: str, table: DataFrame, rows: list[dict[str, str | None]]) -> int:
+    """Compare a table with the database's own final state; return how many rows differ."""
+    wanted = expected(name)
+    wrong = abs(len(wanted) - len(rows))
+    for want, row in zip(wanted, rows, strict=False):
+        differing = [column for column in want if want[column] != row.get(column)]
+        if differing or want.keys() != row.keys():
+            wrong += 1
+            console.print(f"  [red]differs[/]: {next(iter(want.values()))}: {', '.join(differing)}")
+    incomplete = table.where(F.col("_changelane_columns").isNotNull()).count()
+    verdict = "[green]equal to the database[/]" if not wrong else f"[red]{wrong} rows differ[/]"
+    note = f"; {incomplete} rows hold columns of different ages" if incomplete else ""
+    console.print(f"  {len(rows)} rows, {verdict}{note}")
+    return wrong
+
+
+def history(title: str, table: str, key: dict[str, Any]) -> None:
+    """Print what the messages told of one row, in the order of the log."""
+    told: list[tuple[bytes, int, str, str]] = []
+    codec = get_codec("debezium-json")
+    with open_input(str(HERE / "input" / "shop-postgres.debezium.jsonl")) as stream:
+        for line in Lines(stream.stream):
+            if not isinstance(line.content, Message):
+                continue
+            try:
+                events = codec.decode(line.content)
+            except DecodeError:
+                continue
+            for event in events:
+                change = event.change if isinstance(event, HalfUpdate) else event
+                other = event.other_key if isinstance(event, HalfUpdate) else None
+                if not isinstance(change, DataChange) or change.table.name != table:
+                    continue
+                image = change.after or change.before or {}
+                named = {name: image.get(name) for name in key}
+                if key not in (named, other):
+                    continue
+                order = change.position.key() if change.position else b""
+                shown = ", ".join(
+                    f"{name}={str(value) if len(str(value)) <= WIDTH else str(value)[:12] + '...'}"
+                    for name, value in image.items()
+                    if not (change.after is None and name not in key)
+                )
+                what = {"r": "snapshot", "c": "insert", "u": "update", "d": "delete"}[change.op]
+                if isinstance(event, HalfUpdate):
+                    what = "leaves" if change.after is None else "arrives"
+                told.append((order, line.number, what, shown))
+    shown_table = Table(
+        title=f"\n{title}", title_justify="left", title_style="bold", box=box.SIMPLE
+    )
+    for column in ("line", "what", "columns"):
+        shown_table.add_column(column)
+    for order, number, what, text in sorted(told, key=lambda one: one[0]):
+        late = any(other > order and line < number for other, line, *_ in told)
+        shown_table.add_row(
+            str(number), what + (" [yellow](late)[/]" if late else ""), escape(text)
+        )
+    console.print(shown_table)
+
+
+def set_aside(spark: SparkSession) -> None:
+    """Print the quarantine."""
+    rows = quarantined(spark, load(HERE / "shop.yaml")).collect()
+    shown = Table(title="\nset aside", title_justify="left", title_style="bold", box=box.SIMPLE)
+    for column in ("code", "reason", "where", "raw message"):
+        shown.add_column(column)
+    for row in rows:
+        where = f"{row['topic']} {row['partition']}@{row['offset']}"
+        shown.add_row(row["code"], row["reason"], where, f"{len(row['raw_value'])} bytes, kept")
+    console.print(shown)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``changelane run``: apply a pipeline's changes to its tables."""
+
+import logging
+import sys
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from changelane.cli.terminal import printable
+from changelane.config import load
+from changelane.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from changelane.spark.pipeline import RunReport
+    from changelane.spark.survey import BatchReport
+
+
+@click.command()
+@click.argument("file", metavar="PIPELINE.yaml", type=click.Path(dir_okay=False))
+@click.option("--check", is_flag=True, help="Only check the configuration.")
+@click.option("--master", metavar="URL", help="Where Spark runs; local[*] when nothing says else.")
+@click.option("--output", type=click.Choice(["text", "json"]), default="text")
+def run(file: str, *, check: bool, master: str | None, output: str) -> None:
+    """Apply the changes that a pipeline's source holds to its tables, exactly once.
+
+    It may be stopped or killed at any moment and run again: the tables end the same. What cannot
+    be read or applied is set aside in the quarantine, with its reason, and the run goes on.
+
+    Exit codes: 0 done, and what was set aside stayed within options.max_quarantined (any number
+    when that is not given); 1 beyond it, or failed; 2 wrong use or configuration.
+    """
+    pipeline = load(file)
+    if check:
+        click.echo(f"{file}: pipeline {printable(pipeline.name)} is well configured")
+        return
+    try:
+        from changelane.spark import pipeline as spark_pipeline
+        from changelane.spark.environment import session
+    except ImportError as error:
+        raise MissingExtraError(error.name or "pyspark", "spark") from None
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    spark = session(f"changelane {pipeline.name}", master=master, settings=pipeline.options.spark)
+    spark.sparkContext.setLogLevel("ERROR")
+    report = spark_pipeline.run(spark, pipeline, progress=_progress)
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(report)))
+    else:
+        _summary(report, pipeline.sink.path)
+    allowed = pipeline.options.max_quarantined
+    total = sum(report.quarantined.values())
+    if allowed is not None and total > allowed:
+        click.echo(f"changelane: {total} set aside, more than the {allowed} allowed", err=True)
+        sys.exit(1)
+
+
+def _progress(batch: "BatchReport") -> None:
+    aside = sum(batch.quarantined.values())
+    note = f", {aside} set aside" if aside else ""
+    tables = len(batch.tables)
+    click.echo(f"batch {batch.batch}: {batch.events} events, {tables} tables{note}", err=True)
+
+
+def _summary(report: "RunReport", path: str) -> None:
+    if not report.batches:
+        click.echo("nothing new to apply")
+        return
+    counts: dict[str, int] = {}
+    notes: dict[str, str] = {}
+    for batch in report.batches:
+        for table in batch.tables:
+            counts[table.table] = counts.get(table.table, 0) + table.events
+            if table.note:
+                notes[table.table] = table.note
+    for name in sorted(counts):
+        note = f"  ({printable(notes[name])})" if name in notes else ""
+        click.echo(f"{printable(name):<40} {counts[name]:>10,} events{note}")
+    for code, count in sorted(report.quarantined.items()):
+        click.echo(f"{'set aside: ' + code:<40} {count:>10,}")
+    click.echo(f"tables under {path}/tables; quarantine in {path}/_changelane/quarantine")

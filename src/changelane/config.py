@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The configuration of a pipeline: one YAML file, decoded into typed classes.
+
+::
+
+    name: shop
+    source:
+      type: files
+      path: changes/
+      format: debezium-json
+    sink:
+      type: delta
+      path: lake/
+    options:
+      keys: {orders: [id]}
+
+``${NAME}`` in a text reads an environment variable, for secrets; its value is never printed.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from changelane.errors import ConfigError, UnknownNameError
+
+_VARIABLE: Final = re.compile(r"\$\{([^}]*)\}")
+
+
+class FilesSource(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag="files",
+    tag_field="type",
+    forbid_unknown_fields=True,
+):
+    """A folder (or a file) of messages, one a line; files that arrive later are read too.
+
+    Attributes:
+        path: The folder.
+        format: The messages' format, such as ``debezium-json``.
+        format_options: The format's options.
+        contents: ``values`` (a line is a message's value), ``records`` (a line is a message with
+            key, topic and coordinates) or ``auto``.
+        glob: Which files of the folder are read.
+        max_files_per_batch: How many new files one batch takes.
+        spark: Further options of Spark's file source, by their own names.
+    """
+
+    path: str
+    format: str
+    format_options: dict[str, Any] = {}
+    contents: Literal["auto", "values", "records"] = "auto"
+    glob: str = "*.{jsonl,ndjson,json,txt,jsonl.gz,ndjson.gz,json.gz,txt.gz}"
+    max_files_per_batch: int = 1000
+    spark: dict[str, str] = {}
+
+
+class DeltaSink(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag="delta",
+    tag_field="type",
+    forbid_unknown_fields=True,
+):
+    """Delta tables under one folder, one per source table.
+
+    Attributes:
+        path: The folder; tables lie in ``tables/``, everything else in ``_changelane/``.
+    """
+
+    path: str
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the pipeline works.
+
+    Attributes:
+        checkpoint: Spark's checkpoint; by default inside the sink's folder.
+        trigger: ``available_now`` applies what is there and ends; ``continuous`` goes on.
+        interval: How often ``continuous`` looks for more, such as ``10 seconds``.
+        keys: Key columns by table name, where the messages do not tell or should not decide.
+        keyless: Tables without a key: ``quarantine`` their events, ``append`` them, or take the
+            whole ``row`` as the key (equal rows are then one).
+        epoch: Raised when the source's history changed, as after a failover.
+        max_quarantined: How many events may be set aside before the run counts as failed.
+        spark: Spark's own options, by their own names.
+    """
+
+    checkpoint: str | None = None
+    trigger: Literal["available_now", "continuous"] = "available_now"
+    interval: str = "10 seconds"
+    keys: dict[str, list[str]] = {}
+    keyless: Literal["quarantine", "append", "row"] = "quarantine"
+    epoch: int = 0
+    max_quarantined: int | None = None
+    spark: dict[str, str] = {}
+
+
+class Pipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A pipeline: where changes come from, and where they go."""
+
+    name: str
+    source: FilesSource
+    sink: DeltaSink
+    options: Options = Options()
+
+    @property
+    def checkpoint(self) -> str:
+        """The folder of Spark's checkpoint."""
+        default = f"{self.sink.path.rstrip('/')}/_changelane/checkpoints/{self.name}"
+        return self.options.checkpoint or default
+
+
+def load(path: str | Path, environment: Mapping[str, str] | None = None) -> Pipeline:
+    """Read a pipeline from a YAML file; relative paths in it are relative to the file.
+
+    Raises:
+        ConfigError: The file cannot be read, a variable is not set, or a value does not fit.
+        UnknownNameError: A key is unknown; the nearest one is named.
+    """
+    try:
+        text = Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    try:
+        raw = msgspec.yaml.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not YAML: {error}") from None
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{path} holds no pipeline: it needs name, source and sink")
+    filled = _filled(raw, os.environ if environment is None else environment)
+    pipeline = parse(filled)
+    return _anchored(pipeline, Path(path).resolve().parent)
+
+
+def parse(raw: Mapping[str, Any]) -> Pipeline:
+    """Return the pipeline of a mapping.
+
+    Raises:
+        ConfigError: A value does not fit.
+        UnknownNameError: A key is unknown; the nearest one is named.
+    """
+    _known_keys(raw, Pipeline, "pipeline")
+    try:
+        return msgspec.convert(dict(raw), Pipeline)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"the pipeline does not fit: {error}") from None
+
+
+_SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
+    "source": FilesSource,
+    "sink": DeltaSink,
+    "options": Options,
+}
+
+
+def _known_keys(raw: Mapping[str, Any], kind: type[msgspec.Struct], where: str) -> None:
+    known = set(kind.__struct_fields__)
+    if kind is not Pipeline and kind is not Options:
+        known.add("type")
+    for key in raw:
+        if key not in known:
+            raise UnknownNameError(f"key in {where}", str(key), known)
+    if kind is Pipeline:
+        for name, section in _SECTIONS.items():
+            if isinstance(raw.get(name), Mapping):
+                _known_keys(raw[name], section, name)
+
+
+def _filled(value: Any, environment: Mapping[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _filled(item, environment) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_filled(item, environment) for item in value]
+    if not isinstance(value, str):
+        return value
+
+    def variable(match: re.Match[str]) -> str:
+        name = match.group(1)
+        if name not in environment:
+            raise ConfigError(f"the environment variable {name} is not set")
+        return environment[name]
+
+    return _VARIABLE.sub(variable, value)
+
+
+def _anchored(pipeline: Pipeline, folder: Path) -> Pipeline:
+    def place(path: str) -> str:
+        return path if "://" in path or Path(path).is_absolute() else str(folder / path)
+
+    replace = msgspec.structs.replace
+    options = pipeline.options
+    if options.checkpoint is not None:
+        options = replace(options, checkpoint=place(options.checkpoint))
+    return replace(
+        pipeline,
+        source=replace(pipeline.source, path=place(pipeline.source.path)),
+        sink=replace(pipeline.sink, path=place(pipeline.sink.path)),
+        options=options,
+    )

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Applies batches of event rows to Delta tables: the rule of apply.md, on Spark.
+
+One batch: quarantine first, then the side table, then one commit per table, each with the batch's
+marker. A crash between any two of these is repaired by running the batch again.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, NamedTuple
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from changelane.spark import fold, moves
+from changelane.spark.delta import DeltaTables, Marker, append_all, merge_changed, merge_final
+from changelane.spark.evolve import Misfit, Plan, plan
+from changelane.spark.quarantine import Quarantine, Refused
+from changelane.spark.rows import table_id_of
+from changelane.spark.side import Remembered, SideTable
+from changelane.spark.sql import ORDER, folder, path_table
+from changelane.spark.survey import BatchReport, TableReport, Work, survey
+
+TABLES: Final = "tables"
+SIDE: Final = "_changelane/side"
+QUARANTINE: Final = "_changelane/quarantine"
+
+MAX_TABLES_AT_ONCE: Final = 4
+APPLIED_BEFORE: Final = "applied before"
+MAX_PROBLEMS: Final = 1000
+PROBLEMS: Final = {
+    "ambiguous_key_move": "nothing tells which of two rows left the key in this transaction",
+    "too_late": "older than what was purged, and the row is not there",
+    "unordered": "its position cannot be compared with what the row holds",
+}
+
+Statement = Callable[[str, str, Sequence[str], Sequence[str]], str]
+
+
+class _Commit(NamedTuple):
+    """What the commits of one batch share."""
+
+    events: DataFrame
+    marker: Marker
+    details: Mapping[str, object]
+    remembered: Mapping[str, Remembered]
+    moved: "Mapping[str, _Moved]"
+
+
+class _Moved(NamedTuple):
+    """Keys of a table that went through the rule itself, and what became of them."""
+
+    keys: DataFrame
+    states: DataFrame
+
+
+class Applier:
+    """Applies event rows to the Delta tables under one folder.
+
+    Args:
+        spark: The session; in ``foreachBatch`` that of the batch.
+        root: The folder.
+        keyless: What happens to tables without a key: ``quarantine`` or ``append``.
+    """
+
+    def __init__(self, spark: SparkSession, root: str, *, keyless: str = "quarantine") -> None:
+        self._spark = spark
+        self._root = root.rstrip("/")
+        self._keyless = keyless
+        self._delta = DeltaTables(spark)
+        self._side = SideTable(spark, f"{self._root}/{SIDE}")
+        self.quarantine = Quarantine(spark, f"{self._root}/{QUARANTINE}")
+
+    def path(self, table_id: str) -> str:
+        """Return the path of a table."""
+        table = table_id_of(table_id)
+        return f"{self._root}/{TABLES}/{folder(table.database, table.schema, table.name)}"
+
+    def apply(
+        self, events: DataFrame, marker: Marker, details: Mapping[str, object] | None = None
+    ) -> BatchReport:
+        """Apply one batch of event rows; applying it again changes nothing.
+
+        Args:
+            events: Event rows of any tables.
+            marker: The batch; a table that holds it already is skipped.
+            details: More for the user metadata of the commits.
+        """
+        report = BatchReport(marker.batch)
+        kept = events.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            self._apply(kept, marker, details or {}, report)
+        finally:
+            kept.unpersist()
+        return report
+
+    def _apply(
+        self, events: DataFrame, marker: Marker, details: Mapping[str, object], report: BatchReport
+    ) -> None:
+        plans: list[Plan] = []
+        refused: list[Refused] = []
+        for work in survey(events, report):
+            path = self.path(work.table_id)
+            try:
+                plans.append(plan(self._delta, path, work, keyless=self._keyless))
+            except Misfit as misfit:
+                refused.append(_refused(work, misfit, work.count, report))
+        told = events.where(F.col("kind").isin("data", "truncate"))
+        before = self._side.tables()
+        moved: dict[str, _Moved] = {}
+        for one in plans:
+            refused.extend(_rows_refused(one, report))
+            known = before.get(one.work.table_id, Remembered())
+            if one.target.keys and (one.work.has_other_keys or known.has_moves):
+                self._move(told, one, known, moved)
+        for one in plans:
+            if one.work.table_id in moved:
+                refused.extend(_moves_refused(one, moved[one.work.table_id], report))
+        if report.quarantined:
+            self.quarantine.add(events, refused, marker)
+        if any(one.work.has_departures or one.work.truncated for one in plans) or moved:
+            self._side.remember(self._raised(told, moved))
+        commit = _Commit(told, marker, details, _after(before, plans), moved)
+        try:
+            with ThreadPoolExecutor(MAX_TABLES_AT_ONCE) as pool:
+                report.tables.extend(pool.map(lambda one: self._table(commit, one), plans))
+        finally:
+            for one_moved in moved.values():
+                one_moved.keys.unpersist()
+                one_moved.states.unpersist()
+        report.skipped += sum(table.note == APPLIED_BEFORE for table in report.tables)
+
+    def _move(
+        self, told: DataFrame, one: Plan, known: Remembered, moved: "dict[str, _Moved]"
+    ) -> None:
+        mine = (F.col("table_id") == one.work.table_id) & (F.col("kind") == "data")
+        rows = told.where(mine & F.col("key").isNotNull())
+        keys = moves.moved_keys(rows, self._side, one, known)
+        if keys is None:
+            return
+        table = self._spark.table(path_table(one.path))
+        states = moves.resolved(rows, keys, table, self._side, one, known)
+        moved[one.work.table_id] = _Moved(keys, states.persist(StorageLevel.MEMORY_AND_DISK))
+
+    def _raised(self, told: DataFrame, moved: "Mapping[str, _Moved]") -> DataFrame:
+        """Return what the batch raises in the side table; moved keys as they were resolved."""
+        raised = self._side.raised(told)
+        for table_id, one in moved.items():
+            theirs = one.keys.select(F.lit(table_id).alias("table_id"), "key")
+            raised = raised.join(F.broadcast(theirs), ["table_id", "key"], "left_anti")
+            settled = one.states.where("code IS NULL AND length(deleted) > 0").select(
+                F.lit(table_id).alias("table_id"), "key", "deleted", "moved_to"
+            )
+            raised = raised.unionByName(settled, allowMissingColumns=True)
+        return raised
+
+    def _table(self, commit: _Commit, one: Plan) -> TableReport:
+        table = TableReport(str(table_id_of(one.work.table_id)), one.path, one.work.count)
+        last = self._delta.last_batch(one.path, commit.marker)
+        if last is not None and last >= commit.marker.batch:
+            table.note = APPLIED_BEFORE
+            return table
+        mine = (F.col("table_id") == one.work.table_id) & (F.col("kind") == "data")
+        rows = commit.events.where(mine)
+        known = commit.remembered.get(one.work.table_id)
+        if one.work.truncated and known is not None:
+            self._clear(one, known.truncated)
+        if one.work.schemas:
+            spark = self._delta.committing(commit.marker, commit.details)
+            self._merge(spark, rows, one, known, commit.moved.get(one.work.table_id))
+        return table
+
+    def _merge(
+        self,
+        spark: SparkSession,
+        rows: DataFrame,
+        one: Plan,
+        known: Remembered | None,
+        moved: "_Moved | None",
+    ) -> None:
+        target = one.target
+        if not target.keys:
+            source = fold.appended(rows, target)
+            self._run(spark, source, one, append_all)
+            return
+        keyed = rows.where("key IS NOT NULL")
+        if not one.is_exceptional and moved is None:
+            folded = fold.fold(fold.steps(keyed, target, moves=one.work.has_moves), target)
+            folded = self._with_memory(folded, keyed, one, known)
+            if not folded.where("tied").limit(1).count():
+                self._run(spark, fold.winners(folded, target), one, merge_changed)
+                return
+            # two whole events at one position: column by column, the greater value wins
+            target = target._replace(covering=frozenset())
+        if "exceptions" not in one.properties:
+            self._delta.set_properties(one.path, {"exceptions": "true"})
+        told = fold.steps(keyed, target, moves=one.work.has_moves)
+        if moved is not None:
+            told = told.join(F.broadcast(moved.keys), "key", "left_anti")
+        folded = self._with_memory(fold.fold(told, target, parts=True), keyed, one, known)
+        table = self._spark.table(path_table(one.path))
+        source = fold.final(fold.joined(folded, table, target), target)
+        if moved is not None:
+            source = source.unionByName(moves.final(moved.states, one))
+        self._run(spark, source, one, merge_final)
+
+    def _with_memory(
+        self, folded: DataFrame, rows: DataFrame, one: Plan, known: Remembered | None
+    ) -> DataFrame:
+        """Raise ``d`` to what is remembered of the keys and of the table."""
+        own = F.coalesce("d", fold.nothing())
+        if known is None:
+            return folded.withColumn("d", own)
+        gone = self._side.of(one.work.table_id, fold.keys(rows, moves=one.work.has_moves))
+        beside = folded.join(F.broadcast(gone), "key", "left")
+        deleted = F.coalesce("deleted", fold.nothing())
+        floor = F.lit(bytearray(known.truncated))
+        return beside.withColumn("d", F.greatest(own, deleted, floor))
+
+    def _run(self, spark: SparkSession, source: DataFrame, one: Plan, statement: Statement) -> None:
+        view = f"changelane_{id(source):x}"
+        source.createOrReplaceGlobalTempView(view)
+        try:
+            columns = tuple(one.target.columns)
+            table = path_table(one.path)
+            spark.sql(statement(table, f"global_temp.{view}", one.target.keys, columns))
+        finally:
+            self._spark.catalog.dropGlobalTempView(view)
+
+    def _clear(self, one: Plan, truncated: bytes) -> None:
+        """Evaluate every row again after T was raised: ``DELETE WHERE U <= T``."""
+        table = path_table(one.path)
+        if "exceptions" not in one.properties:
+            below = f"{ORDER} <= unhex('{truncated.hex()}')"
+            self._spark.sql(f"DELETE FROM {table} WHERE {below}")
+            return
+        touched = fold.truncated(self._spark.table(table), one.target, truncated)
+        self._run(self._spark, fold.final(touched, one.target), one, merge_final)
+
+
+def _after(before: Mapping[str, Remembered], plans: Sequence[Plan]) -> dict[str, Remembered]:
+    """Return what is remembered of tables once the side table holds the batch."""
+    known = dict(before)
+    for one in plans:
+        work = one.work
+        if work.truncated or work.has_departures:
+            held = known.get(work.table_id, Remembered())
+            truncated = max(held.truncated, work.truncated)
+            known[work.table_id] = held._replace(truncated=truncated)
+    return known
+
+
+def _moves_refused(one: Plan, moved: _Moved, report: BatchReport) -> list[Refused]:
+    """Return the steps of moved keys that the rule refused."""
+    problems = moved.states.where("code IS NOT NULL").limit(MAX_PROBLEMS).collect()
+    refused = []
+    for row in problems:
+        place = F.expr("substring(`order`, 1, length(`order`) - 1)")
+        same = place == F.lit(bytearray(row["order"][:-1]))
+        keyed = (F.col("key") == row["key"]) | (F.col("other_key") == row["key"])
+        mine = (F.col("table_id") == one.work.table_id) & (F.col("kind") == "data")
+        report.set_aside(row["code"], 1)
+        refused.append(Refused(mine & same & keyed, row["code"], PROBLEMS[row["code"]]))
+    return refused
+
+
+def _refused(work: Work, misfit: Misfit, count: int, report: BatchReport) -> Refused:
+    report.set_aside(misfit.code, count)
+    note = f"{misfit.code}: {misfit.reason}"
+    report.tables.append(TableReport(str(table_id_of(work.table_id)), "", count, note))
+    mine: Column = F.col("table_id") == work.table_id
+    return Refused(mine & F.col("kind").isin("data", "truncate"), misfit.code, misfit.reason)
+
+
+def _rows_refused(one: Plan, report: BatchReport) -> list[Refused]:
+    """Return the rows of a table that cannot be applied beside the others."""
+    work = one.work
+    mine = (F.col("table_id") == work.table_id) & (F.col("kind") == "data")
+    if one.target.keys and work.keyless:
+        report.set_aside("no_key", work.keyless)
+        return [Refused(mine & F.col("key").isNull(), "no_key", "the event names no key")]
+    if not one.target.keys and work.changes:
+        reason = "a table without a key is only appended to: name its key columns under `keys`"
+        report.set_aside("no_key", work.changes)
+        return [Refused(mine & F.col("op").isin("u", "d"), "no_key", reason)]
+    return []

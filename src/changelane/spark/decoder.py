@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``decode``: messages in any format to event rows, by ``mapInArrow``."""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from changelane.codec import get_codec
+from changelane.errors import ConfigError
+from changelane.message import Message
+from changelane.spark import rows
+
+_HEADERS: Final = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
+MESSAGE: Final[dict[str, str]] = {
+    "value": "BINARY",
+    "key": "BINARY",
+    "headers": _HEADERS,
+    "topic": "STRING",
+    "partition": "INT",
+    "offset": "BIGINT",
+}
+"""The columns of message rows, as Spark's Kafka source names them."""
+
+
+def decode(
+    messages: DataFrame,
+    format: str,
+    *,
+    options: Mapping[str, Any] | None = None,
+    keys: Mapping[str, tuple[str, ...]] | None = None,
+    epoch: int = 0,
+    images: bool = True,
+) -> DataFrame:
+    """Return the event rows (:mod:`changelane.spark.rows`) of message rows.
+
+    Args:
+        messages: Rows with ``value`` (binary or text) and, where known, ``key``, ``headers``,
+            ``topic``, ``partition``, ``offset``; other columns are ignored.
+        format: A public name such as ``debezium-json``.
+        options: The format's options.
+        keys: Key columns by table name; they win over what the messages say.
+        epoch: The epoch of the events' orders (apply.md section 1).
+        images: Whether before images are kept where applying does not need them.
+
+    Raises:
+        UnknownNameError: No format or option has that name.
+        ConfigError: There is no ``value`` column.
+    """
+    get_codec(format, **(options or {}))  # a wrong name fails here, not in a worker
+    if "value" not in messages.columns:
+        msg = f"message rows need a column 'value'; there are: {', '.join(messages.columns)}"
+        raise ConfigError(msg)
+    selected = messages.select(
+        *(
+            (F.col(name) if name in messages.columns else F.lit(None)).cast(kind).alias(name)
+            for name, kind in MESSAGE.items()
+        )
+    )
+    make = partial(rows.builder, format, dict(options or {}), epoch=epoch, keys=keys, images=images)
+    return selected.mapInArrow(partial(_decode, make), rows.DDL)
+
+
+def _decode(
+    make: "partial[rows.RowBuilder]", batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    builder = make()
+    for batch in batches:
+        told = ((len(one.value or b""), builder.rows(one)) for one in _messages(batch))
+        yield from rows.gather(told)
+
+
+def _messages(batch: pa.RecordBatch) -> Iterator[Message]:
+    columns = [batch.column(index).to_pylist() for index in range(len(MESSAGE))]
+    for value, key, headers, topic, partition, offset in zip(*columns, strict=True):
+        pairs = tuple((header["key"], header["value"]) for header in headers or ())
+        yield Message(value, key, pairs, topic, partition, offset)

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables follow the schemas of their events: create, add columns, or refuse with the reason."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from changelane.position import OffsetPosition
+from changelane.spark.delta import DeltaTables
+from changelane.spark.fold import Target
+from changelane.spark.rows import RowSchema
+from changelane.spark.sql import COLUMNS, ORDER, RESERVED_PREFIX, STATE_COLUMNS
+from changelane.spark.survey import Work
+
+_STATE_TYPES: Final = {ORDER: "binary", COLUMNS: "map<string,binary>"}
+
+
+class Misfit(Exception):  # noqa: N818 - control flow inside this module
+    """A table cannot take these events; they go to the quarantine."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(code, reason)
+        self.code = code
+        self.reason = reason
+
+
+class Plan(NamedTuple):
+    """How the events of one table and batch are applied.
+
+    Attributes:
+        work: What the batch holds of the table.
+        path: Where the table lies.
+        target: Its columns, and the schemas of the events.
+        properties: changelane's own properties of the table.
+    """
+
+    work: Work
+    path: str
+    target: Target
+    properties: dict[str, str]
+
+    @property
+    def is_exceptional(self) -> bool:
+        """Whether the table may hold columns of different ages, or the batch brings some."""
+        narrow = self.work.schemas.keys() - self.target.covering
+        return self.work.has_parts or bool(narrow) or "exceptions" in self.properties
+
+
+def plan(delta: DeltaTables, path: str, work: Work, *, keyless: str) -> Plan:
+    """Create or evolve the table of some events, and say how they are applied.
+
+    Raises:
+        Misfit: The table cannot take them.
+    """
+    exists = delta.exists(path)
+    properties = delta.properties(path) if exists else {}
+    if not work.schemas and not exists:
+        raise Misfit("no_table", "a truncate of a table that was never seen")
+    _check_orders(work, properties)
+    if work.schemas:
+        if work.active.key is None and keyless != "append":
+            raise Misfit("no_key", "the table has no key: name its key columns under `keys`")
+        wanted = _wanted(work)
+        if exists:
+            _evolve(delta, path, work, wanted, properties)
+        else:
+            properties = _told(work) | {"table": work.table_id, "order": min(work.domains).hex()}
+            delta.create(path, wanted | _STATE_TYPES, properties)
+    active = msgspec.json.decode(properties["schema"], type=RowSchema)
+    held = delta.columns(path)
+    columns = {name: kind for name, kind in held.items() if name not in STATE_COLUMNS}
+    names = {column.name.lower() for column in active.columns}
+    covering = frozenset(
+        name
+        for name, schema in work.schemas.items()
+        if names <= {column.name.lower() for column in schema.columns}
+    )
+    target = Target(columns, tuple(active.key or ()), work.schemas, covering)
+    return Plan(work, path, target, properties)
+
+
+def _told(work: Work) -> dict[str, str]:
+    return {
+        "schema": msgspec.json.encode(work.active).decode(),
+        "schema_order": max(work.newest.values(), default=b"").hex(),
+    }
+
+
+def _check_orders(work: Work, properties: Mapping[str, str]) -> None:
+    held = bytes.fromhex(properties["order"]) if "order" in properties else min(work.domains)
+    if any(domain[:2] != held[:2] for domain in work.domains):
+        raise Misfit("unordered", "positions of different kinds never mix in one table")
+    if held[1] == OffsetPosition.code and {held} != work.domains:
+        raise Misfit(
+            "unordered",
+            "the events have no positions and come from several partitions or files, whose "
+            "offsets cannot be compared: use one partition, or a format with positions",
+        )
+
+
+def _evolve(
+    delta: DeltaTables,
+    path: str,
+    work: Work,
+    wanted: Mapping[str, str],
+    properties: dict[str, str],
+) -> None:
+    held = {name.lower(): kind for name, kind in delta.columns(path).items()}
+    for name, kind in wanted.items():
+        there = held.get(name.lower())
+        if there is not None and not _widens(kind, there):
+            reason = f"column {name!r} is {there} in the table and {kind} in the events"
+            raise Misfit("schema_mismatch", reason)
+    before = msgspec.json.decode(properties["schema"], type=RowSchema)
+    if work.active.key != before.key:
+        raise Misfit("schema_mismatch", "the key columns are not those of the table")
+    added = {name: kind for name, kind in wanted.items() if name.lower() not in held}
+    if added:
+        delta.add_columns(path, added)
+    told = _told(work)
+    if work.active != before and told["schema_order"] > properties["schema_order"]:
+        delta.set_properties(path, told)
+        properties.update(told)
+
+
+def _wanted(work: Work) -> dict[str, str]:
+    """Return the columns that a batch's events need, the newest schema's types first."""
+    active = work.active
+    wanted: dict[str, str] = {}
+    seen: dict[str, str] = {}
+    for schema in (active, *work.schemas.values()):
+        for column in schema.columns:
+            if column.name.lower().startswith(RESERVED_PREFIX):
+                raise Misfit("schema_mismatch", f"column names must not begin {RESERVED_PREFIX}")
+            known = seen.setdefault(column.name.lower(), column.name)
+            if schema is active and known != column.name:
+                raise Misfit("case_collision", "columns differ by case only")
+            if known not in wanted:
+                wanted[known] = column.spark
+            elif not _widens(column.spark, wanted[known]):
+                raise Misfit("schema_mismatch", f"column {known!r} has two types in one batch")
+    return wanted
+
+
+_WIDENINGS: Final = {
+    "tinyint": ("smallint", "int", "bigint"),
+    "smallint": ("int", "bigint"),
+    "int": ("bigint",),
+    "float": ("double",),
+}
+
+
+def _widens(one: str, other: str) -> bool:
+    """Say whether every value of *one* is a value of *other*."""
+    one, other = (kind.lower().replace(" ", "") for kind in (one, other))
+    if one == other or other in _WIDENINGS.get(one, ()):
+        return True
+    if one.startswith("decimal(") and other.startswith("decimal("):
+        p, s = map(int, one[8:-1].split(","))
+        q, r = map(int, other[8:-1].split(","))
+        return r >= s and q - r >= p - s
+    return False

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ``files`` source: lines of a folder's files, with coordinates that order them."""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from changelane.config import FilesSource
+from changelane.errors import ConfigError, DecodeError
+from changelane.files import LineForm, read_record, recognise
+from changelane.message import Message
+from changelane.spark import rows
+
+LINE: Final = "line BINARY, path STRING, block BIGINT"
+
+
+def lines(spark: SparkSession, source: FilesSource) -> DataFrame:
+    """Return the stream of a folder's lines: ``line`` (bytes), ``path``, ``block``.
+
+    Raises:
+        ConfigError: There is no such folder.
+    """
+    reader = (
+        spark.readStream.format("text")
+        .option("lineSep", "\n")
+        .option("pathGlobFilter", source.glob)
+        .option("recursiveFileLookup", "true")
+        .option("maxFilesPerTrigger", source.max_files_per_batch)
+        .options(**source.spark)
+    )
+    hadoop: Any = spark._jvm.org.apache.hadoop.fs.Path(source.path)  # type: ignore[union-attr]
+    system = hadoop.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+    if not system.exists(hadoop):
+        raise ConfigError(f"there is no folder {source.path}")
+    return reader.load(source.path).select(
+        F.col("value").cast("binary").alias("line"),
+        F.col("_metadata.file_path").alias("path"),
+        F.col("_metadata.file_block_start").alias("block"),
+    )
+
+
+def decode_lines(
+    told: DataFrame,
+    source: FilesSource,
+    *,
+    keys: Mapping[str, tuple[str, ...]] | None = None,
+    epoch: int = 0,
+) -> DataFrame:
+    """Return the event rows of lines."""
+    make = partial(
+        rows.builder,
+        source.format,
+        dict(source.format_options),
+        epoch=epoch,
+        keys=keys,
+        images=False,
+    )
+    form = None if source.contents == "auto" else LineForm(source.contents)
+    return told.mapInArrow(partial(_decode, make, form, source.path), rows.DDL)
+
+
+def _decode(
+    make: "partial[rows.RowBuilder]",
+    form: LineForm | None,
+    root: str,
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    builder = make()
+    reader = _Reader(builder, form, root)
+    for batch in batches:
+        columns = (batch.column(index).to_pylist() for index in range(3))
+        told = zip(*columns, strict=True)
+        yield from rows.gather(
+            (size, reader.rows(*line)) for line in told if (size := len(line[0]))
+        )
+
+
+class _Reader:
+    """Turns lines into rows; a task reads each block of a file in order."""
+
+    def __init__(self, builder: rows.RowBuilder, form: LineForm | None, root: str) -> None:
+        self._builder = builder
+        self._form = form
+        self._root = root.rstrip("/") + "/"
+        self._path = ""
+        self._block = -1
+        self._index = 0
+        self._found = form
+        self._topic = ""
+
+    def rows(self, line: bytes, path: str, block: int) -> list[tuple[Any, ...]]:
+        """Return the rows of one line."""
+        if path != self._path or block != self._block:
+            self._path, self._block, self._index, self._found = path, block, 0, self._form
+            self._topic = path.rpartition(self._root)[2] if self._root in path else path
+        # a line that is not the first of its block starts at least this many bytes after it, so
+        # the sum rises inside a file, however Spark cuts it
+        offset = block + self._index
+        self._index += 1
+        if self._found is None:
+            self._found = recognise(line)
+        if self._found is LineForm.RECORDS:
+            try:
+                message = read_record(line)
+            except DecodeError as error:
+                return [
+                    self._builder.refuse(Message(line, None, (), self._topic, 0, offset), error)
+                ]
+            if message.offset is None:
+                message = Message(
+                    message.value, message.key, message.headers, self._topic, 0, offset
+                )
+            return self._builder.rows(message)
+        return self._builder.rows(Message(line, None, (), self._topic, 0, offset))

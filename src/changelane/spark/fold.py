@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fold first, parse winners: the events of one table and batch become one row per key.
+
+Per key, one pass over JSON text keeps the newest event that sets the whole row and the partial
+ones; ``from_json`` runs only on what wins (apply.md section 6).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from changelane.spark.rows import RowSchema
+from changelane.spark.sql import COLUMNS, ORDER, quoted
+
+CORRUPT: Final = "_changelane_corrupt"
+_OPTIONS: Final = {
+    "columnNameOfCorruptRecord": CORRUPT,
+    "mode": "PERMISSIVE",
+    "maxStringLen": str(1 << 30),
+    "maxNumLen": "100000",
+}
+
+
+class Target(NamedTuple):
+    """The user columns of a table, name -> Spark type, and the schemas that its events use.
+
+    *covering* are the ids of the schemas that have every active column, so that a whole event of
+    theirs sets the whole row.
+    """
+
+    columns: Mapping[str, str]
+    keys: Sequence[str]
+    schemas: Mapping[str, RowSchema]
+    covering: frozenset[str]
+
+
+def nothing() -> Column:
+    """Return the empty order, which is below every order."""
+    return F.unhex(F.lit(""))
+
+
+def steps(events: DataFrame, target: Target, *, moves: bool) -> DataFrame:
+    """Return upserts and departures (``leaves``) of ``data`` rows.
+
+    Args:
+        events: ``data`` rows of one table.
+        target: The table.
+        moves: Whether an update in them may change its key; without, no row is told twice.
+    """
+    leaves = F.col("op") == "d"
+    covers = F.col("schema_id").isin(*target.covering) if target.covering else F.lit(False)
+    plain = events.select(
+        "key",
+        F.col("order").alias("o"),
+        "schema_id",
+        leaves.alias("leaves"),
+        F.when(leaves, F.col("before")).otherwise(F.col("after")).alias("text"),
+        F.when(leaves, F.lit(None)).otherwise(F.col("after_missing")).alias("missing"),
+        (~leaves & F.col("whole") & covers).alias("whole"),
+        F.col("other_key").alias("other"),
+        "transaction",
+    )
+    if not moves:
+        return plain
+    left = events.where((F.col("op") == "u") & F.col("other_key").isNotNull()).select(
+        F.col("other_key").alias("key"),
+        F.expr("concat(substring(`order`, 1, length(`order`) - 1), unhex('00'))").alias("o"),
+        "schema_id",
+        F.lit(True).alias("leaves"),
+        F.col("before").alias("text"),
+        F.lit(None).cast("array<string>").alias("missing"),
+        F.lit(False).alias("whole"),
+        F.col("key").alias("other"),
+        "transaction",
+    )
+    return plain.unionByName(left)
+
+
+def keys(events: DataFrame, *, moves: bool) -> DataFrame:
+    """Return the keys that ``data`` rows touch, in a column ``key``."""
+    if not moves:
+        return events.select("key")
+    return events.select(F.explode(F.array("key", F.coalesce("other_key", "key"))).alias("key"))
+
+
+def fold(told: DataFrame, target: Target, *, parts: bool = False) -> DataFrame:
+    """Return one row per key, still as text.
+
+    ``d`` newest departure, ``u`` newest upsert (NULL when none), ``w`` the newest event that sets
+    the whole row, ``l`` the newest departure, ``tied`` whether two different whole events share
+    the newest order, and ``parts`` the partial events with what they carry, parsed.
+    """
+    whole, leaves, order = F.col("whole"), F.col("leaves"), F.col("o")
+    digest = F.xxhash64("text")
+    aggregates = [
+        F.max(F.when(leaves, order)).alias("d"),
+        F.max(F.when(~leaves, order)).alias("u"),
+        F.max(F.when(whole, F.struct("o", "schema_id", "text"))).alias("w"),
+        F.max(F.when(leaves, F.struct("o", "schema_id", "text"))).alias("l"),
+        F.max(F.when(whole, F.struct("o", digest.alias("h")))).alias("high"),
+        F.max(F.when(whole, F.struct("o", F.bitwise_not(digest).alias("h")))).alias("low"),
+    ]
+    if parts:
+        known = carried(F.col("schema_id"), F.col("missing"), target)
+        row = parsed(F.col("text"), F.col("schema_id"), target)
+        partial = ~leaves & ~whole
+        told = told.withColumn(
+            "part", F.when(partial, F.struct("o", known.alias("has"), row.alias("r")))
+        )
+        aggregates.append(F.collect_list("part").alias("parts"))
+    folded = told.groupBy("key").agg(*aggregates)
+    tied = F.col("high.h") != F.bitwise_not(F.col("low.h"))
+    return folded.withColumn("tied", F.coalesce(tied, F.lit(False))).drop("high", "low")
+
+
+def parsed(text: Column, schema_id: Column, target: Target) -> Column:
+    """Return the row of *text*, parsed by the event's own schema and cast to the target's columns.
+
+    A column that the event's schema does not have is NULL. Casts are checked (ANSI), so that a
+    value that does not fit stops the statement instead of becoming another value.
+    """
+    result: Column | None = None
+    for name, schema in target.schemas.items():
+        condition, value = schema_id == F.lit(name), _projected(text, schema, target)
+        result = F.when(condition, value) if result is None else result.when(condition, value)
+    if result is None:
+        raise ValueError
+    return result
+
+
+def _projected(text: Column, schema: RowSchema, target: Target) -> Column:
+    ddl = ", ".join(f"{quoted(column.name)} {column.spark}" for column in schema.columns)
+    told = {column.name.lower(): column for column in schema.columns}
+    read = F.from_json(text, f"{ddl}, {quoted(CORRUPT)} STRING", _OPTIONS)
+
+    def project(row: Column) -> Column:
+        fields = []
+        for name, kind in target.columns.items():
+            column = told.get(name.lower())
+            value = F.lit(None) if column is None else row[column.name]
+            fields.append(value.cast(kind).alias(name))
+        wrong = F.raise_error(F.lit("an event row is not the JSON that its schema says"))
+        return F.when(row[CORRUPT].isNull(), F.struct(*fields)).otherwise(wrong)
+
+    # the lambda's variable is evaluated once, however many columns read it
+    return F.element_at(F.transform(F.array(read), project), 1)
+
+
+def carried(schema_id: Column, missing: Column, target: Target) -> Column:
+    """Return the names (the target's) of the columns that an event carries."""
+    names = {name.lower(): name for name in target.columns}
+    lacking = F.coalesce(missing, F.array().cast("array<string>"))
+    result: Column | None = None
+    for schema, told in target.schemas.items():
+        pairs = F.array(
+            *(
+                F.struct(F.lit(c.name).alias("told"), F.lit(names[c.name.lower()]).alias("name"))
+                for c in told.columns
+                if c.name.lower() in names
+            )
+        )
+        known = F.transform(
+            F.filter(pairs, lambda pair: ~F.array_contains(lacking, pair["told"])),
+            lambda pair: pair["name"],
+        )
+        condition = schema_id == F.lit(schema)
+        result = F.when(condition, known) if result is None else result.when(condition, known)
+    if result is None:
+        raise ValueError
+    return result
+
+
+def winners(folded: DataFrame, target: Target) -> DataFrame:
+    """Return the source of the row form: typed columns, ``_u``, ``_d`` and ``_live``.
+
+    *folded* has ``d`` with what is remembered, never NULL.
+    """
+    text = F.coalesce("w.text", "l.text")
+    schema_id = F.coalesce("w.schema_id", "l.schema_id")
+    newest = F.coalesce("u", nothing())
+    return folded.select(
+        parsed(text, schema_id, target).alias("row"),
+        newest.alias("_u"),
+        F.col("d").alias("_d"),
+        (newest > F.col("d")).alias("_live"),
+    ).select("row.*", "_u", "_d", "_live")
+
+
+def joined(folded: DataFrame, table: DataFrame, target: Target) -> DataFrame:
+    """Return folded keys beside the rows that the table holds of them, as ``final`` wants them."""
+    typed = folded.select(
+        "d",
+        "u",
+        F.when(F.col("w").isNotNull(), F.col("w.o")).alias("w"),
+        F.when(
+            F.coalesce("w.text", "l.text").isNotNull(),
+            parsed(
+                F.coalesce("w.text", "l.text"), F.coalesce("w.schema_id", "l.schema_id"), target
+            ),
+        ).alias("row"),
+        "parts",
+    )
+    keys = [
+        F.coalesce(F.col("row")[name], F.element_at("parts", 1)["r"][name]).alias(f"k{index}")
+        for index, name in enumerate(target.keys)
+    ]
+    held = table.select(*_held(target))
+    at = {name: index for index, name in enumerate(target.columns)}
+    condition = F.lit(True)
+    for index, name in enumerate(target.keys):
+        condition = condition & F.col(f"k{index}").eqNullSafe(F.col(f"t{at[name]}"))
+    return typed.select("*", *keys).join(held, condition, "left")
+
+
+def _carries(name: str, d: Column) -> Callable[[Column], Column]:
+    return lambda part: (part["o"] > d) & F.array_contains(part["has"], F.lit(name))
+
+
+def _pick(name: str) -> Callable[[Column], Column]:
+    return lambda part: F.struct(part["o"].alias("o"), part["r"][name].alias("v"))
+
+
+def final(beside: DataFrame, target: Target) -> DataFrame:
+    """Return final rows by the registers of apply.md section 2.
+
+    Each column takes the newest event that carries it, above ``d``; the base order is the one
+    that most columns have, the others are exceptions, an empty one means unknown.
+    """
+    columns = list(target.columns)
+    key_at = {name: index for index, name in enumerate(target.keys)}
+    d, empty = F.col("d"), nothing()
+    stage = beside.withColumn("t_map", F.coalesce("t_columns", _no_exceptions()))
+    picks = []
+    for index, name in enumerate(columns):
+        whole = F.when(
+            F.col("w") > d, F.struct(F.col("w").alias("o"), F.col("row")[name].alias("v"))
+        )
+        newer = F.transform(F.filter("parts", _carries(name, d)), _pick(name))
+        held = F.coalesce(F.try_element_at("t_map", F.lit(name)), F.col("t_order"))
+        old = F.when(held > d, F.struct(held.alias("o"), F.col(f"t{index}").alias("v")))
+        candidates = F.array_append(F.array_append(newer, whole), old)
+        picks.append(F.array_max(candidates).alias(f"p{index}"))
+    held_u = F.greatest(
+        F.coalesce("t_order", empty), F.coalesce(F.array_max(F.map_values("t_map")), empty)
+    )
+    picked = stage.select(
+        "d",
+        "u",
+        "t_order",
+        *(f"k{i}" for i in range(len(target.keys))),
+        held_u.alias("t_u"),
+        *picks,
+    )
+    orders = F.array(*(F.coalesce(F.col(f"p{i}")["o"], empty) for i in range(len(columns))))
+    values = [
+        (F.col(f"k{key_at[name]}") if name in key_at else F.col(f"p{i}")["v"]).alias(name)
+        for i, name in enumerate(columns)
+    ]
+    newest = F.coalesce("u", empty)
+    placed = picked.select(
+        *values,
+        "t_order",
+        orders.alias("_orders"),
+        newest.alias("_u"),
+        (F.greatest(newest, F.col("t_u")) > d).alias("_live"),
+    )
+
+    def count(order: Column) -> Column:
+        return F.size(F.filter("_orders", lambda one: one == order))
+
+    held_base = F.coalesce("t_order", F.col("_u"))
+    base = F.when(count(F.col("_u")) >= count(held_base), F.col("_u")).otherwise(held_base)
+    based = placed.withColumn(ORDER, F.when(F.col("_u") == empty, held_base).otherwise(base))
+    names = F.array(*(F.lit(name) for name in columns))
+    exceptions = F.map_filter(
+        F.map_from_arrays(names, F.col("_orders")), lambda _, order: order != F.col(ORDER)
+    )
+    return based.withColumn(COLUMNS, F.when(F.size(exceptions) > 0, exceptions)).select(
+        *(quoted(name) for name in columns), ORDER, COLUMNS, "_live"
+    )
+
+
+def appended(events: DataFrame, target: Target) -> DataFrame:
+    """Return the rows that a table without a key takes: inserts and snapshot rows."""
+    row = parsed(F.col("after"), F.col("schema_id"), target)
+    told = events.where(F.col("op").isin("c", "r")).select(row.alias("row"), "order")
+    return told.select("row.*", F.col("order").alias("_u"))
+
+
+def truncated(table: DataFrame, target: Target, order: bytes) -> DataFrame:
+    """Return the rows of a table that a truncate touches, as ``final`` wants them."""
+    floor = F.lit(bytearray(order))
+    ages = F.map_values(F.coalesce(F.col(COLUMNS), _no_exceptions()))
+    touched = table.where((F.col(ORDER) <= floor) | F.exists(ages, lambda age: age <= floor))
+    row = ", ".join(f"{quoted(name)}: {kind}" for name, kind in target.columns.items())
+    none = f"array<struct<o: binary, has: array<string>, r: struct<{row}>>>"
+    return touched.select(
+        floor.alias("d"),
+        F.lit(None).cast("binary").alias("u"),
+        F.lit(None).cast("binary").alias("w"),
+        F.struct(*(F.col(quoted(name)).alias(name) for name in target.columns)).alias("row"),
+        F.array().cast(none).alias("parts"),
+        *(F.col(quoted(name)).alias(f"k{index}") for index, name in enumerate(target.keys)),
+        *_held(target),
+    )
+
+
+def _held(target: Target) -> list[Column]:
+    columns = [F.col(quoted(name)).alias(f"t{i}") for i, name in enumerate(target.columns)]
+    return [*columns, F.col(ORDER).alias("t_order"), F.col(COLUMNS).alias("t_columns")]
+
+
+def _no_exceptions() -> Column:
+    return F.expr("cast(map() as map<string,binary>)")

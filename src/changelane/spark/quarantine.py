@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The quarantine: what could not be applied, with all that is needed to replay it."""
+
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final, NamedTuple
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from changelane.spark.delta import DeltaTables, Marker
+from changelane.spark.sql import path_table
+
+COLUMNS: Final = {
+    "code": "STRING",
+    "reason": "STRING",
+    "path": "STRING",
+    "topic": "STRING",
+    "partition": "INT",
+    "offset": "BIGINT",
+    "row_index": "INT",
+    "table_id": "STRING",
+    "raw_key": "BINARY",
+    "raw_value": "BINARY",
+    "event": "STRING",
+    "batch": "BIGINT",
+    "decoder": "STRING",
+}
+
+
+class Refused(NamedTuple):
+    """Event rows that are set aside, as a condition, with a reason code and its words."""
+
+    rows: Column
+    code: str
+    reason: str
+
+
+class Quarantine:
+    """A Delta table of messages and events that were set aside, with their reasons."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self._spark = spark
+        self._path = path
+        self._delta = DeltaTables(spark)
+        self._delta.create(path, COLUMNS, {})
+
+    def table(self) -> DataFrame:
+        """Return everything that was set aside."""
+        return self._spark.table(path_table(self._path))
+
+    def add(self, events: DataFrame, refused: Sequence[Refused], marker: Marker) -> None:
+        """Set aside the ``error`` rows of a batch and what was refused of it, once.
+
+        Args:
+            events: Event rows.
+            refused: What else is set aside, and why; the first that fits a row counts.
+            marker: The batch; a batch that was set aside before is not set aside again.
+        """
+        last = self._delta.last_batch(self._path, marker)
+        if last is not None and last >= marker.batch:
+            return
+        rows = F.col("kind") == "error"
+        code, reason = F.when(rows, F.col("code")), F.when(rows, F.col("reason"))
+        for one in refused:
+            rows = rows | one.rows
+            code = code.when(one.rows, F.lit(one.code))
+            reason = reason.when(one.rows, F.lit(one.reason))
+        told = F.col("kind") != "error"
+        set_aside = events.where(rows).select(
+            code.alias("code"),
+            reason.alias("reason"),
+            "path",
+            "topic",
+            "partition",
+            "offset",
+            "row_index",
+            "table_id",
+            "raw_key",
+            "raw_value",
+            F.when(
+                told,
+                F.to_json(F.struct("op", "key", "before", "after", F.hex("order").alias("order"))),
+            ).alias("event"),
+            F.lit(marker.batch).cast("bigint").alias("batch"),
+            F.lit(_version()).alias("decoder"),
+        )
+        (
+            set_aside.write.format("delta")
+            .mode("append")
+            .option("txnAppId", marker.app)
+            .option("txnVersion", marker.batch)
+            .save(self._path)
+        )
+
+
+def _version() -> str:
+    try:
+        return version("changelane")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The side table: what must be remembered of rows that are not there.
+
+One Delta table per stream: table, key, ``deleted`` (D), ``moved_to``; the row with a NULL key
+holds ``truncated`` (T) and ``purged`` (H). It is written before the targets: raising registers
+twice is harmless (apply.md section 3).
+"""
+
+from typing import Final, NamedTuple
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from changelane.spark.delta import DeltaTables
+from changelane.spark.sql import path_table
+
+COLUMNS: Final = {
+    "table_id": "STRING",
+    "key": "STRING",
+    "deleted": "BINARY",
+    "moved_to": "STRING",
+    "truncated": "BINARY",
+    "purged": "BINARY",
+}
+
+
+class Remembered(NamedTuple):
+    """What the side table says about a whole table."""
+
+    truncated: bytes = b""
+    purged: bytes = b""
+    has_moves: bool = False
+
+
+class SideTable:
+    """The side table of one stream."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self._spark = spark
+        self._path = path
+        self._delta = DeltaTables(spark)
+        self._delta.create(path, COLUMNS, {})
+
+    def table(self) -> DataFrame:
+        """Return the whole side table."""
+        return self._spark.table(path_table(self._path))
+
+    def raised(self, events: DataFrame) -> DataFrame:
+        """Return the registers that departures and truncates raise, as the side table has them.
+
+        Args:
+            events: ``data`` and ``truncate`` event rows.
+        """
+        leaving = F.col("op") == "d"
+        moving = (F.col("op") == "u") & F.col("other_key").isNotNull()
+        departed = F.expr("concat(substring(`order`, 1, length(`order`) - 1), unhex('00'))")
+        return (
+            events.where(leaving | moving | (F.col("kind") == "truncate"))
+            .select(
+                "table_id",
+                F.when(leaving, F.col("key")).when(moving, F.col("other_key")).alias("key"),
+                F.when(leaving, F.col("order")).when(moving, departed).alias("deleted"),
+                F.when(leaving, F.col("other_key")).when(moving, F.col("key")).alias("moved_to"),
+                F.when(F.col("kind") == "truncate", F.col("order")).alias("truncated"),
+            )
+            .where("key IS NOT NULL OR truncated IS NOT NULL")
+        )
+
+    def remember(self, raised: DataFrame) -> None:
+        """Raise D and T, in one commit.
+
+        Args:
+            raised: ``table_id``, ``key``, ``deleted``, ``moved_to``, ``truncated``.
+        """
+        newest = raised.groupBy("table_id", "key").agg(
+            F.max("deleted").alias("deleted"),
+            F.max_by("moved_to", "deleted").alias("moved_to"),
+            F.max("truncated").alias("truncated"),
+        )
+        view = f"changelane_side_{id(self)}"
+        newest.createOrReplaceGlobalTempView(view)
+        empty = "unhex('')"
+        newer = f"coalesce(s.deleted, {empty}) > coalesce(t.deleted, {empty})"
+        try:
+            self._spark.sql(
+                f"MERGE INTO {path_table(self._path)} t USING global_temp.{view} s "
+                "ON t.table_id = s.table_id AND t.key <=> s.key "
+                f"WHEN MATCHED AND ({newer} OR "
+                f"coalesce(s.truncated, {empty}) > coalesce(t.truncated, {empty})) "
+                "THEN UPDATE SET "
+                f"t.deleted = CASE WHEN {newer} THEN s.deleted ELSE t.deleted END, "
+                f"t.moved_to = CASE WHEN {newer} THEN s.moved_to ELSE t.moved_to END, "
+                "t.truncated = greatest(s.truncated, t.truncated) "
+                "WHEN NOT MATCHED THEN INSERT (table_id, key, deleted, moved_to, truncated) "
+                "VALUES (s.table_id, s.key, s.deleted, s.moved_to, s.truncated)"
+            )
+        finally:
+            self._spark.catalog.dropGlobalTempView(view)
+
+    def tables(self) -> dict[str, Remembered]:
+        """Return what is remembered of each table that ever lost a row."""
+        found = (
+            self.table()
+            .groupBy("table_id")
+            .agg(
+                F.max("truncated").alias("truncated"),
+                F.max("purged").alias("purged"),
+                F.max(F.col("moved_to").isNotNull()).alias("moves"),
+            )
+            .collect()
+        )
+        return {
+            row["table_id"]: Remembered(
+                bytes(row["truncated"] or b""), bytes(row["purged"] or b""), bool(row["moves"])
+            )
+            for row in found
+        }
+
+    def of(self, table_id: str, keys: DataFrame) -> DataFrame:
+        """Return ``key``, ``deleted`` and ``moved_to`` for *keys* (a ``key`` column) of a table."""
+        mine: Column = (F.col("table_id") == F.lit(table_id)) & F.col("key").isNotNull()
+        return (
+            self.table()
+            .where(mine)
+            .join(F.broadcast(keys.select("key").distinct()), "key", "left_semi")
+            .select("key", "deleted", "moved_to")
+        )
+
+    def moved(self, table_id: str) -> DataFrame:
+        """Return ``key`` and ``moved_to`` of a table's keys whose rows moved."""
+        mine = (F.col("table_id") == F.lit(table_id)) & F.col("moved_to").isNotNull()
+        return self.table().where(mine).select("key", "moved_to")

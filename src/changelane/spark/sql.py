@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names in SQL and in paths: table and column names are hostile input."""
+
+import hashlib
+import re
+from collections.abc import Iterable
+from typing import Final
+
+ORDER: Final = "_changelane_order"
+COLUMNS: Final = "_changelane_columns"
+STATE_COLUMNS: Final = (ORDER, COLUMNS)
+RESERVED_PREFIX: Final = "_changelane_"
+
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_-]")
+_MAX_FOLDER: Final = 200
+
+
+def quoted(name: str) -> str:
+    """Return a column's name for SQL and for ``F.col``.
+
+    >>> quoted('a`; DROP TABLE b')
+    '`a``; DROP TABLE b`'
+    """
+    return "`" + name.replace("`", "``") + "`"
+
+
+def path_table(path: str) -> str:
+    """Return a Delta table at a path for SQL."""
+    return f"delta.{quoted(path)}"
+
+
+def literal(text: str) -> str:
+    """Return a text for SQL, whatever it holds."""
+    return "unhex('" + text.encode("utf-8", "surrogatepass").hex() + "')"
+
+
+def listed(names: Iterable[str], template: str = "{0}") -> str:
+    """Return quoted names, joined with commas, each put into *template*."""
+    return ", ".join(template.format(quoted(name)) for name in names)
+
+
+def folder(*parts: str | None) -> str:
+    """Return one folder name for a table: injective, and safe on any file system.
+
+    Letters, digits, ``_`` and ``-`` stay; every other byte is ``~`` and two hex digits, so that
+    ``../../x`` stays inside its parent; parts are joined with ``.``. Long names end in a hash.
+
+    >>> folder("shop", None, "../../x")
+    'shop.~2E~2E~2F~2E~2E~2Fx'
+    """
+    named = [part for part in parts if part is not None]
+    text = ".".join("".join(map(_escape, part)) or "~" for part in named)
+    # parts that are absent move the others: the count keeps (a, NULL, b) and (a, b, NULL) apart
+    if parts.count(None) and parts[1:2] != (None,):
+        text += "~" + "".join("0" if part is None else "1" for part in parts)
+    if len(text) <= _MAX_FOLDER:
+        return text
+    return text[: _MAX_FOLDER - 17] + "~" + hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _escape(character: str) -> str:
+    if _PLAIN.match(character):
+        return character
+    return "".join(f"~{byte:02X}" for byte in character.encode("utf-8", "surrogatepass"))
