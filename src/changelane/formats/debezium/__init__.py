@@ -17,17 +17,46 @@ see ``docs/formats/debezium-json.md``.
 
 from typing import Final
 
-from changelane.carries import Carries
+from changelane.carries import Carries, Extreme, SchemaDetail
 from changelane.errors import DecodeError
-from changelane.event import ChangeEvent
+from changelane.event import ChangeEvent, Op
 from changelane.format import Format, Report
 from changelane.formats.debezium.decode import Decoder
+from changelane.formats.debezium.encode import Encoder
 from changelane.formats.debezium.options import STANDARD, Dialect, Options
 from changelane.message import Message
+from changelane.types import LogicalType, Unknown
 
 __all__ = ["Options", "make"]
 
-CARRIES: Final = Carries()
+_TYPES: Final = frozenset(LogicalType.__subclasses__()) - {Unknown}
+
+
+def _carries(options: Options, dialect: Dialect) -> Carries:
+    return Carries(
+        operations=frozenset(Op),
+        kinds=frozenset(
+            "half schema truncate transaction watermark message tombstone control".split()
+        ),
+        before=True,
+        partial_before=True,
+        absent=True,
+        unavailable=bool(options.placeholder) and options.placeholder != "null",
+        absent_means=dialect.absent_means,
+        schema=SchemaDetail.FULL if options.schemas_enable else SchemaDetail.NONE,
+        column_flags=True,
+        types=_TYPES,
+        extremes=frozenset({Extreme.NON_FINITE, Extreme.TEMPORAL_TEXT}),
+        key=True,
+        key_change=True,
+        table=frozenset({"database", "schema", "name"}),
+        positions=frozenset({"mysql", "postgresql", "scn", "lsn"}),
+        transaction=frozenset({"id", "order", "table_order", "size", "last"}),
+        source=frozenset({"product", "connector", "server", "version", "snapshot"}),
+        source_time="ns",
+        process_time="ns",
+        details=True,
+    )
 
 
 class Debezium:
@@ -36,20 +65,22 @@ class Debezium:
     def __init__(self, options: Options, dialect: Dialect = STANDARD) -> None:
         self._options = options
         self._dialect = dialect
+        self._carries = _carries(options, dialect)
         self._decoder = Decoder(options, dialect)
+        self._encoder = Encoder(options, dialect)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (Debezium, (self._options, self._dialect))
 
     @property
     def carries(self) -> Carries:
-        return CARRIES
+        return self._carries
 
     def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
         return self._decoder.decode(message)
 
     def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
-        raise NotImplementedError
+        return self._encoder.encode(event, report)
 
     def detects(self, message: Message) -> bool:
         if not message.value or b'"op"' not in message.value:

@@ -40,6 +40,9 @@ from changelane.formats.debezium.wire import TableChange, TableColumn
 LOGICAL_TYPE: Final = "changelane.type"
 """A column's key for a type that its JDBC type does not tell."""
 
+ACTION: Final = "changelane.action"
+"""A change's key for an action that Debezium has no word for."""
+
 _ACTIONS: Final = {"CREATE": "create", "ALTER": "alter", "DROP": "drop"}
 _PART: Final = re.compile(r'"((?:[^"]|"")*)"|([^".,]+)')
 
@@ -194,3 +197,59 @@ def logical_type(jdbc: object, column: TableColumn) -> LogicalType:
         return Decimal(None, None) if column.length is None else Decimal(column.length, scale)
     kind = JDBC.get(jdbc) if isinstance(jdbc, int) else None
     return kind or Text(name.lower())
+
+
+_JDBC_OF: Final = {kind: code for code, kind in JDBC.items() if code not in (-16, -15, -9, -4, -3)}
+_UNWRITTEN: Final = 1111
+"""JDBC's OTHER."""
+
+
+def described(event: SchemaChange) -> list[dict[str, Any]]:
+    """Return the description of a change that does not come from Debezium."""
+    if event.action == "other" and event.schema is None:
+        return []
+    actions = {"create": "CREATE", "drop": "DROP"}
+    change: dict[str, Any] = {
+        "type": actions.get(event.action, "ALTER"),
+        "id": table_text(event.table),
+        "table": None,
+    }
+    if event.action not in ("create", "drop", "alter"):
+        change[ACTION] = event.action
+    if event.schema is not None:
+        columns = event.schema.columns
+        change["table"] = {
+            "defaultCharsetName": None,
+            "primaryKeyColumnNames": list(event.key.columns) if event.key else [],
+            "columns": [_told(column, index + 1) for index, column in enumerate(columns)],
+            "comment": None,
+        }
+    return [change]
+
+
+def _told(column: Column, position: int) -> dict[str, Any]:
+    kind = column.type
+    length = scale = None
+    if isinstance(kind, Decimal):
+        length, scale = kind.precision, kind.scale
+    code = 3 if isinstance(kind, Decimal) else _JDBC_OF.get(kind, _UNWRITTEN)
+    name = column.source_type or str(kind)
+    told: dict[str, Any] = {
+        "name": column.name,
+        "jdbcType": code,
+        "nativeType": None,
+        "typeName": name,
+        "typeExpression": name,
+        "charsetName": None,
+        "length": length,
+        "scale": scale,
+        "position": position,
+        "optional": column.nullable,
+        "autoIncremented": False,
+        "generated": column.generated,
+        "comment": None,
+        "defaultValueExpression": None,
+        "enumValues": None,
+        LOGICAL_TYPE: str(kind),
+    }
+    return told

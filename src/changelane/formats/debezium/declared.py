@@ -31,9 +31,6 @@ class Declared:
             self._tables[table] = (read, key)
         self._found: dict[TableId, tuple[RowPlan, Key | None] | None] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._tables)
-
     def plan(self, place: Place) -> RowPlan | None:
         """Return how the rows of a table are read, when it is declared."""
         found = self._look_up(place)

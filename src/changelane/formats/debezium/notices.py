@@ -22,6 +22,7 @@ from changelane.formats.debezium import ddl, sources
 from changelane.formats.debezium.connect import unwrap
 from changelane.formats.debezium.forms import bytes_in
 from changelane.formats.debezium.plans import RowPlan, decoder
+from changelane.formats.debezium.rawtext import as_text
 from changelane.formats.debezium.wire import TransactionBlock
 from changelane.message import Message
 from changelane.serdes import json
@@ -93,14 +94,6 @@ def transaction_block(
         sources.integer(block.get("total_order"), "$.transaction.total_order"),
         sources.integer(block.get("data_collection_order"), "$.transaction.data_collection_order"),
     )
-
-
-def as_text(data: bytes) -> str | dict[str, str]:
-    """Return bytes as text where they are, else as ``{"hex": ...}``."""
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"hex": data.hex()}
 
 
 def decode(

@@ -70,10 +70,6 @@ class RowPlan:
         self.is_declared = False
         self.label = ""
 
-    def is_nullable(self, name: str) -> bool:
-        """Say whether a column may be NULL."""
-        return bool(self.fields[name].optional)
-
     def convert(self, row: dict[str, Any], path: str) -> None:
         """Turn the JSON of a row into values, in place.
 

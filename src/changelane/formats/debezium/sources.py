@@ -7,13 +7,13 @@ nulls left out, so that a writer can write the block again.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from changelane.errors import DecodeError
-from changelane.event import Source
+from changelane.event import Key, Source
 from changelane.formats.debezium.wire import MySqlSource, PostgresSource
 from changelane.position import (
     LsnPosition,
@@ -32,23 +32,43 @@ CAPTURED_BY: Final = "changelane.connector"
 
 _PLACE: Final = ("version", "connector", "name", "snapshot", "db", "schema", "table", CAPTURED_BY)
 _TIMES: Final = ("ts_ms", "ts_us", "ts_ns")
-_SEQUENCE: Final = re.compile(r'\[(?:null|"(-?\d{1,20})"),"(-?\d{1,20})"\]', re.ASCII)
+
+_SEQUENCE: Final = msgspec.json.Decoder(tuple[str | None, str]).decode
+"""[last commit or null, LSN], which comes as JSON in a text."""
 
 Rest = dict[str, object]
 
 
-class Place(msgspec.Struct, frozen=True):
+class KeyHint(msgspec.Struct, frozen=True, gc=False):
+    """How the key of the last row of a table was written, when its columns are whole numbers.
+
+    Attributes:
+        columns: Gets the key's values from a row.
+        form: The message key, with a place for each number.
+        plan: The plan of the value that the key went with.
+        key: What was read of it.
+    """
+
+    columns: Callable[[Mapping[str, Any]], Any]
+    form: bytes
+    plan: object
+    key: Key
+
+
+class Place(msgspec.Struct):
     """What the rows of one table have in common, made once.
 
     Attributes:
         topic: Debezium's name of the topic, which is also that of the schemas.
         rest: What the snapshot field says beyond ``source.snapshot``.
+        hint: See there; a guess that is checked.
     """
 
     source: Source
     table: TableId
     topic: str
     rest: Rest
+    hint: KeyHint | None = None
 
 
 def topic_of(source: Source, table: TableId) -> str:
@@ -84,14 +104,14 @@ def instant(ms: int | None, us: int | None, ns: int | None) -> tuple[int | None,
 def read_postgres(block: PostgresSource) -> tuple[Position | None, Rest]:
     """Return position and rest of PostgreSQL's block."""
     rest: Rest = {}
-    if block.txId is not None:
-        rest["txId"] = block.txId
-    if block.xmin is not None:
-        rest["xmin"] = block.xmin
-    if block.origin is not None:
-        rest["origin"] = block.origin
-    if block.origin_lsn is not None:
-        rest["origin_lsn"] = block.origin_lsn
+    if (value := block.txId) is not None:
+        rest["txId"] = value
+    if (value := block.xmin) is not None:
+        rest["xmin"] = value
+    if (word := block.origin) is not None:
+        rest["origin"] = word
+    if (value := block.origin_lsn) is not None:
+        rest["origin_lsn"] = value
     lsn, sequence = block.lsn, block.sequence
     if lsn is None or not -_INT64 <= lsn <= _U64:
         if lsn is not None:
@@ -99,16 +119,17 @@ def read_postgres(block: PostgresSource) -> tuple[Position | None, Rest]:
         if sequence is not None:
             rest["sequence"] = sequence
         return None, rest
-    if sequence is None:
-        rest["sequence"] = None
-        return PostgresPosition(lsn & _U64), rest
-    if sequence == f'[null,"{lsn}"]':
-        return PostgresPosition(lsn & _U64), rest
-    match = _SEQUENCE.fullmatch(sequence)
-    last = None if match is None or match[1] is None else int(match[1])
-    if last is None or sequence != f'["{last}","{lsn}"]':
+    last = None
+    try:
+        last_text, _ = _SEQUENCE(sequence or "")
+        if last_text is not None:
+            last = int(last_text)
+        if sequence != f'["{last}","{lsn}"]' and sequence != f'[null,"{lsn}"]':
+            raise ValueError
+    except (msgspec.MsgspecError, ValueError):
         rest["sequence"] = sequence
-    return PostgresPosition(lsn & _U64, None if last is None else last & _U64), rest
+        last = None
+    return PostgresPosition(lsn if lsn >= 0 else lsn + _U64 + 1, last), rest
 
 
 def read_binlog(block: MySqlSource) -> tuple[Position | None, Rest]:

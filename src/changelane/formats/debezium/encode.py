@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Events to messages, as Debezium 3 writes them: field order, schema block, key, tombstones."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from changelane.event import (
+    ChangeEvent,
+    Control,
+    DataChange,
+    HalfUpdate,
+    Image,
+    LogicalMessage,
+    Op,
+    SchemaChange,
+    Tombstone,
+    TransactionMarker,
+    Truncate,
+    Watermark,
+    is_key_change,
+    key_of,
+)
+from changelane.format import Report
+from changelane.formats.debezium import blocks
+from changelane.formats.debezium.announce import Announcer
+from changelane.formats.debezium.columns import Modes, modes_of
+from changelane.formats.debezium.connect import Schema, struct
+from changelane.formats.debezium.keys import NEW_KEY, OLD_KEY
+from changelane.formats.debezium.options import Dialect, Options, Tombstones
+from changelane.formats.debezium.placeholders import Placeholder
+from changelane.formats.debezium.plans import key_schema
+from changelane.formats.debezium.rawtext import from_text, wrapped
+from changelane.formats.debezium.sources import topic_of
+from changelane.formats.debezium.writers import RowWriter
+from changelane.message import Message
+from changelane.schema import TableSchema
+from changelane.serdes import json
+
+_MOST_WRITERS: Final = 1024
+_NOTHING: Final[Mapping[str, Any]] = {}
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class Encoder:
+    """Writes the events of one codec."""
+
+    def __init__(self, options: Options, dialect: Dialect) -> None:
+        self._options = options
+        self._placeholder = Placeholder(options.placeholder)
+        self._announcer = Announcer(dialect)
+        self._writers: dict[tuple[object, ...], RowWriter] = {}
+        self._blocks: dict[tuple[object, ...], bytes] = {}
+
+    def encode(self, event: ChangeEvent, report: Report) -> tuple[Message, ...]:
+        """Return the messages of an event."""
+        match event:
+            case DataChange():
+                return self._change(event, report)
+            case HalfUpdate(change, other_key):
+                name = NEW_KEY if change.op is Op.DELETE else OLD_KEY
+                headers = self._header(name, change, other_key, report)
+                return (self._row(change, report, headers),)
+            case Tombstone():
+                return (self._tombstone(event, report),)
+            case Truncate():
+                return (self._truncate(event),)
+            case SchemaChange() | TransactionMarker() | Watermark() | LogicalMessage() | Control():
+                return self._announcer.encode(event, report)
+
+    def _change(self, event: DataChange, report: Report) -> tuple[Message, ...]:
+        tombstones = self._options.tombstones
+        if is_key_change(event):
+            return self._moved(event, report)
+        message = self._row(event, report, _raw_header(event))
+        if event.op is Op.DELETE and (
+            tombstones is Tombstones.TRUE
+            or (tombstones is Tombstones.AUTO and event.source.connector != "debezium")
+        ):
+            return message, Message(None, message.key, topic=message.topic)
+        return (message,)
+
+    def _moved(self, event: DataChange, report: Report) -> tuple[Message, ...]:
+        """Write a key change as Debezium does: delete, tombstone, create (B 1.5)."""
+        before, after = event.before or {}, event.after or {}
+        details = {name: value for name, value in event.details.items() if name != "key"}
+        transaction = event.transaction
+        gone = msgspec.structs.replace(event, op=Op.DELETE, after=None, details=details)
+        if transaction is not None:
+            transaction = msgspec.structs.replace(
+                transaction,
+                order=None if transaction.order is None else transaction.order + 1,
+                table_order=(
+                    None if transaction.table_order is None else transaction.table_order + 1
+                ),
+            )
+        come = msgspec.structs.replace(
+            event, op=Op.CREATE, before=None, transaction=transaction, details=details
+        )
+        new, old = key_of(event, after), key_of(event, before)
+        first = self._row(gone, report, self._header(NEW_KEY, event, new, report))
+        last = self._row(come, report, self._header(OLD_KEY, event, old, report))
+        if self._options.tombstones is Tombstones.FALSE:
+            return first, last
+        tombstone = Message(None, first.key, first.headers, topic=first.topic)
+        return first, tombstone, last
+
+    def _header(self, name: str, change: DataChange, key: Image | None, report: Report) -> Headers:
+        if "header" in change.details:
+            return ((name, from_text(change.details["header"])),)
+        if key is None:
+            return ()
+        row = self._writer(change.schema, change).write(key, report, _NOTHING)
+        return ((name, json.dumps(row)),)
+
+    # -- rows ----------------------------------------------------------------------------------
+
+    def _modes(self, product: str | None) -> Modes:
+        options = self._options
+        return modes_of(
+            options.time_precision_mode,
+            options.decimal_format,
+            product,
+            annotate=options.annotate,
+        )
+
+    def _writer(self, schema: TableSchema | None, event: DataChange | Tombstone) -> RowWriter:
+        raw: Mapping[str, Any] = event.details.get("fields", _NOTHING)  # type: ignore[assignment]
+        product = event.source.product if isinstance(event, DataChange) else None
+        key = (schema, product, json.dumps(raw) if raw else b"")
+        writer = self._writers.get(key)
+        if writer is None:
+            if len(self._writers) >= _MOST_WRITERS:
+                self._writers.clear()
+            writer = RowWriter(schema, raw, self._modes(product), self._placeholder)
+            self._writers[key] = writer
+        return writer
+
+    def _row(self, event: DataChange, report: Report, headers: Headers) -> Message:
+        details = event.details
+        writer = self._writer(event.schema, event)
+        placeholders: Any = details.get("placeholders", _NOTHING)
+        fillers: Any = details.get("fillers")
+        before = after = None
+        if event.before is not None:
+            before = writer.write(event.before, report, placeholders, fillers)
+        if event.after is not None:
+            after = writer.write(event.after, report, placeholders)
+        payload = {"before": before, "after": after, **self._tail(event, event.op.value)}
+        topic = topic_of(event.source, event.table)
+        base = str(details.get("name") or topic)
+        has_schema = self._options.schemas_enable and event.schema is not None
+        block = None
+        if has_schema:
+            rows = writer.struct(before, base, "before"), writer.struct(after, base, "after")
+            block = self._envelope(event, rows, base, payload)
+        key = self._key(event, after if after is not None else before, writer, base, has_schema)
+        return Message(wrapped(block, payload), key, headers, topic or None)
+
+    def _tail(self, event: DataChange | Truncate, op: str) -> dict[str, Any]:
+        details = event.details
+        rest: Any = details.get("source", _NOTHING)
+        times: Any = details.get("times", _NOTHING)
+        more: Any = details.get("envelope", _NOTHING)
+        part: Any = details.get("transaction", _NOTHING)
+        return {
+            "source": blocks.source_block(
+                event.source, event.table, event.position, event.source_time_ns, rest
+            ),
+            "transaction": blocks.transaction_block(event.transaction, part),
+            "op": details.get("op", op),
+            **blocks.times_of(event.process_time_ns, times),
+            **more,
+        }
+
+    def _envelope(
+        self,
+        event: DataChange | Truncate,
+        rows: tuple[Schema, Schema],
+        base: str,
+        payload: Mapping[str, Any],
+    ) -> bytes:
+        source, transaction = payload["source"], payload["transaction"]
+        shape = tuple((name, type(value)) for name, value in source.items())
+        part = tuple((name, type(value)) for name, value in (transaction or {}).items())
+        names = [tuple(member.field for member in row.members) for row in rows]
+        extra = tuple(payload)[8:]
+        known = (
+            id(rows[0].members and rows[0].members[0]),
+            *names,
+            base,
+            event.source.product,
+            shape,
+            part,
+            extra,
+        )
+        del known
+        fields = (
+            *rows,
+            blocks.source_schema(event.source.product, source),
+            blocks.transaction_schema(transaction),
+            blocks.OP,
+            *blocks.TIMES,
+            *(blocks.guessed(name, payload[name]) for name in extra),
+        )
+        return json.dumps(struct(fields, name=f"{base}.Envelope", version=2))
+
+    def _truncate(self, event: Truncate) -> Message:
+        payload = {"before": None, "after": None, **self._tail(event, "t")}
+        topic = topic_of(event.source, event.table)
+        base = str(event.details.get("name") or topic)
+        block = None
+        columns = event.details.get("columns")
+        if columns is not None:
+            members = msgspec.convert(columns, tuple[Schema, ...])
+            value = struct(members, optional=True, name=f"{base}.Value", field="before")
+            rows = value, msgspec.structs.replace(value, field="after")
+            block = self._envelope(event, rows, base, payload)
+        return Message(wrapped(block, payload), None, topic=topic or None)
+
+    # -- keys ----------------------------------------------------------------------------------
+
+    def _key(
+        self,
+        event: DataChange,
+        row: Mapping[str, Any] | None,
+        writer: RowWriter,
+        base: str,
+        has_schema: bool,  # noqa: FBT001
+    ) -> bytes | None:
+        if "key" in event.details:
+            return from_text(event.details["key"])
+        if event.key is None or row is None or not event.key.columns:
+            return None
+        if any(name not in row for name in event.key.columns):
+            return None
+        payload = {name: row[name] for name in event.key.columns}
+        if not has_schema:
+            return json.dumps(payload)
+        members = tuple(writer.fields.get(name) for name in payload)
+        schema = key_schema(base, members)
+        return wrapped(None if schema is None else json.dumps(schema), payload)
+
+    def _tombstone(self, event: Tombstone, report: Report) -> Message:
+        details = event.details
+        topic = details.get("topic")
+        writer = self._writer(event.schema, event)
+        key = None
+        if "key" in details:
+            key = from_text(details["key"])
+        elif event.key is not None:
+            payload = writer.write(event.key, report, _NOTHING)
+            schema = None
+            if event.schema is not None and self._options.schemas_enable:
+                base = str(details.get("name") or topic or event.table)
+                schema = key_schema(base, tuple(writer.fields.get(name) for name in payload))
+            key = wrapped(None if schema is None else json.dumps(schema), payload)
+        headers: Headers = ()
+        if "header" in details:
+            headers = ((NEW_KEY, from_text(details["header"])),)
+        elif event.moved_to is not None:
+            row = writer.write(event.moved_to, report, _NOTHING)
+            headers = ((NEW_KEY, json.dumps(row)),)
+        value = from_text(details["value"]) if "value" in details else None
+        return Message(value, key, headers, None if topic is None else str(topic))
+
+
+def _raw_header(event: DataChange) -> Headers:
+    if "header" not in event.details:
+        return ()
+    name = NEW_KEY if event.op is Op.DELETE else OLD_KEY
+    return ((name, from_text(event.details["header"])),)

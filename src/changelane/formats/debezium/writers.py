@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows to JSON, compiled once per table version and target."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from changelane.carries import Loss
+from changelane.errors import EncodeError
+from changelane.event import Image
+from changelane.format import Report
+from changelane.formats.debezium.columns import Modes, field_of, wire_with
+from changelane.formats.debezium.connect import Schema, struct
+from changelane.formats.debezium.placeholders import Placeholder
+from changelane.formats.debezium.plans import filler_of
+from changelane.formats.debezium.times import Inexact
+from changelane.formats.debezium.types import Wire
+from changelane.schema import TableSchema
+from changelane.types import UNAVAILABLE, LogicalType
+
+_NOT_OF_TYPE: Final = (TypeError, ValueError, AttributeError, KeyError, ArithmeticError)
+
+
+class RowWriter:
+    """Writes the images of one table version.
+
+    Attributes:
+        fields: The schemas of the columns, in order.
+    """
+
+    def __init__(
+        self,
+        schema: TableSchema | None,
+        raw_fields: Mapping[str, Any],
+        modes: Modes,
+        placeholder: Placeholder,
+    ) -> None:
+        self._placeholder = placeholder
+        self._wires: dict[str, Wire] = {}
+        self.fields: dict[str, Schema] = {}
+        self._fillers: dict[str, object] = {}
+        for column in () if schema is None else schema.columns:
+            raw = raw_fields.get(column.name)
+            field = field_of(column, modes) if raw is None else msgspec.convert(raw, Schema)
+            self.fields[column.name] = field
+            self._wires[column.name] = wire_with(field, modes)
+            self._fillers[column.name] = filler_of(column, field, modes)
+
+    def write(
+        self,
+        image: Image,
+        report: Report,
+        placeholders: Mapping[str, Any],
+        fillers: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Return the JSON of an image.
+
+        Args:
+            image: The image.
+            report: Called for each value that has no form.
+            placeholders: The producer's own forms of values that were not sent, by column.
+            fillers: For an image of which only the key is known: what its producer wrote for
+                other columns, where that is not what it usually writes.
+        """
+        row: dict[str, Any] = {}
+        for name, value in image.items():
+            wire = self._wires.get(name)
+            if value is UNAVAILABLE:
+                if fillers is not None and (name in fillers or name in self._fillers):
+                    row[name] = fillers.get(name, self._fillers.get(name))
+                else:
+                    self._hide(name, wire, row, report, placeholders)
+            elif value is None or wire is None or wire.encode is None:
+                row[name] = value
+            else:
+                row[name] = _written(name, wire, value, report)
+        return row
+
+    def _hide(
+        self,
+        name: str,
+        wire: Wire | None,
+        row: dict[str, Any],
+        report: Report,
+        placeholders: Mapping[str, Any],
+    ) -> None:
+        holder = "text" if wire is None else wire.holder
+        if name in placeholders:
+            row[name] = placeholders[name]
+        elif holder in self._placeholder.forms:
+            row[name] = self._placeholder.forms[holder]
+        else:
+            kind = "unknown" if wire is None else _name_of(wire.type)
+            report(("unavailable", f"{kind} has no placeholder; written as an absent column"))
+
+    def struct(self, row: Mapping[str, Any] | None, base: str, field: str) -> Schema:
+        """Return the schema of an image; a column that it has not is not in its schema."""
+        members = tuple(
+            member for name, member in self.fields.items() if row is None or name in row
+        )
+        return struct(members, optional=True, name=f"{base}.Value", field=field)
+
+
+def _written(name: str, wire: Wire, value: Any, report: Report) -> Any:
+    assert wire.encode is not None
+    try:
+        return wire.encode(value)
+    except Inexact as reason:
+        loss: Loss = (f"value:{_name_of(wire.type)}", str(reason))
+        report(loss)
+        return None
+    except _NOT_OF_TYPE:
+        raise EncodeError(f"column {name!r} holds a value that is not of its type") from None
+
+
+def _name_of(kind: LogicalType) -> str:
+    return str(kind).partition("(")[0].partition("<")[0]
