@@ -302,9 +302,17 @@ class _Work:
                 return
             start = self._life_start(line, cleared)
             row = line.view(start, cleared, self.rule)
-            # Where a column stays unknown, an event of an earlier life must not fill it later.
-            forwards = row.whole > NOTHING or self._cleared_before(line, cleared) == NOTHING
-            line.clears.append((cleared, (step.moved_to or b"") if forwards else b""))
+            # An event of an earlier life of the key must not follow later: either there was no
+            # earlier life, or all that this one knows is newer than any event of an earlier one.
+            forwards = self._cleared_before(line, cleared) == NOTHING or len(row.whole) == len(
+                step.order
+            )
+            moved_to = (step.moved_to or b"") if forwards else b""
+            if cleared != step.order:  # another row has the key now
+                moved_to = step.key
+                if not _agrees(step.before or {}, row):
+                    row = _Carried(NOTHING, {}, NOTHING)
+            line.clears.append((cleared, moved_to))
         if step.moved_to is not None and step.moved_to != step.key:
             self._inherit(step, row)
 
@@ -331,27 +339,32 @@ class _Work:
         """
         step = left.step
         before = step.before or {}
-        start = self._displaced(step, line)
-        if start is not None:  # by an arrival in an earlier batch: the earlier row is gone
-            newer = line.view(start, step.order, self.rule)
-            if not _agrees(before, newer):
-                return start
-            is_decided = any(c in newer.cells and c not in self.keys for c in before)
+        displaced = self._displaced(step, line)
+        rival = self._rival(step, line)
+        start = max(displaced or NOTHING, rival or NOTHING)
+        if not start:
+            return step.order
+        if not left.is_told:
+            return None  # the message that tells the departure names the occupant, or nothing does
+        newer = line.view(start, step.order, self.rule)
+        if not _agrees(before, newer):
+            return start
+        if line.state.deleted == start and line.state.moved_to == step.key:
+            # The earlier row was overwritten in an earlier batch.
+            if line.state.upserted > step.order:
+                return start  # a replay: the row that arrived has outlived this departure
+            is_decided = bool(_compared(before, newer) - set(self.keys))
         else:
-            start = self._rival(step, line)
-            if start is None:
-                return step.order
-            newer = line.view(start, step.order, self.rule)
-            if not _agrees(before, newer):
-                return start
             earlier = line.view(self._life_start(line, start), start, self.rule)
             is_decided = (
-                not earlier.order or not _agrees(before, earlier) or _same_row(newer, earlier)
+                not earlier.order
+                or not _agrees(before, earlier)
+                or _same_row(newer, earlier)
+                or _compared(before, newer) > _compared(before, earlier)
             )
-        if is_decided:
+        if is_decided or line.state.deleted > step.order:
             return step.order
-        if left.is_told:
-            self.problems.append(Problem(step.key, AMBIGUOUS, step))
+        self.problems.append(Problem(step.key, AMBIGUOUS, step))
         return None
 
     def _rival(self, step: Departure, line: _Timeline) -> bytes | None:
@@ -370,22 +383,21 @@ class _Work:
     def _displaced(self, step: Departure, line: _Timeline) -> bytes | None:
         """Return the same for an arrival that took a held key in an earlier batch.
 
-        Such an arrival left a departure at its own position (:meth:`_displace`).
+        Such an arrival left a departure to the key itself (:meth:`_displace`).
         """
-        place, start = _transaction_of(step.order), line.state.deleted
-        if place is None or start >= step.order or _transaction_of(start) != place:
+        start = line.state.deleted
+        if line.state.moved_to != step.key or start >= step.order:
             return None
-        arrived = at_phase(start, ARRIVAL)
-        is_arrival = any(cell.order == arrived for cell in line.state.cells.values())
-        return start if is_arrival else None
+        place = _transaction_of(start)
+        return start if place is not None and place == _transaction_of(step.order) else None
 
-    def _displace(self, line: _Timeline) -> None:
+    def _displace(self, key: bytes, line: _Timeline) -> None:
         """Clear what a key held before a row arrived there: it left, or is about to."""
         for carried in line.carried:
             if carried.step is not None and carried.step.moved_from is not None:
                 start = at_phase(carried.order, DEPARTURE)
                 if line.view(self._life_start(line, start), start, self.rule).order:
-                    line.clears.append((start, b""))
+                    line.clears.append((start, key))
 
     def _inherit(self, step: Departure, row: _Carried) -> None:
         assert step.moved_to is not None  # noqa: S101 - the caller saw to it
@@ -415,7 +427,7 @@ class _Work:
         ties = 0
         for key in sorted(self.touched):
             line = self.lines[key]
-            self._displace(line)
+            self._displace(key, line)
             state, tied = self._joined(key, line, truncated)
             states[key] = settle(state, truncated, self.rule)
             ties += tied
@@ -457,12 +469,16 @@ def _when(left: _Exit) -> tuple[bytes, bytes, bytes]:
     return (left.step.order, left.step.key, left.step.moved_to or b"")
 
 
+def _compared(before: Mapping[str, Value], row: _Carried) -> set[str]:
+    """Return the columns that both a before image and a row know."""
+    return set(before) if row.whole else before.keys() & row.cells.keys()
+
+
 def _agrees(before: Mapping[str, Value], row: _Carried) -> bool:
     """Say whether a before image may be of a row, as far as both are known."""
     return all(
-        typed(value) == typed(row.cells[column].value if column in row.cells else None)
-        for column, value in before.items()
-        if column in row.cells or row.whole
+        typed(before[column]) == typed(row.cells[column].value if column in row.cells else None)
+        for column in _compared(before, row)
     )
 
 

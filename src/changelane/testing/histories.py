@@ -54,7 +54,7 @@ class Profile(msgspec.Struct, frozen=True):
         truncates: The table may be truncated.
         ties: Some changes are told twice at one position, with different values.
         silent: Some rows were there before the stream, and no snapshot told them.
-        partial: Updates may lack columns.
+        partial: Updates may lack columns, and inserts too (large objects that are not sent).
         before: What before images hold.
         halves: A change of a key may be told by two messages.
     """
@@ -120,7 +120,7 @@ class _Play:
         self.cuts: list[int] = []
         self.tie_count = 0
         self.at = 1000
-        self.commit = 0
+        self.commit = 900
         self.transaction: str | None = None
         self.number = 0
 
@@ -229,10 +229,13 @@ class _Play:
 
     def _insert(self, key: int) -> None:
         values = self._values(key)
-        events = [self._tell(Op.CREATE, None, dict(values))]
+        after = dict(values)
+        if self.profile.partial and self.flip(3):
+            after["note"] = UNAVAILABLE
+        events = [self._tell(Op.CREATE, None, after)]
         if self.profile.ties and self.flip(4):
             events, values = self._tied(events[0], values)
-        self.rows[key] = _Row(values, set(COLUMNS))
+        self.rows[key] = _Row(values, {c for c in COLUMNS if after[c] is not UNAVAILABLE})
         self.events += events
 
     def _tied(
@@ -321,8 +324,8 @@ class _Play:
         """Move rows in a cycle, or all by one, so that keys are held twice until the commit."""
         keys = self.chance.sample(sorted(self.rows), min(len(self.rows), 3))
         targets = [*keys[1:], keys[0]]
-        if self.flip():
-            free = [k for k in range(1, self.profile.keys + 2) if k not in self.rows]
+        free = [k for k in range(1, self.profile.keys + 1) if k not in self.rows]
+        if free and self.flip():
             targets = [*keys[1:], self.chance.choice(free)]
         moved = {}
         for old, new in zip(keys, targets, strict=True):
