@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What memory tables add to the rule: keyless tables, soft deletes, refusals, and steps alone."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from changelane.apply import Departure, NoKeyError, Upsert, resolve, steps
+from changelane.errors import ApplyError, UnorderedError
+from changelane.event import (
+    Completeness,
+    DataChange,
+    HalfUpdate,
+    Key,
+    Op,
+    Source,
+    Tombstone,
+    Truncate,
+    Watermark,
+)
+from changelane.position import OffsetPosition, Position, PostgresPosition, SequencePosition
+from changelane.schema import Column, TableId, TableSchema
+from changelane.table import Table
+from changelane.tables.memory import MemoryTables
+from changelane.types import UNAVAILABLE, Integer, String
+
+T = TableId(name="t")
+SCHEMA = TableSchema((Column("id", Integer()), Column("a", String())))
+
+
+def change(op: str, at: int | Position, *, key: Any = ("id",), **images: Any) -> DataChange:
+    position = PostgresPosition(at) if isinstance(at, int) else at
+    return DataChange(
+        Op(op), T, None if key is None else Key(key), schema=SCHEMA, position=position, **images
+    )
+
+
+def row(number: int, a: str | None = "a") -> dict[str, Any]:
+    return {"id": number, "a": a}
+
+
+def codes(tables: MemoryTables) -> list[str]:
+    return [refused.code for refused in tables.quarantine]
+
+
+def test_memory_tables_are_tables() -> None:
+    tables: Table = MemoryTables()
+    tables.apply([Watermark(), Tombstone(T)])
+    assert tables.rows(T) == []
+    assert tables.incomplete(T) == {}
+
+
+def test_appended_rows_without_a_key_stay_apart_and_come_once() -> None:
+    tables = MemoryTables()
+    events = [change("c", at, key=None, after=row(1)) for at in (1, 2)]
+    for batch in (events, events[:1]):
+        tables.apply(batch)
+    assert tables.rows(T) == [row(1), row(1)]
+    tables.apply([change("d", 3, key=None, before=row(1))])
+    tables.apply([change("u", 4, key=None, before=row(1), after=row(2))])
+    assert codes(tables) == ["no_key", "no_key"]
+    tables.apply([Truncate(T, position=PostgresPosition(5))])
+    assert tables.rows(T) == []
+
+
+def test_equal_rows_are_one_row_where_the_whole_row_is_the_key() -> None:
+    tables = MemoryTables(keyless="row")
+    tables.apply([change("c", at, key=None, after=row(1, None)) for at in (1, 2)])
+    assert tables.rows(T) == [row(1, None)]
+    tables.apply([change("u", 3, key=None, before=row(1, None), after=row(2))])
+    assert tables.rows(T) == [row(2)]
+    tables.apply([change("u", 4, key=None, after=row(3))])
+    tables.apply([change("u", 5, key=None, before={"id": 2, "a": UNAVAILABLE}, after=row(3))])
+    assert codes(tables) == ["no_key", "no_key"]
+    tables.apply([change("d", 6, key=None, before=row(2))])
+    assert tables.rows(T) == []
+
+
+def test_soft_deletes_keep_what_was_last_known() -> None:
+    tables = MemoryTables(deletes="soft")
+    tables.apply([change("c", 1, after=row(1)), change("d", 2, before={"id": 1})])
+    assert tables.rows(T) == [{**row(1), "_changelane_deleted": True}]
+    tables.purge(T, steps(change("d", 2, before={"id": 1}))[0].order)
+    assert len(tables.rows(T)) == 1
+    tables.apply([change("c", 3, after=row(1, "again")), change("d", 4, before={"id": 9})])
+    assert tables.rows(T) == [{**row(1, "again"), "_changelane_deleted": False}]
+
+
+def test_offsets_of_two_partitions_are_refused_for_one_key() -> None:
+    tables = MemoryTables()
+    tables.apply([change("c", OffsetPosition("t", 0, 5), after=row(1, "first"))])
+    tables.apply([change("c", OffsetPosition("t", 1, 9), after=row(1, "second"))])
+    assert tables.rows(T) == [row(1, "first")]
+    assert codes(tables) == ["unordered"]
+    assert tables.counts["conflicts"] == 1
+
+
+def test_within_one_batch_the_refusal_does_not_depend_on_the_order_of_arrival() -> None:
+    events = [change("c", OffsetPosition("t", part, 5 + part), after=row(1)) for part in (0, 1)]
+    refused = []
+    for arrival in (events, events[::-1]):
+        tables = MemoryTables()
+        tables.apply(arrival)
+        refused.append(tables.quarantine)
+    assert refused[0] == refused[1]
+
+
+def test_a_truncate_holds_for_its_partition_only_and_others_are_refused() -> None:
+    tables = MemoryTables()
+    tables.apply([Truncate(T, position=OffsetPosition("t", 0, 5))])
+    tables.apply([Truncate(T, position=OffsetPosition("t", 1, 6))])
+    tables.apply([change("c", OffsetPosition("t", 1, 7), after=row(1))])
+    assert codes(tables) == ["unordered", "unordered"]
+
+
+def test_another_domain_of_positions_is_a_conflict() -> None:
+    tables = MemoryTables()
+    tables.apply([change("c", 1, after=row(1)), change("d", 2, before={"id": 2})])
+    tables.apply([change("c", SequencePosition(9), after=row(n)) for n in (1, 2)])
+    assert tables.counts["conflicts"] == 2
+
+
+def test_an_event_without_a_position_takes_its_place_in_the_topic_or_is_refused() -> None:
+    placeless = msgspec.structs.replace(change("c", 1, after=row(1)), position=None)
+    tables = MemoryTables()
+    tables.apply([placeless])
+    assert codes(tables) == ["unordered"]
+    tables.apply([placeless], positions=[OffsetPosition("t", 0, 1)])
+    assert tables.rows(T) == [row(1)]
+
+
+def test_configured_keys_are_used_instead_of_the_events_own() -> None:
+    tables = MemoryTables(keys={"t": ("a",)})
+    tables.apply([change("c", 1, after=row(1, "x")), change("c", 2, after=row(2, "x"))])
+    assert tables.rows(T) == [row(2, "x")]
+
+
+# Steps
+
+
+def test_snapshot_rows_are_below_the_stream() -> None:
+    read = msgspec.structs.replace(change("r", 9, after=row(1)), source=Source(snapshot="last"))
+    assert steps(read)[0].order < steps(change("u", 1, after=row(1)))[0].order
+
+
+def test_an_insert_sets_the_whole_row_unless_something_is_unavailable() -> None:
+    (whole,) = steps(change("c", 1, after={"id": 1}))
+    assert whole == Upsert(b"[1]", whole.order, {"id": 1, "a": None}, whole=True)
+    (part,) = steps(change("c", 1, after={"id": 1, "a": UNAVAILABLE}))
+    assert part == Upsert(b"[1]", part.order, {"id": 1}, whole=False)
+
+
+@pytest.mark.parametrize("holds", list(Completeness))
+def test_without_a_schema_the_format_says_whether_an_update_is_whole(holds: Completeness) -> None:
+    event = msgspec.structs.replace(change("u", 1, after=row(1)), schema=None, after_holds=holds)
+    (upsert,) = steps(event)
+    assert isinstance(upsert, Upsert)
+    assert upsert.whole == (holds is Completeness.FULL)
+
+
+def test_an_update_may_leave_out_key_columns_that_its_before_image_has() -> None:
+    (upsert,) = steps(change("u", 1, before={"id": 1}, after={"a": "new"}))
+    assert upsert == Upsert(b"[1]", upsert.order, row(1, "new"), whole=True)
+
+
+def test_a_change_of_the_key_is_a_departure_and_an_arrival_at_one_position() -> None:
+    left, arrived = steps(change("u", 1, before=row(1, "old"), after=row(2)))
+    assert isinstance(left, Departure)
+    assert isinstance(arrived, Upsert)
+    assert (left.key, left.moved_to, left.before) == (b"[1]", b"[2]", row(1, "old"))
+    assert (arrived.key, arrived.moved_from, arrived.whole) == (b"[2]", b"[1]", True)
+    assert left.order[:-1] == arrived.order[:-1]
+    assert left.order < arrived.order
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        change("d", 1),
+        change("d", 1, before={"a": "x"}),
+        change("d", 1, key=None, before=row(1)),
+        change("u", 1, after={"a": "x"}),
+        change("c", 1, after={"id": UNAVAILABLE}),
+        HalfUpdate(change("d", 1, before={"a": "x"}), {"id": 2}),
+    ],
+)
+def test_events_that_do_not_tell_their_key_are_refused_by_that_name(event: Any) -> None:
+    with pytest.raises(NoKeyError) as raised:
+        steps(event)
+    assert raised.value.code == "no_key"
+    assert "x" not in str(raised.value).split()
+
+
+def test_an_upsert_without_after_image_is_refused() -> None:
+    with pytest.raises(ApplyError) as raised:
+        steps(change("u", 1, before=row(1)))
+    assert getattr(raised.value, "code", None) == "missing_image"
+
+
+def test_an_event_without_any_position_has_no_order() -> None:
+    with pytest.raises(UnorderedError):
+        steps(Truncate(T))
+
+
+def test_a_step_without_a_key_has_no_registers() -> None:
+    with pytest.raises(ValueError, match="without a key"):
+        resolve({}, steps(change("c", 1, key=None, after=row(1))))
