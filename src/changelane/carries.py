@@ -11,7 +11,7 @@ import decimal
 import math
 from collections.abc import Callable, Iterator
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -126,12 +126,57 @@ class Carries(msgspec.Struct, frozen=True, kw_only=True):
 Reduced = tuple[tuple[ChangeEvent, ...], tuple[Loss, ...]]
 
 
+def _unit(field: str, unit: str) -> tuple[int, Loss]:
+    return (_TIME_UNITS[unit], (field, f"cut to {unit}")) if unit else (0, (field, "not written"))
+
+
+class _Memo:
+    """Remembers what a function returns for objects that come again and again.
+
+    Formats share the frozen parts of their events (tables, sources, schemas), so that identity
+    finds them; the object is kept, so that its identity cannot be taken by another.
+    """
+
+    __slots__ = ("_found", "_make")
+
+    def __init__(self, make: Callable[[Any], Any]) -> None:
+        self._make = make
+        self._found: dict[int, tuple[Any, Any]] = {}
+
+    def __call__(self, part: Any) -> Any:
+        held = self._found.get(id(part))
+        if held is not None and held[0] is part:
+            return held[1]
+        made = self._make(part)
+        if len(self._found) >= _MEMO_SIZE:
+            self._found = {}
+        self._found[id(part)] = (part, made)
+        return made
+
+
+_MEMO_SIZE: Final = 4096
+
+
 class Reducer:
     """Reduces events to what a declaration carries. One instance serves one codec."""
 
     def __init__(self, carries: Carries) -> None:
         self._carries = carries
-        self._plans: dict[TableSchema, _Plan] = {}
+        self._plans = _Memo(lambda schema: _Plan(schema, carries))
+        self._tables = _Memo(self._with_losses(self._table))
+        self._sources = _Memo(self._with_losses(self._source))
+        self._units = {
+            "source_time_ns": _unit("source_time", carries.source_time),
+            "process_time_ns": _unit("process_time", carries.process_time),
+        }
+
+    @staticmethod
+    def _with_losses(reduce: Callable[..., Any]) -> Callable[[Any], tuple[Any, dict[Loss, None]]]:
+        def inner(part: Any) -> tuple[Any, dict[Loss, None]]:
+            losses: dict[Loss, None] = {}
+            return reduce(part, losses), losses
+
+        return inner
 
     def __call__(self, event: ChangeEvent) -> Reduced:
         """Return what survives of *event*, as no, one or two events, and the losses."""
@@ -165,10 +210,9 @@ class Reducer:
                 changes[field] = self._time(field, getattr(event, field), losses)
         schema: TableSchema | None = getattr(event, "schema", None)
         if schema is not None:
-            plan = self._plan(schema)
+            plan = self._plans(schema)
             changes["schema"] = plan.schema
-            for loss in plan.losses:
-                losses[loss] = None
+            losses.update(plan.losses)
             if isinstance(event, Tombstone) and event.key is not None:
                 changes["key"] = plan.image(event.key, losses)
         return msgspec.structs.replace(event, **changes)
@@ -184,7 +228,7 @@ class Reducer:
                 losses[f"operation:{op.value}", "the format has no such operation"] = None
                 return
         before, after, schema = event.before, event.after, event.schema
-        key_change = op is Op.UPDATE and is_key_change(event)
+        key_change = before is not None and op is Op.UPDATE and is_key_change(event)
         split = key_change and not carries.key_change
         if before is not None and op is Op.UPDATE:
             partial = not is_complete(before, schema, event.before_holds)
@@ -196,9 +240,9 @@ class Reducer:
                     before = None
         before_holds, after_holds = event.before_holds, event.after_holds
         if schema is not None:
-            plan = self._plan(schema)
-            for loss in plan.losses:
-                losses[loss] = None
+            plan = self._plans(schema)
+            if plan.losses:
+                losses.update(plan.losses)
             fill = op is Op.DELETE and not carries.delete_partial
             before = None if before is None else plan.image(before, losses, fill=fill)
             fill = not carries.absent
@@ -213,16 +257,22 @@ class Reducer:
         if key is not None and not carries.key:
             losses["key", "the format does not name key columns"] = None
             key = None
+        table, lost = self._tables(event.table)
+        if lost:
+            losses.update(lost)
+        source, lost = self._sources(event.source)
+        if lost:
+            losses.update(lost)
         reduced = DataChange(
             op,
-            self._table(event.table, losses),
+            table,
             key,
             before,
             after,
             schema,
             self._position(event.position, losses),
             self._transaction(event.transaction, losses),
-            self._source(event.source, losses),
+            source,
             self._time("source_time_ns", event.source_time_ns, losses),
             self._time("process_time_ns", event.process_time_ns, losses),
             before_holds,
@@ -241,12 +291,6 @@ class Reducer:
             after=None,
         )
         yield msgspec.structs.replace(reduced, op=Op.CREATE, before=None)
-
-    def _plan(self, schema: TableSchema) -> "_Plan":
-        plan = self._plans.get(schema)
-        if plan is None:
-            plan = self._plans[schema] = _Plan(schema, self._carries)
-        return plan
 
     def _untyped(self, image: Image, losses: dict[Loss, None]) -> Image:
         carries = self._carries
@@ -320,19 +364,17 @@ class Reducer:
         return Source(*values)
 
     def _time(self, field: str, value: int | None, losses: dict[Loss, None]) -> int | None:
-        carries = self._carries
-        unit = carries.source_time if field == "source_time_ns" else carries.process_time
         if value is None:
             return None
-        if not unit:
-            losses[field.removesuffix("_ns"), "not written"] = None
-            return None
-        size = _TIME_UNITS[unit]
+        size, loss = self._units[field]
         if size == 1:
             return value
+        if not size:
+            losses[loss] = None
+            return None
         rest = value % size
         if rest:
-            losses[field.removesuffix("_ns"), f"cut to {unit}"] = None
+            losses[loss] = None
         return value - rest
 
     def _details(self, details: Details, losses: dict[Loss, None]) -> Details:
@@ -348,7 +390,7 @@ class _Plan:
     def __init__(self, schema: TableSchema, carries: Carries) -> None:
         self._carries = carries
         self._names = schema.names
-        self.losses: list[Loss] = []
+        self.losses: dict[Loss, None] = {}
         columns: list[Column] = []
         self._texts: dict[str, LogicalType] = {}
         self._checks: dict[str, Callable[[Value], Loss | None]] = {}
@@ -356,7 +398,7 @@ class _Plan:
             kind = column.type
             if type(kind) not in carries.types:
                 reason = "no such type; the value is written as text"
-                self.losses.append((f"type:{_type_name(kind)}", reason))
+                self.losses[f"type:{_type_name(kind)}", reason] = None
                 self._texts[column.name] = kind
                 kind = String()
             elif check := _extreme_check(kind, carries):
@@ -364,7 +406,7 @@ class _Plan:
             columns.append(self._column(column, kind))
         self.schema: TableSchema | None = TableSchema(tuple(columns))
         if carries.schema is SchemaDetail.NONE:
-            self.losses.append(("schema", "column types are not written"))
+            self.losses["schema", "column types are not written"] = None
             self.schema = None
 
     def _column(self, column: Column, kind: LogicalType) -> Column:
@@ -374,7 +416,7 @@ class _Plan:
             flags = ("nullable", None), ("generated", False), ("default", msgspec.UNSET)
             for field, empty in flags:
                 if getattr(column, field) is not empty:
-                    self.losses.append((f"schema.{field}", "not written"))
+                    self.losses[f"schema.{field}", "not written"] = None
                     changes[field] = empty
         return msgspec.structs.replace(column, **changes)
 
