@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Speed as ratios against named baselines, measured in the same run. See README.md beside this.
+
+Usage: run.py [decode|convert|rows|spark|apply] ...   (all of them when none is named)
+"""
+
+import argparse
+import gc
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from messages import ORDERS, ORDERS_TYPES, WIDE, Columns, messages
+
+from changelane import Message, get_codec
+
+ROUNDS = 5
+
+
+class Case(NamedTuple):
+    """What is measured."""
+
+    name: str
+    columns: Columns
+    table: str
+    with_schema: bool
+    count: int
+
+
+CASES = (
+    Case("orders, 0.5 kB", ORDERS, "orders", with_schema=False, count=20_000),
+    Case("orders, 3 kB with schema", ORDERS, "orders", with_schema=True, count=20_000),
+    Case("60 columns, 1.8 kB", WIDE, "wide", with_schema=False, count=8_000),
+    Case("60 columns, 13 kB with schema", WIDE, "wide", with_schema=True, count=4_000),
+)
+_PYTHON: dict[str, Any] = {
+    "int64": int,
+    "int32": int,
+    "string": str,
+    "bytes": str,
+    "double": float,
+    "boolean": bool,
+}
+_WIDE_TYPES = {"int64": "int64", "string": "string", "double": "float64", "boolean": "boolean"}
+
+
+def types_of(case: Case) -> dict[str, str]:
+    """Return the column types that a schemaless message needs from the configuration."""
+    if case.table == "orders":
+        return ORDERS_TYPES
+    named = {"Decimal": "decimal(15,2)", "MicroTimestamp": "timestamp(6)"}
+    return {
+        name: named.get(str(kind.get("name", "")).rpartition(".")[2])
+        or _WIDE_TYPES[str(kind["type"])]
+        for name, kind in case.columns
+    }
+
+
+def options(case: Case) -> dict[str, Any]:
+    """Return the options of ``debezium-json`` that give typed events."""
+    return {} if case.with_schema else {"schemas": {case.table: types_of(case)}}
+
+
+def bare(case: Case) -> Callable[[bytes], object]:
+    """Return msgspec's own decoder into Structs with every field typed."""
+    row = msgspec.defstruct("Row", [(n, _PYTHON[k["type"]] | None) for n, k in case.columns])
+    source = msgspec.defstruct(
+        "Source",
+        [
+            *((name, str) for name in ("version", "connector", "name")),
+            ("ts_ms", int),
+            *((name, str) for name in ("snapshot", "db", "sequence", "schema", "table")),
+            ("txId", int),
+            ("lsn", int),
+            ("xmin", int | None),
+        ],
+    )
+    fields = [("before", row | None), ("after", row | None), ("source", source)]
+    envelope = msgspec.defstruct("Envelope", [*fields, ("op", str), ("ts_ms", int)])
+    if case.with_schema:
+        envelope = msgspec.defstruct("Wrapped", [("schema", dict), ("payload", envelope)])
+    return msgspec.json.Decoder(envelope).decode
+
+
+def rate(run: Callable[[Any], object], items: list[Any]) -> float:
+    """Return items a second, of the best of some rounds."""
+    best = float("inf")
+    gc.collect()
+    for _ in range(ROUNDS):
+        started = time.perf_counter()
+        for item in items:
+            run(item)
+        best = min(best, time.perf_counter() - started)
+    return len(items) / best
+
+
+def told(case: Case, count: int | None = None) -> list[Message]:
+    """Return a case's messages with their keys."""
+    values = messages(
+        case.columns, case.table, count or case.count, keys=5000, with_schema=case.with_schema
+    )
+    key = case.columns[0][0]
+    return [
+        Message(value, b'{"%s":1}' % key.encode(), (), f"shop.public.{case.table}", 0, index)
+        for index, value in enumerate(values)
+    ]
+
+
+def line(what: str, case: Case, ours: float, base: float, unit: str = "messages/s") -> None:
+    """Print one figure."""
+    print(f"{what:<24} {case.name:<30} {ours:>11,.0f} {unit}   {ours / base:5.2f} x", flush=True)
+
+
+def decode() -> None:
+    """Per core: message to typed event, against msgspec into typed Structs."""
+    for case in CASES:
+        given = told(case)
+        base = rate(bare(case), [message.value for message in given])
+        line("bare msgspec", case, base, base)
+        codec = get_codec("debezium-json", **options(case))
+        line("decode to events", case, rate(codec.decode, given), base)
+
+
+def convert() -> None:
+    """Per core: Debezium message to Canal message, against the same baseline."""
+    for case in CASES:
+        given = told(case, 4000)
+        base = rate(bare(case), [message.value for message in given])
+        reader, writer = get_codec("debezium-json", **options(case)), get_codec("canal-json")
+
+        def one(message: Message, reader: Any = reader, writer: Any = writer) -> None:
+            for event in reader.decode(message):
+                writer.encode(event, on_loss="warn")
+
+        line("convert to canal-json", case, rate(one, given), base)
+
+
+def rows() -> None:
+    """Per core: message to event row, which is what a Spark worker does."""
+    from changelane.spark.rows import builder
+
+    for case in CASES:
+        given = told(case)
+        base = rate(bare(case), [message.value for message in given])
+        made = builder("debezium-json", options(case), images=False)
+        line("event rows", case, rate(made.rows, given), base)
+
+
+def _spark() -> Any:
+    from changelane.spark import session
+
+    spark = session("changelane benchmarks", master="local[2]")
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+def _stored(spark: Any, case: Case, count: int, folder: Path) -> Any:
+    path = str(folder / f"{case.table}{case.with_schema}")
+    values = messages(
+        case.columns, case.table, count, keys=count // 3, with_schema=case.with_schema
+    )
+    key = case.columns[0][0]
+    given = ((value, b'{"%s":1}' % key.encode(), 0, index) for index, value in enumerate(values))
+    frame = spark.createDataFrame(given, "value binary, key binary, partition int, offset bigint")
+    frame.repartition(4).write.mode("overwrite").parquet(path)
+    return spark.read.parquet(path)
+
+
+def _seconds(run: Callable[[], object], rounds: int = 3) -> float:
+    best = float("inf")
+    for _ in range(rounds):
+        started = time.perf_counter()
+        run()
+        best = min(best, time.perf_counter() - started)
+    return best
+
+
+def _from_json_type(columns: Columns) -> str:
+    kinds = {
+        "int64": "BIGINT",
+        "int32": "INT",
+        "string": "STRING",
+        "bytes": "STRING",
+        "double": "DOUBLE",
+        "boolean": "BOOLEAN",
+    }
+    return ", ".join(f"{name}: {kinds[kind['type']]}" for name, kind in columns)
+
+
+def spark() -> None:
+    """local[2]: message bytes to typed table rows, against ``from_json`` with the full schema."""
+    from pyspark.sql import functions as F
+
+    from changelane.spark import decode as decode_rows
+    from changelane.spark import fold
+    from changelane.spark.rows import RowSchema
+
+    engine = _spark()
+    folder = Path(tempfile.mkdtemp())
+    try:
+        for case in CASES[:2]:
+            count = 300_000 if not case.with_schema else 100_000
+            given = _stored(engine, case, count, folder)
+            row = _from_json_type(case.columns)
+            source = (
+                "version: STRING, connector: STRING, name: STRING, ts_ms: BIGINT, snapshot: STRING,"
+                " db: STRING, sequence: STRING, schema: STRING, table: STRING, txId: BIGINT,"
+                " lsn: BIGINT, xmin: BIGINT"
+            )
+            envelope = (
+                f"before STRUCT<{row}>, after STRUCT<{row}>, source STRUCT<{source}>, "
+                "op STRING, ts_ms BIGINT"
+            )
+            if case.with_schema:
+                inner = envelope.replace("before STRUCT", "before: STRUCT")
+                for name in ("after", "source", "op", "ts_ms"):
+                    inner = inner.replace(f", {name} ", f", {name}: ")
+                envelope = f"schema STRING, payload STRUCT<{inner}>"
+            parsed = given.select(F.from_json(F.col("value").cast("string"), envelope).alias("e"))
+            base = count / _seconds(lambda parsed=parsed: _drain(parsed.select("e.*")))
+            line("Spark from_json", case, base, base, "rows/s")
+            events = decode_rows(given, "debezium-json", options=options(case), images=False)
+            schema = msgspec.json.decode(
+                events.where("kind = 'schema'").first()["after"], type=RowSchema
+            )
+            told_id = events.where("kind = 'schema'").first()["schema_id"]
+            columns = {column.name: column.spark for column in schema.columns}
+            target = fold.Target(columns, schema.key or (), {told_id: schema}, frozenset())
+            typed = events.where("kind = 'data'").select(
+                fold.parsed(F.col("after"), F.col("schema_id"), target).alias("row")
+            )
+            ours = count / _seconds(lambda typed=typed: _drain(typed.select("row.*")))
+            line("bytes to typed rows", case, ours, base, "rows/s")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _drain(frame: Any) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def apply() -> None:
+    """local[2]: messages to a Delta table, against a bare MERGE of typed, de-duplicated rows."""
+    from changelane.spark import apply_changes
+    from changelane.spark import decode as decode_rows
+
+    engine = _spark()
+    folder = Path(tempfile.mkdtemp())
+    try:
+        case = CASES[1]
+        count = 100_000
+        given = _stored(engine, case, count, folder)
+        lake = str(folder / "lake")
+        events = decode_rows(given, "debezium-json", options=options(case), images=False)
+        apply_changes(events, lake)  # the table exists, Spark is warm
+        table = f"{lake}/tables/shop.public.orders"
+        typed = engine.read.format("delta").load(table).drop("_changelane_columns")
+        typed.write.format("delta").save(str(folder / "bare"))
+        typed.withColumn("o_clerk", typed["o_custkey"].cast("string")).write.parquet(
+            str(folder / "typed")
+        )
+        newer = engine.read.parquet(str(folder / "typed"))
+        newer.createOrReplaceTempView("newer")
+        statement = (
+            f"MERGE INTO delta.`{folder / 'bare'}` t USING newer s ON t.o_orderkey = s.o_orderkey "
+            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        )
+        bare_rows = newer.count()
+        bare_seconds = _seconds(lambda: engine.sql(statement).collect())
+        line("bare MERGE of typed rows", case, bare_rows / bare_seconds, bare_rows / bare_seconds)
+        ours = _seconds(lambda: apply_changes(events, lake, query=f"{time.monotonic()}"))
+        line("messages to table", case, count / ours, bare_rows / bare_seconds)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+PARTS: dict[str, Callable[[], None]] = {
+    "decode": decode,
+    "convert": convert,
+    "rows": rows,
+    "spark": spark,
+    "apply": apply,
+}
+
+
+def main(argv: Iterable[str] | None = None) -> int:
+    """Run the parts that are named."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[])
+    for name in parser.parse_args(None if argv is None else list(argv)).parts or PARTS:
+        doc = PARTS[name].__doc__ or ""
+        print(f"\n{name}: {doc}", flush=True)
+        PARTS[name]()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
