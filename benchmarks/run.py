@@ -142,12 +142,12 @@ def convert() -> None:
 
 def rows() -> None:
     """Per core: message to event row, which is what a Spark worker does."""
-    from changelane.spark.rows import builder
+    from changelane.spark.builder import row_builder
 
     for case in CASES:
         given = told(case)
         base = rate(bare(case), [message.value for message in given])
-        made = builder("debezium-json", options(case), images=False)
+        made = row_builder("debezium-json", options(case), images=False)
         line("event rows", case, rate(made.rows, given), base)
 
 

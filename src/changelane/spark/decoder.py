@@ -13,6 +13,7 @@ from changelane.codec import get_codec
 from changelane.errors import ConfigError
 from changelane.message import Message
 from changelane.spark import rows
+from changelane.spark.builder import RowBuilder, row_builder
 
 _HEADERS: Final = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
 MESSAGE: Final[dict[str, str]] = {
@@ -32,6 +33,7 @@ def decode(
     *,
     options: Mapping[str, Any] | None = None,
     keys: Mapping[str, tuple[str, ...]] | None = None,
+    keyless: str = "quarantine",
     epoch: int = 0,
     images: bool = True,
 ) -> DataFrame:
@@ -43,6 +45,7 @@ def decode(
         format: A public name such as ``debezium-json``.
         options: The format's options.
         keys: Key columns by table name; they win over what the messages say.
+        keyless: ``row`` takes the whole row as the key of a table without one.
         epoch: The epoch of the events' orders (apply.md section 1).
         images: Whether before images are kept where applying does not need them.
 
@@ -60,12 +63,20 @@ def decode(
             for name, kind in MESSAGE.items()
         )
     )
-    make = partial(rows.builder, format, dict(options or {}), epoch=epoch, keys=keys, images=images)
+    make = partial(
+        row_builder,
+        format,
+        dict(options or {}),
+        epoch=epoch,
+        keys=keys,
+        keyless=keyless,
+        images=images,
+    )
     return selected.mapInArrow(partial(_decode, make), rows.DDL)
 
 
 def _decode(
-    make: "partial[rows.RowBuilder]", batches: Iterator[pa.RecordBatch]
+    make: "partial[RowBuilder]", batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     builder = make()
     for batch in batches:

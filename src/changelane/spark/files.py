@@ -14,6 +14,7 @@ from changelane.errors import ConfigError, DecodeError
 from changelane.files import LineForm, read_record, recognise
 from changelane.message import Message
 from changelane.spark import rows
+from changelane.spark.builder import RowBuilder, row_builder
 
 LINE: Final = "line BINARY, path STRING, block BIGINT"
 
@@ -48,15 +49,17 @@ def decode_lines(
     source: FilesSource,
     *,
     keys: Mapping[str, tuple[str, ...]] | None = None,
+    keyless: str = "quarantine",
     epoch: int = 0,
 ) -> DataFrame:
     """Return the event rows of lines."""
     make = partial(
-        rows.builder,
+        row_builder,
         source.format,
         dict(source.format_options),
         epoch=epoch,
         keys=keys,
+        keyless=keyless,
         images=False,
     )
     form = None if source.contents == "auto" else LineForm(source.contents)
@@ -64,7 +67,7 @@ def decode_lines(
 
 
 def _decode(
-    make: "partial[rows.RowBuilder]",
+    make: "partial[RowBuilder]",
     form: LineForm | None,
     root: str,
     batches: Iterator[pa.RecordBatch],
@@ -82,7 +85,7 @@ def _decode(
 class _Reader:
     """Turns lines into rows; a task reads each block of a file in order."""
 
-    def __init__(self, builder: rows.RowBuilder, form: LineForm | None, root: str) -> None:
+    def __init__(self, builder: RowBuilder, form: LineForm | None, root: str) -> None:
         self._builder = builder
         self._form = form
         self._root = root.rstrip("/") + "/"

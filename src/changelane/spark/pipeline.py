@@ -62,7 +62,9 @@ def run(spark: SparkSession, pipeline: Pipeline, *, progress: Progress | None = 
     query_id = _QueryId(spark, pipeline.checkpoint)
 
     def apply(batch: DataFrame, number: int) -> None:
-        events = decode_lines(batch, pipeline.source, keys=keys, epoch=options.epoch)
+        events = decode_lines(
+            batch, pipeline.source, keys=keys, keyless=options.keyless, epoch=options.epoch
+        )
         marker = Marker(pipeline.name, query_id(), number)
         done = applier.apply(events, marker, {"source": pipeline.source.path})
         report.batches.append(done)

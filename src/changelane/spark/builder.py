@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds event rows (:mod:`changelane.spark.rows`) of messages; runs on the workers.
+
+A row says what :func:`changelane.apply.steps` says of its event, in text that Spark reads; this is
+the fast path of it, and a property test holds the two together.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from changelane.apply import key_bytes, known
+from changelane.codec import Codec, get_codec
+from changelane.errors import ApplyError, DecodeError
+from changelane.event import ChangeEvent, Completeness, DataChange, HalfUpdate, Image, Op, Truncate
+from changelane.message import Message
+from changelane.position import ARRIVAL, DEPARTURE, OffsetPosition, Position, encode_order
+from changelane.schema import Column, TableId, TableSchema
+from changelane.spark.fidelity import RowWriter, spark_type
+from changelane.spark.rows import AT, EMPTY, RowColumn, RowSchema, table_id_text
+from changelane.types import UNAVAILABLE, UNKNOWN
+
+Row = tuple[Any, ...]
+
+_PADDING: Final = (None,) * (len(EMPTY) - AT["code"])
+_MAX_SHAPES: Final = 10_000
+
+
+class _Shape:
+    """One table with one schema and key, compiled once per task."""
+
+    __slots__ = ("id", "key", "row", "schema", "table_id", "writer")
+
+    def __init__(self, table: TableId, schema: TableSchema, key: tuple[str, ...] | None) -> None:
+        columns = tuple(
+            RowColumn(
+                c.name, str(c.type), spark_type(c.type), c.source_type, c.nullable, c.generated
+            )
+            for c in schema.columns
+        )
+        keyed = (Column(f"\0{name}", UNKNOWN) for name in key or ())
+        self.row = msgspec.json.encode(RowSchema(columns, key)).decode()
+        self.id = TableSchema((*schema.columns, *keyed)).id
+        self.table_id = table_id_text(table)
+        self.writer = RowWriter(schema)
+        self.schema = schema
+        self.key = key
+
+
+class RowBuilder:
+    """Turns messages into event rows, within one task.
+
+    Args:
+        codec: Reads the messages.
+        epoch: The epoch of the orders.
+        keys: Key columns by table name (bare or full), instead of those that the events name.
+        keyless: ``row`` makes the whole row the key of a table without one.
+        images: Whether before images are kept where applying does not need them.
+    """
+
+    def __init__(
+        self,
+        codec: Codec,
+        *,
+        epoch: int = 0,
+        keys: Mapping[str, tuple[str, ...]] | None = None,
+        keyless: str = "quarantine",
+        images: bool = True,
+    ) -> None:
+        self._codec = codec
+        self._epoch = epoch
+        self._keys = dict(keys or {})
+        self._whole_row_is_key = keyless == "row"
+        self._images = images
+        self._shapes: dict[tuple[object, ...], _Shape] = {}
+        self._told: set[tuple[str, str]] = set()
+
+    def rows(self, message: Message) -> list[Row]:
+        """Return the rows of one message; a message that cannot be read is one ``error`` row."""
+        built: list[Row] = []
+        fresh: list[_Shape] = []
+        try:
+            for index, event in enumerate(self._codec.decode(message)):
+                self._event(event, message, index, built, fresh)
+        except DecodeError as error:
+            return [self.refuse(message, error)]
+        except ApplyError as error:
+            code = getattr(error, "code", "unordered")
+            return [self.refuse(message, DecodeError(str(error), code=code))]
+        for shape in fresh:
+            # only now: a message that cannot be read tells nothing
+            if (shape.table_id, shape.id) not in self._told:
+                self._told.add((shape.table_id, shape.id))
+                told = _row(
+                    message,
+                    kind="schema",
+                    table_id=shape.table_id,
+                    schema_id=shape.id,
+                    after=shape.row,
+                )
+                built.insert(0, told)
+        return built
+
+    def refuse(self, message: Message, error: DecodeError) -> Row:
+        """Return the row of a message that cannot be read."""
+        return _row(
+            message,
+            kind="error",
+            code=error.code,
+            reason=error.reason,
+            path=error.path,
+            raw_key=message.key,
+            raw_value=message.value,
+        )
+
+    def _event(
+        self,
+        event: ChangeEvent,
+        message: Message,
+        index: int,
+        built: list[Row],
+        fresh: list[_Shape],
+    ) -> None:
+        match event:
+            case DataChange():
+                built.append(self._change(event, None, message, index, fresh))
+            case HalfUpdate(change, other_key):
+                row = self._change(change, other_key or {}, message, index, fresh)
+                # the first half of an update whose key stays here says nothing that the second
+                # does not say; the old row must not leave
+                if change.op is not Op.DELETE or row[AT["other_key"]] is not None:
+                    built.append(row)
+            case Truncate():
+                position = _position(event.position, message, index)
+                order = encode_order(position, epoch=self._epoch, phase=DEPARTURE)
+                told = _row(
+                    message,
+                    kind="truncate",
+                    op="t",
+                    table_id=table_id_text(event.table),
+                    schema_id="",
+                    order=order,
+                    transaction=None if event.transaction is None else event.transaction.id,
+                    source_time=_microseconds(event.source_time_ns),
+                    row_index=index,
+                )
+                built.append(told)
+            case _:
+                tag = str(event.__struct_config__.tag)
+                built.append(_row(message, kind="other", op=tag, row_index=index))
+
+    def _shape(self, event: DataChange, fresh: list[_Shape]) -> _Shape:
+        schema, told = event.schema, event.key
+        columns = None if told is None else told.columns
+        names = () if schema else (*(event.after or ()), *(event.before or ()))
+        place: tuple[object, ...] = (event.table, id(schema) if schema else names, columns)
+        shape = self._shapes.get(place)
+        if shape is None or (schema is not None and shape.schema is not schema):
+            if schema is None:
+                schema = TableSchema(tuple(Column(name, UNKNOWN) for name in dict.fromkeys(names)))
+            shape = _Shape(event.table, schema, self._key(event.table, columns, schema))
+            if len(self._shapes) >= _MAX_SHAPES:
+                self._shapes.clear()
+            self._shapes[place] = shape
+        if (shape.table_id, shape.id) not in self._told:
+            fresh.append(shape)
+        return shape
+
+    def _key(
+        self, table: TableId, columns: tuple[str, ...] | None, schema: TableSchema
+    ) -> tuple[str, ...] | None:
+        configured = self._keys.get(table.name or "") or self._keys.get(str(table))
+        if configured or columns:
+            return configured or columns
+        if self._whole_row_is_key:
+            return tuple(column.name for column in schema.columns)
+        return None
+
+    def _change(
+        self,
+        event: DataChange,
+        other: Image | None,
+        message: Message,
+        index: int,
+        fresh: list[_Shape],
+    ) -> Row:
+        shape = self._shape(event, fresh)
+        op, before, after = event.op, event.before, event.after
+        deleted = op is Op.DELETE
+        if deleted:
+            if before is None:
+                raise DecodeError("a delete without before image", code="missing_image")
+            key, other_key = _key_text(shape.key, before), None
+        else:
+            if after is None:
+                raise DecodeError("a change without after image", code="missing_image")
+            if op is Op.UPDATE and before:
+                key, other_key, after = _moved(shape.key, before, after)
+            else:
+                key, other_key = _key_text(shape.key, after), None
+        if other is not None and shape.key is not None:
+            other_key = _key_text(shape.key, other)
+            if other_key == key:
+                other_key = None
+        before_text = before_missing = after_text = after_missing = None
+        if before is not None and (self._images or deleted or other_key is not None):
+            before_text, before_missing = shape.writer.write(before)
+        whole = False
+        if after is not None and not deleted:
+            after_text, after_missing = shape.writer.write(after)
+            if after_missing is not None and op is not Op.UPDATE:
+                # what an insert or a snapshot row does not name is NULL (apply.md section 2)
+                hidden = [name for name in after_missing if after.get(name) is UNAVAILABLE]
+                after_missing = hidden or None
+            whole = after_missing is None and (
+                op is not Op.UPDATE
+                or event.schema is not None
+                or event.after_holds is Completeness.FULL
+            )
+        position = event.position
+        if position is None:
+            position = _position(None, message, index)
+        order = encode_order(
+            position,
+            epoch=self._epoch,
+            snapshot=event.source.snapshot is not None,
+            phase=DEPARTURE if deleted else ARRIVAL,
+        )
+        transaction, time_ns = event.transaction, event.source_time_ns
+        return (
+            "data",
+            op.value,
+            shape.table_id,
+            shape.id,
+            key,
+            other_key,
+            before_text,
+            before_missing,
+            after_text,
+            after_missing,
+            whole,
+            order,
+            None if transaction is None else transaction.id,
+            None if time_ns is None else time_ns // 1000,
+            message.topic,
+            message.partition,
+            message.offset,
+            index,
+            *_PADDING,
+        )
+
+
+def _row(message: Message, **values: object) -> Row:
+    row: list[Any] = list(EMPTY)
+    row[AT["topic"]] = message.topic
+    row[AT["partition"]] = message.partition
+    row[AT["offset"]] = message.offset
+    row[AT["row_index"]] = 0
+    for name, value in values.items():
+        row[AT[name]] = value
+    return tuple(row)
+
+
+def _position(position: Position | None, message: Message, index: int) -> Position:
+    if position is not None:
+        return position
+    if message.offset is None:
+        raise ApplyError("the event has no position and its message no offset")
+    return OffsetPosition(message.topic or "", message.partition or 0, message.offset, index)
+
+
+def _key_text(columns: tuple[str, ...] | None, image: Image) -> str | None:
+    """Return the canonical key of an image, ``None`` for a table without a key."""
+    if columns is None:
+        return None
+    if len(columns) == 1:
+        value = image.get(columns[0], UNAVAILABLE)
+        if type(value) is int:
+            return f"[{value}]"
+    values = {name: image.get(name, UNAVAILABLE) for name in columns}
+    if UNAVAILABLE in values.values():
+        raise DecodeError("a column of the key is not in the image", code="no_key")
+    return key_bytes(values).decode()
+
+
+def _moved(
+    columns: tuple[str, ...] | None, before: Image, after: Image
+) -> tuple[str | None, str | None, Image]:
+    """Return the keys after and (if another) before an update, and its after image.
+
+    A key column that the update does not repeat did not change; an arrival has what it lacks from
+    the row before (apply.md section 4).
+    """
+    if columns is None:
+        return None, None, after
+    lacking = [name for name in columns if name not in after and name in before]
+    if lacking:
+        after = {**after, **{name: before[name] for name in lacking}}
+    key = _key_text(columns, after)
+    if any(before.get(name, UNAVAILABLE) is UNAVAILABLE for name in columns):
+        return key, None, after
+    old = _key_text(columns, before)
+    if old == key:
+        return key, None, after
+    held = known(after) or {}
+    told = {name: v for name, v in (known(before) or {}).items() if name not in held}
+    return key, old, {**after, **told} if told else after
+
+
+def _microseconds(time_ns: int | None) -> int | None:
+    return None if time_ns is None else time_ns // 1000
+
+
+def row_builder(
+    format: str,
+    options: Mapping[str, Any],
+    *,
+    epoch: int = 0,
+    keys: Mapping[str, tuple[str, ...]] | None = None,
+    keyless: str = "quarantine",
+    images: bool = True,
+) -> RowBuilder:
+    """Return a builder for the messages of a format; called on the workers."""
+    codec = get_codec(format, **options)
+    return RowBuilder(codec, epoch=epoch, keys=keys, keyless=keyless, images=images)
