@@ -13,6 +13,8 @@ from changelane.codec import Codec
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Image, Key, Tombstone
 from changelane.message import Message
 from changelane.schema import TableSchema
+from changelane.transform import run
+from changelane.transforms.join import JoinHalves
 from changelane.types import Value
 
 _PLAIN = ("op", "table", "position", "transaction", "source", "source_time_ns", "process_time_ns")
@@ -111,12 +113,8 @@ def _schemas(got: TableSchema | None, want: TableSchema, carries: Carries) -> It
 
 def decode_all(codec: Codec, messages: Sequence[Message]) -> list[ChangeEvent]:
     """Decode messages as one stream, in which the halves of updates are joined."""
-    return list(joined(event for message in messages for event in codec.decode(message)))
-
-
-def joined(events: Iterator[ChangeEvent]) -> Iterator[ChangeEvent]:
-    """Join the halves of updates."""
-    return events
+    decoded = (event for message in messages for event in codec.decode(message))
+    return list(run(JoinHalves(), decoded))
 
 
 def without_echoes(events: list[ChangeEvent]) -> list[ChangeEvent]:

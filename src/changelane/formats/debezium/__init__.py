@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``debezium-json``: what Debezium's connectors write, with and without schema blocks.
+r"""``debezium-json``: what Debezium's connectors write, with and without schema blocks.
 
 Product: Debezium (https://debezium.io/documentation/reference/stable/). Versions studied: 3.5.0 and
 3.6.1 (captured), 2.4 (MySQL, every type), and the source of 1.x to 3.x.
@@ -8,7 +8,7 @@ Sample::
 
     {"before":null,"after":{"id":1,"name":"Ann"},"source":{"version":"3.6.1.Final",
      "connector":"postgresql","name":"dbz","ts_ms":1795248398581,"snapshot":"false","db":"shop",
-     "sequence":"[null,\\"33204552\\"]","schema":"public","table":"customers","txId":804,
+     "sequence":"[null,\"33204552\"]","schema":"public","table":"customers","txId":804,
      "lsn":33204552},"transaction":null,"op":"c","ts_ms":1795248399061}
 
 Known gaps: MongoDB, flattened records, Avro and CloudEvents are formats of their own or to come;

@@ -4,6 +4,8 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
+
 from changelane.event import (
     Control,
     LogicalMessage,
@@ -12,18 +14,21 @@ from changelane.event import (
     TransactionMarker,
     Watermark,
 )
-from changelane.format import Report
 from changelane.formats.debezium import blocks, ddl
 from changelane.formats.debezium.connect import Schema, struct
 from changelane.formats.debezium.forms import bytes_out
+from changelane.formats.debezium.notices import OURS
 from changelane.formats.debezium.options import Dialect
-from changelane.formats.debezium.rawtext import from_text, wrapped
+from changelane.formats.debezium.rawtext import FOREIGN, foreign, from_text, wrapped
 from changelane.formats.debezium.sources import sanitised
 from changelane.message import Message
 from changelane.schema import TableId
 from changelane.serdes import json
 
 _NOTHING: Final[Mapping[str, Any]] = {}
+_TEXTS: Final = Schema(
+    "map", keys=Schema("string"), values=Schema("string"), field="additional_data"
+)
 _STATUS: Final = {"begin": "BEGIN", "commit": "END", "rollback": "ROLLBACK"}
 
 Announcement = SchemaChange | TransactionMarker | Watermark | LogicalMessage | Control
@@ -35,7 +40,7 @@ class Announcer:
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
 
-    def encode(self, event: Announcement, report: Report) -> tuple[Message, ...]:
+    def encode(self, event: Announcement) -> tuple[Message, ...]:
         """Return the messages of an event."""
         match event:
             case SchemaChange():
@@ -47,7 +52,7 @@ class Announcer:
             case LogicalMessage():
                 return (_message(event),)
             case Control():
-                return _control(event, report)
+                return (_control(event),)
 
     def _heartbeat(self, event: Watermark) -> Message:
         payload: dict[str, Any] = _process(event)
@@ -67,7 +72,7 @@ def _process(event: Announcement) -> dict[str, Any]:
     times: Any = event.details.get("times", _NOTHING)
     found = blocks.times_of(event.process_time_ns, times)
     ns = event.process_time_ns
-    if times or (ns is not None and ns % 1_000_000):
+    if times or (ns is not None and ns % 1_000_000):  # a loss otherwise
         return {name: value for name, value in found.items() if value is not None}
     return {"ts_ms": found["ts_ms"]}
 
@@ -100,7 +105,7 @@ def _parts(event: Announcement, payload: Mapping[str, Any]) -> dict[str, Schema]
     return {"source": blocks.source_schema(event.source.product, payload["source"])}
 
 
-def _sent(
+def _sent(  # noqa: PLR0917 - one kind of call
     event: Announcement,
     payload: Mapping[str, Any],
     schema: Schema,
@@ -109,6 +114,10 @@ def _sent(
     topic: str,
 ) -> Message:
     is_wrapped = event.details.get("schemas") is True
+    payload = {**payload, **foreign(event.details)}
+    if FOREIGN in payload:
+        field = blocks.guessed(FOREIGN, "")
+        schema = msgspec.structs.replace(schema, fields=(*schema.members, field))
     block = json.dumps(schema) if is_wrapped else None
     if "key" in event.details:
         key_bytes = from_text(event.details["key"])
@@ -205,10 +214,26 @@ def _schema_change(event: SchemaChange) -> Message:
     return _sent(event, payload, schema, {"databaseName": database}, key_schema, topic)
 
 
-def _control(event: Control, report: Report) -> tuple[Message, ...]:
+def _control(event: Control) -> Message:
+    """Write what Debezium said as it came, and what others said as a notification."""
     topic = event.details.get("topic")
-    if event.source.connector != "debezium" or event.text is None:
-        report(("event:control", "Debezium has no such message"))
-        return ()
-    key = from_text(event.details.get("key"))
-    return (Message(event.text.encode(), key, topic=None if topic is None else str(topic)),)
+    if event.details.get("raw") is True and event.text is not None:
+        key = from_text(event.details.get("key"))
+        return Message(event.text.encode(), key, topic=None if topic is None else str(topic))
+    payload = {
+        "id": event.type,
+        "aggregate_type": OURS,
+        "type": event.type,
+        "additional_data": {} if event.text is None else {"text": event.text},
+        **_process(event),
+        "source": _source(event, event.table),
+    }
+    schema = blocks.notice(
+        "common.Notification",
+        payload,
+        "id! aggregate_type! type! ts_ms:int64",
+        additional_data=_TEXTS,
+        **_parts(event, payload),
+    )
+    name = f"{event.source.server or OURS}.notification"
+    return _sent(event, payload, schema, {"id": event.type}, blocks.TRANSACTION_KEY, name)

@@ -68,6 +68,9 @@ def _listed(product: str | None) -> dict[str, Schema]:
 _BLOCKS: Final = {product: _listed(product) for product in (*_FIELDS, None)}
 
 
+_TIME_NAMES: Final = ("ts_ms", "ts_us", "ts_ns")
+
+
 def times_of(time_ns: int | None, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the three fields of a time."""
     if any(name in given for name in ("ts_ms", "ts_us", "ts_ns")):
@@ -122,9 +125,7 @@ def source_block(
     }
     if source.connector != "debezium":
         told[CAPTURED_BY] = source.connector or ""
-    for name, value in rest.items():
-        if name not in ("ts_ms", "ts_us", "ts_ns"):
-            told[name] = value
+    told |= {name: value for name, value in rest.items() if name not in _TIME_NAMES}
     block = {name: told.pop(name, None) for name in known}
     block.update((name, value) for name, value in told.items() if value is not None)
     return block

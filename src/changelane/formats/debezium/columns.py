@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Columns <-> fields of a row's schema.
 
-What a Connect field has no attribute for (nullability unknown, a generated column, a precision
-that its semantic name does not tell) travels in the parameter ``changelane.column``, which only
-columns need that do not come from Debezium.
+What a Connect field has no attribute for (a generated column, an unsigned number, the digits of a
+time) travels in the parameter ``changelane.column``, which no column needs that Debezium told.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final
 
@@ -64,7 +63,7 @@ class TimePrecisionMode(StrEnum):
     """How dates and times are written: Debezium's ``time.precision.mode``."""
 
     AUTO = "auto"
-    """``adaptive_time_microseconds`` for MySQL and MariaDB, else ``adaptive``."""
+    """``adaptive_time_microseconds`` for MySQL, MariaDB and the unknown, else ``adaptive``."""
     ADAPTIVE = "adaptive"
     ADAPTIVE_TIME_MICROSECONDS = "adaptive_time_microseconds"
     CONNECT = "connect"
@@ -94,7 +93,7 @@ def modes_of(
 ) -> Modes:
     """Return the modes for a product."""
     if time is TimePrecisionMode.AUTO:
-        binlog = product in ("mysql", "mariadb")
+        binlog = product in {None, "mysql", "mariadb"}
         time = (
             TimePrecisionMode.ADAPTIVE_TIME_MICROSECONDS if binlog else TimePrecisionMode.ADAPTIVE
         )
@@ -117,7 +116,7 @@ def column_of(field: Schema, wire: Wire) -> Column:
         field.member,
         wire.type,
         source_type,
-        None if "?" in flags else bool(field.optional),
+        bool(field.optional),
         "g" in flags,
         _default(field, wire),
     )
@@ -159,10 +158,9 @@ def field_of(column: Column, modes: Modes) -> Schema:
             parameters[_SOURCE_LENGTH] = length
         if scale is not None:
             parameters[_SOURCE_SCALE] = scale
-    flags = ("?" if column.nullable is None else "") + ("g" if column.generated else "")
-    text = "" if wire_of(schema).type == column.type else str(column.type)
-    if modes.annotate and (flags or text):
-        parameters[_ANNOTATION] = f"{flags or '-'} {text}".rstrip()
+    text = str(column.type) if _needs_word(column.type, wire_of(schema).type) else ""
+    if modes.annotate and (column.generated or text):
+        parameters[_ANNOTATION] = f"{'g' if column.generated else '-'} {text}".rstrip()
     field = msgspec.structs.replace(
         schema,
         optional=column.nullable is not False,
@@ -171,6 +169,19 @@ def field_of(column: Column, modes: Modes) -> Schema:
     )
     default = default_of(column, wire_with(field, modes))
     return field if default is UNSET else msgspec.structs.replace(field, default=default)
+
+
+def _needs_word(kind: LogicalType, told: LogicalType) -> bool:
+    """Say whether values would come back as another type, or a time with other digits."""
+    match kind, told:
+        case (Array(one), Array(two)):
+            return _needs_word(one, two)
+        case (Map(one, one_value), Map(two, two_value)):
+            return _needs_word(one, two) or _needs_word(one_value, two_value)
+        case (Record(), Record()) | (Integer(), Integer()) | (Time(), Time()):
+            return kind != told
+        case _:
+            return type(kind) is not type(told)
 
 
 def default_of(column: Column, wire: Wire) -> object:
@@ -254,18 +265,18 @@ def schema_of(kind: LogicalType, modes: Modes) -> Schema:
             return _geometry(shape)
         case Array(element):
             return Schema("array", items=_optional(schema_of(element, modes)))
-        case Map(key, value):
+        case Map(one, other):
             return Schema(
                 "map",
-                keys=schema_of(key, modes),
-                values=_optional(schema_of(value, modes)),
+                keys=schema_of(one, modes),
+                values=_optional(schema_of(other, modes)),
             )
         case Record(fields, name):
-            members = tuple(
+            parts = tuple(
                 msgspec.structs.replace(_optional(schema_of(member, modes)), field=label)
                 for label, member in fields
             )
-            return struct(members, name=name or UNSET)
+            return struct(parts, name=name or UNSET)
         case _:
             return Schema("string")
 

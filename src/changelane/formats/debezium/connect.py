@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kafka Connect's JSON converter: schema blocks, and messages that embed them.
 
-With ``schemas.enable`` every message is ``{"schema":S,"payload":P}``, and S is often larger than P.
-A block is parsed once per content: what a caller makes of it (a *plan*) is kept under its bytes, and
-the bytes up to the payload are remembered, so that a message that starts with them is decoded from
-its payload on. That is a short cut, not another reading: whatever it does not fit goes the long way.
+With ``schemas.enable`` every message is ``{"schema":S,"payload":P}``, and S is often larger than
+P. A block is parsed once per content: what a caller makes of it (a *plan*) is kept under its bytes,
+and the bytes up to the payload are remembered, so that a message that starts with them is decoded
+from its payload on. A short cut, not another reading: what it does not fit goes the long way.
 """
 
 from collections.abc import Callable
@@ -32,12 +32,12 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=False):
     values: "Schema | Unset" = UNSET
     fields: "tuple[Schema, ...] | Unset" = UNSET
     optional: bool = False
-    name: str | None | Unset = UNSET
-    version: int | None | Unset = UNSET
-    doc: str | None | Unset = UNSET
-    parameters: dict[str, str] | None | Unset = UNSET
+    name: str | Unset | None = UNSET
+    version: int | Unset | None = UNSET
+    doc: str | Unset | None = UNSET
+    parameters: dict[str, str] | Unset | None = UNSET
     default: object = UNSET
-    field: str | None | Unset = UNSET
+    field: str | Unset | None = UNSET
 
     @property
     def label(self) -> str:
@@ -141,7 +141,7 @@ Plan = TypeVar("Plan")
 class Blocks(Generic[Plan]):
     """Plans by schema block, bounded; not shared between processes, safe between threads."""
 
-    def __init__(self, compile: Callable[[bytes], Plan]) -> None:  # noqa: A002
+    def __init__(self, compile: Callable[[bytes], Plan]) -> None:
         self._compile = compile
         self._plans: dict[bytes, Plan] = {}
         self._tails: dict[bytes, tuple[bytes, Plan]] = {}

@@ -10,6 +10,7 @@ import msgspec
 from changelane.errors import ConfigError, DecodeError
 from changelane.event import ChangeEvent, Key, KeyOrigin, SchemaChange
 from changelane.formats.debezium.sources import Place
+from changelane.formats.debezium.wire import TableChange, TableColumn
 from changelane.schema import Column, TableId, TableSchema
 from changelane.types import (
     Bits,
@@ -35,7 +36,6 @@ from changelane.types import (
     Year,
     parse_type,
 )
-from changelane.formats.debezium.wire import TableChange, TableColumn
 
 LOGICAL_TYPE: Final = "changelane.type"
 """A column's key for a type that its JDBC type does not tell."""
@@ -112,7 +112,7 @@ def events(
         result.append(
             SchemaChange(
                 table_of(change.id, place.table),
-                _ACTIONS.get(change.type.upper(), "other"),
+                _action(change, raw),
                 statement if index == 0 else None,
                 schema,
                 key,
@@ -121,6 +121,11 @@ def events(
             )
         )
     return tuple(result)
+
+
+def _action(change: TableChange, raw: Mapping[str, Any]) -> str:
+    stated = raw.get(ACTION)
+    return stated if isinstance(stated, str) else _ACTIONS.get(change.type.upper(), "other")
 
 
 def table_of(text: str, usual: TableId) -> TableId:

@@ -20,6 +20,7 @@ from changelane.formats.debezium.keys import MISFIT, JsonRow, KeyReader, hint_of
 from changelane.formats.debezium.options import BeforeImage, Dialect, Options
 from changelane.formats.debezium.placeholders import Placeholder
 from changelane.formats.debezium.plans import PLAIN, RowPlan, ValuePlan, decoder
+from changelane.formats.debezium.rawtext import FOREIGN, restore
 from changelane.formats.debezium.sources import Place, Rest
 from changelane.formats.debezium.wire import Envelope, PostgresSource
 from changelane.message import Message
@@ -54,8 +55,7 @@ class Decoder:
     def __init__(self, options: Options, dialect: Dialect) -> None:
         self._before_image = options.before_image
         self._fillers = dialect.fillers
-        text = options.placeholder
-        self._placeholder = Placeholder(text if text != "null" else None)
+        self._placeholder = Placeholder(options.placeholder)
         self._may_hide = self._placeholder.may_be_in
         self._declared = Declared(options)
         self._has_declared = bool(options.schemas)
@@ -110,7 +110,7 @@ class Decoder:
 
     # -- row changes ---------------------------------------------------------------------------
 
-    def _row(
+    def _row(  # noqa: PLR0915 - the way of every row: calls would cost more than they tell
         self,
         message: Message,
         envelope: Envelope[JsonRow],
@@ -128,7 +128,13 @@ class Decoder:
             details["source"] = rest
         block, transaction = envelope.transaction, None
         if block is not None and block.id is not None:
-            transaction = Transaction(block.id, block.total_order, block.data_collection_order)
+            transaction = Transaction(
+                block.id,
+                block.total_order,
+                block.data_collection_order,
+                block.event_count,
+                block.last,
+            )
         op = _OPS.get(envelope.op)
         if op is None:
             if envelope.op.lower() != _TRUNCATE:
@@ -156,17 +162,21 @@ class Decoder:
         key_row = None
         if message.key is not None:
             hint, row = place.hint, after or before
-            told = None
-            if hint is not None and hint.plan is plan and hint.form and row is not None:
-                if is_hinted(message.key, hint, row):
-                    told = hint.key
-                    key_row = None if before is None else {n: row[n] for n in told.columns}
-            if told is None:
+            if (
+                hint is not None
+                and hint.plan is plan
+                and hint.form
+                and row is not None
+                and is_hinted(message.key, hint, row)
+            ):
+                key = hint.key
+                key_row = None if before is None else {name: row[name] for name in key.columns}
+            else:
                 told, key_row = self._keys.read(message.key, row, plan, details)
-                if told is not None and row is not None and "key" not in details:
-                    if hint is None or hint.plan is not plan:
-                        place.hint = hint_of(message.key, told, row, plan)
-            key = told or key
+                is_new = hint is None or hint.plan is not plan
+                if is_new and told is not None and row is not None and "key" not in details:
+                    place.hint = hint_of(message.key, told, row, plan)
+                key = told or key
         if before is not None:
             partial = self._before(place, op, before, after, key_row, plan, details)
             if plan.schema is None:
@@ -214,7 +224,7 @@ class Decoder:
         ]
         return plan, self._declared.key(place), rows[0], rows[1]
 
-    def _before(
+    def _before(  # noqa: PLR0917 - one caller
         self,
         place: Place,
         op: Op,
@@ -225,7 +235,15 @@ class Decoder:
         details: dict[str, object],
     ) -> bool:
         """Finish a before image, and say whether only its key is to be believed."""
-        if not key or not self._is_doubtful(place, op, before, after, key):
+        doubtful = bool(key) and self._is_doubtful(place, op, before, after, key or {})
+        if doubtful and self._before_image is not BeforeImage.KEY:
+            rest: Any = details.get("source", {})
+            if rest.pop(sources.BELIEVED, None) == "full":
+                doubtful = False
+            elif self._before_image is BeforeImage.FULL:
+                details["before_image"] = "full"
+                doubtful = False
+        if key is None or not doubtful:
             self._finish(before, plan, "$.before", details)
             return False
         if op is _DELETE:
@@ -244,8 +262,6 @@ class Decoder:
         stays the same has a before image under FULL only. (Without a key there are no updates
         and deletes but under FULL.)
         """
-        if self._before_image is BeforeImage.FULL:
-            return False
         if self._before_image is BeforeImage.KEY:
             return True
         source = place.source
@@ -324,6 +340,8 @@ class Decoder:
             for name, raw in parts.items()
             if name not in _ENVELOPE_FIELDS
         }
+        if FOREIGN in more:
+            restore(details, more.pop(FOREIGN))
         if more:
             details["envelope"] = more
         return self._row(message, envelope, plan, (place, position, rest, time_ns), details)

@@ -27,15 +27,15 @@ from changelane.formats.debezium import blocks
 from changelane.formats.debezium.announce import Announcer
 from changelane.formats.debezium.columns import Modes, modes_of
 from changelane.formats.debezium.connect import Schema, struct
-from changelane.formats.debezium.keys import NEW_KEY, OLD_KEY
+from changelane.formats.debezium.keys import NEW_KEY, OLD_KEY, TABLE
 from changelane.formats.debezium.options import Dialect, Options, Tombstones
 from changelane.formats.debezium.placeholders import Placeholder
 from changelane.formats.debezium.plans import key_schema
-from changelane.formats.debezium.rawtext import from_text, wrapped
-from changelane.formats.debezium.sources import topic_of
+from changelane.formats.debezium.rawtext import foreign, from_text, wrapped
+from changelane.formats.debezium.sources import BELIEVED, topic_of
 from changelane.formats.debezium.writers import RowWriter
 from changelane.message import Message
-from changelane.schema import TableSchema
+from changelane.schema import TableId, TableSchema
 from changelane.serdes import json
 
 _MOST_WRITERS: Final = 1024
@@ -49,6 +49,7 @@ class Encoder:
 
     def __init__(self, options: Options, dialect: Dialect) -> None:
         self._options = options
+        self._dialect = dialect
         self._placeholder = Placeholder(options.placeholder)
         self._announcer = Announcer(dialect)
         self._writers: dict[tuple[object, ...], RowWriter] = {}
@@ -68,7 +69,7 @@ class Encoder:
             case Truncate():
                 return (self._truncate(event),)
             case SchemaChange() | TransactionMarker() | Watermark() | LogicalMessage() | Control():
-                return self._announcer.encode(event, report)
+                return self._announcer.encode(event)
 
     def _change(self, event: DataChange, report: Report) -> tuple[Message, ...]:
         tombstones = self._options.tombstones
@@ -134,6 +135,7 @@ class Encoder:
         if writer is None:
             if len(self._writers) >= _MOST_WRITERS:
                 self._writers.clear()
+                self._blocks.clear()  # they are found by the writers' identity
             writer = RowWriter(schema, raw, self._modes(product), self._placeholder)
             self._writers[key] = writer
         return writer
@@ -149,15 +151,34 @@ class Encoder:
         if event.after is not None:
             after = writer.write(event.after, report, placeholders)
         payload = {"before": before, "after": after, **self._tail(event, event.op.value)}
+        if fillers is None and self._is_doubted(event):
+            payload["source"][BELIEVED] = "full"
         topic = topic_of(event.source, event.table)
         base = str(details.get("name") or topic)
         has_schema = self._options.schemas_enable and event.schema is not None
         block = None
         if has_schema:
-            rows = writer.struct(before, base, "before"), writer.struct(after, base, "after")
-            block = self._envelope(event, rows, base, payload)
+            shape = (id(writer), base, event.source.product, _shape(payload))
+            block = self._blocks.get(shape)
+            if block is None:
+                if len(self._blocks) >= _MOST_WRITERS:
+                    self._blocks.clear()
+                rows = writer.structs(before, after, base)
+                block = self._blocks[shape] = self._envelope(event, rows, base, payload)
         key = self._key(event, after if after is not None else before, writer, base, has_schema)
         return Message(wrapped(block, payload), key, headers, topic or None)
+
+    def _is_doubted(self, event: DataChange) -> bool:
+        """Say whether a reader would take columns of a before image for fillers (B-09)."""
+        if event.before is None or event.op is not Op.DELETE or event.key is None:
+            return False
+        source = event.source
+        return (
+            source.product in self._dialect.fillers
+            and source.connector == "debezium"
+            and "before_image" not in event.details
+            and any(name not in event.key.columns for name in event.before)
+        )
 
     def _tail(self, event: DataChange | Truncate, op: str) -> dict[str, Any]:
         details = event.details
@@ -173,6 +194,7 @@ class Encoder:
             "op": details.get("op", op),
             **blocks.times_of(event.process_time_ns, times),
             **more,
+            **foreign(details),
         }
 
     def _envelope(
@@ -182,21 +204,9 @@ class Encoder:
         base: str,
         payload: Mapping[str, Any],
     ) -> bytes:
+        """Return the schema block of an envelope."""
         source, transaction = payload["source"], payload["transaction"]
-        shape = tuple((name, type(value)) for name, value in source.items())
-        part = tuple((name, type(value)) for name, value in (transaction or {}).items())
-        names = [tuple(member.field for member in row.members) for row in rows]
         extra = tuple(payload)[8:]
-        known = (
-            id(rows[0].members and rows[0].members[0]),
-            *names,
-            base,
-            event.source.product,
-            shape,
-            part,
-            extra,
-        )
-        del known
         fields = (
             *rows,
             blocks.source_schema(event.source.product, source),
@@ -228,7 +238,7 @@ class Encoder:
         row: Mapping[str, Any] | None,
         writer: RowWriter,
         base: str,
-        has_schema: bool,  # noqa: FBT001
+        has_schema: bool,  # noqa: FBT001 - one caller
     ) -> bytes | None:
         if "key" in event.details:
             return from_text(event.details["key"])
@@ -239,9 +249,12 @@ class Encoder:
         payload = {name: row[name] for name in event.key.columns}
         if not has_schema:
             return json.dumps(payload)
-        members = tuple(writer.fields.get(name) for name in payload)
-        schema = key_schema(base, members)
-        return wrapped(None if schema is None else json.dumps(schema), payload)
+        shape = (id(writer), base, tuple(payload))
+        block = self._blocks.get(shape)
+        if block is None:
+            schema = key_schema(base, tuple(writer.fields.get(name) for name in payload))
+            block = self._blocks[shape] = b"" if schema is None else json.dumps(schema)
+        return wrapped(block or None, payload)
 
     def _tombstone(self, event: Tombstone, report: Report) -> Message:
         details = event.details
@@ -258,13 +271,33 @@ class Encoder:
                 schema = key_schema(base, tuple(writer.fields.get(name) for name in payload))
             key = wrapped(None if schema is None else json.dumps(schema), payload)
         headers: Headers = ()
+        if event.table != TableId():
+            headers = ((TABLE, json.dumps(event.table)),)
+        if foreign(details):
+            report(("details", "a tombstone has no place for another producer's own fields"))
         if "header" in details:
-            headers = ((NEW_KEY, from_text(details["header"])),)
+            headers += ((NEW_KEY, from_text(details["header"])),)
         elif event.moved_to is not None:
             row = writer.write(event.moved_to, report, _NOTHING)
-            headers = ((NEW_KEY, json.dumps(row)),)
+            headers += ((NEW_KEY, json.dumps(row)),)
         value = from_text(details["value"]) if "value" in details else None
         return Message(value, key, headers, None if topic is None else str(topic))
+
+
+def _shape(payload: Mapping[str, Any]) -> tuple[object, ...]:
+    """Return what of a payload its schema depends on: names, and which values are null."""
+    source, transaction = payload["source"], payload["transaction"]
+    return (
+        tuple(payload["before"] or ()) if payload["before"] is not None else None,
+        tuple(payload["after"] or ()) if payload["after"] is not None else None,
+        tuple(source),
+        tuple(map(type, source.values())),
+        None
+        if transaction is None
+        else (tuple(transaction), tuple(map(type, transaction.values()))),
+        tuple(map(type, tuple(payload.values())[8:])),
+        tuple(payload)[8:],
+    )
 
 
 def _raw_header(event: DataChange) -> Headers:

@@ -34,6 +34,19 @@ def same(value: Any) -> Any:
     return value
 
 
+def ranged(encode: Callable[[Any], int], bits: int) -> Callable[[Any], int]:
+    """Return a writer of counts that refuses what its integer cannot hold."""
+    bound = 1 << (bits - 1)
+
+    def write(value: Any) -> int:
+        count = encode(value)
+        if not -bound <= count < bound:
+            raise Inexact("beyond what its column's integer holds; written as null")
+        return count
+
+    return write
+
+
 def cut_fraction(text: str, digits: int | None) -> str:
     """Return a time with *digits* fraction digits where only zeros go; ``None`` = as few as can be.
 
@@ -223,6 +236,9 @@ def micros_out(value: dt.timedelta) -> int:
     return (value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds
 
 
+_WITH_SRID: Final = 0x2000_0000
+
+
 def geometry_in(value: dict[str, Any]) -> Geometry:
     """Return a shape."""
     wkb = value.get("wkb")
@@ -242,9 +258,9 @@ def point_out(value: Geometry) -> dict[str, object]:
     try:
         order = "<" if wkb[0] == 1 else ">"
         (kind,) = struct.unpack_from(order + "I", wkb, 1)
-        if kind & 0xFF != 1:
-            raise ValueError
-        x, y = struct.unpack_from(order + "dd", wkb, 9 if kind & 0x2000_0000 else 5)
-    except (IndexError, ValueError, struct.error):
+        x, y = struct.unpack_from(order + "dd", wkb, 9 if kind & _WITH_SRID else 5)
+    except (IndexError, struct.error):
         raise Inexact("not a point; written as null") from None
+    if kind & 0xFF != 1:
+        raise Inexact("not a point; written as null")
     return {"x": float_out(x), "y": float_out(y), **geometry_out(value)}

@@ -9,7 +9,6 @@ import msgspec
 
 from changelane.errors import DecodeError
 from changelane.event import (
-    NO_DETAILS,
     ChangeEvent,
     Control,
     LogicalMessage,
@@ -22,7 +21,7 @@ from changelane.formats.debezium import ddl, sources
 from changelane.formats.debezium.connect import unwrap
 from changelane.formats.debezium.forms import bytes_in
 from changelane.formats.debezium.plans import RowPlan, decoder
-from changelane.formats.debezium.rawtext import as_text
+from changelane.formats.debezium.rawtext import FOREIGN, as_text, restore
 from changelane.formats.debezium.wire import TransactionBlock
 from changelane.message import Message
 from changelane.serdes import json
@@ -31,6 +30,11 @@ TIMES: Final = ("ts_ms", "ts_us", "ts_ns")
 MILLISECOND: Final = 1_000_000
 
 Parts = Mapping[str, msgspec.Raw]
+
+OURS: Final = "changelane"
+"""The aggregate type of a notification that carries another producer's control event."""
+
+_HEARTBEAT: Final = frozenset({*TIMES, "source", "type"})
 
 _ANY: Final = decoder(Any)
 _OBJECT: Final = decoder(dict[str, Any] | None)
@@ -45,7 +49,7 @@ def loads(reader: msgspec.json.Decoder[Any], data: bytes | msgspec.Raw, path: st
     """
     try:
         return reader.decode(data)
-    except Exception as error:  # noqa: BLE001 - translated below, and re-raised when not ours
+    except Exception as error:  # translated, and re-raised when not ours
         found = json.translate(error)
         if not isinstance(found, DecodeError):
             raise
@@ -93,6 +97,17 @@ def transaction_block(
         sources.text(block.get("id"), "$.transaction.id"),
         sources.integer(block.get("total_order"), "$.transaction.total_order"),
         sources.integer(block.get("data_collection_order"), "$.transaction.data_collection_order"),
+        sources.integer(block.get("event_count"), "$.transaction.event_count"),
+        block["last"] if isinstance(block.get("last"), bool) else None,
+    )
+
+
+def transaction_of(block: TransactionBlock | None) -> Transaction | None:
+    """Return the place in a transaction of a block that names one."""
+    if block is None or block.id is None:
+        return None
+    return Transaction(
+        block.id, block.total_order, block.data_collection_order, block.event_count, block.last
     )
 
 
@@ -110,6 +125,9 @@ def decode(
         details["topic"] = message.topic
     if block is not None:
         details["schemas"] = True
+    if FOREIGN in parts:
+        restore(details, any_part(parts, FOREIGN))
+        parts = {name: raw for name, raw in parts.items() if name != FOREIGN}
     if "op" in parts:
         if text_part(parts, "op").lower() == "m" and "message" in parts:
             return (_message(message, parts, details),)
@@ -121,8 +139,10 @@ def decode(
         if "position" in parts:
             return (_control("schema_history", message, payload, {}),)
         return _schema_change(message, parts, details)
-    if "ts_ms" in parts and (len(parts) == 1 or label.endswith(".Heartbeat")):
+    if "ts_ms" in parts and (parts.keys() <= _HEARTBEAT or label.endswith(".Heartbeat")):
         return (_heartbeat(message, parts, details),)
+    if "aggregate_type" in parts and any_part(parts, "aggregate_type") == OURS:
+        return (_our_control(message, parts, details),)
     if label.startswith("io.debezium.") or "aggregate_type" in parts:
         kind = label.rpartition(".")[2] or "Notification"
         return (_control(kind, message, payload, {}),)
@@ -172,7 +192,8 @@ def _process_ns(parts: Parts, details: dict[str, object]) -> int | None:
     ms, us, ns = (integer_part(parts, name) for name in TIMES)
     if ns is not None or us is not None:
         time_ns, times = sources.instant(ms, us, ns)
-        details["times"] = times or {"ts_ms": ms, "ts_us": us, "ts_ns": ns}
+        if times is not None:
+            details["times"] = times
         return time_ns
     return None if ms is None else ms * MILLISECOND
 
@@ -188,9 +209,7 @@ def _message(message: Message, parts: Parts, details: dict[str, object]) -> Logi
         raise DecodeError("not Base64", code="wrong_type", path=path) from None
     _, origin = _origin(parts, details)
     block = transaction_block(object_part(parts, "transaction"), details)
-    transaction = None
-    if block is not None and block.id is not None:
-        transaction = Transaction(block.id, block.total_order, block.data_collection_order)
+    transaction = transaction_of(block)
     _keep_key(message, {"prefix": prefix}, details)
     return LogicalMessage(
         prefix or "",
@@ -202,7 +221,7 @@ def _message(message: Message, parts: Parts, details: dict[str, object]) -> Logi
     )
 
 
-_STATUS: Final = {"BEGIN": "begin", "END": "commit"}
+_STATUS: Final = {"BEGIN": "begin", "END": "commit", "ROLLBACK": "rollback"}
 
 
 def _transaction(
@@ -217,12 +236,25 @@ def _transaction(
         details["data_collections"] = collections
     ms = integer_part(parts, "ts_ms")
     _keep_key(message, {"id": identity}, details)
+    origin: dict[str, Any] = {
+        "source": Source(connector="debezium"),
+        "source_time_ns": None if ms is None else ms * MILLISECOND,
+    }
+    if "source" in parts:
+        origin = _origin(parts, details)[1]
+    last = any_part(parts, "last")
     return TransactionMarker(
         status,
-        Transaction(identity, size=integer_part(parts, "event_count")),
-        source=Source(connector="debezium"),
-        source_time_ns=None if ms is None else ms * MILLISECOND,
+        Transaction(
+            identity,
+            integer_part(parts, "order"),
+            integer_part(parts, "table_order"),
+            integer_part(parts, "event_count"),
+            last if isinstance(last, bool) else None,
+        ),
+        process_time_ns=integer_part(parts, "process_ts_ns"),
         details=details,
+        **origin,
     )
 
 
@@ -236,10 +268,30 @@ def _heartbeat(message: Message, parts: Parts, details: dict[str, object]) -> Wa
         except DecodeError:
             server = None
     _keep_key(message, None if server is None else {"serverName": server}, details)
+    origin: dict[str, Any] = {"source": Source(connector="debezium", server=server)}
+    if "source" in parts:
+        origin = _origin(parts, details)[1]
     return Watermark(
-        source=Source(connector="debezium", server=server),
+        text_part(parts, "type") if "type" in parts else "heartbeat",
         process_time_ns=_process_ns(parts, details),
         details=details,
+        **origin,
+    )
+
+
+def _our_control(message: Message, parts: Parts, details: dict[str, object]) -> Control:
+    """Return the control event of another producer, which was written as a notification."""
+    place, origin = _origin(parts, details)
+    data = object_part(parts, "additional_data")
+    _keep_key(message, {"id": text_part(parts, "id")}, details)
+    details.pop("source", None)
+    return Control(
+        text_part(parts, "type"),
+        sources.text(data.get("text"), "$.additional_data.text"),
+        place.table,
+        process_time_ns=_process_ns(parts, details),
+        details=details,
+        **origin,
     )
 
 
@@ -249,9 +301,8 @@ def _schema_change(
     place, origin = _origin(parts, details)
     database = sources.text(any_part(parts, "databaseName"), "$.databaseName")
     schema = sources.text(any_part(parts, "schemaName"), "$.schemaName")
-    for name, value in (("databaseName", database), ("schemaName", schema)):
-        if value is not None:
-            details[name] = value
+    names = {"databaseName": database, "schemaName": schema}
+    details.update({name: value for name, value in names.items() if value is not None})
     _keep_key(message, {"databaseName": database}, details)
     changes = any_part(parts, "tableChanges")
     if not isinstance(changes, list | None):
@@ -265,7 +316,7 @@ def _schema_change(
 
 def _control(kind: str, message: Message, payload: bytes, parts: Parts) -> Control:
     """Keep a message as it is."""
-    details: dict[str, object] = {}
+    details: dict[str, object] = {"raw": True}
     if message.topic is not None:
         details["topic"] = message.topic
     if message.key is not None:
@@ -277,5 +328,5 @@ def _control(kind: str, message: Message, payload: bytes, parts: Parts) -> Contr
         (message.value or b"").decode("utf-8"),
         place.table,
         source=place.source,
-        details=details or NO_DETAILS,
+        details=details,
     )

@@ -11,11 +11,6 @@ from changelane.errors import ConfigError
 from changelane.formats.debezium.types import Wire
 
 
-def _never(row: Mapping[str, Any]) -> bool:
-    del row
-    return False
-
-
 class Placeholder:
     """One placeholder's forms.
 
@@ -24,9 +19,10 @@ class Placeholder:
     """
 
     def __init__(self, text: str | None) -> None:
-        if not text:
-            self.forms, self._texts, self._others = {}, frozenset(), ()
-            self.may_be_in = _never
+        self.forms: Mapping[str, Any] = {}
+        self._texts: frozenset[str] = frozenset()
+        self._others: tuple[Any, ...] = ()
+        if not text or text == "null":
             return
         if text.startswith("hex:"):
             try:
@@ -39,7 +35,7 @@ class Placeholder:
         # Java's UUID.nameUUIDFromBytes: MD5, no name space
         digest = hashlib.md5(data, usedforsecurity=False).digest()
         named = str(uuid.UUID(bytes=digest, version=3))
-        self.forms: Mapping[str, Any] = {
+        self.forms = {
             "text": text,
             "bytes": encoded,
             "texts": [text],
@@ -63,7 +59,7 @@ class Placeholder:
         )
 
     def may_be_in(self, row: Mapping[str, Any]) -> bool:
-        """Say whether a row can hold the placeholder; quick, so asked of every row."""
+        """Say whether a row can hold the placeholder; quick, because asked of every row."""
         try:
             return not self._texts.isdisjoint(row.values())
         except TypeError:

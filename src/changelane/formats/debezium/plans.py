@@ -11,9 +11,9 @@ import msgspec
 from changelane.errors import DecodeError
 from changelane.formats.debezium import connect
 from changelane.formats.debezium.columns import (
+    DecimalFormat,
     Modes,
     TimePrecisionMode,
-    DecimalFormat,
     column_of,
     field_of,
     modes_of,
@@ -25,8 +25,10 @@ from changelane.formats.debezium.types import Wire, row_type
 from changelane.formats.debezium.wire import Envelope
 from changelane.schema import Column, TableSchema
 
-
 _SOURCE_NAME: Final = re.compile(r"io\.debezium\.connector\.(\w+)\.Source")
+ALL_COLUMNS: Final = "changelane.columns"
+"""The parameter of a row that lists all columns, where no image has some of them."""
+
 _ENVELOPE: Final = ".Envelope"
 _PLAIN_ENCODER: Final = msgspec.json.Encoder(decimal_format="number")
 
@@ -128,7 +130,7 @@ def key_schema(base: str, members: tuple[Schema | None, ...]) -> Schema | None:
 class ValuePlan(RowPlan):
     """What one schema block of a value says."""
 
-    def __init__(self, block: bytes, wanted: Modes | None = None) -> None:
+    def __init__(self, block: bytes) -> None:
         parsed = connect.parse(block)
         self.parsed = parsed
         parts = {member.member: member for member in parsed.members}
@@ -138,10 +140,7 @@ class ValuePlan(RowPlan):
             super().__init__(None, None)
             self.label = parsed.label
             return
-        fields = {member.member: member for member in row.members}
-        before = parts.get("before")
-        for member in before.members if before is not None else ():
-            fields.setdefault(member.member, member)
+        fields = _all_fields(row, parts.get("before"))
         wires = {name: wire_of_field(member) for name, member in fields.items()}
         columns = tuple(column_of(member, wires[name]) for name, member in fields.items())
         super().__init__(wires, TableSchema(columns))
@@ -160,6 +159,24 @@ class ValuePlan(RowPlan):
         }
         if odd:
             self.details = {"fields": plain_json(odd)}
+
+
+def _all_fields(after: Schema, before: Schema | None) -> dict[str, Schema]:
+    """Return the columns of both images in their order; each may lack some."""
+    stated = after.parameter.get(ALL_COLUMNS)
+    if stated is not None:
+        try:
+            listed = msgspec.json.decode(stated, type=tuple[Schema, ...])
+        except msgspec.MsgspecError:
+            path = "$.schema"
+            raise DecodeError("not columns", code="wrong_schema", path=path) from None
+        return {member.member: member for member in listed}
+    one, two = after.members, () if before is None else before.members
+    longer, shorter = (one, two) if len(one) >= len(two) else (two, one)
+    fields = {member.member: member for member in longer}
+    for member in shorter:
+        fields.setdefault(member.member, member)
+    return fields
 
 
 def plain_json(value: object) -> Any:

@@ -30,6 +30,9 @@ _INT64: Final = 1 << 63
 CAPTURED_BY: Final = "changelane.connector"
 """The field of a source block that names the capturing software where that is not Debezium."""
 
+BELIEVED: Final = "changelane.before"
+"""The field of a source block that says ``full``: the before image holds no fillers."""
+
 _PLACE: Final = ("version", "connector", "name", "snapshot", "db", "schema", "table", CAPTURED_BY)
 _TIMES: Final = ("ts_ms", "ts_us", "ts_ns")
 
@@ -124,9 +127,9 @@ def read_postgres(block: PostgresSource) -> tuple[Position | None, Rest]:
         last_text, _ = _SEQUENCE(sequence or "")
         if last_text is not None:
             last = int(last_text)
-        if sequence != f'["{last}","{lsn}"]' and sequence != f'[null,"{lsn}"]':
-            raise ValueError
     except (msgspec.MsgspecError, ValueError):
+        last = None
+    if sequence != (f'[null,"{lsn}"]' if last is None else f'["{last}","{lsn}"]'):
         rest["sequence"] = sequence
         last = None
     return PostgresPosition(lsn if lsn >= 0 else lsn + _U64 + 1, last), rest
@@ -290,8 +293,9 @@ def place(fields: Mapping[str, Any]) -> Place:
     if product is not None and product != product.lower():
         rest["connector"] = product
         product = product.lower()
-    source = Source(
-        product, texts[CAPTURED_BY] or "debezium", texts["name"], texts["version"], snapshot
-    )
+    connector: str | None = "debezium"
+    if CAPTURED_BY in fields:
+        connector = texts[CAPTURED_BY] or None
+    source = Source(product, connector, texts["name"], texts["version"], snapshot)
     table = TableId(texts["db"], texts["schema"], texts["table"])
     return Place(source, table, topic_of(source, table), rest)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The type table: a Connect schema with its semantic name <-> a logical type and its values (B 1.12).
+"""The type table: a schema with its semantic name <-> a logical type and its values (B 1.12).
 
 :func:`wire_of` reads a schema: the logical type, what JSON may stand there, and both conversions.
 An unknown semantic name degrades to what its literal type says, keeping the name where a type can.
@@ -105,8 +105,12 @@ def _int(bits: int) -> Any:
     return Annotated[int, msgspec.Meta(ge=low, le=high)]
 
 
-INT32: Final[Any] = _int(32)
-INT64: Final[Any] = _int(64)
+INT32 = _int(32)
+INT64 = _int(64)
+
+
+_typed_dict: Final[Any] = TypedDict
+_VARIABLE_SCALE: Final = _typed_dict("scaled", {"scale": INT32, "value": str})
 
 
 def _decimal(schema: Schema) -> Wire:
@@ -118,9 +122,12 @@ def _decimal(schema: Schema) -> Wire:
 
 def _variable(schema: Schema) -> Wire:
     del schema
-    shape = TypedDict("shape", {"scale": INT32, "value": str})
     return Wire(
-        Decimal(), shape, forms.variable_in, forms.variable_out, {"scale": 0, "value": "AA=="}
+        Decimal(),
+        _VARIABLE_SCALE,
+        forms.variable_in,
+        forms.variable_out,
+        {"scale": 0, "value": "AA=="},
     )
 
 
@@ -145,7 +152,7 @@ def _text(kind: LogicalType, filler: object = "") -> Callable[[Schema], Wire]:
 def _count(
     bits: int, kind: LogicalType, decode: Convert | None = None, encode: Convert | None = None
 ) -> Callable[[Schema], Wire]:
-    wire = Wire(kind, _int(bits), decode, encode)
+    wire = Wire(kind, _int(bits), decode, None if encode is None else forms.ranged(encode, bits))
     return lambda _: wire
 
 
@@ -184,7 +191,7 @@ def _shape(kind: str) -> Callable[[Schema], Wire]:
     if kind == "point":
         fields = {"x": float, "y": float, **fields}
         encode = forms.point_out
-    shape = TypedDict("shape", fields, total=False)  # type: ignore[operator]
+    shape = _typed_dict("shape", fields, total=False)
     wire = Wire(GeometryType(kind), shape, forms.geometry_in, encode, None)
     return lambda _: wire
 
@@ -374,9 +381,11 @@ def _map(keys: Schema, values: Schema, stated: LogicalType | None) -> Wire:
 
 def row_type(wires: Mapping[str, Wire]) -> Any:
     """Return the type of a struct's JSON for msgspec; any field may be null or absent."""
-    return TypedDict(  # type: ignore[operator]
-        "row", {name: wire.json | None for name, wire in wires.items()}, total=False
-    )
+    # msgspec finds a field by the UTF-8 that Python keeps with its name. Names that msgspec decoded
+    # itself have none until they are encoded once: without it a field like "ключ" is never found.
+    msgspec.json.encode(list(wires))
+    fields = {name: wire.json | None for name, wire in wires.items()}
+    return _typed_dict("row", fields, total=False)
 
 
 def _record(schema: Schema, kind: LogicalType | None) -> Wire:

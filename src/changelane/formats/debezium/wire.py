@@ -31,7 +31,7 @@ class PostgresSource(
     ts_ns: int | None = None
     schema: str | None = None
     table: str | None = None
-    txId: int | None = None
+    txId: int | None = None  # noqa: N815 - the name on the wire
     lsn: int | None = None
     xmin: int | None = None
     origin: str | None = None
@@ -70,11 +70,13 @@ class MariaDbSource(MySqlSource, tag="mariadb", gc=False):
 
 
 class TransactionBlock(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """The place of a row in its transaction."""
+    """The place of a row in its transaction; the last two are not Debezium's."""
 
     id: str | None = None
     total_order: int | None = None
     data_collection_order: int | None = None
+    event_count: int | None = None
+    last: bool | None = None
 
 
 class Envelope(msgspec.Struct, Generic[Row], forbid_unknown_fields=True):
@@ -94,20 +96,20 @@ class TableColumn(msgspec.Struct):
     """A column of a table description."""
 
     name: str
-    typeName: str | None = None
-    typeExpression: str | None = None
+    typeName: str | None = None  # noqa: N815 - the name on the wire
+    typeExpression: str | None = None  # noqa: N815 - the name on the wire
     length: int | None = None
     scale: int | None = None
     optional: bool | None = None
     generated: bool | None = None
-    enumValues: list[str] | None = None
+    enumValues: list[str] | None = None  # noqa: N815 - the name on the wire
 
 
 class TableDescription(msgspec.Struct):
     """A table as a schema-change message tells it."""
 
     columns: list[TableColumn] = []
-    primaryKeyColumnNames: list[str] | None = None
+    primaryKeyColumnNames: list[str] | None = None  # noqa: N815 - the name on the wire
 
 
 class TableChange(msgspec.Struct):

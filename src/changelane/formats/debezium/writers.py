@@ -12,11 +12,13 @@ from changelane.event import Image
 from changelane.format import Report
 from changelane.formats.debezium.columns import Modes, field_of, wire_with
 from changelane.formats.debezium.connect import Schema, struct
+from changelane.formats.debezium.forms import Convert
 from changelane.formats.debezium.placeholders import Placeholder
-from changelane.formats.debezium.plans import filler_of
+from changelane.formats.debezium.plans import ALL_COLUMNS, filler_of
 from changelane.formats.debezium.times import Inexact
 from changelane.formats.debezium.types import Wire
 from changelane.schema import TableSchema
+from changelane.serdes import json
 from changelane.types import UNAVAILABLE, LogicalType
 
 _NOT_OF_TYPE: Final = (TypeError, ValueError, AttributeError, KeyError, ArithmeticError)
@@ -74,7 +76,7 @@ class RowWriter:
             elif value is None or wire is None or wire.encode is None:
                 row[name] = value
             else:
-                row[name] = _written(name, wire, value, report)
+                row[name] = _written(name, wire, wire.encode, value, report)
         return row
 
     def _hide(
@@ -94,18 +96,26 @@ class RowWriter:
             kind = "unknown" if wire is None else _name_of(wire.type)
             report(("unavailable", f"{kind} has no placeholder; written as an absent column"))
 
-    def struct(self, row: Mapping[str, Any] | None, base: str, field: str) -> Schema:
-        """Return the schema of an image; a column that it has not is not in its schema."""
+    def structs(
+        self, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, base: str
+    ) -> tuple[Schema, Schema]:
+        """Return the schemas of both images; a column that an image lacks is not in its schema."""
+        first, second = self._struct(before, base, "before"), self._struct(after, base, "after")
+        if before is None or after is None or before.keys() | after.keys() >= self.fields.keys():
+            return first, second
+        listed = json.dumps(tuple(self.fields.values())).decode()
+        return first, msgspec.structs.replace(second, parameters={ALL_COLUMNS: listed})
+
+    def _struct(self, row: Mapping[str, Any] | None, base: str, field: str) -> Schema:
         members = tuple(
             member for name, member in self.fields.items() if row is None or name in row
         )
         return struct(members, optional=True, name=f"{base}.Value", field=field)
 
 
-def _written(name: str, wire: Wire, value: Any, report: Report) -> Any:
-    assert wire.encode is not None
+def _written(name: str, wire: Wire, encode: Convert, value: Any, report: Report) -> Any:
     try:
-        return wire.encode(value)
+        return encode(value)
     except Inexact as reason:
         loss: Loss = (f"value:{_name_of(wire.type)}", str(reason))
         report(loss)
