@@ -349,6 +349,29 @@ def test_a_defect_of_ours_fails_its_own_line_only(monkeypatch):
     assert "secret" not in result.output
 
 
+# -- halves of an update ------------------------------------------------------------------------
+
+POSITION = {"domain": "sequence", "value": 17}
+GONE = native(0, op="d", key=["id"], before={"id": "1"}, after=None, half=True, position=POSITION)
+GONE = json.dumps({k: v for k, v in json.loads(GONE).items() if v} | {"other_key": {"id": "7"}})
+CAME = native(0, key=["id"], after={"id": "7"}, half=True, position=POSITION)
+CAME = json.dumps(json.loads(CAME) | {"other_key": {"id": "1"}})
+
+
+@pytest.mark.parametrize("lines", [(GONE, PLAIN, CAME), (CAME, PLAIN, GONE)])
+def test_two_halves_of_an_update_are_written_as_one(lines):
+    result = convert("--output", "json", data="\n".join(lines))
+    written = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [event["op"] for event in written] == ["c", "u"]
+    assert (written[1]["before"], written[1]["after"]) == ({"id": "1"}, {"id": "7"})
+    assert summary(result)["events"] == 3
+
+
+def test_a_half_without_its_other_is_written_at_the_end():
+    result = convert(data=f"{GONE}\n{PLAIN}\n")
+    assert [json.loads(line)["op"] for line in result.stdout.splitlines()] == ["c", "d"]
+
+
 # -- wrong use ----------------------------------------------------------------------------------
 
 

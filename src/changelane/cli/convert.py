@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from typing import IO, Any, Self
+from typing import IO, Any, NamedTuple, Self
 
 import click
 import rich.console
@@ -30,8 +30,17 @@ from changelane.files import (
 )
 from changelane.message import Message
 from changelane.serdes import json
+from changelane.transforms.join import JoinHalves
 
 _FORMS = click.Choice(["auto", *(form.value for form in LineForm)])
+
+
+class _Place(NamedTuple):
+    """Where an event comes from, and how its messages are written."""
+
+    line: int
+    origin: Message
+    form: LineForm
 
 
 class _StopAtFailureError(Exception):
@@ -61,6 +70,7 @@ class Conversion:
         self._source = source
         self._target = target
         self._native = get_codec("native-json")
+        self._join = JoinHalves()
         self._output_form = output_form
         self._patterns = patterns
         self._failures = failures
@@ -68,17 +78,20 @@ class Conversion:
 
     def run(self, lines: Lines, output: IO[bytes]) -> Iterator[None]:
         """Convert all lines; yields after each, so that the caller can show progress."""
+        place = _Place(0, Message(None), self._output_form or LineForm.VALUES)
         for line in lines:
             self.summary.messages += 1
             failed_before = self.summary.failures.total()
             form = self._output_form or lines.form or LineForm.VALUES
-            origin = _message_of(line)
+            place = _Place(line.number, _message_of(line), form)
             for event in self._events(line):
-                for message in self._encode(event, origin, line.number):
-                    self._write(message, origin, form, output, line.number)
+                for joined in self._join.push(event):
+                    self._write(joined, place, output)
             if self.summary.failures.total() > failed_before:
                 self.summary.failed_messages += 1
             yield
+        for event in self._join.flush():
+            self._write(event, place, output)
 
     def _events(self, line: Line) -> Iterable[ChangeEvent]:
         if isinstance(line.content, DecodeError):
@@ -107,53 +120,50 @@ class Conversion:
         name = str(getattr(changed, "table", ""))
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in self._patterns)
 
-    def _encode(self, event: ChangeEvent, origin: Message, number: int) -> tuple[Message, ...]:
+    def _write(self, event: ChangeEvent, place: _Place, output: IO[bytes]) -> None:
+        for message in self._encode(event, place):
+            placed = _placed(message, place.origin)
+            try:
+                text = line_of(placed, place.form)
+            except EncodeError as error:
+                failure = Failure(place.line, "write", self._target.name, "not_a_line", str(error))
+                self._fail(failure, placed)
+                continue
+            if text is None:
+                self.summary.tombstones_left_out += 1
+                continue
+            if place.form is LineForm.VALUES and message.key is not None:
+                self.summary.keys_left_out += 1
+            output.write(text)
+            self.summary.written += 1
+
+    def _encode(self, event: ChangeEvent, place: _Place) -> tuple[Message, ...]:
         try:
             encoded = self._target.encode(event, on_loss=self.summary.on_loss)
         except EncodeError as error:
-            self._fail_to_encode(event, origin, number, error)
+            self._fail_to_encode(event, place, error)
             return ()
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other lines
-            self._fail_to_encode(event, origin, number, EncodeError(_defect(error)))
+            self._fail_to_encode(event, place, EncodeError(_defect(error)))
             return ()
         self.summary.losses.update(encoded.losses)
         return encoded.messages
-
-    def _write(
-        self, message: Message, origin: Message, form: LineForm, output: IO[bytes], number: int
-    ) -> None:
-        message = _placed(message, origin)
-        try:
-            text = line_of(message, form)
-        except EncodeError as error:
-            failure = Failure(number, "write", self._target.name, "not_a_line", str(error))
-            self._fail(failure, message)
-            return
-        if text is None:
-            self.summary.tombstones_left_out += 1
-            return
-        if form is LineForm.VALUES and message.key is not None:
-            self.summary.keys_left_out += 1
-        output.write(text)
-        self.summary.written += 1
 
     def _fail_to_decode(self, line: Line, error: DecodeError) -> None:
         stage = "decode" if isinstance(line.content, Message) else "read"
         failure = Failure(line.number, stage, self._source.name, error.code, str(error), error.path)
         self._fail(failure, _message_of(line))
 
-    def _fail_to_encode(
-        self, event: ChangeEvent, origin: Message, number: int, error: EncodeError
-    ) -> None:
+    def _fail_to_encode(self, event: ChangeEvent, place: _Place, error: EncodeError) -> None:
         reason = "not_encodable"
         if isinstance(error, UnsupportedError):
             reason = "unsupported"
             self.summary.losses.update(error.losses)
-        failure = Failure(number, "encode", self._target.name, reason, str(error))
+        failure = Failure(place.line, "encode", self._target.name, reason, str(error))
         try:
             self._fail(failure, self._native.encode(event).messages[0], "native-json")
         except EncodeError:
-            self._fail(failure, origin, self._source.name)
+            self._fail(failure, place.origin, self._source.name)
 
     def _fail(self, failure: Failure, message: Message, form: str | None = None) -> None:
         self.summary.fail(failure)

@@ -295,15 +295,15 @@ def _secret_messages(codec: Codec) -> list[bytes]:
 
 
 def _check_spoilt(codec: Codec, spoilt: Iterable[bytes], *, encode: bool = False) -> None:
-    for data in spoilt:
-        for message in (Message(data), Message(data, data)):
-            start = time.monotonic()
-            decoded = _decode_or_refuse(codec, message)
-            if encode:
-                for event in decoded:
-                    _encode_everywhere(event)
-            took = time.monotonic() - start
-            _require(took < MOST_SECONDS, f"{took:.1f} s for {data[:2000]!r}")
+    for index, data in enumerate(spoilt):
+        start = time.monotonic()
+        # Every other message is spoilt in its key as well.
+        decoded = _decode_or_refuse(codec, Message(data, data if index % 2 else None))
+        if encode:
+            for event in decoded:
+                _encode_everywhere(event)
+        took = time.monotonic() - start
+        _require(took < MOST_SECONDS, f"{took:.1f} s for {data[:2000]!r}")
 
 
 def _decode_or_refuse(codec: Codec, message: Message) -> tuple[ChangeEvent, ...]:

@@ -103,7 +103,10 @@ def encode_case(codec: Codec, events: tuple[ChangeEvent, ...]) -> dict[str, byte
             continue
         losses.update(dict.fromkeys(f"{field}: {reason}" for field, reason in encoded.losses))
         lines.extend(line_of(message, LineForm.RECORDS) or b"" for message in encoded.messages)
-    files = {"jsonl": b"".join(lines), "LOSS": "".join(f"{loss}\n" for loss in losses).encode()}
+    files = {
+        "jsonl": b"".join(lines),
+        "LOSS": "".join(f"{loss}\n" for loss in sorted(losses)).encode(),
+    }
     return {ending: content for ending, content in files.items() if content}
 
 

@@ -70,8 +70,8 @@ def truncations(data: bytes) -> Iterator[bytes]:
 
 
 def flipped_bits(data: bytes) -> Iterator[bytes]:
-    """Change one byte, at every place: to no UTF-8, to NUL, to another digit or letter."""
-    for index in range(len(data)):
+    """Change one byte, at many places: to no UTF-8, to NUL, to another digit or letter."""
+    for index in range(0, len(data), 1 + len(data) // 500):
         for byte in (0xFF, 0x00, data[index] ^ 1, ord('"')):
             yield data[:index] + bytes([byte]) + data[index + 1 :]
 
