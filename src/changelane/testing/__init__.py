@@ -18,6 +18,8 @@ Golden files and pairs of formats: :mod:`changelane.testing.golden` describes th
 from changelane.testing import golden
 from changelane.testing.conformance import (
     CHECKS,
+    EVENT_CHECKS,
+    MALFORMED_CHECKS,
     SUITE_CHECKS,
     ConformanceError,
     check_decode_golden,
@@ -30,6 +32,8 @@ from changelane.testing.strategies import events
 
 __all__ = [
     "CHECKS",
+    "EVENT_CHECKS",
+    "MALFORMED_CHECKS",
     "SUITE_CHECKS",
     "ConformanceError",
     "check_decode_golden",

@@ -380,15 +380,16 @@ def _outcome(codec: Codec, event: ChangeEvent) -> object:
     return encoded.messages, encoded.losses, decoded
 
 
-CHECKS: Final[tuple[Callable[[Codec], None], ...]] = (
+EVENT_CHECKS: Final[tuple[Callable[[Codec], None], ...]] = (
     check_round_trip,
     check_honesty,
     check_stability,
     check_long_values,
     check_detection,
-    check_malformed,
-    check_hostile,
 )
+MALFORMED_CHECKS: Final[tuple[Callable[[Codec], None], ...]] = (check_malformed, check_hostile)
+
+CHECKS: Final = EVENT_CHECKS + MALFORMED_CHECKS
 """The checks that need nothing but the codec."""
 
 SUITE_CHECKS: Final[tuple[Callable[[Codec, Iterable[ChangeEvent]], None], ...]] = (

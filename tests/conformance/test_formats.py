@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every format passes the conformance kit by being in the registry."""
+
+from pathlib import Path
+
+import pytest
+
+from changelane import formats, get_codec
+from changelane.carries import Carries, Extreme, SchemaDetail
+from changelane.event import Op, Source
+from changelane.testing import (
+    EVENT_CHECKS,
+    SUITE_CHECKS,
+    check_decode_golden,
+    check_encode_golden,
+    check_minimum,
+    check_pair,
+    golden,
+)
+from changelane.types import (
+    Array,
+    Bits,
+    Boolean,
+    Bytes,
+    Date,
+    Decimal,
+    Enum,
+    Float,
+    GeometryType,
+    InstantType,
+    Integer,
+    Json,
+    Map,
+    Set,
+    String,
+    Time,
+    Timestamp,
+    Uuid,
+    Xml,
+    Year,
+)
+
+GOLDEN = Path(__file__).resolve().parent.parent / "golden"
+NAMES = formats.names()
+CASES = golden.native_names(GOLDEN)
+SUITE = [event for name in CASES for event in golden.native_events(GOLDEN, name)]
+CAPTURED = [path for name in NAMES for path in golden.captured(GOLDEN, name)]
+
+SQL_TYPES = {Boolean, Bytes, Date, Decimal, Float, Integer, String, Time, Timestamp, InstantType}
+MYSQL_TYPES = SQL_TYPES - {Boolean} | {Bits, Enum, GeometryType, Json, Set, Year}
+
+# What the producers' documents say that a format can express. It is written by hand, from the
+# specifications, so that a declaration cannot promise less to pass.
+MINIMUM = {
+    "canal-json": Carries(
+        operations=frozenset(Op),
+        kinds=frozenset({"schema", "truncate"}),
+        before=True,
+        absent=True,
+        schema=SchemaDetail.SOURCE_TYPES,
+        types=frozenset(MYSQL_TYPES),
+        extremes=frozenset({Extreme.TEMPORAL_TEXT}),
+        key=True,
+        key_change=True,
+        table=frozenset({"database", "name"}),
+        stamp=Source(product="mysql", connector="canal"),
+        source_time="ms",
+        process_time="ms",
+        text_only=True,
+    ),
+    "debezium-json": Carries(
+        operations=frozenset(Op),
+        kinds=frozenset({"schema", "truncate", "transaction", "watermark", "message", "tombstone"}),
+        before=True,
+        unavailable=True,
+        schema=SchemaDetail.FULL,
+        types=frozenset(SQL_TYPES | {Array, Enum, GeometryType, Json, Map, Set, Uuid, Xml, Year}),
+        extremes=frozenset({Extreme.NON_FINITE}),
+        key=True,
+        key_change=True,
+        table=frozenset({"database", "schema", "name"}),
+        positions=frozenset({"mysql", "postgresql", "scn", "lsn"}),
+        transaction=frozenset({"id", "order", "table_order"}),
+        source=frozenset({"product", "server", "version", "snapshot"}),
+        source_time="ns",
+        process_time="ns",
+    ),
+    "native-json": get_codec("native-json").carries,
+}
+
+EXEMPT: dict[tuple[str, str], str] = {}
+"""(format, check) -> why; at most three for each format."""
+
+
+def run(check, name, *arguments):
+    if (name, check.__name__) in EXEMPT:
+        pytest.skip(EXEMPT[name, check.__name__])
+    check(get_codec(name), *arguments)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("check", EVENT_CHECKS, ids=lambda check: check.__name__)
+def test_format(check, name):
+    run(check, name)
+
+
+@pytest.mark.parametrize("name", MINIMUM)
+def test_a_declaration_names_at_least_the_minimum(name):
+    check_minimum(get_codec(name).carries, MINIMUM[name])
+
+
+def test_every_format_of_ours_has_a_minimum():
+    assert MINIMUM.keys() == formats.FORMATS.keys()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("check", SUITE_CHECKS, ids=lambda check: check.__name__)
+def test_format_on_the_suite(check, name):
+    run(check, name, SUITE)
+
+
+@pytest.mark.parametrize("other", NAMES)
+@pytest.mark.parametrize("name", NAMES)
+def test_pair(name, other):
+    check_pair(get_codec(name), get_codec(other), SUITE, examples=30)
+
+
+@pytest.mark.parametrize("path", CAPTURED, ids=lambda path: "/".join(path.parts[-3:]))
+def test_decode_golden(path):
+    case = golden.read_case(path)
+    check_decode_golden(get_codec(path.parts[-3], **case.options), case)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", NAMES)
+def test_encode_golden(name, case, writes_golden):
+    check_encode_golden(get_codec(name), GOLDEN, case, write=writes_golden)
+
+
+def test_exemptions_are_few_and_written():
+    for name in NAMES:
+        assert sum(exempt == name for exempt, _ in EXEMPT) <= 3
+    assert all(len(reason) > 20 for reason in EXEMPT.values())

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every implementation fits its protocol. mypy reads this file; nothing runs it."""
+
+from typing import assert_type
+
+from changelane import (
+    ChangeEvent,
+    Codec,
+    Encoded,
+    Message,
+    UnsupportedError,
+    convert,
+    get_codec,
+)
+from changelane.format import Format
+from changelane.formats import FormatModule, canal, debezium, native
+from changelane.serde import Serde
+from changelane.serdes import json
+
+SERDES: tuple[Serde, ...] = (json,)
+
+MODULES: tuple[FormatModule, ...] = (canal, debezium, native)
+
+FORMATS: tuple[Format, ...] = (
+    canal.make(canal.Options()),
+    debezium.make(debezium.Options()),
+    native.make(native.Options()),
+)
+
+
+def public_api(message: Message, event: ChangeEvent, error: UnsupportedError) -> None:
+    """What users write has these types."""
+    codec = get_codec("debezium-json", time_zone="UTC")
+    assert_type(codec, Codec)
+    assert_type(codec.decode(message), tuple[ChangeEvent, ...])
+    assert_type(codec.encode(event, on_loss="warn"), Encoded)
+    assert_type(convert(b"{}", "debezium-json", codec), Encoded)
+    assert_type(error.losses, tuple[tuple[str, str], ...])
