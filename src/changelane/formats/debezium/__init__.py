@@ -43,7 +43,8 @@ def _carries(options: Options, dialect: Dialect) -> Carries:
         absent=True,
         unavailable=bool(options.placeholder) and options.placeholder != "null",
         absent_means=dialect.absent_means,
-        schema=SchemaDetail.FULL if options.schemas_enable else SchemaDetail.NONE,
+        # without schema blocks, too: values are written by their types, and the loss is reported
+        schema=SchemaDetail.FULL,
         column_flags=True,
         types=_TYPES,
         extremes=frozenset({Extreme.NON_FINITE, Extreme.TEMPORAL_TEXT}),

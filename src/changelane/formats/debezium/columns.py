@@ -194,9 +194,15 @@ def default_of(column: Column, wire: Wire) -> object:
         return UNSET
 
 
-def wire_with(field: Schema, modes: Modes) -> Wire:
-    """Return how the values of a field travel, with decimals in the form of *modes*."""
-    wire = wire_of_field(field)
+def wire_with(field: Schema, modes: Modes, kind: LogicalType | None = None) -> Wire:
+    """Return how the values of a field travel, with decimals in the form of *modes*.
+
+    Args:
+        field: The field.
+        modes: The writer's choices.
+        kind: The column's own type, where a field without annotation may not tell it.
+    """
+    wire = wire_of_field(field) if kind is None else wire_of(field, kind)
     if modes.decimals is DecimalFormat.NUMERIC and field.label == f"{CONNECT}Decimal":
         scale = int(field.parameter.get("scale", "0"))
         return msgspec.structs.replace(wire, encode=forms.numeric_out(scale), filler=0)

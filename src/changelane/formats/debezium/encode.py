@@ -156,6 +156,8 @@ class Encoder:
         topic = topic_of(event.source, event.table)
         base = str(details.get("name") or topic)
         has_schema = self._options.schemas_enable and event.schema is not None
+        if event.schema is not None and not has_schema:
+            report(("schema", "column types are not written (schemas_enable is false)"))
         block = None
         if has_schema:
             shape = (id(writer), base, event.source.product, _shape(payload))

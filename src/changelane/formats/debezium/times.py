@@ -40,7 +40,7 @@ _TICKS_OF: Final = {
 }
 
 _DATE: Final = re.compile(r"([+-]?)(\d{4,9})-(\d\d)-(\d\d)", re.ASCII)
-_CLOCK: Final = re.compile(r"(-?)(\d{2,9}):([0-5]\d):([0-5]\d)(?:\.(\d{1,9}))?", re.ASCII)
+_CLOCK: Final = re.compile(r"(-?)(\d{2,19}):([0-5]\d):([0-5]\d)(?:\.(\d{1,9}))?", re.ASCII)
 _MONTH_DAYS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 

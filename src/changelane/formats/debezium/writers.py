@@ -46,7 +46,7 @@ class RowWriter:
             raw = raw_fields.get(column.name)
             field = field_of(column, modes) if raw is None else msgspec.convert(raw, Schema)
             self.fields[column.name] = field
-            self._wires[column.name] = wire_with(field, modes)
+            self._wires[column.name] = wire_with(field, modes, column.type)
             self._fillers[column.name] = filler_of(column, field, modes)
 
     def write(

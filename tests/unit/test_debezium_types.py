@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The type table of the Debezium family: every form reads, and goes back to what it came from."""
+
+import datetime as dt
+import decimal
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from changelane.errors import DecodeError
+from changelane.formats.debezium import connect, forms, times
+from changelane.formats.debezium.columns import (
+    Modes,
+    TimePrecisionMode,
+    column_of,
+    field_of,
+    wire_of_field,
+    wire_with,
+)
+from changelane.formats.debezium.connect import Schema
+from changelane.formats.debezium.types import wire_of
+from changelane.schema import Column
+from changelane.types import (
+    Array,
+    Bits,
+    Date,
+    Decimal,
+    Enum,
+    Integer,
+    Map,
+    Record,
+    String,
+    Text,
+    Time,
+    Timestamp,
+)
+
+INT32 = st.integers(-(2**31), 2**31 - 1)
+INT64 = st.integers(-(2**63), 2**63 - 1)
+EDGES = [
+    0,
+    -1,
+    9223372036825200000,
+    -9223372036832400000,
+    9223372036825200,
+    -9223372036832400,
+    2**63 - 1,
+    -(2**63),
+    253402300799999999,
+    253402300800000000,
+    -62135596800000000,
+    -62135596800000001,
+]
+
+
+# -- numbers <-> text ----------------------------------------------------------------------------
+
+
+@given(INT32)
+def test_every_day_number_comes_back(days):
+    assert times.days_of(times.date_of(days)) == days
+
+
+@given(st.integers(-719162, 2932896), st.integers(-3, 3))
+def test_days_outside_pythons_calendar_follow_the_same_calendar(days, cycles):
+    """The Gregorian calendar repeats every 400 years, which are 146097 days."""
+    inside = dt.date.fromordinal(days + 719163)
+    text = times._date_text(days + cycles * 146097)
+    sign, digits = (-1, text[1:]) if text.startswith("-") else (1, text.lstrip("+"))
+    year, month, day = digits.split("-")
+    assert sign * int(year) - 400 * cycles == inside.year
+    assert (int(month), int(day)) == (inside.month, inside.day)
+
+
+@pytest.mark.parametrize(
+    ("days", "text"),
+    [(-735160, "-0043-03-15"), (-719529, "-0001-12-31"), (-719528, "0000-01-01"),
+     (2932897, "+10000-01-01"), (2145042905, "+5874897-12-31")],
+)  # fmt: skip
+def test_dates_that_python_cannot_hold(days, text):
+    assert times.date_of(days) == text
+    assert times.days_of(text) == days
+
+
+@pytest.mark.parametrize(
+    ("digits", "read"),
+    [(3, times.millis_timestamp), (6, times.micros_timestamp), (9, times.nanos_timestamp)],
+)
+def test_every_timestamp_number_comes_back(digits, read):
+    @given(st.one_of(INT64, st.sampled_from(EDGES)))
+    def check(ticks):
+        assert times.timestamp_ticks(read(ticks), digits) == ticks
+
+    check()
+
+
+@pytest.mark.parametrize("digits", [3, 6, 9])
+def test_every_time_number_comes_back(digits):
+    @given(INT64)
+    def check(ticks):
+        text = times.time_text(ticks, digits)
+        assert times.time_ticks(text, digits) == ticks
+        assert len(text.rpartition(".")[2]) == digits
+
+    check()
+
+
+@pytest.mark.parametrize(
+    ("ticks", "text"),
+    [(0, "00:00:00.000000"), (86_400_000_000, "24:00:00.000000"), (-1, "-00:00:00.000001"),
+     (3020399999999, "838:59:59.999999"), (-3020398999999, "-838:59:58.999999")],
+)  # fmt: skip
+def test_times_beyond_a_day_are_spans(ticks, text):
+    assert times.time_text(ticks, 6) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "digits"),
+    [("0000-00-00 00:00:00", 6), ("2024-02-30T00:00:00", 6), ("2024-01-01T00:00:00.123456789", 6),
+     ("soon", 3), ("2024-01-01T25:00", 6)],
+)  # fmt: skip
+def test_what_has_no_number_is_refused(text, digits):
+    with pytest.raises(times.Inexact):
+        times.timestamp_ticks(text, digits)
+
+
+@given(st.binary(min_size=1, max_size=40), st.integers(-5, 30))
+def test_base64_decimals_keep_value_and_scale(data, scale):
+    number = int.from_bytes(data, "big", signed=True)
+    text = forms._whole_out(number)
+    value = forms.decimal_in(scale)(text)
+    assert value == decimal.Decimal(number).scaleb(-scale, decimal.Context(prec=999))
+    assert -value.as_tuple().exponent == scale
+    assert forms.decimal_out(scale)(value) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "scale", "value"),
+    [("MDk=", 2, "123.45"), ("ALxhTg==", 2, "123456.78"), ("AN3h", 2, "568.01"),
+     ("ew==", 0, "123"), ("/w==", 0, "-1"), ("AA==", 30, "0")],
+)  # fmt: skip
+def test_decimals_of_the_documentation(text, scale, value):
+    assert forms.decimal_in(scale)(text) == decimal.Decimal(value)
+    assert forms.decimal_out(scale)(decimal.Decimal(value)) == text
+
+
+@given(st.integers(-(10**40), 10**40), st.integers(-30, 60))
+def test_decimals_that_bring_their_scale_come_back(number, scale):
+    told = {"scale": scale, "value": forms._whole_out(number)}
+    assert forms.variable_out(forms.variable_in(told)) == told
+
+
+@given(st.binary(max_size=9), st.integers(1, 80))
+def test_bits_come_back_with_their_bytes(data, length):
+    text = forms.bytes_out(data)
+    assert forms.bits_out(forms.bits_in(length)(text)) == text
+
+
+def test_bits_are_little_endian():
+    assert forms.bits_in(64)("xwcAAAAAAAA=") == f"{1991:064b}"
+    assert forms.bits_in(5)("EA==") == "10000"
+    assert forms.bits_out("101") == "BQ=="
+
+
+@pytest.mark.parametrize("text", ["2017-09-15Z", "2017-09-15", "+10000-01-01Z", "infinity", "x"])
+def test_iso_dates_come_back(text):
+    wire = wire_of(Schema("string", name="io.debezium.time.IsoDate"))
+    assert wire.encode(wire.decode(text)) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2017-09-15T04:05:11Z", "2017-09-15T04:05:11.789Z", "2017-09-15T04:05:11.7Z",
+     "2017-09-15T04:05:11.789123Z", "2017-09-15T04:05:11.123456789Z", "infinity"],
+)  # fmt: skip
+def test_iso_timestamps_come_back(text):
+    wire = wire_of(Schema("string", name="io.debezium.time.IsoTimestamp"))
+    assert wire.encode(wire.decode(text)) == text
+
+
+# -- schemas -------------------------------------------------------------------------------------
+
+
+def test_unknown_semantic_names_degrade_to_their_literal_type():
+    assert wire_of(Schema("string", name="com.xxx.Inet")).type == Text("com.xxx.Inet")
+    assert wire_of(Schema("int32", name="com.xxx.Day")).type == Integer(32)
+    member = Schema("int16", field="dimensions")
+    vector = connect.struct((member,), name="io.debezium.data.SparseDoubleVector")
+    found = wire_of(vector).type
+    assert found == Record((("dimensions", Integer(16)),), "io.debezium.data.SparseDoubleVector")
+
+
+def test_a_semantic_name_on_another_literal_type_is_not_believed():
+    assert wire_of(Schema("double", name="io.debezium.time.MicroDuration")).type != Date()
+
+
+def test_enum_members_may_have_commas():
+    schema = Schema("string", name="io.debezium.data.Enum", parameters={"allowed": "a,b,c\\,d"})
+    assert wire_of(schema).type == Enum(("a", "b", "c,d"))
+
+
+@pytest.mark.parametrize("scale", ["x", "99999999999", ""])
+def test_absurd_scales_are_a_wrong_schema(scale):
+    name = "org.apache.kafka.connect.data.Decimal"
+    with pytest.raises(DecodeError) as caught:
+        wire_of(Schema("bytes", name=name, parameters={"scale": scale}))
+    assert caught.value.code == "wrong_schema"
+
+
+def test_maps_with_and_without_text_keys():
+    wire = wire_of(Schema("map", keys=Schema("string"), values=Schema("int32", optional=True)))
+    assert wire.type == Map(String(), Integer(32))
+    assert wire.decode({"a": 1, "b": None}) == [("a", 1), ("b", None)]
+    assert wire.encode([("a", 1)]) == {"a": 1}
+    wire = wire_of(Schema("map", keys=Schema("int16"), values=Schema("double")))
+    assert wire.encode(wire.decode([(1, 2.5)])) == [[1, 2.5]]
+
+
+@pytest.mark.parametrize("mode", [mode for mode in TimePrecisionMode if mode.value != "auto"])
+@pytest.mark.parametrize(
+    "kind", [Date(), Time(3), Time(6), Timestamp(3), Timestamp(6), Timestamp(9), Bits(12)]
+)
+def test_columns_come_back_in_all_temporal_modes(mode, kind):
+    field = field_of(Column("c", kind, nullable=True), Modes(mode))
+    column = column_of(field, wire_of_field(field))
+    assert type(column.type) is type(kind)
+    assert (column.name, column.nullable, column.generated) == ("c", True, False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (Integer(64, unsigned=True), 2**64 - 1),
+        (Array(Integer(64, unsigned=True)), [2**64 - 1, None]),
+        (Integer(8, unsigned=True), 255),
+        (Time(0), "23:59:59"),
+        (Time(), "23:59:59.5"),
+        (Decimal(65, 30), decimal.Decimal("1.500000000000000000000000000000")),
+    ],
+)
+def test_values_that_need_a_word_more_come_back(kind, value):
+    field = field_of(Column("c", kind, nullable=True), Modes())
+    wire = wire_with(field, Modes())
+    out = value if wire.encode is None else wire.encode(value)
+    raw = json.loads(msgspec.json.encode(out))
+    assert wire.type == kind
+    assert (raw if wire.decode is None else wire.decode(raw)) == value
+
+
+@pytest.mark.parametrize(
+    "text", ["VARCHAR(100)", "DECIMAL(10,2)", "bigint(20) unsigned", "timestamp", "numeric(3, 1)"]
+)
+def test_source_types_travel_as_debeziums_parameters(text):
+    field = field_of(Column("c", String(), text, nullable=True), Modes())
+    assert column_of(field, wire_of_field(field)).source_type == text
+    assert "__debezium.source.column.type" in field.parameter
+
+
+def test_source_types_have_debeziums_form():
+    field = field_of(Column("c", String(), "DECIMAL(10,2)"), Modes())
+    assert field.parameter == {
+        "__debezium.source.column.type": "DECIMAL",
+        "__debezium.source.column.length": "10",
+        "__debezium.source.column.scale": "2",
+    }
+
+
+def test_a_point_keeps_its_coordinates_beside_its_bytes():
+    wire = wire_of(
+        connect.struct(
+            (
+                *(Schema("double", field=name) for name in "xy"),
+                Schema("bytes", field="wkb"),
+                Schema("int32", field="srid"),
+            ),
+            name="io.debezium.data.geometry.Point",
+        )
+    )
+    told = {"x": 1.5, "y": -2.5, "wkb": "AQEAAAAAAAAAAAD4PwAAAAAAAATA", "srid": None}
+    assert wire.encode(wire.decode(told)) == told
+
+
+def test_schema_attributes_are_written_in_connects_order():
+    schema = Schema(
+        "bytes",
+        name="n",
+        version=1,
+        doc="d",
+        parameters={"scale": "2"},
+        default="AA==",
+        field="f",
+        optional=True,
+    )
+    assert list(json.loads(msgspec.json.encode(schema))) == [
+        "type", "optional", "name", "version", "doc", "parameters", "default", "field"
+    ]  # fmt: skip
