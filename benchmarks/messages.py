@@ -61,6 +61,8 @@ _SOURCE: Columns = [
     ("snapshot", {"type": "string", "optional": True, "default": "false"}),
     ("db", {"type": "string", "optional": False}),
     ("sequence", {"type": "string", "optional": True}),
+    ("ts_us", {"type": "int64", "optional": True}),
+    ("ts_ns", {"type": "int64", "optional": True}),
     ("schema", {"type": "string", "optional": False}),
     ("table", {"type": "string", "optional": False}),
     ("txId", {"type": "int64", "optional": True}),
@@ -83,6 +85,8 @@ def schema(columns: Columns, table: str) -> dict[str, Any]:
         ("source", _struct(_SOURCE, name="io.debezium.connector.postgresql.Source")),
         ("op", {"type": "string", "optional": False}),
         ("ts_ms", {"type": "int64", "optional": True}),
+        ("ts_us", {"type": "int64", "optional": True}),
+        ("ts_ns", {"type": "int64", "optional": True}),
     ]
     return _struct(envelope, name=f"shop.public.{table}.Envelope", version=2)
 
@@ -98,7 +102,7 @@ def _value(kind: dict[str, Any], choice: random.Random) -> Any:
         return choice.randrange(10**15, 2 * 10**15)
     match kind["type"]:
         case "string":
-            return "".join(choice.choices("abcdefghijklmnop ", k=choice.randrange(8, 24)))
+            return "".join(choice.choices("abcdefghijklmnop ", k=choice.randrange(6, 14)))
         case "double":
             return choice.random() * 1000
         case "boolean":
@@ -109,25 +113,31 @@ def _value(kind: dict[str, Any], choice: random.Random) -> Any:
 
 def messages(
     columns: Columns, table: str, count: int, *, keys: int, with_schema: bool
-) -> Iterator[bytes]:
-    """Return updates of random keys, as Debezium writes them for PostgreSQL."""
+) -> Iterator[tuple[bytes, bytes]]:
+    """Return key and value of updates of random rows, as Debezium writes them for PostgreSQL."""
     choice = random.Random(7)  # noqa: S311 - the same messages each time
     block = msgspec.json.encode(schema(columns, table))
+    name, kind = columns[0]
+    key_schema = {"type": "struct", "fields": [{**kind, "field": name}], "optional": False}
+    key_block = msgspec.json.encode({**key_schema, "name": f"shop.public.{table}.Key"})
     for index in range(count):
         row = {name: _value(kind, choice) for name, kind in columns}
         row[columns[0][0]] = choice.randrange(keys)
+        time_ns = 1_795_248_497_484_000_000 + 1000 * index
         lsn = 1_000_000 + 100 * index
         payload = {
             "before": None,
             "after": row,
             "source": {
-                "version": "3.6.1.Final",
+                "version": "3.6.1",
                 "connector": "postgresql",
                 "name": "shop",
-                "ts_ms": 1_795_248_497_484 + index,
+                "ts_ms": time_ns // 1_000_000,
                 "snapshot": "false",
                 "db": "shop",
                 "sequence": f'["{lsn - 50}","{lsn}"]',
+                "ts_us": time_ns // 1000,
+                "ts_ns": time_ns,
                 "schema": "public",
                 "table": table,
                 "txId": 800 + index,
@@ -135,7 +145,16 @@ def messages(
                 "xmin": None,
             },
             "op": "u",
-            "ts_ms": 1_795_248_497_734 + index,
+            "ts_ms": time_ns // 1_000_000 + 250,
+            "ts_us": time_ns // 1000 + 250_000,
+            "ts_ns": time_ns + 250_000_000,
         }
         text = msgspec.json.encode(payload)
-        yield b'{"schema":' + block + b',"payload":' + text + b"}" if with_schema else text
+        key = msgspec.json.encode({columns[0][0]: row[columns[0][0]]})
+        if with_schema:
+            yield (
+                b'{"schema":' + key_block + b',"payload":' + key + b"}",
+                b'{"schema":' + block + b',"payload":' + text + b"}",
+            )
+        else:
+            yield key, text

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 from messages import ORDERS, ORDERS_TYPES, WIDE, Columns, messages
 
 from changelane import Message, get_codec
@@ -74,14 +76,17 @@ def bare(case: Case) -> Callable[[bytes], object]:
         [
             *((name, str) for name in ("version", "connector", "name")),
             ("ts_ms", int),
-            *((name, str) for name in ("snapshot", "db", "sequence", "schema", "table")),
+            *((name, str) for name in ("snapshot", "db", "sequence")),
+            *((name, int) for name in ("ts_us", "ts_ns")),
+            *((name, str) for name in ("schema", "table")),
             ("txId", int),
             ("lsn", int),
             ("xmin", int | None),
         ],
     )
     fields = [("before", row | None), ("after", row | None), ("source", source)]
-    envelope = msgspec.defstruct("Envelope", [*fields, ("op", str), ("ts_ms", int)])
+    times = [(name, int) for name in ("ts_ms", "ts_us", "ts_ns")]
+    envelope = msgspec.defstruct("Envelope", [*fields, ("op", str), *times])
     if case.with_schema:
         envelope = msgspec.defstruct("Wrapped", [("schema", dict), ("payload", envelope)])
     return msgspec.json.Decoder(envelope).decode
@@ -104,11 +109,8 @@ def told(case: Case, count: int | None = None) -> list[Message]:
     values = messages(
         case.columns, case.table, count or case.count, keys=5000, with_schema=case.with_schema
     )
-    key = case.columns[0][0]
-    return [
-        Message(value, b'{"%s":1}' % key.encode(), (), f"shop.public.{case.table}", 0, index)
-        for index, value in enumerate(values)
-    ]
+    topic = f"shop.public.{case.table}"
+    return [Message(value, key, (), topic, 0, index) for index, (key, value) in enumerate(values)]
 
 
 def line(what: str, case: Case, ours: float, base: float, unit: str = "messages/s") -> None:
@@ -164,10 +166,19 @@ def _stored(spark: Any, case: Case, count: int, folder: Path) -> Any:
     values = messages(
         case.columns, case.table, count, keys=count // 3, with_schema=case.with_schema
     )
-    key = case.columns[0][0]
-    given = ((value, b'{"%s":1}' % key.encode(), 0, index) for index, value in enumerate(values))
-    frame = spark.createDataFrame(given, "value binary, key binary, partition int, offset bigint")
-    frame.repartition(4).write.mode("overwrite").parquet(path)
+    keys, bodies = zip(*values, strict=True)
+    told = pa.table(
+        {
+            "value": pa.array(bodies, pa.binary()),
+            "key": pa.array(keys, pa.binary()),
+            "partition": pa.array([0] * count, pa.int32()),
+            "offset": pa.array(range(count), pa.int64()),
+        }
+    )
+    Path(path).mkdir(parents=True, exist_ok=True)
+    for part in range(4):
+        piece = told.slice(part * count // 4, count // 4)
+        pq.write_table(piece, f"{path}/{part}.parquet")
     return spark.read.parquet(path)
 
 
@@ -209,16 +220,17 @@ def spark() -> None:
             row = _from_json_type(case.columns)
             source = (
                 "version: STRING, connector: STRING, name: STRING, ts_ms: BIGINT, snapshot: STRING,"
-                " db: STRING, sequence: STRING, schema: STRING, table: STRING, txId: BIGINT,"
+                " db: STRING, sequence: STRING, ts_us: BIGINT, ts_ns: BIGINT, schema: STRING,"
+                " table: STRING, txId: BIGINT,"
                 " lsn: BIGINT, xmin: BIGINT"
             )
             envelope = (
                 f"before STRUCT<{row}>, after STRUCT<{row}>, source STRUCT<{source}>, "
-                "op STRING, ts_ms BIGINT"
+                "op STRING, ts_ms BIGINT, ts_us BIGINT, ts_ns BIGINT"
             )
             if case.with_schema:
                 inner = envelope.replace("before STRUCT", "before: STRUCT")
-                for name in ("after", "source", "op", "ts_ms"):
+                for name in ("after", "source", "op", "ts_ms", "ts_us", "ts_ns"):
                     inner = inner.replace(f", {name} ", f", {name}: ")
                 envelope = f"schema STRING, payload STRUCT<{inner}>"
             parsed = given.select(F.from_json(F.col("value").cast("string"), envelope).alias("e"))

@@ -59,6 +59,7 @@ class Decoder:
         self._may_hide = self._placeholder.may_be_in
         self._declared = Declared(options)
         self._has_declared = bool(options.schemas)
+        self._guess: RowPlan = PLAIN
         self._blocks: Blocks[ValuePlan] = Blocks(ValuePlan)
         self._keys = KeyReader()
         self._places: dict[tuple[Any, ...], Place] = {}
@@ -68,7 +69,6 @@ class Decoder:
         value = message.value
         if not value:
             return (self._keys.tombstone(message),)
-        plan: RowPlan = PLAIN
         envelope: Envelope[JsonRow]
         try:
             if value.startswith(b'{"schema":'):
@@ -77,11 +77,30 @@ class Decoder:
                     return self._slow(message, value)
                 plan, start = found
                 envelope = plan.envelope(memoryview(value)[start:-1])
-            else:
-                envelope = plan.envelope(value)
-            return self._row(message, envelope, plan, self._origin(envelope.source), {})
+                return self._row(message, envelope, plan, self._origin(envelope.source), {})
+            if self._has_declared:
+                return self._declared_row(message, value)
+            envelope = PLAIN.envelope(value)
+            return self._row(message, envelope, PLAIN, self._origin(envelope.source), {})
         except _MISFIT:
             return self._slow(message, value)
+
+    def _declared_row(self, message: Message, value: bytes) -> tuple[ChangeEvent, ...]:
+        """Read a row whose table may be declared; a guess, the last table's plan, saves a pass."""
+        plan = self._guess
+        try:
+            envelope = plan.envelope(value)
+        except _MISFIT:
+            if plan is PLAIN:
+                raise
+            plan = PLAIN
+            envelope = plan.envelope(value)
+        origin = self._origin(envelope.source)
+        right = self._declared.plan(origin[0]) or PLAIN
+        if right is not plan:
+            self._guess = right
+            envelope = right.envelope(value)
+        return self._row(message, envelope, right, origin, {})
 
     def _origin(self, block: Any) -> Origin:
         """Read a source block of a known class."""
@@ -150,8 +169,11 @@ class Decoder:
             )
         before, after = envelope.before, envelope.after
         key: Key | None = None
-        if self._has_declared and plan is PLAIN:
-            plan, key, before, after = self._declared_row(place, before, after)
+        if self._has_declared:
+            if plan is PLAIN:
+                plan, key, before, after = self._declare(place, before, after)
+            elif plan.is_declared:
+                key = self._declared.key(place)
         if after is None and op is not _DELETE:
             raise DecodeError("a field is missing", code="missing_field", path="$.after")
         before_holds = after_holds = _UNKNOWN
@@ -211,7 +233,7 @@ class Decoder:
             return (self._keys.half(change, message, plan),)
         return (change,)
 
-    def _declared_row(
+    def _declare(
         self, place: Place, before: JsonRow | None, after: JsonRow | None
     ) -> tuple[RowPlan, Key | None, JsonRow | None, JsonRow | None]:
         """Return plan, key and images of a table whose types the user declares."""

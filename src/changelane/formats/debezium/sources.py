@@ -123,15 +123,13 @@ def read_postgres(block: PostgresSource) -> tuple[Position | None, Rest]:
             rest["sequence"] = sequence
         return None, rest
     last = None
-    try:
-        last_text, _ = _SEQUENCE(sequence or "")
-        if last_text is not None:
-            last = int(last_text)
-    except (msgspec.MsgspecError, ValueError):
-        last = None
-    if sequence != (f'[null,"{lsn}"]' if last is None else f'["{last}","{lsn}"]'):
+    end = f'","{lsn}"]'
+    if sequence is not None and sequence.startswith('["') and sequence.endswith(end):
+        text = sequence[2 : -len(end)]
+        if text.isdecimal() and text.isascii() and len(text) < 20 and (text[0] != "0"):
+            last = int(text)
+    if last is None and sequence != f'[null,"{lsn}"]':
         rest["sequence"] = sequence
-        last = None
     return PostgresPosition(lsn if lsn >= 0 else lsn + _U64 + 1, last), rest
 
 
