@@ -28,7 +28,6 @@ QUARANTINE: Final = "_changelane/quarantine"
 
 MAX_TABLES_AT_ONCE: Final = 4
 APPLIED_BEFORE: Final = "applied before"
-MAX_PROBLEMS: Final = 1000
 PROBLEMS: Final = {
     "ambiguous_key_move": "nothing tells which of two rows left the key in this transaction",
     "too_late": "older than what was purged, and the row is not there",
@@ -99,15 +98,23 @@ class Applier:
         self, events: DataFrame, marker: Marker, details: Mapping[str, object], report: BatchReport
     ) -> None:
         plans: list[Plan] = []
+        unseen: list[str] = []
         refused: list[Refused] = []
+        before = self._side.tables()
         for work in survey(events, report):
             path = self.path(work.table_id)
+            known = before.get(work.table_id, Remembered())
             try:
-                plans.append(plan(self._delta, path, work, keyless=self._keyless))
+                one = plan(self._delta, path, work, known, keyless=self._keyless)
             except Misfit as misfit:
                 refused.append(_refused(work, misfit, work.count, report))
-        told = events.where(F.col("kind").isin("data", "truncate"))
-        before = self._side.tables()
+                continue
+            if one is None:
+                unseen.append(work.table_id)
+            else:
+                plans.append(one)
+        ours = [*unseen, *(one.work.table_id for one in plans)]
+        told = events.where(F.col("kind").isin("data", "truncate") & F.col("table_id").isin(ours))
         moved: dict[str, _Moved] = {}
         for one in plans:
             refused.extend(_rows_refused(one, report))
@@ -119,7 +126,7 @@ class Applier:
                 refused.extend(_moves_refused(one, moved[one.work.table_id], report))
         if report.quarantined:
             self.quarantine.add(events, refused, marker)
-        if any(one.work.has_departures or one.work.truncated for one in plans) or moved:
+        if unseen or moved or any(one.work.is_raising for one in plans):
             self._side.remember(self._raised(told, moved))
         commit = _Commit(told, marker, details, _after(before, plans), moved)
         try:
@@ -136,11 +143,11 @@ class Applier:
     ) -> None:
         mine = (F.col("table_id") == one.work.table_id) & (F.col("kind") == "data")
         rows = told.where(mine & F.col("key").isNotNull())
-        keys = moves.moved_keys(rows, self._side, one, known)
+        table = self._spark.table(path_table(one.path))
+        keys = moves.moved_keys(rows, table, self._side, one, known)
         if keys is None:
             return
-        table = self._spark.table(path_table(one.path))
-        states = moves.resolved(rows, keys, table, self._side, one, known)
+        states = moves.resolved(rows, keys, table, self._side, one, remembered=known)
         moved[one.work.table_id] = _Moved(keys, states.persist(StorageLevel.MEMORY_AND_DISK))
 
     def _raised(self, told: DataFrame, moved: "Mapping[str, _Moved]") -> DataFrame:
@@ -181,24 +188,25 @@ class Applier:
     ) -> None:
         target = one.target
         if not target.keys:
-            source = fold.appended(rows, target)
+            floor = b"" if known is None else known.truncated
+            source = fold.appended(rows, target, floor)
             self._run(spark, source, one, append_all)
             return
         keyed = rows.where("key IS NOT NULL")
-        if not one.is_exceptional and moved is None:
-            folded = fold.fold(fold.steps(keyed, target, moves=one.work.has_moves), target)
-            folded = self._with_memory(folded, keyed, one, known)
-            if not folded.where("tied").limit(1).count():
-                self._run(spark, fold.winners(folded, target), one, merge_changed)
-                return
-            # two whole events at one position: column by column, the greater value wins
-            target = target._replace(covering=frozenset())
-        if "exceptions" not in one.properties:
-            self._delta.set_properties(one.path, {"exceptions": "true"})
-        told = fold.steps(keyed, target, moves=one.work.has_moves)
+        told = fold.steps(keyed, moves=one.work.has_moves)
         if moved is not None:
             told = told.join(F.broadcast(moved.keys), "key", "left_anti")
-        folded = self._with_memory(fold.fold(told, target, parts=True), keyed, one, known)
+        folded = fold.fold(told)
+        # two whole events at one position: column by column, the greater value wins
+        is_tied = folded.where("tied").limit(1).count() > 0
+        if not is_tied and not one.is_exceptional and moved is None:
+            folded = self._with_memory(folded, keyed, one, known)
+            self._run(spark, fold.winners(folded, target), one, merge_changed)
+            return
+        if "exceptions" not in one.properties:
+            self._delta.set_properties(one.path, {"exceptions": "true"})
+        parts = fold.fold_parts(told, target, apart=is_tied)
+        folded = self._with_memory(parts, keyed, one, known)
         table = self._spark.table(path_table(one.path))
         source = fold.final(fold.joined(folded, table, target), target)
         if moved is not None:
@@ -244,7 +252,7 @@ def _after(before: Mapping[str, Remembered], plans: Sequence[Plan]) -> dict[str,
     known = dict(before)
     for one in plans:
         work = one.work
-        if work.truncated or work.has_departures:
+        if work.is_raising:
             held = known.get(work.table_id, Remembered())
             truncated = max(held.truncated, work.truncated)
             known[work.table_id] = held._replace(truncated=truncated)
@@ -253,15 +261,17 @@ def _after(before: Mapping[str, Remembered], plans: Sequence[Plan]) -> dict[str,
 
 def _moves_refused(one: Plan, moved: _Moved, report: BatchReport) -> list[Refused]:
     """Return the steps of moved keys that the rule refused."""
-    problems = moved.states.where("code IS NOT NULL").limit(MAX_PROBLEMS).collect()
+    found: dict[str, set[str]] = {}
+    for row in moved.states.where("code IS NOT NULL").select("code", "order", "key").collect():
+        found.setdefault(row["code"], set()).add(f"{row['order'][:-1].hex()}{row['key']}")
+    mine = (F.col("table_id") == one.work.table_id) & (F.col("kind") == "data")
+    place = F.lower(F.hex(F.expr("substring(`order`, 1, length(`order`) - 1)")))
     refused = []
-    for row in problems:
-        place = F.expr("substring(`order`, 1, length(`order`) - 1)")
-        same = place == F.lit(bytearray(row["order"][:-1]))
-        keyed = (F.col("key") == row["key"]) | (F.col("other_key") == row["key"])
-        mine = (F.col("table_id") == one.work.table_id) & (F.col("kind") == "data")
-        report.set_aside(row["code"], 1)
-        refused.append(Refused(mine & same & keyed, row["code"], PROBLEMS[row["code"]]))
+    for code, places in found.items():
+        keyed = (F.concat(place, name).isin(*places) for name in ("key", "other_key"))
+        here = F.coalesce(next(keyed), F.lit(False)) | F.coalesce(next(keyed), F.lit(False))
+        report.set_aside(code, len(places))
+        refused.append(Refused(mine & here, code, PROBLEMS[code]))
     return refused
 
 

@@ -10,6 +10,7 @@ from changelane.position import OffsetPosition
 from changelane.spark.delta import DeltaTables
 from changelane.spark.fold import Target
 from changelane.spark.rows import RowSchema
+from changelane.spark.side import Remembered
 from changelane.spark.sql import COLUMNS, ORDER, RESERVED_PREFIX, STATE_COLUMNS
 from changelane.spark.survey import Work
 
@@ -43,12 +44,15 @@ class Plan(NamedTuple):
     @property
     def is_exceptional(self) -> bool:
         """Whether the table may hold columns of different ages, or the batch brings some."""
-        narrow = self.work.schemas.keys() - self.target.covering
-        return self.work.has_parts or bool(narrow) or "exceptions" in self.properties
+        return self.work.has_parts or "exceptions" in self.properties
 
 
-def plan(delta: DeltaTables, path: str, work: Work, *, keyless: str) -> Plan:
+def plan(
+    delta: DeltaTables, path: str, work: Work, known: Remembered, *, keyless: str
+) -> Plan | None:
     """Create or evolve the table of some events, and say how they are applied.
+
+    ``None`` when there is no table yet and only truncates tell of it: they are remembered.
 
     Raises:
         Misfit: The table cannot take them.
@@ -56,8 +60,8 @@ def plan(delta: DeltaTables, path: str, work: Work, *, keyless: str) -> Plan:
     exists = delta.exists(path)
     properties = delta.properties(path) if exists else {}
     if not work.schemas and not exists:
-        raise Misfit("no_table", "a truncate of a table that was never seen")
-    _check_orders(work, properties)
+        return None
+    _check_orders(work, properties, known)
     if work.schemas:
         if work.active.key is None and keyless != "append":
             raise Misfit("no_key", "the table has no key: name its key columns under `keys`")
@@ -70,13 +74,7 @@ def plan(delta: DeltaTables, path: str, work: Work, *, keyless: str) -> Plan:
     active = msgspec.json.decode(properties["schema"], type=RowSchema)
     held = delta.columns(path)
     columns = {name: kind for name, kind in held.items() if name not in STATE_COLUMNS}
-    names = {column.name.lower() for column in active.columns}
-    covering = frozenset(
-        name
-        for name, schema in work.schemas.items()
-        if names <= {column.name.lower() for column in schema.columns}
-    )
-    target = Target(columns, tuple(active.key or ()), work.schemas, covering)
+    target = Target(columns, tuple(active.key or ()), work.schemas)
     return Plan(work, path, target, properties)
 
 
@@ -87,8 +85,13 @@ def _told(work: Work) -> dict[str, str]:
     }
 
 
-def _check_orders(work: Work, properties: Mapping[str, str]) -> None:
-    held = bytes.fromhex(properties["order"]) if "order" in properties else min(work.domains)
+def _check_orders(work: Work, properties: Mapping[str, str], known: Remembered) -> None:
+    held = min(work.domains)
+    if "order" in properties:
+        held = bytes.fromhex(properties["order"])
+    elif known.truncated:
+        tag = known.truncated[-9:-1] if known.truncated[1] == OffsetPosition.code else b""
+        held = known.truncated[:2] + tag
     if any(domain[:2] != held[:2] for domain in work.domains):
         raise Misfit("unordered", "positions of different kinds never mix in one table")
     if held[1] == OffsetPosition.code and {held} != work.domains:
@@ -130,12 +133,14 @@ def _wanted(work: Work) -> dict[str, str]:
     wanted: dict[str, str] = {}
     seen: dict[str, str] = {}
     for schema in (active, *work.schemas.values()):
+        if len({column.name.lower() for column in schema.columns}) < len(schema.columns):
+            raise Misfit("case_collision", "columns differ by case only, or not at all")
         for column in schema.columns:
+            if not column.name:
+                raise Misfit("schema_mismatch", "a column has no name")
             if column.name.lower().startswith(RESERVED_PREFIX):
                 raise Misfit("schema_mismatch", f"column names must not begin {RESERVED_PREFIX}")
             known = seen.setdefault(column.name.lower(), column.name)
-            if schema is active and known != column.name:
-                raise Misfit("case_collision", "columns differ by case only")
             if known not in wanted:
                 wanted[known] = column.spark
             elif not _widens(column.spark, wanted[known]):

@@ -24,16 +24,11 @@ _OPTIONS: Final = {
 
 
 class Target(NamedTuple):
-    """The user columns of a table, name -> Spark type, and the schemas that its events use.
-
-    *covering* are the ids of the schemas that have every active column, so that a whole event of
-    theirs sets the whole row.
-    """
+    """The user columns of a table, name -> Spark type, and the schemas that its events use."""
 
     columns: Mapping[str, str]
     keys: Sequence[str]
     schemas: Mapping[str, RowSchema]
-    covering: frozenset[str]
 
 
 def nothing() -> Column:
@@ -41,16 +36,14 @@ def nothing() -> Column:
     return F.unhex(F.lit(""))
 
 
-def steps(events: DataFrame, target: Target, *, moves: bool) -> DataFrame:
+def steps(events: DataFrame, *, moves: bool) -> DataFrame:
     """Return upserts and departures (``leaves``) of ``data`` rows.
 
     Args:
         events: ``data`` rows of one table.
-        target: The table.
         moves: Whether an update in them may change its key; without, no row is told twice.
     """
     leaves = F.col("op") == "d"
-    covers = F.col("schema_id").isin(*target.covering) if target.covering else F.lit(False)
     plain = events.select(
         "key",
         F.col("order").alias("o"),
@@ -58,7 +51,7 @@ def steps(events: DataFrame, target: Target, *, moves: bool) -> DataFrame:
         leaves.alias("leaves"),
         F.when(leaves, F.col("before")).otherwise(F.col("after")).alias("text"),
         F.when(leaves, F.lit(None)).otherwise(F.col("after_missing")).alias("missing"),
-        (~leaves & F.col("whole") & covers).alias("whole"),
+        (~leaves & F.col("whole")).alias("whole"),
         F.col("other_key").alias("other"),
         "transaction",
     )
@@ -85,34 +78,54 @@ def keys(events: DataFrame, *, moves: bool) -> DataFrame:
     return events.select(F.explode(F.array("key", F.coalesce("other_key", "key"))).alias("key"))
 
 
-def fold(told: DataFrame, target: Target, *, parts: bool = False) -> DataFrame:
+def fold(told: DataFrame) -> DataFrame:
     """Return one row per key, still as text.
 
     ``d`` newest departure, ``u`` newest upsert (NULL when none), ``w`` the newest event that sets
     the whole row, ``l`` the newest departure, ``tied`` whether two different whole events share
-    the newest order, and ``parts`` the partial events with what they carry, parsed.
+    the newest order.
     """
-    whole, leaves, order = F.col("whole"), F.col("leaves"), F.col("o")
     digest = F.xxhash64("text")
-    aggregates = [
+    whole = F.col("whole")
+    folded = told.groupBy("key").agg(
+        *_newest(),
+        F.max(F.when(whole, F.struct("o", digest.alias("h")))).alias("high"),
+        F.max(F.when(whole, F.struct("o", F.bitwise_not(digest).alias("h")))).alias("low"),
+    )
+    tied = F.col("high.h") != F.bitwise_not(F.col("low.h"))
+    return folded.withColumn("tied", F.coalesce(tied, F.lit(False))).drop("high", "low")
+
+
+def fold_parts(told: DataFrame, target: Target, *, apart: bool) -> DataFrame:
+    """Return the same without ``tied`` and with ``parts``: partial events with what they carry.
+
+    Args:
+        told: What :func:`steps` returns.
+        target: The table.
+        apart: Whole events are parts that carry every column, so that of two at one position each
+            column takes the greater value.
+    """
+    known = carried(F.col("schema_id"), F.col("missing"), target)
+    row = parsed(F.col("text"), F.col("schema_id"), target)
+    partial = ~F.col("leaves") & ~F.col("whole")
+    if apart:
+        every = F.array(*(F.lit(name) for name in target.columns))
+        partial, known = ~F.col("leaves"), F.when(F.col("whole"), every).otherwise(known)
+    part = F.when(partial, F.struct("o", known.alias("has"), row.alias("r")))
+    laid = told.withColumn("part", part)
+    if apart:
+        laid = laid.withColumn("whole", F.lit(False))
+    return laid.groupBy("key").agg(*_newest(), F.collect_list("part").alias("parts"))
+
+
+def _newest() -> list[Column]:
+    whole, leaves, order = F.col("whole"), F.col("leaves"), F.col("o")
+    return [
         F.max(F.when(leaves, order)).alias("d"),
         F.max(F.when(~leaves, order)).alias("u"),
         F.max(F.when(whole, F.struct("o", "schema_id", "text"))).alias("w"),
         F.max(F.when(leaves, F.struct("o", "schema_id", "text"))).alias("l"),
-        F.max(F.when(whole, F.struct("o", digest.alias("h")))).alias("high"),
-        F.max(F.when(whole, F.struct("o", F.bitwise_not(digest).alias("h")))).alias("low"),
     ]
-    if parts:
-        known = carried(F.col("schema_id"), F.col("missing"), target)
-        row = parsed(F.col("text"), F.col("schema_id"), target)
-        partial = ~leaves & ~whole
-        told = told.withColumn(
-            "part", F.when(partial, F.struct("o", known.alias("has"), row.alias("r")))
-        )
-        aggregates.append(F.collect_list("part").alias("parts"))
-    folded = told.groupBy("key").agg(*aggregates)
-    tied = F.col("high.h") != F.bitwise_not(F.col("low.h"))
-    return folded.withColumn("tied", F.coalesce(tied, F.lit(False))).drop("high", "low")
 
 
 def parsed(text: Column, schema_id: Column, target: Target) -> Column:
@@ -202,8 +215,9 @@ def joined(folded: DataFrame, table: DataFrame, target: Target) -> DataFrame:
         ).alias("row"),
         "parts",
     )
+    first = F.try_element_at("parts", F.lit(1))["r"]
     keys = [
-        F.coalesce(F.col("row")[name], F.element_at("parts", 1)["r"][name]).alias(f"k{index}")
+        F.coalesce(F.col("row")[name], first[name]).alias(f"k{index}")
         for index, name in enumerate(target.keys)
     ]
     held = table.select(*_held(target))
@@ -282,10 +296,14 @@ def final(beside: DataFrame, target: Target) -> DataFrame:
     )
 
 
-def appended(events: DataFrame, target: Target) -> DataFrame:
-    """Return the rows that a table without a key takes: inserts and snapshot rows."""
+def appended(events: DataFrame, target: Target, truncated: bytes) -> DataFrame:
+    """Return the rows that a table without a key takes: inserts and snapshot rows.
+
+    Not those that the newest truncate took.
+    """
     row = parsed(F.col("after"), F.col("schema_id"), target)
-    told = events.where(F.col("op").isin("c", "r")).select(row.alias("row"), "order")
+    newer = F.col("order") > F.lit(bytearray(truncated))
+    told = events.where(F.col("op").isin("c", "r") & newer).select(row.alias("row"), "order")
     return told.select("row.*", F.col("order").alias("_u"))
 
 

@@ -10,7 +10,7 @@ itself, in one task; everything else stays with the fold.
 import base64
 import decimal
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from functools import partial, reduce
 from typing import Any, Final
 
 import pyarrow as pa
@@ -50,31 +50,36 @@ RESOLVED: Final = (
 
 
 def moved_keys(
-    rows: DataFrame, side: SideTable, one: Plan, remembered: Remembered
+    rows: DataFrame, table: DataFrame, side: SideTable, one: Plan, remembered: Remembered
 ) -> DataFrame | None:
     """Return the keys of a batch that a fold cannot decide, in a column ``key``; ``None`` = none.
 
     Args:
         rows: ``data`` rows of one table.
+        table: The table.
         side: What is remembered.
-        one: The table.
+        one: How the table's events are applied.
         remembered: What is remembered of the whole table.
     """
-    found: DataFrame | None = None
+    seeds: list[DataFrame] = []
+    ends: list[DataFrame] = []
     if one.work.has_other_keys:
         moves = rows.where(F.col("other_key").isNotNull()).select(
             "op", "key", "other_key", "whole", "order", "transaction"
         )
-        found = _closure(_undecided(moves, rows), moves)
+        seeds.append(_undecided(moves, rows))
+        if one.work.is_transactional:
+            seeds.append(_held_arrivals(moves, rows, table, one))
+        ends.append(moves.select("key", "other_key"))
     if remembered.has_moves:
-        known = side.moved(one.work.table_id)
+        known = side.moved(one.work.table_id).withColumnRenamed("moved_to", "other_key")
         touched = fold.keys(rows, moves=one.work.has_other_keys).distinct()
-        late = known.join(F.broadcast(touched), "key", "left_semi").select("key", "moved_to")
-        ends = late.select(F.explode(F.array("key", "moved_to")).alias("key"))
-        found = ends if found is None else found.unionByName(ends)
-        found = _closure(found, known.withColumnRenamed("moved_to", "other_key"))
-    if found is None:
+        seeds.append(known.join(F.broadcast(touched), "key", "left_semi").select("key"))
+        ends.append(known)
+    if not seeds:
         return None
+    # a row that moved before and moves again in this batch: one closure over both
+    found = _closure(reduce(DataFrame.unionByName, seeds), reduce(DataFrame.unionByName, ends))
     kept = found.where("key IS NOT NULL").distinct().persist(StorageLevel.MEMORY_AND_DISK)
     if kept.isEmpty():
         kept.unpersist()
@@ -101,9 +106,30 @@ def _undecided(moves: DataFrame, rows: DataFrame) -> DataFrame:
             moves.where("op = 'u'").select(F.col("other_key").alias("key"), "order", "transaction")
         )
     )
-    together = (F.col("order") > F.col("came")) & F.col("transaction").eqNullSafe(F.col("within"))
-    rivals = leaving.join(arrived, "key").where(together).select("key")
-    return lacking.unionByName(lone).unionByName(rivals).distinct()
+    within = F.coalesce(F.col("transaction") == F.col("within"), F.lit(True))
+    rivals = leaving.join(arrived, "key").where((F.col("order") > F.col("came")) & within)
+    return lacking.unionByName(lone).unionByName(rivals.select("key")).distinct()
+
+
+def _held_arrivals(moves: DataFrame, rows: DataFrame, table: DataFrame, one: Plan) -> DataFrame:
+    """Return the keys at which rows arrive where others seem to be.
+
+    Under deferred constraints the other row may leave in a later batch; where positions tell the
+    transaction, the rule remembers that two rows met (apply.md section 4).
+    """
+    arrived = moves.where("op != 'd'").groupBy("key").agg(F.max("order").alias("came"))
+    upserts = rows.where("op != 'd'").select("key", "order")
+    met = upserts.join(arrived, "key").where(F.col("order") < F.col("came")).select("key")
+    typed = _key_rows(arrived.select("key"), one)
+    held = table.alias("t").join(F.broadcast(typed), _same_key(one.target))
+    return met.unionByName(held.select("key")).distinct()
+
+
+def _same_key(target: fold.Target) -> Column:
+    condition = F.lit(True)
+    for index, name in enumerate(target.keys):
+        condition = condition & F.col(f"k{index}").eqNullSafe(F.col(f"t.{quoted(name)}"))
+    return condition
 
 
 def _closure(seeds: DataFrame, moves: DataFrame) -> DataFrame:
@@ -128,6 +154,7 @@ def resolved(
     table: DataFrame,
     side: SideTable,
     one: Plan,
+    *,
     remembered: Remembered,
 ) -> DataFrame:
     """Return what becomes of moved keys: :data:`RESOLVED`, a row a key and a row a problem."""
@@ -196,7 +223,6 @@ def _steps(rows: DataFrame, target: fold.Target) -> DataFrame:
     leaves = F.col("op") == "d"
     moves = (F.col("op") == "u") & F.col("other_key").isNotNull()
     schema_id = F.col("schema_id")
-    covers = schema_id.isin(*target.covering) if target.covering else F.lit(False)
 
     def told(what: Column, key: str, other: str, image: str) -> Column:
         missing = F.col(f"{image}_missing")
@@ -217,7 +243,7 @@ def _steps(rows: DataFrame, target: fold.Target) -> DataFrame:
         "order",
         "schema_id",
         "transaction",
-        (F.col("whole") & covers).alias("whole"),
+        "whole",
     ).select("s.*", "order", "schema_id", "transaction", "whole")
     row = fold.parsed(F.col("text"), schema_id, target)
     return each.withColumn("row", row).select(
@@ -247,10 +273,7 @@ def _key_rows(keys: DataFrame, one: Plan) -> DataFrame:
 
 
 def _held(table: DataFrame, typed: DataFrame, target: fold.Target) -> DataFrame:
-    condition = F.lit(True)
-    for index, name in enumerate(target.keys):
-        condition = condition & F.col(f"k{index}").eqNullSafe(F.col(f"t.{quoted(name)}"))
-    found = table.alias("t").join(F.broadcast(typed), condition)
+    found = table.alias("t").join(F.broadcast(typed), _same_key(target))
     row = F.struct(*(F.col(f"t.{quoted(name)}").alias(name) for name in target.columns))
     return found.withColumn("row", row).select(
         F.lit("held").alias("what"),
@@ -349,9 +372,7 @@ def _step(key: bytes, values: dict[str, Any], told: Mapping[str, Any]) -> Step:
     if told["what"] == "leave":
         order = told["order"][:-1] + b"\0"
         return Departure(key, order, other, known, told["transaction"])
-    # a column that the event's schema does not have is not one that it sets
-    carried = dict(values) if told["whole"] else known
-    return Upsert(key, told["order"], carried, told["whole"], other, told["transaction"])
+    return Upsert(key, told["order"], known, told["whole"], other, told["transaction"])
 
 
 def _row(

@@ -13,6 +13,7 @@ RESERVED_PREFIX: Final = "_changelane_"
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]")
 _MAX_FOLDER: Final = 200
+_PLAIN_SHAPES: Final = {"001", "101", "111"}
 
 
 def quoted(name: str) -> str:
@@ -48,11 +49,11 @@ def folder(*parts: str | None) -> str:
     >>> folder("shop", None, "../../x")
     'shop.~2E~2E~2F~2E~2E~2Fx'
     """
-    named = [part for part in parts if part is not None]
-    text = ".".join("".join(map(_escape, part)) or "~" for part in named)
-    # parts that are absent move the others: the count keeps (a, NULL, b) and (a, b, NULL) apart
-    if parts.count(None) and parts[1:2] != (None,):
-        text += "~" + "".join("0" if part is None else "1" for part in parts)
+    text = ".".join("".join(map(_escape, part)) or "~" for part in parts if part is not None)
+    shape = "".join("0" if part is None else "1" for part in parts)
+    # absent parts move the others: only one shape of each length goes without saying
+    if shape not in _PLAIN_SHAPES:
+        text += "~p" + shape
     if len(text) <= _MAX_FOLDER:
         return text
     return text[: _MAX_FOLDER - 17] + "~" + hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a batch of event rows holds, in numbers: the driver never sees the rows."""
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from changelane.position import OffsetPosition
+from changelane.position import LsnPosition, OffsetPosition, PostgresPosition, ScnPosition
 from changelane.spark.rows import RowSchema
+
+TRANSACTIONAL: Final = {PostgresPosition.code, ScnPosition.code, LsnPosition.code}
 
 
 class TableReport(msgspec.Struct):
@@ -52,6 +54,16 @@ class Work:
         self.changes = 0
         self.truncated = b""
         self.domains: set[bytes] = set()
+
+    @property
+    def is_raising(self) -> bool:
+        """Whether events raise what is remembered of rows that are not there."""
+        return self.has_departures or bool(self.truncated)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether positions tell which events share a transaction."""
+        return any(domain[1] in TRANSACTIONAL for domain in self.domains)
 
     @property
     def active(self) -> RowSchema:
