@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import msgspec
+
 from changelane import Message, get_codec
 from changelane.cli.formats import markdown_table
 from changelane.formats.native import NativeColumn, NativeEvent
