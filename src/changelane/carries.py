@@ -283,14 +283,15 @@ class Reducer:
             yield reduced
             return
         losses["key_change", "written as a delete and an insert"] = None
-        old_key = {} if before is None else key_of(event, before) or before
-        yield msgspec.structs.replace(
-            reduced,
-            op=Op.DELETE,
-            before=before if carries.delete_partial else old_key,
-            after=None,
-        )
-        yield msgspec.structs.replace(reduced, op=Op.CREATE, before=None)
+        yield from self._halves(event, reduced)
+
+    def _halves(self, event: DataChange, update: DataChange) -> Iterator[DataChange]:
+        """Return the delete and the insert that a reduced *update* of a key is written as."""
+        before = update.before or {}
+        if not self._carries.delete_partial:
+            before = key_of(event, before) or before
+        yield msgspec.structs.replace(update, op=Op.DELETE, before=before, after=None)
+        yield msgspec.structs.replace(update, op=Op.CREATE, before=None)
 
     def _untyped(self, image: Image, losses: dict[Loss, None]) -> Image:
         carries = self._carries
