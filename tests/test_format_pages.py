@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every format has its page, all with the same headings, and the pages are true."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from changelane import Message, formats, get_codec
+
+ROOT = Path(__file__).resolve().parent.parent
+HEADINGS = [
+    "Product and versions",
+    "Sample",
+    "Reading",
+    "Writing",
+    "Options",
+    "Types",
+    "What is lost",
+    "Known gaps",
+]
+
+
+@pytest.mark.parametrize("name", formats.FORMATS)
+def test_every_format_has_a_page_with_the_same_headings(name):
+    text = (ROOT / "docs" / "formats" / f"{name}.md").read_text("utf-8")
+    assert text.startswith(f"# {name}\n")
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == HEADINGS
+
+
+@pytest.mark.parametrize("name", formats.FORMATS)
+def test_every_option_is_on_the_page_of_its_format(name):
+    text = (ROOT / "docs" / "formats" / f"{name}.md").read_text("utf-8")
+    options = text.partition("## Options\n")[2].partition("\n## ")[0]
+    for option in formats.module(name).Options.__struct_fields__:
+        assert f"`{option}`" in options
+
+
+@pytest.mark.parametrize("name", formats.FORMATS)
+def test_the_sample_of_every_page_is_read_and_recognised(name):
+    text = (ROOT / "docs" / "formats" / f"{name}.md").read_text("utf-8")
+    sample = text.partition("## Sample\n")[2].partition("```json\n")[2].partition("```")[0]
+    message = Message(sample.encode())
+    assert get_codec(name).decode(message)
+    assert get_codec(name).detects(message)
