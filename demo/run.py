@@ -140,14 +140,15 @@ def check(name: str, table: DataFrame, rows: list[dict[str, str | None]]) -> int
             console.print(f"  [red]differs[/]: {next(iter(want.values()))}: {', '.join(differing)}")
     incomplete = table.where(F.col("_changelane_columns").isNotNull()).count()
     verdict = "[green]equal to the database[/]" if not wrong else f"[red]{wrong} rows differ[/]"
-    note = f"; {incomplete} rows hold columns of different ages" if incomplete else ""
+    some = f"{incomplete} row{'s' if incomplete > 1 else ''}"
+    note = f"; {some} with columns of different ages (unchanged TOAST)" if incomplete else ""
     console.print(f"  {len(rows)} rows, {verdict}{note}")
     return wrong
 
 
 def history(title: str, table: str, key: dict[str, Any]) -> None:
     """Print what the messages told of one row, in the order of the log."""
-    told: list[tuple[bytes, int, str, str]] = []
+    told: list[tuple[bytes, int, str, list[str]]] = []
     codec = get_codec("debezium-json")
     with open_input(str(HERE / "input" / "shop-postgres.debezium.jsonl")) as stream:
         for line in Lines(stream.stream):
@@ -167,11 +168,11 @@ def history(title: str, table: str, key: dict[str, Any]) -> None:
                 if key not in (named, other):
                     continue
                 order = change.position.key() if change.position else b""
-                shown = ", ".join(
-                    f"{name}={str(value) if len(str(value)) <= WIDTH else str(value)[:12] + '...'}"
+                shown = [
+                    f"{name}={short(value)}"
                     for name, value in image.items()
-                    if not (change.after is None and name not in key)
-                )
+                    if change.after is not None or name in key
+                ]
                 what = {"r": "snapshot", "c": "insert", "u": "update", "d": "delete"}[change.op]
                 if isinstance(event, HalfUpdate):
                     what = "leaves" if change.after is None else "arrives"
@@ -181,12 +182,22 @@ def history(title: str, table: str, key: dict[str, Any]) -> None:
     )
     for column in ("line", "what", "columns"):
         shown_table.add_column(column)
-    for order, number, what, text in sorted(told, key=lambda one: one[0]):
+    before: list[str] = []
+    for order, number, what, columns in sorted(told, key=lambda one: one[0]):
         late = any(other > order and line < number for other, line, *_ in told)
+        # what an event repeats of the one before it says nothing new
+        text = ", ".join(column for column in columns if column not in before) or "nothing new"
         shown_table.add_row(
             str(number), what + (" [yellow](late)[/]" if late else ""), escape(text)
         )
+        before = columns
     console.print(shown_table)
+
+
+def short(value: Any) -> str:
+    """Return a value as one short text."""
+    text = "NULL" if value is None else str(value)
+    return text if len(text) <= WIDTH else f"{text[: WIDTH - 3]}..."
 
 
 def set_aside(spark: SparkSession) -> None:

@@ -175,7 +175,7 @@ def _are_usual(types: Mapping[str, str | None], codes: Mapping[str, object]) -> 
         if text is None:
             return False
         of = parse(text)
-        if code not in {of.code, of.high_code, of.null_code} or code is None:
+        if not isinstance(code, int) or code not in {of.code, of.high_code, of.null_code}:
             return False
     return True
 
