@@ -67,7 +67,7 @@ class Debezium:
         self._options = options
         self._dialect = dialect
         self._carries = _carries(options, dialect)
-        self._decoder = Decoder(options, dialect)
+        self._decode = Decoder(options, dialect).decode
         self._encoder = Encoder(options, dialect)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -78,7 +78,7 @@ class Debezium:
         return self._carries
 
     def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
-        return self._decoder.decode(message)
+        return self._decode(message)
 
     def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
         return self._encoder.encode(event, report)
@@ -87,7 +87,7 @@ class Debezium:
         if not message.value or b'"op"' not in message.value:
             return False
         try:
-            events = self._decoder.decode(message)
+            events = self._decode(message)
         except DecodeError:
             return False
         return bool(events)

@@ -113,9 +113,11 @@ class Decoder:
             position, rest = sources.read_binlog(block)
         words = (kind, block.version, block.name, block.snapshot, block.db, schema, block.table)
         place = self._places.get(words) or self._place(words)
-        time_ns, times = sources.instant(block.ts_ms, block.ts_us, block.ts_ns)
-        if times is not None:
-            rest.update(times)
+        time_ns = block.ts_ns
+        if time_ns is None or block.ts_us != time_ns // 1000 or block.ts_ms != time_ns // 1_000_000:
+            time_ns, times = sources.instant(block.ts_ms, block.ts_us, time_ns)
+            if times is not None:
+                rest.update(times)
         return place, position, rest, time_ns
 
     def _place(self, words: tuple[Any, ...]) -> Place:
@@ -138,9 +140,15 @@ class Decoder:
         details: dict[str, object],
     ) -> tuple[ChangeEvent, ...]:
         place, position, rest, time_ns = origin
-        process_ns, times = sources.instant(envelope.ts_ms, envelope.ts_us, envelope.ts_ns)
-        if times is not None:
-            details["times"] = times
+        process_ns = envelope.ts_ns
+        if (
+            process_ns is None
+            or envelope.ts_us != process_ns // 1000
+            or envelope.ts_ms != process_ns // 1_000_000
+        ):
+            process_ns, times = sources.instant(envelope.ts_ms, envelope.ts_us, process_ns)
+            if times is not None:
+                details["times"] = times
         if place.rest:
             rest.update(place.rest)
         if rest:

@@ -122,9 +122,12 @@ def decimal_in(scale: int) -> Convert:
     """Return the reader of decimals in both forms: Base64 of the unscaled value, or a number."""
 
     def decode(value: object) -> decimal.Decimal:
-        if type(value) is str:
-            return scaled(_whole(value), scale)
-        return _at_scale(value, scale)
+        if type(value) is not str:
+            return _at_scale(value, scale)
+        if len(value) > _MAX_NUMBER_BYTES:
+            raise ValueError
+        data = binascii.a2b_base64(value, strict_mode=True)
+        return scaled(int.from_bytes(data, "big", signed=True), scale)
 
     return decode
 

@@ -68,7 +68,7 @@ class RowPlan:
         self.fields: Mapping[str, Schema] = {}
         self.fillers: Mapping[str, object] = {}
         self.raw_fields: list[object] = []
-        self.regular_keys: dict[int, bool] = {}
+        self.last_key: tuple[KeyPlan, bool] | None = None
         self.is_declared = False
         self.label = ""
 
@@ -112,11 +112,11 @@ class KeyPlan(RowPlan):
 
     def fits(self, plan: RowPlan) -> bool:
         """Say whether a writer makes this very schema from the columns of *plan*."""
-        regular = plan.regular_keys.get(id(self))
-        if regular is None:
+        known = plan.last_key
+        if known is None or known[0] is not self:
             expected = key_schema(plan.base, tuple(plan.fields.get(n) for n in self.fields))
-            regular = plan.regular_keys[id(self)] = expected == self.parsed
-        return regular
+            known = plan.last_key = (self, expected == self.parsed)
+        return known[1]
 
 
 def key_schema(base: str, members: tuple[Schema | None, ...]) -> Schema | None:

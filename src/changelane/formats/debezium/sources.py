@@ -36,9 +36,6 @@ BELIEVED: Final = "changelane.before"
 _PLACE: Final = ("version", "connector", "name", "snapshot", "db", "schema", "table", CAPTURED_BY)
 _TIMES: Final = ("ts_ms", "ts_us", "ts_ns")
 
-_SEQUENCE: Final = msgspec.json.Decoder(tuple[str | None, str]).decode
-"""[last commit or null, LSN], which comes as JSON in a text."""
-
 Rest = dict[str, object]
 
 
@@ -122,14 +119,16 @@ def read_postgres(block: PostgresSource) -> tuple[Position | None, Rest]:
         if sequence is not None:
             rest["sequence"] = sequence
         return None, rest
-    last = None
-    end = f'","{lsn}"]'
-    if sequence is not None and sequence.startswith('["') and sequence.endswith(end):
-        text = sequence[2 : -len(end)]
-        if text.isdecimal() and text.isascii() and len(text) < 20 and (text[0] != "0"):
-            last = int(text)
-    if last is None and sequence != f'[null,"{lsn}"]':
+    # '["<last commit>","<lsn>"]', or '[null,"<lsn>"]'
+    last, end = None, f'","{lsn}"]'
+    if sequence is not None:
+        try:
+            last = int(sequence[2 : -len(end)])
+        except ValueError:
+            last = None
+    if sequence != (f'[null,"{lsn}"]' if last is None else f'["{last}{end}'):
         rest["sequence"] = sequence
+        last = None
     return PostgresPosition(lsn if lsn >= 0 else lsn + _U64 + 1, last), rest
 
 
