@@ -28,8 +28,12 @@ help: ## print this list
 demo: java $(INSTALLED) $(FETCHED) ## land a small shop's changes in Delta tables, and check them
 	@$(PYTHON_IN_VENV) demo/run.py
 
+# pytest's exit code 5 says that ARGS left no test of this part.
 test: java $(INSTALLED) $(FETCHED) ## run all tests, the fast ones first (ARGS="-k canal" for some)
-	@$(PYTHON_IN_VENV) -m pytest $(ARGS)
+	@echo "changelane: the fast tests"
+	@$(PYTHON_IN_VENV) -m pytest -m "not spark and not services" -n 2 $(ARGS) || [ $$? -eq 5 ]
+	@echo "changelane: the tests on Spark (several minutes)"
+	@$(PYTHON_IN_VENV) -m pytest -m "spark or services" $(ARGS) || [ $$? -eq 5 ]
 
 check: $(INSTALLED) ## lint, formatting, types, and the shape of the code
 	@echo "changelane: ruff check"

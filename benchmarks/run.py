@@ -215,7 +215,7 @@ def spark() -> None:
     folder = Path(tempfile.mkdtemp())
     try:
         for case in CASES[:2]:
-            count = 300_000 if not case.with_schema else 100_000
+            count = 200_000 if not case.with_schema else 60_000
             given = _stored(engine, case, count, folder)
             row = _from_json_type(case.columns)
             source = (
@@ -242,7 +242,7 @@ def spark() -> None:
             )
             told_id = events.where("kind = 'schema'").first()["schema_id"]
             columns = {column.name: column.spark for column in schema.columns}
-            target = fold.Target(columns, schema.key or (), {told_id: schema}, frozenset())
+            target = fold.Target(columns, schema.key or (), {told_id: schema})
             typed = events.where("kind = 'data'").select(
                 fold.parsed(F.col("after"), F.col("schema_id"), target).alias("row")
             )
