@@ -88,6 +88,9 @@ class RowBuilder:
         except ApplyError as error:
             code = getattr(error, "code", "unordered")
             return [self.refuse(message, DecodeError(str(error), code=code))]
+        except Exception as error:  # noqa: BLE001 - a defect must not stop the other messages
+            reason = f"a defect of changelane ({type(error).__name__}): please report it"
+            return [self.refuse(message, DecodeError(reason, code="defect"))]
         for shape in fresh:
             # only now: a message that cannot be read tells nothing
             if (shape.table_id, shape.id) not in self._told:
@@ -125,15 +128,24 @@ class RowBuilder:
         match event:
             case DataChange():
                 built.append(self._change(event, None, message, index, fresh))
-            case HalfUpdate(change, other_key):
-                row = self._change(change, other_key or {}, message, index, fresh)
+            case HalfUpdate(change, other):
+                row = self._change(change, other, message, index, fresh)
                 # the first half of an update whose key stays here says nothing that the second
                 # does not say; the old row must not leave
-                if change.op is not Op.DELETE or row[AT["other_key"]] is not None:
+                columns = self._shape(change, fresh).key
+                stays = other is None or (
+                    _knows(columns, other) and _key_text(columns, other) == row[AT["key"]]
+                )
+                if change.op is not Op.DELETE or not stays:
                     built.append(row)
             case Truncate():
                 position = _position(event.position, message, index)
-                order = encode_order(position, epoch=self._epoch, phase=DEPARTURE)
+                order = encode_order(
+                    position,
+                    epoch=self._epoch,
+                    snapshot=event.source.snapshot is not None,
+                    phase=DEPARTURE,
+                )
                 told = _row(
                     message,
                     kind="truncate",
@@ -199,7 +211,7 @@ class RowBuilder:
                 key, other_key, after = _moved(shape.key, before, after)
             else:
                 key, other_key = _key_text(shape.key, after), None
-        if other is not None and shape.key is not None:
+        if other is not None and _knows(shape.key, other):
             other_key = _key_text(shape.key, other)
             if other_key == key:
                 other_key = None
@@ -284,6 +296,12 @@ def _key_text(columns: tuple[str, ...] | None, image: Image) -> str | None:
     return key_bytes(values).decode()
 
 
+def _knows(columns: tuple[str, ...] | None, image: Image) -> bool:
+    return columns is not None and not any(
+        image.get(name, UNAVAILABLE) is UNAVAILABLE for name in columns
+    )
+
+
 def _moved(
     columns: tuple[str, ...] | None, before: Image, after: Image
 ) -> tuple[str | None, str | None, Image]:
@@ -294,7 +312,9 @@ def _moved(
     """
     if columns is None:
         return None, None, after
-    lacking = [name for name in columns if name not in after and name in before]
+    lacking = [
+        name for name in columns if after.get(name, UNAVAILABLE) is UNAVAILABLE and name in before
+    ]
     if lacking:
         after = {**after, **{name: before[name] for name in lacking}}
     key = _key_text(columns, after)

@@ -11,7 +11,7 @@ import datetime as dt
 import decimal
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Annotated, Any, Final
 
@@ -246,6 +246,7 @@ def key_text(value: Value) -> str | None:
 
 
 _JSON: Final = msgspec.json.Encoder()
+_HOSTILE: Final = re.compile(r'["\\\x00-\x1f]')
 
 
 class RowWriter:
@@ -255,13 +256,19 @@ class RowWriter:
         fields: list[tuple[str, Any, Any]] = []
         rename: dict[str, str] = {}
         self._converts: list[tuple[str, Convert]] = []
+        is_plain = True
         for index, column in enumerate(schema.columns):
             checked, convert = _column(column.type)
             fields.append((f"f{index}", checked | None | msgspec.UnsetType, msgspec.UNSET))
             rename[f"f{index}"] = column.name
+            is_plain = is_plain and _HOSTILE.search(column.name) is None
             if convert is not None:
                 self._converts.append((column.name, convert))
-        self._row = msgspec.defstruct("Row", fields, rename=rename, forbid_unknown_fields=True)
+        # msgspec does not escape the names of fields; with such names they are numbered
+        self._numbered = None if is_plain else {name: field for field, name in rename.items()}
+        self._row = msgspec.defstruct(
+            "Row", fields, rename=rename if is_plain else None, forbid_unknown_fields=True
+        )
         self._names = [column.name for column in schema.columns]
         self._count = len(self._names)
 
@@ -287,12 +294,19 @@ class RowWriter:
                     except DecodeError as error:
                         raise DecodeError(error.reason, code=error.code, path=f"$.{name}") from None
         try:
+            if self._numbered is not None:
+                return _JSON.encode(self._named(row, self._numbered)), missing
             return _JSON.encode(msgspec.convert(row, self._row)), missing
         except msgspec.ValidationError as error:
             raise _misfit(str(error)) from None
         except UnicodeEncodeError:
             reason = "a text holds a lone surrogate"
             raise DecodeError(reason, code="invalid_utf8") from None
+
+    def _named(self, row: Image, numbered: Mapping[str, str]) -> dict[str, Any]:
+        told = {numbered.get(name, name): value for name, value in row.items()}
+        checked = msgspec.convert(told, self._row)
+        return {name: getattr(checked, numbered[name]) for name in row}
 
 
 def _misfit(text: str) -> DecodeError:

@@ -1,0 +1,37 @@
+"""One local Spark for all tests of this folder, and what they share."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from changelane.spark import session
+from changelane.spark.jars import LOG4J
+
+sys.path.insert(0, str(Path(__file__).parent))  # for `landed`, which these tests share
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    settings = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        "spark.driver.memory": "3g",
+        # a few rows and many plans: compiling costs more than it saves
+        "spark.driver.extraJavaOptions": (
+            f"-Dlog4j2.configurationFile={LOG4J.as_uri()} -XX:TieredStopAtLevel=1"
+        ),
+        "spark.sql.codegen.wholeStage": "false",
+    }
+    found = session("changelane tests", master="local[2]", settings=settings)
+    found.sparkContext.setLogLevel("OFF")
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> str:
+    """The folder of a stream's tables."""
+    return str(tmp_path / "lake")

@@ -1,0 +1,109 @@
+"""Lands events in Delta through the whole way of the main job, and reads them back."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from changelane import get_codec
+from changelane.apply import key_bytes, unpack
+from changelane.event import ChangeEvent
+from changelane.schema import TableId
+from changelane.spark import decode
+from changelane.spark.applier import Applier
+from changelane.spark.delta import Marker
+from changelane.spark.sql import COLUMNS, ORDER, folder
+from changelane.spark.survey import BatchReport
+from changelane.tables.memory import MemoryTables
+
+CODEC: Final = get_codec("native-json")
+
+
+class Landed(NamedTuple):
+    """A table as Delta holds it, by canonical key."""
+
+    rows: Mapping[bytes, Mapping[str, Any]]
+    unknown: Mapping[bytes, frozenset[str]]
+    orders: Mapping[bytes, Mapping[str, bytes | None]]
+
+
+def messages(spark: SparkSession, events: Iterable[ChangeEvent]) -> DataFrame:
+    """Return events as message rows."""
+    values = [(m.value,) for event in events for m in CODEC.encode(event).messages]
+    return spark.createDataFrame(values, "value binary")
+
+
+def apply(
+    spark: SparkSession,
+    lake: str,
+    events: Iterable[ChangeEvent],
+    *,
+    batch: int = 0,
+    query: str = "test",
+    **options: Any,
+) -> BatchReport:
+    """Apply one batch of events."""
+    told = decode(messages(spark, events), "native-json")
+    return Applier(spark, lake, **options).apply(told, Marker("test", query, batch))
+
+
+def land(
+    spark: SparkSession, lake: str, batches: Sequence[Sequence[ChangeEvent]]
+) -> list[BatchReport]:
+    """Apply batches one after the other."""
+    return [apply(spark, lake, batch, batch=number) for number, batch in enumerate(batches)]
+
+
+def path(lake: str, table: TableId) -> str:
+    return f"{lake}/tables/{folder(table.database, table.schema, table.name)}"
+
+
+def python(value: Any) -> Any:
+    return bytes(value) if isinstance(value, bytearray) else value
+
+
+def read(
+    spark: SparkSession,
+    lake: str,
+    table: TableId,
+    keys: Sequence[str],
+    convert: Mapping[str, Callable[[Any], Any]] | None = None,
+) -> Landed:
+    """Read a table back, with what its state columns say.
+
+    *convert* makes the values of the oracle of those columns that Spark has another type for.
+    """
+    rows, unknown, orders = {}, {}, {}
+    found = spark.read.format("delta").load(path(lake, table))
+    columns = [name for name in found.columns if name not in {ORDER, COLUMNS}]
+    told = found.select(*(F.col(f"`{name}`") for name in [*columns, ORDER, COLUMNS])).collect()
+    for one in told:
+        row = {name: python(one[index]) for index, name in enumerate(columns)}
+        for name, make in (convert or {}).items():
+            row[name] = make(row[name])
+        key = key_bytes({name: row[name] for name in keys})
+        assert key not in rows, f"two rows of the key {key!r}"
+        exceptions = {name: bytes(order) for name, order in (one[COLUMNS] or {}).items()}
+        rows[key], orders[key] = row, unpack(bytes(one[ORDER]), exceptions, columns)
+        if lacking := frozenset(name for name, order in exceptions.items() if not order):
+            unknown[key] = lacking
+    return Landed(rows, unknown, orders)
+
+
+def remembered(tables: MemoryTables, table: TableId) -> Landed:
+    """Return the same of the oracle."""
+    rows = tables.keyed(table)
+    states = tables.states(table)
+    orders = {
+        key: {name: states[key].cell(name).order or None for name in row}
+        for key, row in rows.items()
+    }
+    return Landed(rows, tables.incomplete(table), orders)
+
+
+def oracle(batches: Iterable[Sequence[ChangeEvent]], **options: Any) -> MemoryTables:
+    tables = MemoryTables(**options)
+    for batch in batches:
+        tables.apply(batch)
+    return tables

@@ -1,0 +1,272 @@
+"""Event rows say what :func:`changelane.apply.steps` says of their event."""
+
+import decimal
+import json
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from changelane import get_codec
+from changelane.apply import Departure, TableTruncate, Upsert, steps
+from changelane.errors import ApplyError
+from changelane.event import ChangeEvent, DataChange, HalfUpdate, Key, Op, Source, Truncate
+from changelane.message import Message
+from changelane.position import OffsetPosition, PostgresPosition, SequencePosition
+from changelane.schema import Column, TableId, TableSchema
+from changelane.testing.histories import Profile, history
+from changelane.testing.strategies import events
+from changelane.types import UNAVAILABLE, Date, Decimal, Integer, String
+
+builder = pytest.importorskip("changelane.spark.builder", exc_type=ImportError)
+rows = pytest.importorskip("changelane.spark.rows", exc_type=ImportError)
+
+NATIVE = get_codec("native-json")
+TABLE = TableId("shop", None, "t")
+SCHEMA = TableSchema((Column("id", Integer()), Column("a", String()), Column("b", String())))
+# a value that Spark has no place for is an error there and none in memory: fidelity is not tested
+MISFITS = {"value_out_of_range", "wrong_type", "invalid_utf8"}
+
+
+class Told(msgspec.Struct, frozen=True):
+    """A step without its values."""
+
+    kind: str
+    key: str | None
+    order: bytes
+    other: str | None = None
+    transaction: str | None = None
+    whole: bool = False
+    carries: frozenset[str] | None = None
+
+
+def text(key: bytes | None) -> str | None:
+    return None if key is None else key.decode()
+
+
+def of_steps(event: ChangeEvent, **options: Any) -> list[Told]:
+    told = []
+    for step in steps(event, **options):
+        match step:
+            case TableTruncate(order):
+                told.append(Told("truncate", None, order))
+            case Departure():
+                moved_to, transaction = text(step.moved_to), step.transaction
+                told.append(Told("leaves", text(step.key), step.order, moved_to, transaction))
+            case Upsert():
+                told.append(
+                    Told(
+                        "arrives",
+                        text(step.key),
+                        step.order,
+                        text(step.moved_from),
+                        step.transaction,
+                        step.whole,
+                        frozenset(step.values),
+                    )
+                )
+    return told
+
+
+def of_rows(built: list[tuple[Any, ...]]) -> list[Told]:
+    """Read event rows as the applier does."""
+    told: list[Told] = []
+    schemas: dict[str, list[str]] = {}
+    for values in built:
+        row = dict(zip(rows.AT, values, strict=True))
+        if row["kind"] == "schema":
+            schemas[row["schema_id"]] = [one["name"] for one in json.loads(row["after"])["columns"]]
+        elif row["kind"] == "truncate":
+            told.append(Told("truncate", None, row["order"]))
+        elif row["kind"] == "data":
+            key, other, transaction = row["key"], row["other_key"], row["transaction"]
+            if row["op"] == "d":
+                told.append(Told("leaves", key, row["order"], other, transaction))
+                continue
+            if row["op"] == "u" and other is not None:
+                told.append(Told("leaves", other, row["order"][:-1] + b"\0", key, transaction))
+            names = frozenset(schemas[row["schema_id"]]) - set(row["after_missing"] or ())
+            told.append(Told("arrives", key, row["order"], other, transaction, row["whole"], names))
+    return told
+
+
+def build(event: ChangeEvent, **options: Any) -> list[tuple[Any, ...]]:
+    (message,) = NATIVE.encode(event).messages
+    return builder.RowBuilder(NATIVE, **options).rows(message)
+
+
+def code(built: list[tuple[Any, ...]]) -> str | None:
+    (found,) = {row[rows.AT["code"]] for row in built}
+    return found
+
+
+def attempt(event: ChangeEvent, **options: Any) -> tuple[list[Told], str | None]:
+    try:
+        return of_steps(event, **options), None
+    except ApplyError as error:
+        return [], getattr(error, "code", "unordered")
+
+
+def check(event: ChangeEvent, *, keys: tuple[str, ...] | None = None, epoch: int = 0) -> None:
+    named = None if keys is None else {"t": keys}
+    built = build(event, epoch=epoch, keys=named)
+    expected, refused = attempt(event, keys=keys, epoch=epoch)
+    if refused is None:
+        assert of_rows(built) == expected
+    else:
+        assert [row[rows.AT["kind"]] for row in built] == ["error"]
+        # a delete without an image is a delete without a key, too
+        assert code(built) in {refused, "missing_image"}
+
+
+@given(events(NATIVE.carries), st.integers(0, 3))
+@settings(deadline=None, max_examples=300)
+def test_rows_say_what_the_steps_of_any_event_say(event: ChangeEvent, epoch: int) -> None:
+    change = event.change if isinstance(event, HalfUpdate) else event
+    # a table without a key has no key text, and is judged by the applier
+    assume(not isinstance(change, DataChange) or change.key is not None)
+    built = build(event, epoch=epoch)
+    assume(not {row[rows.AT["code"]] for row in built} & MISFITS)
+    check(event, epoch=epoch)
+
+
+@pytest.mark.parametrize("before", ["key", "full"])
+@pytest.mark.parametrize("halves", [False, True])
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_say_what_the_steps_of_a_history_say(seed: int, halves: Any, before: Any) -> None:
+    profile = Profile(moves="lacking", transactions=True, size=40, halves=halves, before=before)
+    for event in history(Random(seed), profile).events:
+        check(event)
+
+
+def change(op: str, after: Any, before: Any = None, **more: Any) -> DataChange:
+    more = {"position": PostgresPosition(7), "schema": SCHEMA, **more}
+    return DataChange(Op(op), TABLE, Key(("id",)), before, after, **more)
+
+
+FULL = {"id": 1, "a": "a", "b": "b"}
+HALVES = [
+    HalfUpdate(change(op, after, before), other)
+    for op, after, before in [("d", None, FULL), ("c", FULL, None)]
+    for other in [None, {"id": 1}, {"id": 2}, {"a": "x"}]
+]
+
+
+@pytest.mark.parametrize("event", HALVES)
+def test_halves_of_updates(event: HalfUpdate) -> None:
+    check(event)
+
+
+@pytest.mark.parametrize("keys", [("a",), ("b", "id")])
+@pytest.mark.parametrize("event", HALVES)
+def test_halves_of_updates_where_the_key_is_another(event: HalfUpdate, keys: Any) -> None:
+    check(event, keys=keys)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        change("u", {"a": "x", "b": UNAVAILABLE}, {"id": 1}),
+        change("u", {"id": 2, "a": "x"}, {"id": 1, "a": "w", "b": "b"}),
+        change("u", {"id": 2, "a": "x", "b": UNAVAILABLE}, {"id": 1}),
+        change("u", {"id": None, "a": "x"}, {"id": 1}),
+        change("u", {"a": "x"}, {"a": "w"}),
+        change("u", {"id": UNAVAILABLE, "a": "x"}, FULL),
+        change("c", {"id": 1, "a": UNAVAILABLE}),
+        change("c", {"id": 1}),
+        change("d", None, {"a": "x"}),
+        change("d", None, None),
+        change("u", None, FULL),
+        change("u", {"id": 1, "a": "x"}, schema=None),
+        change("u", {"id": 2, "a": "x"}, {"id": 1, "b": "b"}, schema=None),
+        change("c", FULL, source=Source(snapshot="true")),
+        change("c", FULL, position=None),
+        Truncate(TABLE, position=PostgresPosition(7), source=Source(snapshot="true")),
+    ],
+)
+def test_images_that_lack_something(event: ChangeEvent) -> None:
+    check(event)
+
+
+def test_without_a_position_the_place_in_the_topic_orders() -> None:
+    (message,) = NATIVE.encode(change("c", FULL, position=None)).messages
+    placed = msgspec.structs.replace(message, topic="shop", partition=3, offset=17)
+    built = builder.RowBuilder(NATIVE).rows(placed)
+    event = change("c", FULL, position=OffsetPosition("shop", 3, 17))
+    assert of_rows(built) == of_steps(event)
+
+
+# What a task remembers
+
+
+def line(event: ChangeEvent) -> Message:
+    (message,) = NATIVE.encode(event).messages
+    return message
+
+
+def test_a_schema_is_told_once_and_before_its_rows() -> None:
+    one = builder.RowBuilder(NATIVE)
+    kinds = [row[0] for _ in range(3) for row in one.rows(line(change("c", FULL)))]
+    assert kinds == ["schema", "data", "data", "data"]
+
+
+DATED = TableSchema((Column("id", Integer()), Column("d", Date())))
+
+
+def test_a_message_that_cannot_be_used_does_not_take_the_schema_with_it() -> None:
+    one = builder.RowBuilder(NATIVE)
+    bad = change("c", {"id": 1, "d": "infinity"}, schema=DATED)
+    good = change("c", {"id": 2, "d": None}, schema=DATED)
+    (error,) = one.rows(line(bad))
+    assert error[rows.AT["kind"]] == "error"
+    assert error[rows.AT["code"]] == "value_out_of_range"
+    assert error[rows.AT["raw_value"]] == line(bad).value
+    assert [row[0] for row in one.rows(line(good))] == ["schema", "data"]
+
+
+def test_equal_keys_have_one_text() -> None:
+    schema = TableSchema((Column("id", Decimal(10, 4)),))
+    texts = {
+        of_rows(build(change("c", {"id": number}, schema=schema)))[0].key
+        for number in map(decimal.Decimal, ("1", "1.0", "1.0000", "1E+0"))
+    }
+    assert len(texts) == 1
+
+
+@pytest.mark.parametrize("value", [b"", b"{", b"[]", b"null", b"\xff", b'{"op":"c"}', None])
+def test_a_message_that_cannot_be_read_is_one_error_row_or_none(value: Any) -> None:
+    built = builder.RowBuilder(NATIVE).rows(Message(value, b"key"))
+    if value is None:
+        assert built == []
+        return
+    (row,) = built
+    named = dict(zip(rows.AT, row, strict=True))
+    assert (named["kind"], named["raw_value"], named["raw_key"]) == ("error", value, b"key")
+    assert named["code"]
+    assert named["reason"]
+
+
+def test_a_whole_row_may_be_the_key() -> None:
+    event = msgspec.structs.replace(change("c", FULL), key=None)
+    (told,) = of_rows(build(event, keyless="row"))
+    assert told.key == '[1,"a","b"]'
+    (told,) = of_rows(build(event))
+    assert told.key is None
+
+
+def test_rows_fit_their_arrow_schema() -> None:
+    built = [row for event in history(Random(3), Profile(size=40)).events for row in build(event)]
+    batch = rows.to_arrow(built)
+    assert batch.schema == rows.ARROW
+    assert [row["kind"] for row in batch.to_pylist()] == [row[0] for row in built]
+
+
+def test_batches_are_cut_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "MAX_BATCH_BYTES", 1000)
+    one = build(change("c", FULL, position=SequencePosition(1)))[-1:]
+    sizes = [batch.num_rows for batch in rows.gather((500, one) for _ in range(5))]
+    assert sum(sizes) == 5
+    assert max(sizes) == 1
