@@ -26,6 +26,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from changelane.errors import ConfigError, UnknownNameError
+from changelane.serdes.json import translate
 
 _VARIABLE: Final = re.compile(r"\$\{([^}]*)\}")
 
@@ -150,7 +151,8 @@ def parse(raw: Mapping[str, Any]) -> Pipeline:
     try:
         return msgspec.convert(dict(raw), Pipeline)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"the pipeline does not fit: {error}") from None
+        # msgspec quotes an invalid name, which may come from a secret
+        raise ConfigError(f"the pipeline does not fit: {translate(error)}") from None
 
 
 _SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {

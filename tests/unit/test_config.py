@@ -1,0 +1,151 @@
+"""Pipeline files: typed, with the nearest name for a wrong one, and secrets that stay secret."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from changelane.config import Pipeline, load, parse
+from changelane.errors import ConfigError, UnknownNameError
+
+LEAST = """
+name: shop
+source: {type: files, path: changes, format: debezium-json}
+sink: {type: delta, path: lake}
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "pipeline.yaml"
+    path.write_text(text, "utf-8")
+    return path
+
+
+def test_the_least_pipeline_has_sound_defaults(tmp_path: Path) -> None:
+    found = load(written(tmp_path, LEAST))
+    assert found.name == "shop"
+    assert found.options.trigger == "available_now"
+    assert found.options.keyless == "quarantine"
+    assert found.options.max_quarantined is None
+    assert found.source.contents == "auto"
+
+
+def test_relative_paths_are_relative_to_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir("/")
+    found = load(written(tmp_path, LEAST + "options: {checkpoint: marks}\n"))
+    assert found.source.path == str(tmp_path / "changes")
+    assert found.sink.path == str(tmp_path / "lake")
+    assert found.checkpoint == str(tmp_path / "marks")
+
+
+def test_absolute_paths_and_addresses_stay(tmp_path: Path) -> None:
+    text = LEAST.replace("changes", "s3a://bucket/changes").replace("path: lake", "path: /lake")
+    found = load(written(tmp_path, text))
+    assert found.source.path == "s3a://bucket/changes"
+    assert found.sink.path == "/lake"
+
+
+def test_the_checkpoint_lies_inside_the_sink_unless_said(tmp_path: Path) -> None:
+    found = load(written(tmp_path, LEAST))
+    assert found.checkpoint == str(tmp_path / "lake/_changelane/checkpoints/shop")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "near"),
+    [
+        ("sinc: {}", "sink"),
+        ("options: {chekpoint: x}", "checkpoint"),
+        ("options: {key: {}}", "keys"),
+    ],
+)
+def test_an_unknown_key_names_the_nearest_one(tmp_path: Path, wrong: str, near: str) -> None:
+    with pytest.raises(UnknownNameError, match=f"did you mean '{near}'") as caught:
+        load(written(tmp_path, LEAST + wrong + "\n"))
+    assert isinstance(caught.value, ConfigError)
+
+
+@pytest.mark.parametrize(("section", "wrong", "near"), [("source", "formt", "format")])
+def test_an_unknown_key_of_a_section_names_the_nearest_one(
+    tmp_path: Path, section: str, wrong: str, near: str
+) -> None:
+    text = LEAST.replace("{type: files", f"{{{wrong}: x, type: files")
+    with pytest.raises(UnknownNameError, match=f"key in {section} '{wrong}'.*'{near}'"):
+        load(written(tmp_path, text))
+
+
+def test_variables_are_read_from_the_environment(tmp_path: Path) -> None:
+    text = LEAST.replace("path: lake", "path: '${BUCKET}/${NAME}'")
+    found = load(written(tmp_path, text), {"BUCKET": "s3a://b", "NAME": "shop"})
+    assert found.sink.path == "s3a://b/shop"
+
+
+def test_a_variable_that_is_not_set_is_named(tmp_path: Path) -> None:
+    text = LEAST.replace("path: lake", "path: '${BUCKET_OF_LAKE}'")
+    with pytest.raises(ConfigError, match="BUCKET_OF_LAKE is not set"):
+        load(written(tmp_path, text), {})
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "options: {trigger: '${SECRET}'}",
+        "options: {epoch: '${SECRET}'}",
+        "options: {max_quarantined: '${SECRET}'}",
+        "options: {keys: '${SECRET}'}",
+        "options: '${SECRET}'",
+    ],
+)
+def test_the_value_of_a_variable_is_never_shown(tmp_path: Path, place: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(written(tmp_path, LEAST + place + "\n"), {"SECRET": "hunter2"})
+    assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in repr(caught.value)
+
+
+def test_a_value_that_looks_like_a_variable_is_not_filled_twice(tmp_path: Path) -> None:
+    text = LEAST.replace("path: lake", "path: '/${ONE}'")
+    found = load(written(tmp_path, text), {"ONE": "${TWO}", "TWO": "no"})
+    assert found.sink.path == "/${TWO}"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "holds no pipeline"),
+        ("- a\n- b\n", "holds no pipeline"),
+        ("name: [", "is not YAML"),
+        ("name: shop\n", "does not fit"),
+        (LEAST.replace("type: files", "type: kafca"), "does not fit"),
+        (LEAST.replace("name: shop", "name: 7"), "does not fit"),
+        (LEAST + "options: {epoch: high}\n", "does not fit"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(written(tmp_path, text))
+
+
+def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot read"):
+        load(tmp_path / "none.yaml")
+
+
+def test_bytes_that_are_no_text_are_said(tmp_path: Path) -> None:
+    path = tmp_path / "pipeline.yaml"
+    path.write_bytes(b"name: \xff\xfe\n")
+    with pytest.raises(ConfigError, match="is not YAML"):
+        load(path)
+
+
+def test_a_mapping_is_a_pipeline_too() -> None:
+    raw: dict[str, Any] = {
+        "name": "shop",
+        "source": {"type": "files", "path": "in", "format": "canal-json"},
+        "sink": {"type": "delta", "path": "out"},
+        "options": {"keys": {"orders": ["id"]}},
+    }
+    found = parse(raw)
+    assert isinstance(found, Pipeline)
+    assert found.options.keys == {"orders": ["id"]}
