@@ -248,7 +248,10 @@ def _geometry_from(value: Value) -> Geometry:
 def _interval_from(kind: Interval) -> Convert:
     def inner(value: Value) -> Value:
         if kind.unit and isinstance(value, int):
-            return dt.timedelta(microseconds=value) if kind.unit == "us" else value
+            try:
+                return dt.timedelta(microseconds=value) if kind.unit == "us" else value
+            except OverflowError:
+                raise _wrong(kind) from None
         if not isinstance(value, str):
             raise _wrong(kind)
         return value

@@ -151,14 +151,46 @@ _TIMESTAMP_TEXT: Final = re.compile(
 _INSTANT_TEXT: Final = re.compile(_TIMESTAMP_TEXT.pattern + r"(?:Z|[+-]\d\d:\d\d)", re.ASCII)
 
 
+_PARTS: Final = re.compile(
+    r"(.\d+)-(\d\d)-(\d\d)"
+    r"(?:T(\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:Z|([+-])(\d\d):(\d\d))?)?",
+    re.ASCII,
+)
+_DAYS_OF_400_YEARS: Final = 146_097
+_UNIX_EPOCH: Final = dt.date(1970, 1, 1).toordinal()
+_MOST_MICROSECONDS: Final = (1 << 63) - 1
+
+
+def _is_in_calendar(text: str) -> bool:
+    """Say whether a date or time beyond Python's calendar is one of Spark's: it has no 30 February.
+
+    Spark reads what is none as NULL, and counts microseconds since 1970 in 64 bits.
+    """
+    match = _PARTS.fullmatch(text)
+    if match is None:
+        return False
+    year, month, day, hour, minute, second = (int(part or 0) for part in match.group(*range(1, 7)))
+    cycles, of_cycle = divmod(year, 400)
+    zone = 60 * int(match[9] or 0) + int(match[10] or 0)
+    try:
+        ordinal = dt.date(2000 + of_cycle, month, day).toordinal()
+        dt.time(hour, minute, second)
+        dt.timezone(dt.timedelta(minutes=zone))
+    except ValueError:
+        return False
+    days = ordinal - _UNIX_EPOCH + (cycles - 5) * _DAYS_OF_400_YEARS
+    seconds = 86_400 * days + 3600 * hour + 60 * minute + second
+    seconds += 60 * (zone if match[8] == "-" else -zone)
+    microseconds = seconds * 1_000_000 + int((match[7] or "").ljust(6, "0"))
+    return match[4] is None or abs(microseconds) <= _MOST_MICROSECONDS
+
+
 def _temporal(kind: LogicalType, python_type: type, pattern: re.Pattern[str]) -> Convert:
     shown = to_json(kind)
-    zeros = ("-00-", "-00T")
 
     def inner(value: Value) -> Value:
         if isinstance(value, str):
-            fits = pattern.fullmatch(value) and "-00" not in value[4:].replace("-00:", "")
-            if not fits or value.startswith(zeros):
+            if not pattern.fullmatch(value) or not _is_in_calendar(value):
                 raise _out_of_range(kind)
             return value
         if not isinstance(value, python_type):
