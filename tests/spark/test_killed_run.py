@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`changelane run`, killed with -9 at any moment and run again, ends with the databases' own rows."""
+"""`changelane run`, killed with -9 at any moment and run again, ends like the databases."""
 
 import importlib.util
 import os
@@ -30,7 +30,6 @@ def demo():
 
 def test_a_run_that_is_killed_again_and_again_ends_like_the_database(spark, demo, tmp_path):
     seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
     choice = random.Random(seed)
     lake = tmp_path / "lake"
     environment = os.environ | {"DEMO_LAKE": str(lake)}
@@ -53,7 +52,7 @@ def test_a_run_that_is_killed_again_and_again_ends_like_the_database(spark, demo
             killed += 1
         os.killpg(run.pid, signal.SIGKILL)
         run.communicate()
-    assert killed, "no run was killed in its middle"
+    assert killed, f"no run was killed in its middle, seed {seed}"
     done = subprocess.run(
         command(str(DEMO / "shop.yaml"), "--output", "json"),
         env=environment,
@@ -61,7 +60,7 @@ def test_a_run_that_is_killed_again_and_again_ends_like_the_database(spark, demo
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.returncode == 0, f"seed {seed}: {done.stderr[-2000:]}"
     for name in ("customers", "products"):
         table = spark.read.format("delta").load(f"{lake}/tables/shop.public.{name}")
         _, keys = demo.TABLES[name]
