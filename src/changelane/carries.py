@@ -77,12 +77,14 @@ class Carries(msgspec.Struct, frozen=True, kw_only=True):
         kinds: Event kinds besides row changes, by their tag (``schema``, ``truncate`` ...).
         before: Update events keep a complete before image.
         partial_before: Before images that lack columns are kept as they are.
+        key_change_partial: So are those of key changes, which are written as deletes.
         delete_partial: A delete may hold some columns only.
         absent: A column that is not in an image stays apart from NULL.
         unavailable: There is a marker for :data:`~changelane.types.UNAVAILABLE`.
         absent_means: What the decoder makes of a missing column.
         schema: How much of the schema travels.
         column_flags: Nullability, defaults and generated columns travel.
+        unknown_nullability: That nobody knows whether a column may be NULL travels as well.
         types: Logical types (classes) whose values come back equal; others become text.
         extremes: Which extreme values are carried.
         key: The key columns' names travel.
@@ -91,7 +93,8 @@ class Carries(msgspec.Struct, frozen=True, kw_only=True):
         positions: Domains of positions (``mysql``, ``postgresql`` ...).
         transaction: Fields of the transaction.
         source: Fields of the source.
-        stamp: What the decoder says about every message's source.
+        stamp: What the decoder says about every message's source. When it names the connector,
+            the version and the details of another connector's events are not carried.
         source_time: Unit of the source time, empty when it does not travel.
         process_time: Unit of the process time, empty when it does not travel.
         details: The producer's own further fields travel inside this family.
@@ -102,12 +105,14 @@ class Carries(msgspec.Struct, frozen=True, kw_only=True):
     kinds: frozenset[str] = frozenset()
     before: bool = False
     partial_before: bool = False
+    key_change_partial: bool = False
     delete_partial: bool = True
     absent: bool = False
     unavailable: bool = False
     absent_means: AbsentMeans = AbsentMeans.UNCHANGED
     schema: SchemaDetail = SchemaDetail.NONE
     column_flags: bool = False
+    unknown_nullability: bool = False
     types: frozenset[type[LogicalType]] = frozenset()
     extremes: frozenset[Extreme] = frozenset()
     key: bool = False
@@ -201,10 +206,11 @@ class Reducer:
             ("position", self._position),
             ("transaction", self._transaction),
             ("source", self._source),
-            ("details", self._details),
         ):
             if hasattr(event, field):
                 changes[field] = reduce(getattr(event, field), losses)
+        details: Details = getattr(event, "details", NO_DETAILS)
+        changes["details"] = self._details(details, getattr(event, "source", None), losses)
         for field in ("source_time_ns", "process_time_ns"):
             if hasattr(event, field):
                 changes[field] = self._time(field, getattr(event, field), losses)
@@ -232,7 +238,8 @@ class Reducer:
         split = key_change and not carries.key_change
         if before is not None and op is Op.UPDATE:
             partial = not is_complete(before, schema, event.before_holds)
-            if not carries.before or (partial and not carries.partial_before):
+            may_lack = carries.partial_before or (key_change and carries.key_change_partial)
+            if not carries.before or (partial and not may_lack):
                 if key_change:
                     split = True
                 else:
@@ -277,7 +284,7 @@ class Reducer:
             self._time("process_time_ns", event.process_time_ns, losses),
             before_holds,
             after_holds,
-            self._details(event.details, losses),
+            self._details(event.details, event.source, losses),
         )
         if not split:
             yield reduced
@@ -356,7 +363,7 @@ class Reducer:
         for field in ("product", "connector", "server", "version", "snapshot"):
             value = getattr(source, field)
             stamped = getattr(stamp, field)
-            if field in kept:
+            if field in kept and not (field == "version" and self._is_foreign(source)):
                 values.append(value)
                 continue
             if value is not None and value != stamped:
@@ -378,8 +385,17 @@ class Reducer:
             losses[loss] = None
         return value - rest
 
-    def _details(self, details: Details, losses: dict[Loss, None]) -> Details:
-        if not details or self._carries.details:
+    def _is_foreign(self, source: Source) -> bool:
+        """Say whether an event comes from another connector than the format's own."""
+        own = self._carries.stamp.connector
+        return own is not None and source.connector not in (None, own)
+
+    def _details(
+        self, details: Details, source: Source | None, losses: dict[Loss, None]
+    ) -> Details:
+        if not details:
+            return details
+        if self._carries.details and (source is None or not self._is_foreign(source)):
             return details
         losses["details", "the producer's own further fields are not written"] = None
         return NO_DETAILS
@@ -419,6 +435,9 @@ class _Plan:
                 if getattr(column, field) is not empty:
                     self.losses[f"schema.{field}", "not written"] = None
                     changes[field] = empty
+        elif column.nullable is None and not carries.unknown_nullability:
+            self.losses["schema.nullable", "unknown; written as may be NULL"] = None
+            changes["nullable"] = True
         return msgspec.structs.replace(column, **changes)
 
     def image(self, image: Image, losses: dict[Loss, None], *, fill: bool = False) -> Image:

@@ -76,9 +76,10 @@ class Codec:
         messages: list[Message] = []
         for part in reduced:
             messages.extend(self._format.encode(part, report=losses.append))
-        if losses and OnLoss(on_loss) is OnLoss.RAISE:
-            raise UnsupportedError(self.name, tuple(losses))
-        return Encoded(tuple(messages), tuple(losses))
+        told = tuple(dict.fromkeys(losses))
+        if told and OnLoss(on_loss) is OnLoss.RAISE:
+            raise UnsupportedError(self.name, told)
+        return Encoded(tuple(messages), told)
 
     def reduce(self, event: ChangeEvent) -> tuple[tuple[ChangeEvent, ...], tuple[Loss, ...]]:
         """Return what the format carries of an event, and the losses."""

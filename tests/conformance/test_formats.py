@@ -82,6 +82,7 @@ MINIMUM = {
         positions=frozenset({"mysql", "postgresql", "scn", "lsn"}),
         transaction=frozenset({"id", "order", "table_order"}),
         source=frozenset({"product", "server", "version", "snapshot"}),
+        stamp=Source(connector="debezium"),
         source_time="ns",
         process_time="ns",
     ),

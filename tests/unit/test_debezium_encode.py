@@ -12,6 +12,7 @@ from changelane.event import (
     Control,
     DataChange,
     Key,
+    LogicalMessage,
     Op,
     SchemaChange,
     Source,
@@ -21,7 +22,7 @@ from changelane.event import (
     Truncate,
     Watermark,
 )
-from changelane.position import MySqlPosition, PostgresPosition
+from changelane.position import MySqlPosition, OffsetPosition, PostgresPosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.transform import run
 from changelane.transforms.join import JoinHalves
@@ -42,9 +43,10 @@ from changelane.types import (
 )
 
 DEBEZIUM = get_codec("debezium-json")
+ID = Column("id", Integer(32), nullable=False)
 SCHEMA = TableSchema(
     (
-        Column("id", Integer(32), nullable=False),
+        ID,
         Column("total", DecimalType(12, 2), nullable=True),
         Column("at", Timestamp(6), nullable=True),
         Column("note", String(), nullable=True),
@@ -54,6 +56,8 @@ ROW = {"id": 1, "total": Decimal("1.50"), "at": dt.datetime(2024, 2, 29), "note"
 TABLE = TableId("shop", "public", "my orders")
 SOURCE = Source("postgresql", "debezium", "dbz", "3.6.1.Final")
 CANAL = Source("mysql", "canal")
+MYSQL = Source("mysql", "debezium", "dbz", "3.6.1.Final")
+UNSIGNED = TableSchema((ID, Column("n", Integer(64, unsigned=True), nullable=False)))
 
 
 def change(op=Op.CREATE, **parts):
@@ -63,7 +67,14 @@ def change(op=Op.CREATE, **parts):
 
 def written(event, **options):
     codec = get_codec("debezium-json", **options) if options else DEBEZIUM
-    return codec.encode(event).messages
+    encoded = codec.encode(event, on_loss="warn")
+    assert {what for what, _ in encoded.losses} <= {"source.connector"}
+    return encoded.messages
+
+
+def lost(event, **options):
+    codec = get_codec("debezium-json", **options)
+    return {what for what, _ in codec.encode(event, on_loss="warn").losses}
 
 
 def payload(message):
@@ -153,12 +164,46 @@ def test_absent_columns_are_not_in_the_schema_of_their_image():
     assert event.schema == SCHEMA
 
 
-def test_columns_that_no_image_has_stay_in_the_schema():
+def test_a_partial_before_image_of_an_update_is_none():
     part = {"id": 1, "note": "y"}
-    (message,) = written(change(Op.UPDATE, before=part, after=part))
-    (event,) = DEBEZIUM.decode(message)
+    encoded = DEBEZIUM.encode(change(Op.UPDATE, before=part, after=part), on_loss="warn")
+    assert encoded.losses == (("before", "a partial image"),)
+    assert payload(encoded.messages[0])["before"] is None
+    (event,) = DEBEZIUM.decode(encoded.messages[0])
     assert event.schema == SCHEMA
-    assert event.before == event.after == part
+    assert (event.before, event.after) == (None, part)
+
+
+def test_a_deleted_row_of_postgres_of_which_the_key_is_known_gets_debeziums_fillers():
+    schema = TableSchema((*SCHEMA.columns, Column("n", Integer(32), nullable=False)))
+    hidden = {name: UNAVAILABLE for name in schema.names if name != "id"}
+    event = change(Op.DELETE, before={"id": 1, **hidden}, schema=schema)
+    (message,) = written(event)
+    assert payload(message)["before"] == {
+        "id": 1, "total": None, "at": None, "note": None, "n": 0
+    }  # fmt: skip
+    (back,) = DEBEZIUM.decode(message)
+    assert back.before == event.before
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [{}, {"position": OffsetPosition("t", 0, 1)}, {"after": ROW | {"id": UNAVAILABLE}}],
+    ids=["nowhere", "carried-nowhere", "unknown-key"],
+)
+def test_a_key_change_that_nothing_proves_is_a_reported_loss(parts):
+    event = change(Op.UPDATE, **({"before": ROW, "after": ROW | {"id": 2}} | parts))
+    assert "key_change" in lost(event)
+    messages = DEBEZIUM.encode(event, on_loss="ignore").messages
+    back = list(run(JoinHalves(), (e for m in messages for e in DEBEZIUM.decode(m))))
+    kinds = [e.op for e in back if isinstance(e, DataChange)]
+    assert kinds == [Op.DELETE, Op.CREATE]
+
+
+@pytest.mark.parametrize("parts", [{"position": PostgresPosition(5)}, {"source_time_ns": 7}])
+def test_a_key_change_with_position_or_time_is_none(parts):
+    after = ROW | {"id": 2}
+    assert not lost(change(Op.UPDATE, before=ROW, after=after, **parts))
 
 
 def test_unavailable_values_are_placeholders_where_there_is_one():
@@ -186,21 +231,21 @@ def test_unavailable_values_are_placeholders_where_there_is_one():
     ],
 )
 def test_what_has_no_exact_form_is_a_reported_loss(kind, value):
-    schema = TableSchema((Column("id", Integer(32)), Column("v", kind, nullable=True)))
+    schema = TableSchema((ID, Column("v", kind, nullable=True)))
     encoded = DEBEZIUM.encode(change(after={"id": 1, "v": value}, schema=schema), on_loss="warn")
     assert payload(encoded.messages[0])["after"]["v"] is None
     assert len(encoded.losses) == 1
 
 
 def test_floats_that_are_no_numbers_are_quoted():
-    schema = TableSchema((Column("id", Integer(32)), Column("v", Float(64), nullable=True)))
+    schema = TableSchema((ID, Column("v", Float(64), nullable=True)))
     for value, text in ((float("nan"), "NaN"), (float("-inf"), "-Infinity")):
         (message,) = written(change(after={"id": 1, "v": value}, schema=schema))
         assert payload(message)["after"]["v"] == text
 
 
 def test_instants_keep_the_digits_of_their_producer():
-    schema = TableSchema((Column("id", Integer(32)), Column("v", InstantType(), nullable=True)))
+    schema = TableSchema((ID, Column("v", InstantType(), nullable=True)))
     value = Instant.of(dt.datetime(2024, 1, 1, tzinfo=dt.UTC), 1)
     (message,) = written(change(after={"id": 1, "v": value}, schema=schema))
     assert payload(message)["after"]["v"] == "2024-01-01T00:00:00.0Z"
@@ -221,45 +266,99 @@ def test_decimal_format_numeric():
     assert b'"total":1.50' in message.value
 
 
-def test_a_full_before_image_of_postgres_says_so_when_a_reader_would_doubt_it():
-    (message,) = written(change(Op.DELETE, before=ROW | {"note": None}))
-    assert payload(message)["source"]["changelane.before"] == "full"
-    assert DEBEZIUM.decode(message)[0].before == ROW | {"note": None}
+@pytest.mark.parametrize(
+    ("event", "option", "expected"),
+    [
+        (change(Op.DELETE, before=ROW), "auto", set()),
+        (change(Op.DELETE, before=ROW | {"note": None}), "auto", {"before"}),
+        (change(Op.DELETE, before=ROW | {"note": None}), "full", set()),
+        (change(Op.DELETE, before=ROW | {"note": None}, key=None), "auto", set()),
+        (change(Op.DELETE, before=ROW, schema=None, before_holds="full"), "auto", {"before"}),
+        (change(Op.DELETE, before=ROW, source=MYSQL), "auto", set()),
+        (change(Op.DELETE, before=ROW | {"note": None}, source=MYSQL), "key", {"before"}),
+    ],
+)  # fmt: skip
+def test_a_before_image_that_looks_like_fillers_is_a_reported_loss(event, option, expected):
+    assert lost(event, before_image=option) == expected
+    codec = get_codec("debezium-json", before_image=option)
+    back = codec.decode(codec.encode(event, on_loss="ignore").messages[0])[0]
+    assert (back.before == event.before) == (not expected)
 
 
 @pytest.mark.parametrize(
-    "event",
+    ("event", "expected"),
     [
-        change(after=ROW, source=CANAL, details={"sqlType": {"id": 4}}),
-        change(after=ROW, source=Source(), position=MySqlPosition("b.1", 4, 2)),
-        Truncate(TABLE, position=PostgresPosition(1), source=SOURCE),
-        Tombstone(TABLE, {"id": 1}, TableSchema(SCHEMA.columns[:1])),
-        TransactionMarker("rollback", Transaction("7"), source=CANAL, source_time_ns=1),
-        Watermark("resolved", PostgresPosition(9), SOURCE, 5, 6),
-        Control("other", "text", source=CANAL),
-        SchemaChange(TABLE, "rename", "RENAME TABLE a TO b", SCHEMA, Key(("id",)), source=CANAL),
+        (change(after=ROW, source=CANAL, details={"sqlType": {"id": 4}}),
+         {"source.connector", "details"}),
+        (change(after=ROW, source=CANAL, details={"source": {"x": 1}}),
+         {"source.connector", "details"}),
+        (change(after=ROW, details={"sqlType": {"id": 4}}), {"details"}),
+        (change(after=ROW, source=Source("mysql", "canal", version="1.1.7")),
+         {"source.connector", "source.version"}),
+        (change(after=ROW, source=Source(), position=MySqlPosition("b.1", 4, 2)), set()),
+        (change(after=ROW, position=PostgresPosition(5, 4, 3)), {"position"}),
+        (change(after=ROW, transaction=Transaction("7", 1, 1, 2, last=True)),
+         {"transaction.size", "transaction.last"}),
+        (Truncate(TABLE, position=PostgresPosition(1), source=SOURCE), set()),
+        (Truncate(TABLE, "TRUNCATE t", source=SOURCE), {"ddl"}),
+        (Tombstone(TableId(), {"id": 1}, TableSchema((ID,))), set()),
+        (Tombstone(TABLE, {"id": 1}, TableSchema((ID,))), {"table"}),
+        (TransactionMarker("begin", Transaction("7")), set()),
+        (TransactionMarker("commit", Transaction("7", 1), PostgresPosition(1), SOURCE, 1, 2),
+         {"transaction.order", "position", "source.product", "source.server", "source.version",
+          "source_time_ns", "process_time_ns"}),
+        (TransactionMarker("rollback", Transaction("7")), {"event:transaction"}),
+        (Watermark("heartbeat", None, Source(server="dbz"), None, 5_000_000), set()),
+        (Watermark("heartbeat", PostgresPosition(9), SOURCE, 5, 6),
+         {"position", "source.product", "source.version", "source_time_ns", "process_time_ns"}),
+        (Watermark("resolved"), {"event:watermark"}),
+        (Control("other", "text"), {"event:control"}),
+        (SchemaChange(TABLE, "alter", "ALTER TABLE a", SCHEMA, Key(("id",)), source=SOURCE), set()),
+        (SchemaChange(TABLE, "rename", "RENAME TABLE a TO b", source=SOURCE), {"action"}),
+        (SchemaChange(TABLE, "create", "CREATE TABLE a", UNSIGNED, source=SOURCE), {"type:uint64"}),
     ],
-    ids=lambda event: type(event).__name__,
-)
-def test_what_debezium_has_no_place_for_comes_back(event):
-    (message,) = written(event)
-    (back,) = DEBEZIUM.decode(message)
-    for name in event.__struct_fields__:
-        if name == "details":
-            assert event.details.items() <= back.details.items()
-        elif name == "schema" and isinstance(event, SchemaChange):
-            assert [c.type for c in back.schema.columns] == [c.type for c in event.schema.columns]
-        elif name != "key":
-            assert getattr(back, name) == getattr(event, name)
+)  # fmt: skip
+def test_what_debezium_has_no_place_for_is_reported_and_not_written(event, expected):
+    encoded = DEBEZIUM.encode(event, on_loss="warn")
+    assert {what for what, _ in encoded.losses} == expected
+    for message in encoded.messages:
+        assert b"changelane" not in (message.value or b"") + (message.key or b"")
+        assert "changelane" not in str(message.headers) + str(message.topic)
 
 
-def test_annotations_can_be_switched_off():
-    schema = TableSchema((Column("id", Integer(64, unsigned=True)), Column("t", Time(0))))
-    event = change(after={"id": 1, "t": "10:00:00"}, source=CANAL, schema=schema)
-    (message,) = written(event)
-    assert b"changelane.column" in message.value
-    (message,) = written(event, annotate=False)
-    assert b"changelane.column" not in message.value
+FOREIGN = [
+    b'{"op":"c","table":{"name":"t"},"after":{"id":1}}',
+    b'{"op":"+I","data":{"id":1}}',
+    b'{"op":"c","id":1}',
+    b'{"op":"x","after":{"id":1}}',
+    b'{"ts_ms":1,"id":2}',
+    b'{"status":"END","id":"1"}',
+    b'{"data":[{"id":"1"}],"ddl":"","type":"INSERT"}',
+]
+
+
+@pytest.mark.parametrize("value", FOREIGN)
+def test_messages_of_other_formats_are_not_claimed(value):
+    assert not DEBEZIUM.detects(Message(value))
+
+
+def test_all_of_debeziums_own_messages_are_claimed():
+    for event in (
+        change(after=ROW),
+        Truncate(TABLE),
+        TransactionMarker("begin", Transaction("7"), source_time_ns=0),
+        Watermark("heartbeat", process_time_ns=0),
+        LogicalMessage("p", b"x"),
+        SchemaChange(TABLE, "drop", "DROP TABLE a"),
+    ):
+        (message,) = written(event)
+        assert DEBEZIUM.detects(message)
+        value = json.loads(message.value)
+        if "payload" in value:
+            assert DEBEZIUM.detects(Message(json.dumps(value["payload"]).encode()))
+        else:
+            assert DEBEZIUM.detects(Message(json.dumps({"schema": {"type": "struct", "fields": []},
+                                                        "payload": value}).encode()))  # fmt: skip
 
 
 def test_several_tables_of_one_statement_are_several_events_and_one_message():

@@ -17,6 +17,7 @@ from changelane.formats.debezium.columns import (
     TimePrecisionMode,
     column_of,
     field_of,
+    losses_of,
     wire_of_field,
     wire_with,
 )
@@ -231,23 +232,58 @@ def test_columns_come_back_in_all_temporal_modes(mode, kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "value"),
+    ("kind", "source_type", "value"),
     [
-        (Integer(64, unsigned=True), 2**64 - 1),
-        (Array(Integer(64, unsigned=True)), [2**64 - 1, None]),
-        (Integer(8, unsigned=True), 255),
-        (Time(0), "23:59:59"),
-        (Time(), "23:59:59.5"),
-        (Decimal(65, 30), decimal.Decimal("1.500000000000000000000000000000")),
+        (Integer(64, unsigned=True), "bigint(20) unsigned", 2**64 - 1),
+        (Integer(32, unsigned=True), "INT UNSIGNED", 2**32 - 1),
+        (Integer(16, unsigned=True), "smallint unsigned zerofill", 65535),
+        (Integer(8, unsigned=True), "TINYINT UNSIGNED", 255),
+        (Time(6), None, "23:59:59.500000"),
+        (Decimal(65, 30), None, decimal.Decimal("1.500000000000000000000000000000")),
     ],
 )
-def test_values_that_need_a_word_more_come_back(kind, value):
-    field = field_of(Column("c", kind, nullable=True), Modes())
+def test_values_come_back_where_the_schema_tells_their_type(kind, source_type, value):
+    column = Column("c", kind, source_type, nullable=True)
+    field = field_of(column, Modes())
     wire = wire_with(field, Modes())
     out = value if wire.encode is None else wire.encode(value)
     raw = json.loads(msgspec.json.encode(out))
     assert wire.type == kind
     assert (raw if wire.decode is None else wire.decode(raw)) == value
+    assert losses_of(column, field) == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "told", "form"),
+    [
+        (Integer(64, unsigned=True), 2**64 - 1, Decimal(None, 0), "AP//////////"),
+        (Array(Integer(64, unsigned=True)), [1, None], Array(Decimal(None, 0)), ["AQ==", None]),
+        (Integer(8, unsigned=True), 255, Integer(16), 255),
+        (Time(0), "23:59:59", Time(6), 86399000000),
+        (Time(), "23:59:59.5", Time(6), 86399500000),
+        (Text("citext"), "Ann", String(), "Ann"),
+    ],
+)
+def test_types_that_no_schema_tells_are_written_and_reported(kind, value, told, form):
+    column = Column("c", kind, nullable=True)
+    field = field_of(column, Modes(TimePrecisionMode.ADAPTIVE_TIME_MICROSECONDS))
+    encode = wire_with(field, Modes(), kind).encode
+    assert (value if encode is None else encode(value)) == form
+    assert wire_of_field(field).type == told
+    ((what, _),) = losses_of(column, field)
+    assert what == f"type:{str(kind).partition('(')[0].partition('<')[0]}"
+
+
+def test_a_bigint_unsigned_that_wrapped_is_not_believed():
+    parameters = {"__debezium.source.column.type": "BIGINT UNSIGNED"}
+    assert wire_of_field(Schema("int64", parameters=parameters)).type == Integer(64)
+
+
+def test_what_a_field_has_no_attribute_for_is_reported():
+    column = Column("c", String(), generated=True)
+    field = field_of(column, Modes())
+    assert field.optional
+    assert losses_of(column, field) == (("schema.generated", "not written"),)
 
 
 @pytest.mark.parametrize(

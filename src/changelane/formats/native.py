@@ -129,6 +129,7 @@ class Native:
         absent_means=AbsentMeans.UNCHANGED,
         schema=SchemaDetail.FULL,
         column_flags=True,
+        unknown_nullability=True,
         types=_all_types(),
         extremes=frozenset(Extreme),
         key=True,

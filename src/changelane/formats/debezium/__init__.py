@@ -19,10 +19,11 @@ from typing import Final
 
 from changelane.carries import Carries, Extreme, SchemaDetail
 from changelane.errors import DecodeError
-from changelane.event import ChangeEvent, Op
+from changelane.event import ChangeEvent, Op, Source
 from changelane.format import Format, Report
 from changelane.formats.debezium.decode import Decoder
 from changelane.formats.debezium.encode import Encoder
+from changelane.formats.debezium.notices import is_debezium
 from changelane.formats.debezium.options import STANDARD, Dialect, Options
 from changelane.message import Message
 from changelane.types import LogicalType, Unknown
@@ -39,7 +40,7 @@ def _carries(options: Options, dialect: Dialect) -> Carries:
             "half schema truncate transaction watermark message tombstone control".split()
         ),
         before=True,
-        partial_before=True,
+        key_change_partial=True,
         absent=True,
         unavailable=bool(options.placeholder) and options.placeholder != "null",
         absent_means=dialect.absent_means,
@@ -52,8 +53,9 @@ def _carries(options: Options, dialect: Dialect) -> Carries:
         key_change=True,
         table=frozenset({"database", "schema", "name"}),
         positions=frozenset({"mysql", "postgresql", "scn", "lsn"}),
-        transaction=frozenset({"id", "order", "table_order", "size", "last"}),
-        source=frozenset({"product", "connector", "server", "version", "snapshot"}),
+        transaction=frozenset({"id", "order", "table_order", "size"}),
+        source=frozenset({"product", "server", "version", "snapshot"}),
+        stamp=Source(connector="debezium"),
         source_time="ns",
         process_time="ns",
         details=True,
@@ -84,13 +86,12 @@ class Debezium:
         return self._encoder.encode(event, report)
 
     def detects(self, message: Message) -> bool:
-        if not message.value or b'"op"' not in message.value:
+        if not message.value:
             return False
         try:
-            events = self._decode(message)
+            return is_debezium(message.value) and bool(self._decode(message))
         except DecodeError:
             return False
-        return bool(events)
 
 
 def make(options: Options) -> Format:

@@ -10,26 +10,23 @@ from changelane.event import (
     Control,
     LogicalMessage,
     SchemaChange,
-    Source,
     TransactionMarker,
     Watermark,
 )
+from changelane.format import Report
 from changelane.formats.debezium import blocks, ddl
 from changelane.formats.debezium.connect import Schema, struct
 from changelane.formats.debezium.forms import bytes_out
-from changelane.formats.debezium.notices import OURS
+from changelane.formats.debezium.notices import MILLISECOND
 from changelane.formats.debezium.options import Dialect
-from changelane.formats.debezium.rawtext import FOREIGN, foreign, from_text, wrapped
+from changelane.formats.debezium.rawtext import from_text, wrapped
 from changelane.formats.debezium.sources import sanitised
 from changelane.message import Message
 from changelane.schema import TableId
 from changelane.serdes import json
 
 _NOTHING: Final[Mapping[str, Any]] = {}
-_TEXTS: Final = Schema(
-    "map", keys=Schema("string"), values=Schema("string"), field="additional_data"
-)
-_STATUS: Final = {"begin": "BEGIN", "commit": "END", "rollback": "ROLLBACK"}
+_STATUS: Final = {"begin": "BEGIN", "commit": "END"}
 
 Announcement = SchemaChange | TransactionMarker | Watermark | LogicalMessage | Control
 
@@ -40,41 +37,55 @@ class Announcer:
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
 
-    def encode(self, event: Announcement) -> tuple[Message, ...]:
-        """Return the messages of an event."""
+    def encode(self, event: Announcement, report: Report) -> tuple[Message, ...]:
+        """Return the messages of an event; none when Debezium has no such message."""
         match event:
             case SchemaChange():
-                return () if "part" in event.details else (_schema_change(event),)
-            case TransactionMarker():
-                return (_transaction(event),)
-            case Watermark():
-                return (self._heartbeat(event),)
+                return () if "part" in event.details else (_schema_change(event, report),)
+            case TransactionMarker() if event.status in _STATUS:
+                return (_transaction(event, report),)
+            case Watermark() if event.type == "heartbeat":
+                return (self._heartbeat(event, report),)
             case LogicalMessage():
-                return (_message(event),)
-            case Control():
-                return (_control(event),)
+                return (_message(event, report),)
+            case Control() if event.details.get("raw") is True and event.text is not None:
+                return (_control(event, event.text),)
+            case TransactionMarker() | Watermark() | Control():
+                kind = event.__struct_config__.tag
+                report((f"event:{kind}", "Debezium has no such message"))
+                return ()
 
-    def _heartbeat(self, event: Watermark) -> Message:
-        payload: dict[str, Any] = _process(event)
-        if event.type != "heartbeat":
-            payload["type"] = event.type
-        payload.update(_told(event))
+    def _heartbeat(self, event: Watermark, report: Report) -> Message:
+        _report_origin(event, report, kept=("connector", "server"))
+        payload = _process(event, report)
         key = {"serverName": event.source.server} if event.source.server is not None else None
         schema = blocks.notice(
             "common.Heartbeat", payload, "ts_ms:int64!", **_parts(event, payload)
         )
-        topic = f"{self._dialect.heartbeat_prefix}.{event.source.server}"
+        topic = _joined(self._dialect.heartbeat_prefix, event.source.server)
         return _sent(event, payload, schema, key, blocks.HEARTBEAT_KEY, topic)
 
 
-def _process(event: Announcement) -> dict[str, Any]:
+def _joined(*parts: str | None) -> str:
+    """Return the name of a topic; what is not known is left out."""
+    return ".".join(part for part in parts if part)
+
+
+def _process(event: Announcement, report: Report) -> dict[str, Any]:
     """Return the producer's clock: milliseconds, and more only where it told more."""
     times: Any = event.details.get("times", _NOTHING)
     found = blocks.times_of(event.process_time_ns, times)
-    ns = event.process_time_ns
-    if times or (ns is not None and ns % 1_000_000):  # a loss otherwise
+    if times:
         return {name: value for name, value in found.items() if value is not None}
-    return {"ts_ms": found["ts_ms"]}
+    return {"ts_ms": _millis("process_time_ns", event.process_time_ns, report)}
+
+
+def _millis(field: str, ns: int | None, report: Report) -> int | None:
+    if ns is None:
+        return None
+    if ns % MILLISECOND:
+        report((field, "cut to ms"))
+    return ns // MILLISECOND
 
 
 def _source(event: Any, table: TableId | None = None) -> dict[str, Any]:
@@ -84,19 +95,17 @@ def _source(event: Any, table: TableId | None = None) -> dict[str, Any]:
     )
 
 
-def _told(event: Watermark | TransactionMarker) -> dict[str, Any]:
-    """Return a source block where Debezium writes none and there is something to say."""
-    plain = Source(connector="debezium", server=event.source.server)
-    if isinstance(event, TransactionMarker):
-        plain = Source(connector="debezium")
-        is_plain = event.process_time_ns is None
-        time_ns = event.source_time_ns
-        is_plain = is_plain and (time_ns is None or time_ns % 1_000_000 == 0)
-    else:
-        is_plain = event.source_time_ns is None
-    if event.source == plain and event.position is None and is_plain:
-        return {}
-    return {"source": _source(event)}
+def _report_origin(
+    event: Watermark | TransactionMarker, report: Report, *, kept: tuple[str, ...]
+) -> None:
+    """Report what a source block would say, in a message that has none."""
+    for name in event.source.__struct_fields__:
+        if name not in kept and getattr(event.source, name) is not None:
+            report((f"source.{name}", "the message has no source block"))
+    if event.position is not None:
+        report(("position", "the message has no source block"))
+    if isinstance(event, Watermark) and event.source_time_ns is not None:
+        report(("source_time_ns", "the message has no source block"))
 
 
 def _parts(event: Announcement, payload: Mapping[str, Any]) -> dict[str, Schema]:
@@ -114,10 +123,6 @@ def _sent(  # noqa: PLR0917 - one kind of call
     topic: str,
 ) -> Message:
     is_wrapped = event.details.get("schemas") is True
-    payload = {**payload, **foreign(event.details)}
-    if FOREIGN in payload:
-        field = blocks.guessed(FOREIGN, "")
-        schema = msgspec.structs.replace(schema, fields=(*schema.members, field))
     block = json.dumps(schema) if is_wrapped else None
     if "key" in event.details:
         key_bytes = from_text(event.details["key"])
@@ -126,25 +131,23 @@ def _sent(  # noqa: PLR0917 - one kind of call
     else:
         key_bytes = wrapped(json.dumps(key_schema) if is_wrapped else None, key)
     name = str(event.details.get("topic") or sanitised(topic))
-    return Message(wrapped(block, payload), key_bytes, topic=name)
+    return Message(wrapped(block, payload), key_bytes, topic=name or None)
 
 
-def _transaction(event: TransactionMarker) -> Message:
-    told = _told(event)
-    ns = event.source_time_ns
+def _transaction(event: TransactionMarker, report: Report) -> Message:
+    _report_origin(event, report, kept=("connector",))
+    for name in ("order", "table_order", "last"):
+        if getattr(event.transaction, name) is not None:
+            report((f"transaction.{name}", "a marker does not tell it"))
+    if event.process_time_ns is not None:
+        report(("process_time_ns", "a marker does not tell it"))
     payload: dict[str, Any] = {
-        "status": _STATUS.get(event.status, event.status),
+        "status": _STATUS[event.status],
         "id": event.transaction.id,
         "event_count": event.transaction.size,
         "data_collections": event.details.get("data_collections"),
-        "ts_ms": None if ns is None else ns // 1_000_000,
-        **told,
+        "ts_ms": _millis("source_time_ns", event.source_time_ns, report),
     }
-    for name in ("order", "table_order", "last"):
-        if getattr(event.transaction, name) is not None:
-            payload[name] = getattr(event.transaction, name)
-    if event.process_time_ns is not None:
-        payload["process_ts_ns"] = event.process_time_ns
     schema = blocks.notice(
         "common.TransactionMetadataValue",
         payload,
@@ -153,12 +156,15 @@ def _transaction(event: TransactionMarker) -> Message:
         **_parts(event, payload),
     )
     key = {"id": event.transaction.id}
-    topic = f"{event.source.server or 'changelane'}.transaction"
+    topic = _joined(event.source.server, "transaction")
     return _sent(event, payload, schema, key, blocks.TRANSACTION_KEY, topic)
 
 
-def _message(event: LogicalMessage) -> Message:
-    times = _process(event)
+def _message(event: LogicalMessage, report: Report) -> Message:
+    blocks.report_position(event.position, report)
+    if event.transaction is not None and event.transaction.size is not None:
+        report(("transaction.size", "a message does not tell it"))
+    times = _process(event, report)
     more: Any = event.details.get("transaction", _NOTHING)
     product = event.source.product or "postgresql"
     payload: dict[str, Any] = {
@@ -181,59 +187,41 @@ def _message(event: LogicalMessage) -> Message:
     )
     prefix = Schema("string", optional=True, field="prefix")
     key_schema = struct((prefix,), name=f"io.debezium.connector.{product}.MessageKey", version=1)
-    topic = f"{event.source.server or 'changelane'}.message"
+    topic = _joined(event.source.server, "message")
     return _sent(event, payload, schema, {"prefix": event.prefix}, key_schema, topic)
 
 
-def _schema_change(event: SchemaChange) -> Message:
+def _schema_change(event: SchemaChange, report: Report) -> Message:
+    blocks.report_position(event.position, report)
     details = event.details
-    product = event.source.product or "changelane"
+    product = event.source.product
     is_told = "tableChanges" in details or "databaseName" in details
     database = details.get("databaseName") if is_told else event.table.database
     payload: dict[str, Any] = {
         "source": _source(event, None if is_told else event.table),
-        **_process(event),
+        **_process(event, report),
         "databaseName": database,
         "schemaName": details.get("schemaName") if is_told else event.table.schema,
         "ddl": event.ddl,
-        "tableChanges": details.get("tableChanges") if is_told else ddl.described(event),
+        "tableChanges": details.get("tableChanges") if is_told else ddl.described(event, report),
     }
     schema = blocks.notice(
-        f"{product}.SchemaChangeValue",
+        None if product is None else f"{product}.SchemaChangeValue",
         payload,
         "ts_ms:int64! databaseName schemaName ddl",
         tableChanges=blocks.TABLE_CHANGES,
         **_parts(event, payload),
     )
-    key_schema = struct(
-        (Schema("string", field="databaseName"),),
-        name=f"io.debezium.connector.{product}.SchemaChangeKey",
-        version=1,
-    )
-    topic = event.source.server or "changelane"
+    key_schema = struct((Schema("string", field="databaseName"),))
+    if product is not None:
+        name = f"io.debezium.connector.{product}.SchemaChangeKey"
+        key_schema = msgspec.structs.replace(key_schema, name=name, version=1)
+    topic = event.source.server or ""
     return _sent(event, payload, schema, {"databaseName": database}, key_schema, topic)
 
 
-def _control(event: Control) -> Message:
-    """Write what Debezium said as it came, and what others said as a notification."""
+def _control(event: Control, text: str) -> Message:
+    """Write what Debezium said as it came."""
     topic = event.details.get("topic")
-    if event.details.get("raw") is True and event.text is not None:
-        key = from_text(event.details.get("key"))
-        return Message(event.text.encode(), key, topic=None if topic is None else str(topic))
-    payload = {
-        "id": event.type,
-        "aggregate_type": OURS,
-        "type": event.type,
-        "additional_data": {} if event.text is None else {"text": event.text},
-        **_process(event),
-        "source": _source(event, event.table),
-    }
-    schema = blocks.notice(
-        "common.Notification",
-        payload,
-        "id! aggregate_type! type! ts_ms:int64",
-        additional_data=_TEXTS,
-        **_parts(event, payload),
-    )
-    name = f"{event.source.server or OURS}.notification"
-    return _sent(event, payload, schema, {"id": event.type}, blocks.TRANSACTION_KEY, name)
+    key = from_text(event.details.get("key"))
+    return Message(text.encode(), key, topic=None if topic is None else str(topic))

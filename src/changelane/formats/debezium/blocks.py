@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from changelane.event import Source, Transaction
+from changelane.format import Report
 from changelane.formats.debezium.connect import Schema, struct
-from changelane.formats.debezium.sources import CAPTURED_BY
 from changelane.position import (
     LsnPosition,
     MySqlPosition,
@@ -82,11 +82,10 @@ def times_of(time_ns: int | None, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _coordinates(position: Position | None) -> dict[str, Any]:
     match position:
-        case PostgresPosition(lsn, last, row):
+        case PostgresPosition(lsn, last):
             signed = lsn - _U64 if lsn > _INT64_MAX else lsn
             before = "null" if last is None else f'"{last}"'
-            more = {"row": row} if row else {}
-            return {"sequence": f'[{before},"{signed}"]', "lsn": signed, **more}
+            return {"sequence": f'[{before},"{signed}"]', "lsn": signed}
         case MySqlPosition(file, pos, row, gtid):
             return {"gtid": gtid, "file": file, "pos": pos, "row": row}
         case ScnPosition(scn, commit_scn, rs_id, ssn, tx_seq):
@@ -101,6 +100,12 @@ def _coordinates(position: Position | None) -> dict[str, Any]:
             return found if serial is None else {**found, "event_serial_no": serial}
         case SequencePosition() | OffsetPosition() | None:
             return {}
+
+
+def report_position(position: Position | None, report: Report) -> None:
+    """Report the part of a position that Debezium has no field for."""
+    if isinstance(position, PostgresPosition) and position.row:
+        report(("position", "the row inside a PostgreSQL position is not written"))
 
 
 def source_block(
@@ -123,8 +128,6 @@ def source_block(
         **_coordinates(position),
         **times_of(time_ns, rest),
     }
-    if source.connector != "debezium":
-        told[CAPTURED_BY] = source.connector or ""
     told |= {name: value for name, value in rest.items() if name not in _TIME_NAMES}
     block = {name: told.pop(name, None) for name in known}
     block.update((name, value) for name, value in told.items() if value is not None)
@@ -160,8 +163,10 @@ def _described(known: Mapping[str, Schema], block: Mapping[str, Any]) -> tuple[S
 def source_schema(product: str | None, block: Mapping[str, Any]) -> Schema:
     """Return the schema of a source block."""
     known = _BLOCKS.get(product, _BLOCKS[None])
-    name = f"io.debezium.connector.{product or 'changelane'}.Source"
-    return struct(_described(known, block), name=name, version=1, field="source")
+    fields = _described(known, block)
+    if product is None:
+        return struct(fields, field="source")
+    return struct(fields, name=f"{_CONNECTOR}{product}.Source", version=1, field="source")
 
 
 _TRANSACTION: Final = _parsed("id! total_order:int64! data_collection_order:int64!")
@@ -173,17 +178,12 @@ def transaction_block(
     """Return the place of an event in its transaction."""
     if transaction is None:
         return dict(more) or None
-    block: dict[str, Any] = {
+    return {
         "id": transaction.id,
         "total_order": transaction.order,
         "data_collection_order": transaction.table_order,
         **more,
     }
-    if transaction.size is not None:
-        block["event_count"] = transaction.size
-    if transaction.last is not None:
-        block["last"] = transaction.last
-    return block
 
 
 def transaction_schema(block: Mapping[str, Any] | None) -> Schema:
@@ -209,17 +209,18 @@ TRANSACTION_KEY: Final = struct(
 )
 
 
-def notice(name: str, fields: Mapping[str, Any], known: str, **parts: Schema) -> Schema:
+def notice(name: str | None, fields: Mapping[str, Any], known: str, **parts: Schema) -> Schema:
     """Return the schema of a message that is no row.
 
     Args:
-        name: Its name after ``io.debezium.connector.``.
+        name: Its name after ``io.debezium.connector.``; ``None`` where the product is not known.
         fields: The message.
         known: Its plain fields, in the notation of the source blocks.
         parts: Schemas of its other fields.
     """
     described = {**_parsed(known), **parts}
-    return struct(_described(described, fields), name=_CONNECTOR + name, version=1)
+    members = _described(described, fields)
+    return struct(members) if name is None else struct(members, name=_CONNECTOR + name, version=1)
 
 
 _COLLECTION: Final = struct(

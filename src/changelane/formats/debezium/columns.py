@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Columns <-> fields of a row's schema.
 
-What a Connect field has no attribute for (a generated column, an unsigned number, the digits of a
-time) travels in the parameter ``changelane.column``, which no column needs that Debezium told.
+What a Connect field has no attribute for (a generated column, the digits of a time, an unsigned
+number whose source type is not known) is lost, and :func:`losses_of` says so.
 """
 
 import re
@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from changelane.errors import ConfigError, DecodeError, EncodeError
+from changelane.carries import Loss
+from changelane.errors import DecodeError, EncodeError
 from changelane.formats.debezium import forms
 from changelane.formats.debezium.connect import UNSET, Schema, struct
 from changelane.formats.debezium.types import (
@@ -49,13 +50,12 @@ from changelane.types import (
     Uuid,
     Xml,
     Year,
-    parse_type,
 )
 
 _SOURCE_TYPE: Final = "__debezium.source.column.type"
 _SOURCE_LENGTH: Final = "__debezium.source.column.length"
 _SOURCE_SCALE: Final = "__debezium.source.column.scale"
-_ANNOTATION: Final = "changelane.column"
+_UNSIGNED: Final = re.compile(r"(\w+)\b.*\bUNSIGNED\b.*", re.DOTALL | re.IGNORECASE)
 _ARGUMENTS: Final = re.compile(r"(.+)\((\d+)(?:,(\d+))?\)", re.DOTALL)
 
 
@@ -85,19 +85,16 @@ class Modes(msgspec.Struct, frozen=True):
 
     time: TimePrecisionMode = TimePrecisionMode.ADAPTIVE
     decimals: DecimalFormat = DecimalFormat.BASE64
-    annotate: bool = True
 
 
-def modes_of(
-    time: TimePrecisionMode, decimals: DecimalFormat, product: str | None, *, annotate: bool = True
-) -> Modes:
+def modes_of(time: TimePrecisionMode, decimals: DecimalFormat, product: str | None) -> Modes:
     """Return the modes for a product."""
     if time is TimePrecisionMode.AUTO:
         binlog = product in {None, "mysql", "mariadb"}
         time = (
             TimePrecisionMode.ADAPTIVE_TIME_MICROSECONDS if binlog else TimePrecisionMode.ADAPTIVE
         )
-    return Modes(time, decimals, annotate)
+    return Modes(time, decimals)
 
 
 # -- reading -----------------------------------------------------------------------------------
@@ -111,26 +108,35 @@ def column_of(field: Schema, wire: Wire) -> Column:
         scale = parameters.get(_SOURCE_SCALE)
         tail = parameters[_SOURCE_LENGTH] + ("" if scale is None else f",{scale}")
         source_type = f"{source_type}({tail})"
-    flags = parameters.get(_ANNOTATION, "").partition(" ")[0]
     return Column(
         field.member,
         wire.type,
         source_type,
         bool(field.optional),
-        "g" in flags,
-        _default(field, wire),
+        default=_default(field, wire),
     )
 
 
+_NARROW: Final[Mapping[tuple[str, str, str], Integer]] = {
+    ("tinyint", "int16", ""): Integer(8, unsigned=True),
+    ("smallint", "int32", ""): Integer(16, unsigned=True),
+    ("int", "int64", ""): Integer(32, unsigned=True),
+    ("integer", "int64", ""): Integer(32, unsigned=True),
+    ("bigint", "bytes", f"{CONNECT}Decimal"): Integer(64, unsigned=True),
+}
+"""MySQL's name of an unsigned type, literal type, semantic name -> the type of the column.
+
+A ``bigint`` that comes as int64 is not among them: its values have wrapped.
+"""
+
+
 def wire_of_field(field: Schema) -> Wire:
-    """Return how the values of a row's field travel, its annotation heeded."""
-    text = field.parameter.get(_ANNOTATION, "").partition(" ")[2]
-    if not text:
+    """Return how the values of a row's field travel, its source type heeded."""
+    text = field.parameter.get(_SOURCE_TYPE)
+    match = None if text is None else _UNSIGNED.fullmatch(text)
+    if match is None or field.parameter.get("scale", "0") != "0":
         return wire_of(field)
-    try:
-        return wire_of(field, parse_type(text))
-    except ConfigError:
-        return wire_of(field)
+    return wire_of(field, _NARROW.get((match[1].lower(), field.type, field.label)))
 
 
 def _default(field: Schema, wire: Wire) -> object:
@@ -158,9 +164,6 @@ def field_of(column: Column, modes: Modes) -> Schema:
             parameters[_SOURCE_LENGTH] = length
         if scale is not None:
             parameters[_SOURCE_SCALE] = scale
-    text = str(column.type) if _needs_word(column.type, wire_of(schema).type) else ""
-    if modes.annotate and (column.generated or text):
-        parameters[_ANNOTATION] = f"{'g' if column.generated else '-'} {text}".rstrip()
     field = msgspec.structs.replace(
         schema,
         optional=column.nullable is not False,
@@ -171,14 +174,38 @@ def field_of(column: Column, modes: Modes) -> Schema:
     return field if default is UNSET else msgspec.structs.replace(field, default=default)
 
 
-def _needs_word(kind: LogicalType, told: LogicalType) -> bool:
+def losses_of(column: Column, field: Schema) -> tuple[Loss, ...]:
+    """Return what the field of a column does not say of it."""
+    losses: list[Loss] = []
+    told = wire_of_field(field).type
+    if is_other(column.type, told):
+        name, other = type_name(column.type), type_name(told)
+        reason = "its parts are not written" if name == other else f"written as {other}"
+        losses.append((f"type:{name}", reason))
+    if column.generated:
+        losses.append(("schema.generated", "not written"))
+    if column.default is not msgspec.UNSET and column.default is not None:
+        wire = wire_of_field(field)
+        if _default(field, wire) != column.default:
+            losses.append(("schema.default", "the default has no form"))
+    return tuple(losses)
+
+
+def type_name(kind: LogicalType) -> str:
+    """Return the name of a type without its arguments."""
+    return str(kind).partition("(")[0].partition("<")[0]
+
+
+def is_other(kind: LogicalType, told: LogicalType) -> bool:
     """Say whether values would come back as another type, or a time with other digits."""
     match kind, told:
         case (Array(one), Array(two)):
-            return _needs_word(one, two)
+            return is_other(one, two)
         case (Map(one, one_value), Map(two, two_value)):
-            return _needs_word(one, two) or _needs_word(one_value, two_value)
+            return is_other(one, two) or is_other(one_value, two_value)
         case (Record(), Record()) | (Integer(), Integer()) | (Time(), Time()):
+            return kind != told
+        case (Text(), Text()):
             return kind != told
         case _:
             return type(kind) is not type(told)
@@ -200,12 +227,17 @@ def wire_with(field: Schema, modes: Modes, kind: LogicalType | None = None) -> W
     Args:
         field: The field.
         modes: The writer's choices.
-        kind: The column's own type, where a field without annotation may not tell it.
+        kind: The column's own type, where a field may not tell it.
     """
     wire = wire_of_field(field) if kind is None else wire_of(field, kind)
     if modes.decimals is DecimalFormat.NUMERIC and field.label == f"{CONNECT}Decimal":
         scale = int(field.parameter.get("scale", "0"))
-        return msgspec.structs.replace(wire, encode=forms.numeric_out(scale), filler=0)
+        write = forms.numeric_out(scale)
+        if isinstance(wire.type, Integer):
+            return msgspec.structs.replace(
+                wire, encode=lambda value: write(forms.whole(value)), filler=0
+            )
+        return msgspec.structs.replace(wire, encode=write, filler=0)
     return wire
 
 
@@ -247,7 +279,7 @@ def schema_of(kind: LogicalType, modes: Modes) -> Schema:
         case Decimal():
             return _decimal(kind, modes)
         case Integer():  # unsigned 64: Debezium's bigint.unsigned.handling.mode=precise
-            return _decimal(Decimal(20, 0), modes)
+            return Schema("bytes", name=f"{CONNECT}Decimal", version=1, parameters={"scale": "0"})
         case Bits(length):
             parameters = UNSET if length is None else {"length": str(length)}
             return _named("bytes", "data.Bits", parameters=parameters)
@@ -265,7 +297,7 @@ def schema_of(kind: LogicalType, modes: Modes) -> Schema:
             parameters = UNSET if members is None else {"allowed": allowed_text(members)}
             name = "data.Enum" if isinstance(kind, Enum) else "data.EnumSet"
             return _named("string", name, parameters=parameters)
-        case Text(name):
+        case Text(name) if "." in name:  # a semantic name
             return Schema("string", name=name)
         case GeometryType(shape):
             return _geometry(shape)

@@ -7,8 +7,10 @@ from typing import Any, Final
 
 import msgspec
 
-from changelane.errors import ConfigError, DecodeError
+from changelane.errors import DecodeError
 from changelane.event import ChangeEvent, Key, KeyOrigin, SchemaChange
+from changelane.format import Report
+from changelane.formats.debezium.columns import is_other, type_name
 from changelane.formats.debezium.sources import Place
 from changelane.formats.debezium.wire import TableChange, TableColumn
 from changelane.schema import Column, TableId, TableSchema
@@ -34,14 +36,7 @@ from changelane.types import (
     Uuid,
     Xml,
     Year,
-    parse_type,
 )
-
-LOGICAL_TYPE: Final = "changelane.type"
-"""A column's key for a type that its JDBC type does not tell."""
-
-ACTION: Final = "changelane.action"
-"""A change's key for an action that Debezium has no word for."""
 
 _ACTIONS: Final = {"CREATE": "create", "ALTER": "alter", "DROP": "drop"}
 _PART: Final = re.compile(r'"((?:[^"]|"")*)"|([^".,]+)')
@@ -112,7 +107,7 @@ def events(
         result.append(
             SchemaChange(
                 table_of(change.id, place.table),
-                _action(change, raw),
+                _ACTIONS.get(change.type.upper(), "other"),
                 statement if index == 0 else None,
                 schema,
                 key,
@@ -121,11 +116,6 @@ def events(
             )
         )
     return tuple(result)
-
-
-def _action(change: TableChange, raw: Mapping[str, Any]) -> str:
-    stated = raw.get(ACTION)
-    return stated if isinstance(stated, str) else _ACTIONS.get(change.type.upper(), "other")
 
 
 def table_of(text: str, usual: TableId) -> TableId:
@@ -167,13 +157,6 @@ def _described(change: TableChange, raw: Any) -> tuple[TableSchema | None, Key |
 
 
 def _column(column: TableColumn, raw: Mapping[str, Any]) -> Column:
-    kind = None
-    stated = raw.get(LOGICAL_TYPE)
-    if isinstance(stated, str):
-        try:
-            kind = parse_type(stated)
-        except ConfigError:
-            kind = None
     name = column.typeExpression or column.typeName or ""
     length = "" if column.length is None else str(column.length)
     scale = "" if column.scale is None else f",{column.scale}"
@@ -181,7 +164,7 @@ def _column(column: TableColumn, raw: Mapping[str, Any]) -> Column:
     generated = bool(column.generated) and raw.get("autoIncremented") is not True
     return Column(
         column.name,
-        kind or logical_type(raw.get("jdbcType"), column),
+        logical_type(raw.get("jdbcType"), column),
         source_type or None,
         column.optional,
         generated,
@@ -204,47 +187,77 @@ def logical_type(jdbc: object, column: TableColumn) -> LogicalType:
     return kind or Text(name.lower())
 
 
-_JDBC_OF: Final = {kind: code for code, kind in JDBC.items() if code not in (-16, -15, -9, -4, -3)}
-_UNWRITTEN: Final = 1111
-"""JDBC's OTHER."""
+_KINDS: Final[Mapping[type[LogicalType], tuple[int, str]]] = {
+    Bits: (-7, "BIT"),
+    Boolean: (16, "BOOLEAN"),
+    Bytes: (-3, "VARBINARY"),
+    Date: (91, "DATE"),
+    Decimal: (3, "DECIMAL"),
+    Enum: (1, "ENUM"),
+    GeometryType: (1111, "GEOMETRY"),
+    InstantType: (2014, "TIMESTAMP WITH TIME ZONE"),
+    Json: (1111, "JSON"),
+    Set: (1, "SET"),
+    String: (12, "VARCHAR"),
+    Time: (92, "TIME"),
+    TimeTz: (2013, "TIME WITH TIME ZONE"),
+    Timestamp: (93, "TIMESTAMP"),
+    Uuid: (1111, "UUID"),
+    Xml: (2009, "XML"),
+    Year: (1111, "YEAR"),
+}
+"""Logical type -> JDBC type, and its name in SQL where the source's own is not known."""
+
+_NUMBERS: Final[Mapping[LogicalType, tuple[int, str]]] = {
+    Integer(8): (-6, "TINYINT"),
+    Integer(16): (5, "SMALLINT"),
+    Integer(32): (4, "INTEGER"),
+    Integer(64): (-5, "BIGINT"),
+    Integer(8, unsigned=True): (5, "TINYINT UNSIGNED"),
+    Integer(16, unsigned=True): (4, "SMALLINT UNSIGNED"),
+    Integer(32, unsigned=True): (-5, "INT UNSIGNED"),
+    Integer(64, unsigned=True): (3, "BIGINT UNSIGNED"),
+    Float(32): (7, "REAL"),
+    Float(64): (8, "DOUBLE"),
+}
 
 
-def described(event: SchemaChange) -> list[dict[str, Any]]:
+def described(event: SchemaChange, report: Report) -> list[dict[str, Any]]:
     """Return the description of a change that does not come from Debezium."""
     if event.action == "other" and event.schema is None:
         return []
-    actions = {"create": "CREATE", "drop": "DROP"}
-    change: dict[str, Any] = {
-        "type": actions.get(event.action, "ALTER"),
-        "id": table_text(event.table),
-        "table": None,
-    }
-    if event.action not in ("create", "drop", "alter"):
-        change[ACTION] = event.action
+    kind = {"create": "CREATE", "drop": "DROP"}.get(event.action, "ALTER")
+    if _ACTIONS[kind] != event.action:
+        report(("action", f"{event.action} is written as {kind}"))
+    change: dict[str, Any] = {"type": kind, "id": table_text(event.table), "table": None}
     if event.schema is not None:
         columns = event.schema.columns
         change["table"] = {
             "defaultCharsetName": None,
             "primaryKeyColumnNames": list(event.key.columns) if event.key else [],
-            "columns": [_told(column, index + 1) for index, column in enumerate(columns)],
+            "columns": [_told(column, index, report) for index, column in enumerate(columns, 1)],
             "comment": None,
         }
+    elif event.key is not None:
+        report(("key", "written with the columns only"))
     return [change]
 
 
-def _told(column: Column, position: int) -> dict[str, Any]:
+def _told(column: Column, position: int, report: Report) -> dict[str, Any]:
     kind = column.type
-    length = scale = None
+    length = scale = members = None
     if isinstance(kind, Decimal):
         length, scale = kind.precision, kind.scale
-    code = 3 if isinstance(kind, Decimal) else _JDBC_OF.get(kind, _UNWRITTEN)
-    name = column.source_type or str(kind)
+    elif isinstance(kind, Enum | Set) and kind.members is not None:
+        members = ["'" + member.replace("'", "''") + "'" for member in kind.members]
+    code, name = _NUMBERS.get(kind) or _KINDS.get(type(kind)) or (1111, str(kind).upper())
+    text = column.source_type or name
     told: dict[str, Any] = {
         "name": column.name,
         "jdbcType": code,
         "nativeType": None,
-        "typeName": name,
-        "typeExpression": name,
+        "typeName": name if members is not None else text,
+        "typeExpression": text,
         "charsetName": None,
         "length": length,
         "scale": scale,
@@ -254,7 +267,13 @@ def _told(column: Column, position: int) -> dict[str, Any]:
         "generated": column.generated,
         "comment": None,
         "defaultValueExpression": None,
-        "enumValues": None,
-        LOGICAL_TYPE: str(kind),
+        "enumValues": members,
     }
+    back = _column(msgspec.convert(told, TableColumn), told)
+    if is_other(kind, back.type):
+        report((f"type:{type_name(kind)}", f"described as {type_name(back.type)}"))
+    if column.source_type not in {None, back.source_type}:
+        report(("schema.source_type", "not written"))
+    if column.default is not msgspec.UNSET:
+        report(("schema.default", "not written"))
     return told

@@ -62,7 +62,7 @@ class Declared:
                 options.time_precision_mode, options.decimal_format, place.source.product
             )
             fields = {column.name: field_of(column, modes) for column in columns}
-            wires = {name: wire_with(field, modes) for name, field in fields.items()}
+            wires = {c.name: wire_with(fields[c.name], modes, c.type) for c in columns}
             plan = RowPlan(wires, TableSchema(columns))
             plan.is_declared = True
             plan.fields = fields

@@ -20,7 +20,6 @@ from changelane.formats.debezium.keys import MISFIT, JsonRow, KeyReader, hint_of
 from changelane.formats.debezium.options import BeforeImage, Dialect, Options
 from changelane.formats.debezium.placeholders import Placeholder
 from changelane.formats.debezium.plans import PLAIN, RowPlan, ValuePlan, decoder
-from changelane.formats.debezium.rawtext import FOREIGN, restore
 from changelane.formats.debezium.sources import Place, Rest
 from changelane.formats.debezium.wire import Envelope, PostgresSource
 from changelane.message import Message
@@ -159,8 +158,6 @@ class Decoder:
                 block.id,
                 block.total_order,
                 block.data_collection_order,
-                block.event_count,
-                block.last,
             )
         op = _OPS.get(envelope.op)
         if op is None:
@@ -266,13 +263,9 @@ class Decoder:
     ) -> bool:
         """Finish a before image, and say whether only its key is to be believed."""
         doubtful = bool(key) and self._is_doubtful(place, op, before, after, key or {})
-        if doubtful and self._before_image is not BeforeImage.KEY:
-            rest: Any = details.get("source", {})
-            if rest.pop(sources.BELIEVED, None) == "full":
-                doubtful = False
-            elif self._before_image is BeforeImage.FULL:
-                details["before_image"] = "full"
-                doubtful = False
+        if doubtful and self._before_image is BeforeImage.FULL:
+            details["before_image"] = "full"
+            doubtful = False
         if key is None or not doubtful:
             self._finish(before, plan, "$.before", details)
             return False
@@ -295,7 +288,7 @@ class Decoder:
         if self._before_image is BeforeImage.KEY:
             return True
         source = place.source
-        if source.product not in self._fillers or source.connector != "debezium":
+        if source.product not in self._fillers:
             return False
         if op is _DELETE or after is None:
             return True
@@ -370,8 +363,6 @@ class Decoder:
             for name, raw in parts.items()
             if name not in _ENVELOPE_FIELDS
         }
-        if FOREIGN in more:
-            restore(details, more.pop(FOREIGN))
         if more:
             details["envelope"] = more
         return self._row(message, envelope, plan, (place, position, rest, time_ns), details)

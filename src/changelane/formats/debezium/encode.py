@@ -27,16 +27,17 @@ from changelane.formats.debezium import blocks
 from changelane.formats.debezium.announce import Announcer
 from changelane.formats.debezium.columns import Modes, modes_of
 from changelane.formats.debezium.connect import Schema, struct
-from changelane.formats.debezium.keys import NEW_KEY, OLD_KEY, TABLE
-from changelane.formats.debezium.options import Dialect, Options, Tombstones
+from changelane.formats.debezium.keys import NEW_KEY, OLD_KEY
+from changelane.formats.debezium.options import BeforeImage, Dialect, Options, Tombstones
 from changelane.formats.debezium.placeholders import Placeholder
 from changelane.formats.debezium.plans import key_schema
-from changelane.formats.debezium.rawtext import foreign, from_text, wrapped
-from changelane.formats.debezium.sources import BELIEVED, topic_of
+from changelane.formats.debezium.rawtext import from_text, is_foreign, wrapped
+from changelane.formats.debezium.sources import topic_of
 from changelane.formats.debezium.writers import RowWriter
 from changelane.message import Message
 from changelane.schema import TableId, TableSchema
 from changelane.serdes import json
+from changelane.types import UNAVAILABLE
 
 _MOST_WRITERS: Final = 1024
 _NOTHING: Final[Mapping[str, Any]] = {}
@@ -57,6 +58,9 @@ class Encoder:
 
     def encode(self, event: ChangeEvent, report: Report) -> tuple[Message, ...]:
         """Return the messages of an event."""
+        details = event.change.details if isinstance(event, HalfUpdate) else event.details
+        if is_foreign(details):
+            report(("details", "another producer's own fields are not written"))
         match event:
             case DataChange():
                 return self._change(event, report)
@@ -67,9 +71,9 @@ class Encoder:
             case Tombstone():
                 return (self._tombstone(event, report),)
             case Truncate():
-                return (self._truncate(event),)
+                return (self._truncate(event, report),)
             case SchemaChange() | TransactionMarker() | Watermark() | LogicalMessage() | Control():
-                return self._announcer.encode(event)
+                return self._announcer.encode(event, report)
 
     def _change(self, event: DataChange, report: Report) -> tuple[Message, ...]:
         tombstones = self._options.tombstones
@@ -78,7 +82,7 @@ class Encoder:
         message = self._row(event, report, _raw_header(event))
         if event.op is Op.DELETE and (
             tombstones is Tombstones.TRUE
-            or (tombstones is Tombstones.AUTO and event.source.connector != "debezium")
+            or (tombstones is Tombstones.AUTO and event.source.version is None)
         ):
             return message, Message(None, message.key, topic=message.topic)
         return (message,)
@@ -101,6 +105,8 @@ class Encoder:
             event, op=Op.CREATE, before=None, transaction=transaction, details=details
         )
         new, old = key_of(event, after), key_of(event, before)
+        if new is None or (event.position is None and event.source_time_ns is None):
+            report(("key_change", "nothing proves that both halves are one: they stay two"))
         first = self._row(gone, report, self._header(NEW_KEY, event, new, report))
         last = self._row(come, report, self._header(OLD_KEY, event, old, report))
         if self._options.tombstones is Tombstones.FALSE:
@@ -120,12 +126,7 @@ class Encoder:
 
     def _modes(self, product: str | None) -> Modes:
         options = self._options
-        return modes_of(
-            options.time_precision_mode,
-            options.decimal_format,
-            product,
-            annotate=options.annotate,
-        )
+        return modes_of(options.time_precision_mode, options.decimal_format, product)
 
     def _writer(self, schema: TableSchema | None, event: DataChange | Tombstone) -> RowWriter:
         raw: Mapping[str, Any] = event.details.get("fields", _NOTHING)  # type: ignore[assignment]
@@ -146,20 +147,25 @@ class Encoder:
         placeholders: Any = details.get("placeholders", _NOTHING)
         fillers: Any = details.get("fillers")
         before = after = None
+        if fillers is None and self._may_fill(event):
+            fillers = _NOTHING
         if event.before is not None:
             before = writer.write(event.before, report, placeholders, fillers)
         if event.after is not None:
             after = writer.write(event.after, report, placeholders)
         payload = {"before": before, "after": after, **self._tail(event, event.op.value)}
-        if fillers is None and self._is_doubted(event):
-            payload["source"][BELIEVED] = "full"
         topic = topic_of(event.source, event.table)
         base = str(details.get("name") or topic)
         has_schema = self._options.schemas_enable and event.schema is not None
         if event.schema is not None and not has_schema:
             report(("schema", "column types are not written (schemas_enable is false)"))
+        if before is not None and self._is_doubted(event):
+            _report_doubt(event, before, writer, report, has_schema=has_schema)
+        _report_rest(event, report)
         block = None
         if has_schema:
+            for loss in writer.losses:
+                report(loss)
             shape = (id(writer), base, event.source.product, _shape(payload))
             block = self._blocks.get(shape)
             if block is None:
@@ -171,16 +177,19 @@ class Encoder:
         return Message(wrapped(block, payload), key, headers, topic or None)
 
     def _is_doubted(self, event: DataChange) -> bool:
-        """Say whether a reader would take columns of a before image for fillers (B-09)."""
-        if event.before is None or event.op is not Op.DELETE or event.key is None:
+        """Say whether a reader believes a before image in its key only (B-09)."""
+        if event.key is None or "before_image" in event.details:
             return False
-        source = event.source
-        return (
-            source.product in self._dialect.fillers
-            and source.connector == "debezium"
-            and "before_image" not in event.details
-            and any(name not in event.key.columns for name in event.before)
-        )
+        match self._options.before_image:
+            case BeforeImage.KEY:
+                return True
+            case BeforeImage.FULL:
+                return False
+        return event.op is Op.DELETE and event.source.product in self._dialect.fillers
+
+    def _may_fill(self, event: DataChange) -> bool:
+        """Say whether Debezium writes fillers for columns of a deleted row that are not known."""
+        return event.op is Op.DELETE and self._is_doubted(event)
 
     def _tail(self, event: DataChange | Truncate, op: str) -> dict[str, Any]:
         details = event.details
@@ -196,7 +205,6 @@ class Encoder:
             "op": details.get("op", op),
             **blocks.times_of(event.process_time_ns, times),
             **more,
-            **foreign(details),
         }
 
     def _envelope(
@@ -219,7 +227,10 @@ class Encoder:
         )
         return json.dumps(struct(fields, name=f"{base}.Envelope", version=2))
 
-    def _truncate(self, event: Truncate) -> Message:
+    def _truncate(self, event: Truncate, report: Report) -> Message:
+        _report_rest(event, report)
+        if event.ddl is not None:
+            report(("ddl", "a truncate has no statement"))
         payload = {"before": None, "after": None, **self._tail(event, "t")}
         topic = topic_of(event.source, event.table)
         base = str(event.details.get("name") or topic)
@@ -269,19 +280,19 @@ class Encoder:
             payload = writer.write(event.key, report, _NOTHING)
             schema = None
             if event.schema is not None and self._options.schemas_enable:
+                for loss in writer.losses:
+                    report(loss)
                 base = str(details.get("name") or topic or event.table)
                 schema = key_schema(base, tuple(writer.fields.get(name) for name in payload))
             key = wrapped(None if schema is None else json.dumps(schema), payload)
         headers: Headers = ()
         if event.table != TableId():
-            headers = ((TABLE, json.dumps(event.table)),)
-        if foreign(details):
-            report(("details", "a tombstone has no place for another producer's own fields"))
+            report(("table", "a tombstone names no table"))
         if "header" in details:
-            headers += ((NEW_KEY, from_text(details["header"])),)
+            headers = ((NEW_KEY, from_text(details["header"])),)
         elif event.moved_to is not None:
             row = writer.write(event.moved_to, report, _NOTHING)
-            headers += ((NEW_KEY, json.dumps(row)),)
+            headers = ((NEW_KEY, json.dumps(row)),)
         value = from_text(details["value"]) if "value" in details else None
         return Message(value, key, headers, None if topic is None else str(topic))
 
@@ -300,6 +311,37 @@ def _shape(payload: Mapping[str, Any]) -> tuple[object, ...]:
         tuple(map(type, tuple(payload.values())[8:])),
         tuple(payload)[8:],
     )
+
+
+def _report_rest(event: DataChange | Truncate, report: Report) -> None:
+    """Report what a source block and a transaction block have no field for."""
+    blocks.report_position(event.position, report)
+    transaction = event.transaction
+    if transaction is not None and transaction.size is not None:
+        report(("transaction.size", "a row does not tell it"))
+
+
+def _report_doubt(
+    event: DataChange,
+    row: Mapping[str, Any],
+    writer: RowWriter,
+    report: Report,
+    *,
+    has_schema: bool,
+) -> None:
+    """Report columns of a before image that a reader cannot tell from fillers.
+
+    It believes a value where the column may be NULL and the value is not the filler.
+    """
+    keys = () if event.key is None else event.key.columns
+    for name, value in (event.before or {}).items():
+        if name in keys or value is UNAVAILABLE or name not in row:
+            continue
+        field = writer.fields.get(name) if has_schema else None
+        is_believed = field is not None and field.optional and row[name] is not None
+        if not is_believed or row[name] == writer.fillers.get(name):
+            report(("before", "a reader cannot tell some of its values from fillers"))
+            return
 
 
 def _raw_header(event: DataChange) -> Headers:

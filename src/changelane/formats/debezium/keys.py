@@ -2,7 +2,6 @@
 """Message keys, tombstones, and the two halves of a key change (B 1.3, 1.5, 1.7)."""
 
 from collections.abc import Mapping
-from contextlib import suppress
 from operator import itemgetter
 from typing import Any, Final
 
@@ -21,9 +20,6 @@ from changelane.serdes import json
 
 NEW_KEY: Final = "__debezium.newkey"
 OLD_KEY: Final = "__debezium.oldkey"
-TABLE: Final = "__changelane.table"
-"""The header that names the table of a tombstone which is not Debezium's."""
-
 MISFIT: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError)
 _UNREADABLE: Final = (*MISFIT, DecodeError, TypeError, AttributeError)
 _MOST_KEYS: Final = 10_000
@@ -180,11 +176,8 @@ class KeyReader:
         if plan.base and plan.base != sources.sanitised(message.topic or ""):
             details["name"] = plan.base
         details.update(plan.details)
-        moved_to, table = None, TableId()
+        moved_to = None
         for name, value in message.headers:
             if name == NEW_KEY and value:
                 moved_to = self._other(value, plan, details)
-            elif name == TABLE and value:
-                with suppress(DecodeError):
-                    table = json.loads(value, TableId)
-        return Tombstone(table, key, plan.schema, moved_to, details)
+        return Tombstone(TableId(), key, plan.schema, moved_to, details)

@@ -21,7 +21,7 @@ from changelane.formats.debezium import ddl, sources
 from changelane.formats.debezium.connect import unwrap
 from changelane.formats.debezium.forms import bytes_in
 from changelane.formats.debezium.plans import RowPlan, decoder
-from changelane.formats.debezium.rawtext import FOREIGN, as_text, restore
+from changelane.formats.debezium.rawtext import as_text
 from changelane.formats.debezium.wire import TransactionBlock
 from changelane.message import Message
 from changelane.serdes import json
@@ -31,12 +31,10 @@ MILLISECOND: Final = 1_000_000
 
 Parts = Mapping[str, msgspec.Raw]
 
-OURS: Final = "changelane"
-"""The aggregate type of a notification that carries another producer's control event."""
-
-_HEARTBEAT: Final = frozenset({*TIMES, "source", "type"})
+_HEARTBEAT: Final = frozenset(TIMES)
 
 _ANY: Final = decoder(Any)
+_PARTS: Final = decoder(dict[str, msgspec.Raw])
 _OBJECT: Final = decoder(dict[str, Any] | None)
 _TEXT: Final = decoder(str | None)
 
@@ -97,8 +95,6 @@ def transaction_block(
         sources.text(block.get("id"), "$.transaction.id"),
         sources.integer(block.get("total_order"), "$.transaction.total_order"),
         sources.integer(block.get("data_collection_order"), "$.transaction.data_collection_order"),
-        sources.integer(block.get("event_count"), "$.transaction.event_count"),
-        block["last"] if isinstance(block.get("last"), bool) else None,
     )
 
 
@@ -106,9 +102,31 @@ def transaction_of(block: TransactionBlock | None) -> Transaction | None:
     """Return the place in a transaction of a block that names one."""
     if block is None or block.id is None:
         return None
-    return Transaction(
-        block.id, block.total_order, block.data_collection_order, block.event_count, block.last
-    )
+    return Transaction(block.id, block.total_order, block.data_collection_order)
+
+
+_ENVELOPE_OPS: Final = frozenset("curdtm")
+_IMAGES: Final = frozenset({"before", "after", "source", "message"})
+_SCHEMA_CHANGE: Final = frozenset({"source", "ddl", "tableChanges"})
+
+
+def is_debezium(value: bytes) -> bool:
+    """Say whether a message has the fields of Debezium's, and of no other producer's (B 8).
+
+    Raises:
+        DecodeError: It is not a JSON object.
+    """
+    wrapped = unwrap(value)
+    parts: Parts = loads(_PARTS, value if wrapped is None else wrapped[1])
+    if "op" in parts:
+        is_envelope = text_part(parts, "op").lower() in _ENVELOPE_OPS
+        # native lines name their table beside the operation, Debezium's in the source block
+        return is_envelope and "table" not in parts and not _IMAGES.isdisjoint(parts)
+    if "status" in parts:
+        status = text_part(parts, "status").upper()
+        return status in _STATUS and {"id", "ts_ms"} <= parts.keys()
+    is_change = parts.keys() >= _SCHEMA_CHANGE and "position" not in parts
+    return is_change or ("ts_ms" in parts and parts.keys() <= _HEARTBEAT)
 
 
 def decode(
@@ -125,9 +143,6 @@ def decode(
         details["topic"] = message.topic
     if block is not None:
         details["schemas"] = True
-    if FOREIGN in parts:
-        restore(details, any_part(parts, FOREIGN))
-        parts = {name: raw for name, raw in parts.items() if name != FOREIGN}
     if "op" in parts:
         if text_part(parts, "op").lower() == "m" and "message" in parts:
             return (_message(message, parts, details),)
@@ -141,8 +156,6 @@ def decode(
         return _schema_change(message, parts, details)
     if "ts_ms" in parts and (parts.keys() <= _HEARTBEAT or label.endswith(".Heartbeat")):
         return (_heartbeat(message, parts, details),)
-    if "aggregate_type" in parts and any_part(parts, "aggregate_type") == OURS:
-        return (_our_control(message, parts, details),)
     if label.startswith("io.debezium.") or "aggregate_type" in parts:
         kind = label.rpartition(".")[2] or "Notification"
         return (_control(kind, message, payload, {}),)
@@ -221,7 +234,7 @@ def _message(message: Message, parts: Parts, details: dict[str, object]) -> Logi
     )
 
 
-_STATUS: Final = {"BEGIN": "begin", "END": "commit", "ROLLBACK": "rollback"}
+_STATUS: Final = {"BEGIN": "begin", "END": "commit"}
 
 
 def _transaction(
@@ -236,25 +249,12 @@ def _transaction(
         details["data_collections"] = collections
     ms = integer_part(parts, "ts_ms")
     _keep_key(message, {"id": identity}, details)
-    origin: dict[str, Any] = {
-        "source": Source(connector="debezium"),
-        "source_time_ns": None if ms is None else ms * MILLISECOND,
-    }
-    if "source" in parts:
-        origin = _origin(parts, details)[1]
-    last = any_part(parts, "last")
     return TransactionMarker(
         status,
-        Transaction(
-            identity,
-            integer_part(parts, "order"),
-            integer_part(parts, "table_order"),
-            integer_part(parts, "event_count"),
-            last if isinstance(last, bool) else None,
-        ),
-        process_time_ns=integer_part(parts, "process_ts_ns"),
+        Transaction(identity, size=integer_part(parts, "event_count")),
+        source=Source(connector="debezium"),
+        source_time_ns=None if ms is None else ms * MILLISECOND,
         details=details,
-        **origin,
     )
 
 
@@ -268,30 +268,10 @@ def _heartbeat(message: Message, parts: Parts, details: dict[str, object]) -> Wa
         except DecodeError:
             server = None
     _keep_key(message, None if server is None else {"serverName": server}, details)
-    origin: dict[str, Any] = {"source": Source(connector="debezium", server=server)}
-    if "source" in parts:
-        origin = _origin(parts, details)[1]
     return Watermark(
-        text_part(parts, "type") if "type" in parts else "heartbeat",
+        source=Source(connector="debezium", server=server),
         process_time_ns=_process_ns(parts, details),
         details=details,
-        **origin,
-    )
-
-
-def _our_control(message: Message, parts: Parts, details: dict[str, object]) -> Control:
-    """Return the control event of another producer, which was written as a notification."""
-    place, origin = _origin(parts, details)
-    data = object_part(parts, "additional_data")
-    _keep_key(message, {"id": text_part(parts, "id")}, details)
-    details.pop("source", None)
-    return Control(
-        text_part(parts, "type"),
-        sources.text(data.get("text"), "$.additional_data.text"),
-        place.table,
-        process_time_ns=_process_ns(parts, details),
-        details=details,
-        **origin,
     )
 
 

@@ -24,7 +24,7 @@ class Tombstones(StrEnum):
     """Whether a tombstone follows a delete."""
 
     AUTO = "auto"
-    """Yes, except after what Debezium told: its stream brings its own."""
+    """Yes, except after what Debezium told, by its version: its stream brings its own."""
     TRUE = "true"
     FALSE = "false"
 
@@ -42,7 +42,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         time_precision_mode: Form of dates and times, where no schema block tells.
         decimal_format: Form of decimals.
         tombstones: Write a tombstone after a delete.
-        annotate: Write what a Connect schema cannot say of a column as a parameter of it.
     """
 
     before_image: BeforeImage = BeforeImage.AUTO
@@ -52,7 +51,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     time_precision_mode: TimePrecisionMode = TimePrecisionMode.AUTO
     decimal_format: DecimalFormat = DecimalFormat.BASE64
     tombstones: Tombstones = Tombstones.AUTO
-    annotate: bool = True
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):

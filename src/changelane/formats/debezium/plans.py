@@ -26,9 +26,6 @@ from changelane.formats.debezium.wire import Envelope
 from changelane.schema import Column, TableSchema
 
 _SOURCE_NAME: Final = re.compile(r"io\.debezium\.connector\.(\w+)\.Source")
-ALL_COLUMNS: Final = "changelane.columns"
-"""The parameter of a row that lists all columns, where no image has some of them."""
-
 _ENVELOPE: Final = ".Envelope"
 _PLAIN_ENCODER: Final = msgspec.json.Encoder(decimal_format="number")
 
@@ -163,14 +160,6 @@ class ValuePlan(RowPlan):
 
 def _all_fields(after: Schema, before: Schema | None) -> dict[str, Schema]:
     """Return the columns of both images in their order; each may lack some."""
-    stated = after.parameter.get(ALL_COLUMNS)
-    if stated is not None:
-        try:
-            listed = msgspec.json.decode(stated, type=tuple[Schema, ...])
-        except msgspec.MsgspecError:
-            path = "$.schema"
-            raise DecodeError("not columns", code="wrong_schema", path=path) from None
-        return {member.member: member for member in listed}
     one, two = after.members, () if before is None else before.members
     longer, shorter = (one, two) if len(one) >= len(two) else (two, one)
     fields = {member.member: member for member in longer}

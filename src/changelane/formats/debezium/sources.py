@@ -27,13 +27,7 @@ from changelane.schema import TableId
 _U64: Final = (1 << 64) - 1
 _INT64: Final = 1 << 63
 
-CAPTURED_BY: Final = "changelane.connector"
-"""The field of a source block that names the capturing software where that is not Debezium."""
-
-BELIEVED: Final = "changelane.before"
-"""The field of a source block that says ``full``: the before image holds no fillers."""
-
-_PLACE: Final = ("version", "connector", "name", "snapshot", "db", "schema", "table", CAPTURED_BY)
+_PLACE: Final = ("version", "connector", "name", "snapshot", "db", "schema", "table")
 _TIMES: Final = ("ts_ms", "ts_us", "ts_ns")
 
 Rest = dict[str, object]
@@ -290,9 +284,6 @@ def place(fields: Mapping[str, Any]) -> Place:
     if product is not None and product != product.lower():
         rest["connector"] = product
         product = product.lower()
-    connector: str | None = "debezium"
-    if CAPTURED_BY in fields:
-        connector = texts[CAPTURED_BY] or None
-    source = Source(product, connector, texts["name"], texts["version"], snapshot)
+    source = Source(product, "debezium", texts["name"], texts["version"], snapshot)
     table = TableId(texts["db"], texts["schema"], texts["table"])
     return Place(source, table, topic_of(source, table), rest)

@@ -70,13 +70,11 @@ class MariaDbSource(MySqlSource, tag="mariadb", gc=False):
 
 
 class TransactionBlock(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """The place of a row in its transaction; the last two are not Debezium's."""
+    """The place of a row in its transaction."""
 
     id: str | None = None
     total_order: int | None = None
     data_collection_order: int | None = None
-    event_count: int | None = None
-    last: bool | None = None
 
 
 class Envelope(msgspec.Struct, Generic[Row], forbid_unknown_fields=True):

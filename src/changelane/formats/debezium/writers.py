@@ -10,16 +10,21 @@ from changelane.carries import Loss
 from changelane.errors import EncodeError
 from changelane.event import Image
 from changelane.format import Report
-from changelane.formats.debezium.columns import Modes, field_of, wire_with
+from changelane.formats.debezium.columns import (
+    Modes,
+    field_of,
+    losses_of,
+    type_name,
+    wire_with,
+)
 from changelane.formats.debezium.connect import Schema, struct
 from changelane.formats.debezium.forms import Convert
 from changelane.formats.debezium.placeholders import Placeholder
-from changelane.formats.debezium.plans import ALL_COLUMNS, filler_of
+from changelane.formats.debezium.plans import filler_of
 from changelane.formats.debezium.times import Inexact
 from changelane.formats.debezium.types import Wire
 from changelane.schema import TableSchema
-from changelane.serdes import json
-from changelane.types import UNAVAILABLE, LogicalType
+from changelane.types import UNAVAILABLE
 
 _NOT_OF_TYPE: Final = (TypeError, ValueError, AttributeError, KeyError, ArithmeticError)
 
@@ -29,6 +34,8 @@ class RowWriter:
 
     Attributes:
         fields: The schemas of the columns, in order.
+        fillers: What Debezium writes for columns that it does not know.
+        losses: What the schemas do not say of the columns.
     """
 
     def __init__(
@@ -41,13 +48,16 @@ class RowWriter:
         self._placeholder = placeholder
         self._wires: dict[str, Wire] = {}
         self.fields: dict[str, Schema] = {}
-        self._fillers: dict[str, object] = {}
+        self.fillers: dict[str, object] = {}
+        losses: dict[Loss, None] = {}
         for column in () if schema is None else schema.columns:
             raw = raw_fields.get(column.name)
             field = field_of(column, modes) if raw is None else msgspec.convert(raw, Schema)
             self.fields[column.name] = field
             self._wires[column.name] = wire_with(field, modes, column.type)
-            self._fillers[column.name] = filler_of(column, field, modes)
+            self.fillers[column.name] = filler_of(column, field, modes)
+            losses.update(dict.fromkeys(losses_of(column, field)))
+        self.losses = tuple(losses)
 
     def write(
         self,
@@ -69,8 +79,8 @@ class RowWriter:
         for name, value in image.items():
             wire = self._wires.get(name)
             if value is UNAVAILABLE:
-                if fillers is not None and (name in fillers or name in self._fillers):
-                    row[name] = fillers.get(name, self._fillers.get(name))
+                if fillers is not None and (name in fillers or name in self.fillers):
+                    row[name] = fillers.get(name, self.fillers.get(name))
                 else:
                     self._hide(name, wire, row, report, placeholders)
             elif value is None or wire is None or wire.encode is None:
@@ -93,18 +103,14 @@ class RowWriter:
         elif holder in self._placeholder.forms:
             row[name] = self._placeholder.forms[holder]
         else:
-            kind = "unknown" if wire is None else _name_of(wire.type)
+            kind = "unknown" if wire is None else type_name(wire.type)
             report(("unavailable", f"{kind} has no placeholder; written as an absent column"))
 
     def structs(
         self, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, base: str
     ) -> tuple[Schema, Schema]:
         """Return the schemas of both images; a column that an image lacks is not in its schema."""
-        first, second = self._struct(before, base, "before"), self._struct(after, base, "after")
-        if before is None or after is None or before.keys() | after.keys() >= self.fields.keys():
-            return first, second
-        listed = json.dumps(tuple(self.fields.values())).decode()
-        return first, msgspec.structs.replace(second, parameters={ALL_COLUMNS: listed})
+        return self._struct(before, base, "before"), self._struct(after, base, "after")
 
     def _struct(self, row: Mapping[str, Any] | None, base: str, field: str) -> Schema:
         members = tuple(
@@ -117,12 +123,8 @@ def _written(name: str, wire: Wire, encode: Convert, value: Any, report: Report)
     try:
         return encode(value)
     except Inexact as reason:
-        loss: Loss = (f"value:{_name_of(wire.type)}", str(reason))
+        loss: Loss = (f"value:{type_name(wire.type)}", str(reason))
         report(loss)
         return None
     except _NOT_OF_TYPE:
         raise EncodeError(f"column {name!r} holds a value that is not of its type") from None
-
-
-def _name_of(kind: LogicalType) -> str:
-    return str(kind).partition("(")[0].partition("<")[0]
