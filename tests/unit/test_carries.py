@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from changelane.carries import Carries, Reducer, SchemaDetail
-from changelane.event import Completeness, DataChange, Key, Op, Truncate
+from changelane.event import Completeness, DataChange, Key, Op, Source, Truncate
 from changelane.schema import Column, TableId, TableSchema
 from changelane.types import UNAVAILABLE, Integer, String
 
@@ -19,6 +19,7 @@ MOST = Carries(
     unavailable=True,
     schema=SchemaDetail.FULL,
     column_flags=True,
+    unknown_nullability=True,
     types=frozenset({Integer, String}),
     key=True,
     key_change=True,
@@ -110,3 +111,40 @@ def test_a_type_that_does_not_exist_becomes_text():
     assert reduced.after == {"id": "1", "note": "a", "n": "2"}
     assert {type(column.type) for column in reduced.schema.columns} == {String}
     assert losses == (("type:int64", "no such type; the value is written as text"),)
+
+
+def test_an_unknown_nullability_is_nullable_where_a_format_has_no_word_for_it():
+    carries = msgspec.structs.replace(MOST, unknown_nullability=False)
+    schema = TableSchema((Column("id", Integer(64)), Column("n", Integer(64), nullable=False)))
+    (reduced,), losses = Reducer(carries)(DataChange(Op.CREATE, TableId(), schema=schema))
+    assert [column.nullable for column in reduced.schema.columns] == [True, False]
+    assert losses == (("schema.nullable", "unknown; written as may be NULL"),)
+
+
+@pytest.mark.parametrize(("connector", "foreign"), [("b", True), ("a", False), (None, False)])
+def test_details_and_version_of_another_connector_are_not_carried(connector, foreign):
+    carries = msgspec.structs.replace(
+        MOST,
+        details=True,
+        source=frozenset({"product", "server", "version", "snapshot"}),
+        stamp=Source(connector="a"),
+    )
+    source = Source("mysql", connector, version="1")
+    event = DataChange(Op.CREATE, TableId(), after={}, source=source, details={"x": 1})
+    (reduced,), losses = Reducer(carries)(event)
+    told = {"source.connector", "source.version", "details"}
+    assert {what for what, _ in losses} == (told if foreign else set())
+    assert reduced.source == Source("mysql", "a", version=None if foreign else "1")
+    assert reduced.details == ({} if foreign else {"x": 1})
+
+
+def test_a_partial_before_image_of_a_key_change_may_be_carried_as_that_of_a_delete():
+    carries = msgspec.structs.replace(
+        MOST, before=True, key=True, key_change=True, partial_before=False, key_change_partial=True
+    )
+    schema = TableSchema((Column("id", Integer(64)), Column("n", Integer(64))))
+    for after, kept in (({"id": 2, "n": 1}, {"id": 1}), ({"id": 1, "n": 1}, None)):
+        event = DataChange(Op.UPDATE, TableId(), Key(("id",)), {"id": 1}, after, schema)
+        (reduced,), losses = Reducer(carries)(event)
+        assert reduced.before == kept
+        assert bool(losses) == (kept is None)
