@@ -19,11 +19,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.driver.memory": "3g",
-        # a few rows and many plans: compiling costs more than it saves
+        # few rows and many plans: compiling costs more than it saves, large pages too
         "spark.driver.extraJavaOptions": (
-            f"-Dlog4j2.configurationFile={LOG4J.as_uri()} -XX:TieredStopAtLevel=1"
+            f"-Dlog4j2.configurationFile={LOG4J.as_uri()} "
+            "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m"
         ),
         "spark.sql.codegen.wholeStage": "false",
+        "spark.buffer.pageSize": "2m",
     }
     found = session("changelane tests", master="local[2]", settings=settings)
     found.sparkContext.setLogLevel("OFF")

@@ -119,6 +119,7 @@ class Applier:
         for one in plans:
             refused.extend(_rows_refused(one, report))
             known = before.get(one.work.table_id, Remembered())
+            known = known._replace(truncated=max(known.truncated, one.work.truncated))
             if one.target.keys and (one.work.has_other_keys or known.has_moves):
                 self._move(told, one, known, moved)
         for one in plans:

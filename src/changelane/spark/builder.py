@@ -13,24 +13,34 @@ import msgspec
 from changelane.apply import key_bytes, known
 from changelane.codec import Codec, get_codec
 from changelane.errors import ApplyError, DecodeError
-from changelane.event import ChangeEvent, Completeness, DataChange, HalfUpdate, Image, Op, Truncate
+from changelane.event import (
+    ChangeEvent,
+    Completeness,
+    DataChange,
+    HalfUpdate,
+    Image,
+    Op,
+    Truncate,
+    is_first_snapshot,
+)
 from changelane.message import Message
 from changelane.position import ARRIVAL, DEPARTURE, OffsetPosition, Position, encode_order
 from changelane.schema import Column, TableId, TableSchema
-from changelane.spark.fidelity import RowWriter, spark_type
+from changelane.spark.fidelity import RowWriter, key_as_text, spark_type
 from changelane.spark.rows import AT, EMPTY, RowColumn, RowSchema, table_id_text
-from changelane.types import UNAVAILABLE, UNKNOWN
+from changelane.types import UNAVAILABLE, UNKNOWN, String
 
 Row = tuple[Any, ...]
 
 _PADDING: Final = (None,) * (len(EMPTY) - AT["code"])
+_INT64: Final = (-(1 << 63), (1 << 63) - 1)
 _MAX_SHAPES: Final = 10_000
 
 
 class _Shape:
     """One table with one schema and key, compiled once per task."""
 
-    __slots__ = ("id", "key", "row", "schema", "table_id", "writer")
+    __slots__ = ("id", "key", "loose", "row", "schema", "table_id", "writer")
 
     def __init__(self, table: TableId, schema: TableSchema, key: tuple[str, ...] | None) -> None:
         columns = tuple(
@@ -46,6 +56,22 @@ class _Shape:
         self.writer = RowWriter(schema)
         self.schema = schema
         self.key = key
+        self.loose = tuple(
+            (column.name, column.type)
+            for column in schema.columns
+            if column.name in (key or ()) and spark_type(column.type) == "STRING"
+            if not isinstance(column.type, String)
+        )
+
+    def keyed(self, image: Image | None) -> Image | None:
+        """Return an image whose key is what the table stores of it.
+
+        A key column that is text there and not here: 1, 1.0 and "1" are one text, so one key.
+        """
+        if image is None:
+            return None
+        texts = {name: key_as_text(kind, image[name]) for name, kind in self.loose if name in image}
+        return {**image, **texts}
 
 
 class RowBuilder:
@@ -91,6 +117,8 @@ class RowBuilder:
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other messages
             reason = f"a defect of changelane ({type(error).__name__}): please report it"
             return [self.refuse(message, DecodeError(reason, code="defect"))]
+        if not any(row[0] == "data" for row in built):
+            return built
         for shape in fresh:
             # only now: a message that cannot be read tells nothing
             if (shape.table_id, shape.id) not in self._told:
@@ -132,9 +160,10 @@ class RowBuilder:
                 row = self._change(change, other, message, index, fresh)
                 # the first half of an update whose key stays here says nothing that the second
                 # does not say; the old row must not leave
-                columns = self._shape(change, fresh).key
-                stays = other is None or (
-                    _knows(columns, other) and _key_text(columns, other) == row[AT["key"]]
+                shape = self._shape(change, fresh)
+                named = shape.keyed(other)
+                stays = named is None or (
+                    _knows(shape.key, named) and _key_text(shape.key, named) == row[AT["key"]]
                 )
                 if change.op is not Op.DELETE or not stays:
                     built.append(row)
@@ -143,7 +172,7 @@ class RowBuilder:
                 order = encode_order(
                     position,
                     epoch=self._epoch,
-                    snapshot=event.source.snapshot is not None,
+                    snapshot=is_first_snapshot(event.source),
                     phase=DEPARTURE,
                 )
                 told = _row(
@@ -199,6 +228,8 @@ class RowBuilder:
     ) -> Row:
         shape = self._shape(event, fresh)
         op, before, after = event.op, event.before, event.after
+        if shape.loose:
+            before, after, other = map(shape.keyed, (before, after, other))
         deleted = op is Op.DELETE
         if deleted:
             if before is None:
@@ -236,7 +267,7 @@ class RowBuilder:
         order = encode_order(
             position,
             epoch=self._epoch,
-            snapshot=event.source.snapshot is not None,
+            snapshot=is_first_snapshot(event.source),
             phase=DEPARTURE if deleted else ARRIVAL,
         )
         transaction, time_ns = event.transaction, event.source_time_ns
@@ -254,7 +285,7 @@ class RowBuilder:
             whole,
             order,
             None if transaction is None else transaction.id,
-            None if time_ns is None else time_ns // 1000,
+            _microseconds(time_ns),
             message.topic,
             message.partition,
             message.offset,
@@ -329,7 +360,17 @@ def _moved(
 
 
 def _microseconds(time_ns: int | None) -> int | None:
-    return None if time_ns is None else time_ns // 1000
+    """Return a time as Spark's TIMESTAMP holds it.
+
+    Raises:
+        DecodeError: It does not fit 64 bits of microseconds.
+    """
+    if time_ns is None:
+        return None
+    time_us = time_ns // 1000
+    if not _INT64[0] <= time_us <= _INT64[1]:
+        raise DecodeError("the source time is out of range", code="value_out_of_range")
+    return time_us
 
 
 def row_builder(

@@ -18,10 +18,11 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from changelane import types as t
+from changelane.apply import key_bytes, key_values
 from changelane.errors import DecodeError
 from changelane.event import Image
 from changelane.schema import TableSchema
-from changelane.types import UNAVAILABLE, LogicalType, Value
+from changelane.types import UNAVAILABLE, LogicalType, Unavailable, Value
 from changelane.values import to_json, value_text
 
 Convert = Callable[[Any], Any]
@@ -275,6 +276,18 @@ def key_text(value: Value) -> str | None:
             return value.isoformat()
         case _:
             return str(value)
+
+
+def key_as_text(kind: LogicalType, value: Value) -> Value:
+    """Return the one text of a key's value in a column that Spark has no type of its own for."""
+    match value:
+        case None | str() | Unavailable():
+            return value
+        case decimal.Decimal() | dt.datetime():
+            (same,) = key_values(key_bytes({"key": value}))
+            return key_text(same)
+        case _:
+            return value_text(kind, value)
 
 
 _JSON: Final = msgspec.json.Encoder()
