@@ -274,6 +274,14 @@ def is_complete(image: Image, schema: TableSchema | None, holds: Completeness) -
     return holds is Completeness.FULL
 
 
+def is_first_snapshot(source: Source) -> bool:
+    """Say whether an event is a row of the first snapshot, which sorts below the stream.
+
+    Rows of an incremental snapshot are read beside the stream and stand where they come in it.
+    """
+    return source.snapshot is not None and source.snapshot != "incremental"
+
+
 def key_of(event: DataChange, image: Image) -> Image | None:
     """Return the values of the key columns in *image*, or ``None`` when one is not known."""
     if event.key is None:

@@ -11,10 +11,14 @@ EXAMPLE = re.compile(r"^```python\n(.*?)^```\n\s*```text\n(.*?)^```", re.DOTALL 
 
 
 def test_the_spark_examples_of_the_readme_print_what_it_says(spark, tmp_path):
-    examples = [found for found in EXAMPLE.findall(README.read_text("utf-8")) if "spark" in found[0]]
+    examples = [
+        found for found in EXAMPLE.findall(README.read_text("utf-8")) if "spark" in found[0]
+    ]
     assert examples
     for code, shown in examples:
         printed = io.StringIO()
+        names = {"lake": str(tmp_path / "lake")}
         with contextlib.redirect_stdout(printed):
-            exec(compile(code, "README.md", "exec"), {"lake": str(tmp_path / "lake")})
+            exec(compile(code, "README.md", "exec"), names)
+        assert names["spark"].sparkContext is spark.sparkContext
         assert printed.getvalue().strip() == shown.strip()

@@ -3,8 +3,20 @@
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from changelane.event import DataChange, HalfUpdate, Key, Op, Tombstone, Watermark
+from changelane.event import (
+    Control,
+    DataChange,
+    HalfUpdate,
+    Key,
+    Op,
+    SchemaChange,
+    Tombstone,
+    Truncate,
+    Watermark,
+)
 from changelane.position import PostgresPosition
 from changelane.schema import TableId
 from changelane.transform import run
@@ -40,9 +52,15 @@ def test_halves_in_any_order_become_one_update_and_the_tombstone_goes(order):
 
 
 def test_a_swap_becomes_two_updates():
-    one, two = halves(1, 2), halves(2, 1)
-    updates = joined(one[0], one[1], two[0], two[1], one[2], two[2])
+    one, two = halves(1, 2), halves(2, 1, lsn=6)
+    updates = joined(*one, *two)
     assert [(u.before["id"], u.after["id"]) for u in updates] == [(1, 2), (2, 1)]
+
+
+def test_halves_that_share_a_key_do_not_overtake_each_other():
+    one, two = halves(1, 2), halves(2, 1)
+    found = joined(one[0], one[1], two[0], two[1], one[2], two[2])
+    assert found == [one[0].change, one[1], two[0].change, two[1], one[2].change, two[2].change]
 
 
 @pytest.mark.parametrize(
@@ -87,3 +105,133 @@ def test_a_half_that_comes_twice_is_released_once():
     gone, _, come = halves()
     found = joined(gone, gone, come)
     assert [event.op for event in found] == [Op.DELETE, Op.UPDATE]
+
+
+def row(op, number, key=KEY, table=TABLE, **values):
+    image = {"id": number, "n": 7} | values
+    return DataChange(
+        op,
+        table,
+        key,
+        before=image if op is Op.DELETE else None,
+        after=None if op is Op.DELETE else image,
+    )
+
+
+LATER = [
+    row(Op.CREATE, 1),
+    row(Op.UPDATE, 2),
+    row(Op.DELETE, 1),
+    row(Op.CREATE, 8, key=None),
+    row(Op.CREATE, UNAVAILABLE),
+    row(Op.CREATE, "8"),
+    row(Op.CREATE, 8, key=Key(("n",))),
+    DataChange(Op.UPDATE, TABLE, KEY, before={"id": 2}, after={"id": 8}),
+    DataChange(Op.UPDATE, TABLE, KEY, before={"id": UNAVAILABLE}, after={"id": 8}),
+    HalfUpdate(row(Op.CREATE, 1)),
+    Truncate(TABLE),
+    Truncate(TableId(name="t")),
+    SchemaChange(TABLE, "alter"),
+    SchemaChange(TableId("shop"), "other"),
+    Control("odd", table=TABLE),
+    Tombstone(TABLE, {"id": 1}),
+    Tombstone(TableId(), {"id": 2}),
+    Tombstone(TABLE),
+]
+
+
+@pytest.mark.parametrize("later", LATER)
+def test_what_may_concern_a_waiting_half_does_not_overtake_it(later):
+    gone, tombstone, come = halves()
+    found = joined(gone, tombstone, later, row(Op.UPDATE, 1), come)
+    last = later.change if isinstance(later, HalfUpdate) else later
+    assert found == [gone.change, tombstone, last, row(Op.UPDATE, 1), come.change]
+
+
+@pytest.mark.parametrize("later", LATER)
+def test_nor_does_it_overtake_a_create(later):
+    gone, tombstone, come = halves()
+    found = joined(come, later, gone, tombstone)
+    last = later.change if isinstance(later, HalfUpdate) else later
+    assert found == [come.change, last, gone.change, tombstone]
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        row(Op.CREATE, 8),
+        row(Op.CREATE, 1, table=TableId("shop", "public", "u")),
+        DataChange(Op.UPDATE, TABLE, KEY, before={"n": 1}, after={"id": 8, "n": 2}),
+        Truncate(TableId("shop", "public", "u")),
+        Tombstone(TableId(), {"id": 8}),
+        Tombstone(TableId(), {"other": 1}),
+        Tombstone(TableId()),
+        Control("odd"),
+        Watermark(),
+    ],
+)
+def test_what_does_not_concern_a_waiting_half_passes_it(later):
+    gone, _, come = halves()
+    assert [type(e).__name__ + str(getattr(e, "op", "")) for e in joined(gone, later, come)] == [
+        type(later).__name__ + str(getattr(later, "op", "")),
+        "DataChangeu",
+    ]
+
+
+def test_a_partner_that_comes_too_late_is_not_held_back():
+    join = JoinHalves()
+    gone, _, come = halves()
+    assert join.push(gone) == ()
+    assert join.push(row(Op.CREATE, 1)) == (gone.change, row(Op.CREATE, 1))
+    assert join.push(come) == (come.change,)
+
+
+keys = st.integers(1, 4)
+
+
+@st.composite
+def streams(draw):
+    """Halves and plain changes in any order, each with a number of its own."""
+    events = []
+    for number in range(draw(st.integers(1, 8))):
+        if draw(st.booleans()):
+            old, new = draw(st.permutations(range(1, 5)))[:2]
+            gone, tombstone, come = halves(old, new, lsn=number)
+            gone = HalfUpdate(
+                msgspec.structs.replace(gone.change, before={"id": old, "n": 2 * number}),
+                gone.other_key,
+            )
+            come = HalfUpdate(
+                msgspec.structs.replace(come.change, after={"id": new, "n": 2 * number + 1}),
+                come.other_key,
+            )
+            parts = [gone, come]
+            if draw(st.booleans()):
+                parts = [gone, tombstone, come]
+            events.append(draw(st.permutations(parts)) if len(parts) == 2 else parts)
+        else:
+            op = draw(st.sampled_from([Op.CREATE, Op.UPDATE, Op.DELETE]))
+            events.append([row(op, draw(keys), n=2 * number)])
+    mixed = []
+    while events:
+        one = draw(st.sampled_from(events))
+        mixed.append(one.pop(0))
+        events = [event for event in events if event]
+    return mixed
+
+
+def told(events):
+    """For each key the changes that name it, in their order."""
+    found = {}
+    for event in events:
+        change = event.change if isinstance(event, HalfUpdate) else event
+        if isinstance(change, DataChange):
+            for image in (change.before, change.after):
+                if image is not None:
+                    found.setdefault(image["id"], []).append(image["n"])
+    return found
+
+
+@given(streams(), st.sampled_from([1, 2, 3, 100]))
+def test_the_events_of_a_key_keep_their_order(events, most_waiting):
+    assert told(joined(*events, most_waiting=most_waiting)) == told(events)

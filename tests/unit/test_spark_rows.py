@@ -73,7 +73,8 @@ def of_steps(event: ChangeEvent, **options: Any) -> list[Told]:
                         text(step.moved_from),
                         step.transaction,
                         step.whole,
-                        frozenset(step.values),
+                        # a whole event sets every column, whether it names it or not (register W)
+                        frozenset() if step.whole else frozenset(step.values),
                     )
                 )
     return told
@@ -97,6 +98,7 @@ def of_rows(built: list[tuple[Any, ...]]) -> list[Told]:
             if row["op"] == "u" and other is not None:
                 told.append(Told("leaves", other, row["order"][:-1] + b"\0", key, transaction))
             names = frozenset(schemas[row["schema_id"]]) - set(row["after_missing"] or ())
+            names = frozenset() if row["whole"] else names
             told.append(Told("arrives", key, row["order"], other, transaction, row["whole"], names))
     return told
 

@@ -7,7 +7,16 @@ import msgspec
 
 from changelane.apply.keys import NoKeyError, key_bytes
 from changelane.errors import ApplyError, UnorderedError
-from changelane.event import ChangeEvent, Completeness, DataChange, HalfUpdate, Image, Op, Truncate
+from changelane.event import (
+    ChangeEvent,
+    Completeness,
+    DataChange,
+    HalfUpdate,
+    Image,
+    Op,
+    Truncate,
+    is_first_snapshot,
+)
 from changelane.position import ARRIVAL, DEPARTURE, Position, encode_order
 from changelane.types import UNAVAILABLE, Value
 
@@ -106,7 +115,7 @@ class _Orders:
             raise UnorderedError("the event has no position, and nothing stands in for it")
         self._position: Position = position
         self._epoch = epoch
-        self._snapshot = event.source.snapshot is not None
+        self._snapshot = is_first_snapshot(event.source)
 
     def at(self, phase: int) -> bytes:
         return encode_order(self._position, epoch=self._epoch, snapshot=self._snapshot, phase=phase)

@@ -37,6 +37,7 @@ from changelane.event import (
     TransactionMarker,
     Truncate,
     Watermark,
+    is_first_snapshot,
 )
 from changelane.format import Format, Report
 from changelane.message import Message
@@ -245,7 +246,7 @@ def _order(position: Position | None, source: Source, phase: int) -> str | None:
     if position is None:
         return None
     try:
-        return encode_order(position, snapshot=source.snapshot is not None, phase=phase).hex()
+        return encode_order(position, snapshot=is_first_snapshot(source), phase=phase).hex()
     except UnorderedError:
         return None
 

@@ -27,6 +27,8 @@ def __getattr__(name: str) -> Any:
     try:
         importlib.import_module("pandas")  # mapInArrow needs it, and says so too late
         module = importlib.import_module(f"changelane.spark.{_WHERE[name]}")
-    except ImportError as error:
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("changelane"):
+            raise  # a defect of ours, not something to install
         raise MissingExtraError(error.name or "pyspark", "spark") from None
     return getattr(module, name)

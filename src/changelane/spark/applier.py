@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from changelane.spark import fold, moves
 from changelane.spark.delta import DeltaTables, Marker, append_all, merge_changed, merge_final
-from changelane.spark.evolve import Misfit, Plan, plan
+from changelane.spark.evolve import MIXED, Misfit, Plan, plan
 from changelane.spark.quarantine import Quarantine, Refused
 from changelane.spark.rows import table_id_of
 from changelane.spark.side import Remembered, SideTable
@@ -115,6 +115,12 @@ class Applier:
                 plans.append(one)
         ours = [*unseen, *(one.work.table_id for one in plans)]
         told = events.where(F.col("kind").isin("data", "truncate") & F.col("table_id").isin(ours))
+        for one in plans:
+            if (odd := one.odd) is not None:
+                # of another kind of position: they cannot be told older or newer
+                report.set_aside("unordered", events.where(odd).count())
+                refused.append(Refused(odd, "unordered", MIXED))
+                told = told.where(~odd)
         moved: dict[str, _Moved] = {}
         for one in plans:
             refused.extend(_rows_refused(one, report))

@@ -12,7 +12,8 @@ from typing import Any, Final
 import msgspec
 from pyspark.sql import SparkSession
 
-from changelane.spark.sql import COLUMNS, ORDER, path_table, quoted
+from changelane.spark.environment import REQUIRED, check
+from changelane.spark.sql import COLUMNS, DEPARTED, LIVE, ORDER, UPSERTED, path_table, quoted
 
 PROPERTIES: Final[dict[str, str]] = {
     "delta.columnMapping.mode": "name",
@@ -45,6 +46,7 @@ class DeltaTables:
     """Delta tables by path, in the session of a batch."""
 
     def __init__(self, spark: SparkSession) -> None:
+        check(spark)
         self._spark = spark
 
     def exists(self, path: str) -> bool:
@@ -108,7 +110,7 @@ class DeltaTables:
             details: More for people and for resuming: source offsets, schema version.
         """
         session = self._spark.newSession()
-        for key in ("spark.sql.session.timeZone", "spark.sql.shuffle.partitions"):
+        for key in (*REQUIRED, "spark.sql.shuffle.partitions"):
             session.conf.set(key, str(self._spark.conf.get(key)))
         told = {"pipeline": marker.pipeline, "query": marker.query, "batch": marker.batch}
         metadata = msgspec.json.encode(told | dict(details)).decode()
@@ -123,12 +125,12 @@ class DeltaTables:
 def merge_changed(table: str, source: str, keys: Sequence[str], columns: Sequence[str]) -> str:
     """Return the *row form*: of two versions of a row the newer one wins.
 
-    *source* has the user columns, ``_u`` (newest upsert), ``_d`` (newest delete, never NULL) and
-    ``_live`` (``_u > _d``). For tables that never held an exception and whole rows only.
+    *source* has the user columns, the newest upsert and delete (never NULL) and whether
+    the row lives. For tables that never held an exception and whole rows only.
     """
     match = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in keys)
-    newer = f"s._u > t.{ORDER}"
-    tie = f"s._u = t.{ORDER}"
+    newer = f"s.{UPSERTED} > t.{ORDER}"
+    tie = f"s.{UPSERTED} = t.{ORDER}"
     greater = {
         name: f"(t.{quoted(name)} IS NULL OR s.{quoted(name)} > t.{quoted(name)})"
         for name in columns
@@ -138,27 +140,27 @@ def merge_changed(table: str, source: str, keys: Sequence[str], columns: Sequenc
         f"(s.{quoted(name)} IS NOT NULL AND {condition})" for name, condition in greater.items()
     )
     sets = [f"t.{quoted(name)} = s.{quoted(name)}" for name in columns]
-    sets.append(f"t.{ORDER} = s._u")
+    sets.append(f"t.{ORDER} = s.{UPSERTED}")
     ties = [
         f"t.{quoted(name)} = CASE WHEN {condition} THEN s.{quoted(name)} ELSE t.{quoted(name)} END"
         for name, condition in greater.items()
     ]
-    tied = f"WHEN MATCHED AND s._live AND {tie} AND ({differs}) THEN UPDATE SET {', '.join(ties)} "
+    tied = f"WHEN MATCHED AND s.{LIVE} AND {tie} AND ({differs}) THEN UPDATE SET {', '.join(ties)} "
     names = ", ".join([*map(quoted, columns), ORDER, COLUMNS])
-    values = ", ".join([*(f"s.{quoted(name)}" for name in columns), "s._u", "NULL"])
+    values = ", ".join([*(f"s.{quoted(name)}" for name in columns), f"s.{UPSERTED}", "NULL"])
     return (
         f"MERGE INTO {table} t USING {source} s ON {match} "
-        f"WHEN MATCHED AND s._live AND {newer} THEN UPDATE SET {', '.join(sets)} "
+        f"WHEN MATCHED AND s.{LIVE} AND {newer} THEN UPDATE SET {', '.join(sets)} "
         + (tied if ties else "")
-        + f"WHEN MATCHED AND s._d >= t.{ORDER} THEN DELETE "
-        f"WHEN NOT MATCHED AND s._live THEN INSERT ({names}) VALUES ({values})"
+        + f"WHEN MATCHED AND s.{DEPARTED} >= t.{ORDER} THEN DELETE "
+        f"WHEN NOT MATCHED AND s.{LIVE} THEN INSERT ({names}) VALUES ({values})"
     )
 
 
 def merge_final(table: str, source: str, keys: Sequence[str], columns: Sequence[str]) -> str:
     """Return the statement for rows that are final already (the *column form* joins before it).
 
-    *source* has the user columns, the state columns and ``_live``.
+    *source* has the user columns, the state columns and whether the row lives.
     """
     match = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in keys)
     every = [*columns, ORDER, COLUMNS]
@@ -167,9 +169,9 @@ def merge_final(table: str, source: str, keys: Sequence[str], columns: Sequence[
     values = ", ".join(f"s.{quoted(name)}" for name in every)
     return (
         f"MERGE INTO {table} t USING {source} s ON {match} "
-        "WHEN MATCHED AND NOT s._live THEN DELETE "
+        f"WHEN MATCHED AND NOT s.{LIVE} THEN DELETE "
         f"WHEN MATCHED THEN UPDATE SET {sets} "
-        f"WHEN NOT MATCHED AND s._live THEN INSERT ({names}) VALUES ({values})"
+        f"WHEN NOT MATCHED AND s.{LIVE} THEN INSERT ({names}) VALUES ({values})"
     )
 
 
@@ -177,7 +179,7 @@ def append_all(table: str, source: str, keys: Sequence[str], columns: Sequence[s
     """Return the statement of tables without a key: exactly once by the marker only."""
     del keys
     names = ", ".join([*map(quoted, columns), ORDER, COLUMNS])
-    values = ", ".join([*(f"s.{quoted(name)}" for name in columns), "s._u", "NULL"])
+    values = ", ".join([*(f"s.{quoted(name)}" for name in columns), f"s.{UPSERTED}", "NULL"])
     return f"INSERT INTO {table} ({names}) SELECT {values} FROM {source} s"
 
 

@@ -23,14 +23,18 @@ SETTINGS: Final[dict[str, str]] = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
     "spark.sql.ansi.enabled": "true",
+    # names of columns stand in SQL, and "${env:SECRET}" may be one
+    "spark.sql.variable.substitute": "false",
 }
 """What :func:`session` sets unless the user says otherwise."""
 
 REQUIRED: Final[dict[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.caseSensitive": "false",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.variable.substitute": "false",
 }
-"""What a session must have for results to be exact."""
+"""What a session must have for results to be exact, and names to be only names."""
 
 
 def session(
@@ -85,7 +89,7 @@ def check(spark: "SparkSession") -> None:
         ConfigError: It names the setting and the value that it must have.
     """
     for key, value in REQUIRED.items():
-        found = spark.conf.get(key, value)
+        found = spark.conf.get(key)
         if found != value:
-            msg = f"Spark's {key} is {found!r} and must be {value!r} for exact values"
+            msg = f"Spark's {key} is {found!r} and must be {value!r}: set it before"
             raise ConfigError(msg)

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import msgspec
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 
 from changelane.position import OffsetPosition
 from changelane.spark.delta import DeltaTables
@@ -14,6 +16,7 @@ from changelane.spark.side import Remembered
 from changelane.spark.sql import COLUMNS, ORDER, RESERVED_PREFIX, STATE_COLUMNS
 from changelane.spark.survey import Work
 
+MIXED: Final = "positions of different kinds never mix in one table"
 _STATE_TYPES: Final = {ORDER: "binary", COLUMNS: "map<string,binary>"}
 
 
@@ -42,6 +45,18 @@ class Plan(NamedTuple):
     properties: dict[str, str]
 
     @property
+    def odd(self) -> Column | None:
+        """The rows whose positions are of another kind than the table's; ``None`` = there are none.
+
+        Such as those of an incremental snapshot, which PostgreSQL's connector sends without.
+        """
+        kind = bytes.fromhex(self.properties["order"])[:2]
+        if all(domain[:2] == kind for domain in self.work.domains):
+            return None
+        mine = F.col("table_id") == self.work.table_id
+        return mine & (F.substring("order", 1, 2) != F.lit(bytearray(kind)))
+
+    @property
     def is_exceptional(self) -> bool:
         """Whether the table may hold columns of different ages, or the batch brings some."""
         return self.work.has_parts or "exceptions" in self.properties
@@ -59,7 +74,7 @@ def plan(
     """
     exists = delta.exists(path)
     properties = delta.properties(path) if exists else {}
-    if not work.schemas and not exists:
+    if not work.domains or (not work.schemas and not exists):
         return None
     _check_orders(work, properties, known)
     if work.schemas:
@@ -92,9 +107,11 @@ def _check_orders(work: Work, properties: Mapping[str, str], known: Remembered) 
     elif known.truncated:
         tag = known.truncated[-9:-1] if known.truncated[1] == OffsetPosition.code else b""
         held = known.truncated[:2] + tag
-    if any(domain[:2] != held[:2] for domain in work.domains):
-        raise Misfit("unordered", "positions of different kinds never mix in one table")
-    if held[1] == OffsetPosition.code and {held} != work.domains:
+    if not any(domain[:2] == held[:2] for domain in work.domains):
+        raise Misfit("unordered", MIXED)
+    if held[1] == OffsetPosition.code and any(
+        domain != held for domain in work.domains if domain[:2] == held[:2]
+    ):
         raise Misfit(
             "unordered",
             "the events have no positions and come from several partitions or files, whose "

@@ -82,6 +82,11 @@ def _decode(
         )
 
 
+def _fits(message: Message) -> bool:
+    partition, offset = message.partition or 0, message.offset or 0
+    return 0 <= partition < 1 << 31 and 0 <= offset < 1 << 63
+
+
 class _Reader:
     """Turns lines into rows; a task reads each block of a file in order."""
 
@@ -112,6 +117,12 @@ class _Reader:
             except DecodeError as error:
                 return [
                     self._builder.refuse(Message(line, None, (), self._topic, 0, offset), error)
+                ]
+            if not _fits(message):
+                reason = "partition or offset is out of range"
+                misfit = DecodeError(reason, code="value_out_of_range", path="$.offset")
+                return [
+                    self._builder.refuse(Message(line, None, (), self._topic, 0, offset), misfit)
                 ]
             if message.offset is None:
                 message = Message(

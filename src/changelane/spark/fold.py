@@ -12,9 +12,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from changelane.spark.rows import RowSchema
-from changelane.spark.sql import COLUMNS, ORDER, quoted
+from changelane.spark.sql import COLUMNS, DEPARTED, LIVE, ORDER, UPSERTED, quoted
 
 CORRUPT: Final = "_changelane_corrupt"
+_HELD: Final = "_changelane_held"
+_ORDERS: Final = "_changelane_orders"
 _OPTIONS: Final = {
     "columnNameOfCorruptRecord": CORRUPT,
     "mode": "PERMISSIVE",
@@ -186,7 +188,7 @@ def carried(schema_id: Column, missing: Column, target: Target) -> Column:
 
 
 def winners(folded: DataFrame, target: Target) -> DataFrame:
-    """Return the source of the row form: typed columns, ``_u``, ``_d`` and ``_live``.
+    """Return the source of the row form: typed columns, newest upsert and departure, liveness.
 
     *folded* has ``d`` with what is remembered, never NULL.
     """
@@ -195,10 +197,10 @@ def winners(folded: DataFrame, target: Target) -> DataFrame:
     newest = F.coalesce("u", nothing())
     return folded.select(
         parsed(text, schema_id, target).alias("row"),
-        newest.alias("_u"),
-        F.col("d").alias("_d"),
-        (newest > F.col("d")).alias("_live"),
-    ).select("row.*", "_u", "_d", "_live")
+        newest.alias(UPSERTED),
+        F.col("d").alias(DEPARTED),
+        (newest > F.col("d")).alias(LIVE),
+    ).select("row.*", UPSERTED, DEPARTED, LIVE)
 
 
 def joined(folded: DataFrame, table: DataFrame, target: Target) -> DataFrame:
@@ -275,24 +277,25 @@ def final(beside: DataFrame, target: Target) -> DataFrame:
     newest = F.coalesce("u", empty)
     placed = picked.select(
         *values,
-        "t_order",
-        orders.alias("_orders"),
-        newest.alias("_u"),
-        (F.greatest(newest, F.col("t_u")) > d).alias("_live"),
+        F.col("t_order").alias(_HELD),
+        orders.alias(_ORDERS),
+        newest.alias(UPSERTED),
+        (F.greatest(newest, F.col("t_u")) > d).alias(LIVE),
     )
 
     def count(order: Column) -> Column:
-        return F.size(F.filter("_orders", lambda one: one == order))
+        return F.size(F.filter(_ORDERS, lambda one: one == order))
 
-    held_base = F.coalesce("t_order", F.col("_u"))
-    base = F.when(count(F.col("_u")) >= count(held_base), F.col("_u")).otherwise(held_base)
-    based = placed.withColumn(ORDER, F.when(F.col("_u") == empty, held_base).otherwise(base))
+    held_base = F.coalesce(_HELD, UPSERTED)
+    told = F.col(UPSERTED)
+    base = F.when(count(told) >= count(held_base), told).otherwise(held_base)
+    based = placed.withColumn(ORDER, F.when(told == empty, held_base).otherwise(base))
     names = F.array(*(F.lit(name) for name in columns))
     exceptions = F.map_filter(
-        F.map_from_arrays(names, F.col("_orders")), lambda _, order: order != F.col(ORDER)
+        F.map_from_arrays(names, F.col(_ORDERS)), lambda _, order: order != F.col(ORDER)
     )
     return based.withColumn(COLUMNS, F.when(F.size(exceptions) > 0, exceptions)).select(
-        *(quoted(name) for name in columns), ORDER, COLUMNS, "_live"
+        *(quoted(name) for name in columns), ORDER, COLUMNS, LIVE
     )
 
 
@@ -304,7 +307,7 @@ def appended(events: DataFrame, target: Target, truncated: bytes) -> DataFrame:
     row = parsed(F.col("after"), F.col("schema_id"), target)
     newer = F.col("order") > F.lit(bytearray(truncated))
     told = events.where(F.col("op").isin("c", "r") & newer).select(row.alias("row"), "order")
-    return told.select("row.*", F.col("order").alias("_u"))
+    return told.select("row.*", F.col("order").alias(UPSERTED))
 
 
 def truncated(table: DataFrame, target: Target, order: bytes) -> DataFrame:

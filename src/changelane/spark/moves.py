@@ -36,7 +36,7 @@ from changelane.spark import fold
 from changelane.spark.evolve import Plan
 from changelane.spark.fidelity import key_text
 from changelane.spark.side import Remembered, SideTable
-from changelane.spark.sql import COLUMNS, ORDER, quoted
+from changelane.spark.sql import COLUMNS, LIVE, ORDER, quoted
 
 _VALUES: Final = "map<string,string>"
 TOLD: Final = (
@@ -121,15 +121,22 @@ def _held_arrivals(moves: DataFrame, rows: DataFrame, table: DataFrame, one: Pla
     upserts = rows.where("op != 'd'").select("key", "order")
     met = upserts.join(arrived, "key").where(F.col("order") < F.col("came")).select("key")
     typed = _key_rows(arrived.select("key"), one)
-    held = table.alias("t").join(F.broadcast(typed), _same_key(one.target))
+    held = _rows_of(table, one.target).join(F.broadcast(typed), _same_key(one.target))
     return met.unionByName(held.select("key")).distinct()
 
 
 def _same_key(target: fold.Target) -> Column:
     condition = F.lit(True)
     for index, name in enumerate(target.keys):
-        condition = condition & F.col(f"k{index}").eqNullSafe(F.col(f"t.{quoted(name)}"))
+        condition = condition & F.col(f"k{index}").eqNullSafe(F.col("row")[name])
     return condition
+
+
+def _rows_of(table: DataFrame, target: fold.Target) -> DataFrame:
+    """Return a table with its columns in a struct, where no name of theirs meets one of ours."""
+    row = F.struct(*(F.col(quoted(name)).alias(name) for name in target.columns))
+    state = F.col(ORDER).alias("order"), F.col(COLUMNS).alias("orders")
+    return table.select(row.alias("row"), *state)
 
 
 def _closure(seeds: DataFrame, moves: DataFrame) -> DataFrame:
@@ -181,7 +188,7 @@ def resolved(
 
 
 def final(told: DataFrame, one: Plan) -> DataFrame:
-    """Return resolved keys as final rows of the table; ``_live`` says which of them exist."""
+    """Return resolved keys as final rows of the table; ``LIVE`` says which of them exist."""
     target = one.target
     columns = [
         _typed(F.try_element_at("values", F.lit(name)), kind).alias(name)
@@ -191,7 +198,7 @@ def final(told: DataFrame, one: Plan) -> DataFrame:
         *columns,
         F.col("order").alias(ORDER),
         F.when(F.size("orders") > 0, F.col("orders")).alias(COLUMNS),
-        F.col("live").alias("_live"),
+        F.col("live").alias(LIVE),
     )
 
 
@@ -273,14 +280,13 @@ def _key_rows(keys: DataFrame, one: Plan) -> DataFrame:
 
 
 def _held(table: DataFrame, typed: DataFrame, target: fold.Target) -> DataFrame:
-    found = table.alias("t").join(F.broadcast(typed), _same_key(target))
-    row = F.struct(*(F.col(f"t.{quoted(name)}").alias(name) for name in target.columns))
-    return found.withColumn("row", row).select(
+    found = _rows_of(table, target).join(F.broadcast(typed), _same_key(target))
+    return found.select(
         F.lit("held").alias("what"),
         "key",
-        F.col(f"t.{ORDER}").alias("order"),
+        "order",
         _texts(F.col("row"), target).alias("values"),
-        F.col(f"t.{COLUMNS}").alias("orders"),
+        "orders",
     )
 
 

@@ -28,6 +28,20 @@ COLUMNS: Final = {
 }
 
 
+_EVENT: Final = (
+    "op",
+    "schema_id",
+    "key",
+    "other_key",
+    "before",
+    "before_missing",
+    "after",
+    "after_missing",
+    "whole",
+    "transaction",
+)
+
+
 class Refused(NamedTuple):
     """Event rows that are set aside, as a condition, with a reason code and its words."""
 
@@ -80,7 +94,7 @@ class Quarantine:
             "raw_value",
             F.when(
                 told,
-                F.to_json(F.struct("op", "key", "before", "after", F.hex("order").alias("order"))),
+                F.to_json(F.struct(*_EVENT, F.hex("order").alias("order"))),
             ).alias("event"),
             F.lit(marker.batch).cast("bigint").alias("batch"),
             F.lit(_version()).alias("decoder"),

@@ -10,6 +10,12 @@ ORDER: Final = "_changelane_order"
 COLUMNS: Final = "_changelane_columns"
 STATE_COLUMNS: Final = (ORDER, COLUMNS)
 RESERVED_PREFIX: Final = "_changelane_"
+"""No column of a source may begin like this, so that ours never meet theirs."""
+
+UPSERTED: Final = "_changelane_upserted"
+DEPARTED: Final = "_changelane_departed"
+LIVE: Final = "_changelane_live"
+"""What a statement's source holds beside the columns of the table."""
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]")
 _MAX_FOLDER: Final = 200
