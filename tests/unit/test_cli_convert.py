@@ -356,9 +356,10 @@ GONE = native(0, op="d", key=["id"], before={"id": "1"}, after=None, half=True, 
 GONE = json.dumps({k: v for k, v in json.loads(GONE).items() if v} | {"other_key": {"id": "7"}})
 CAME = native(0, key=["id"], after={"id": "7"}, half=True, position=POSITION)
 CAME = json.dumps(json.loads(CAME) | {"other_key": {"id": "1"}})
+OTHER = native(0, key=["id"], after={"id": "5"})
 
 
-@pytest.mark.parametrize("lines", [(GONE, PLAIN, CAME), (CAME, PLAIN, GONE)])
+@pytest.mark.parametrize("lines", [(GONE, OTHER, CAME), (CAME, OTHER, GONE)])
 def test_two_halves_of_an_update_are_written_as_one(lines):
     result = convert("--output", "json", data="\n".join(lines))
     written = [json.loads(line) for line in result.stdout.splitlines()]
@@ -368,8 +369,14 @@ def test_two_halves_of_an_update_are_written_as_one(lines):
 
 
 def test_a_half_without_its_other_is_written_at_the_end():
-    result = convert(data=f"{GONE}\n{PLAIN}\n")
+    result = convert(data=f"{GONE}\n{OTHER}\n")
     assert [json.loads(line)["op"] for line in result.stdout.splitlines()] == ["c", "d"]
+
+
+def test_a_later_event_of_the_key_does_not_overtake_a_half():
+    again = native(0, key=["id"], after={"id": "1"})
+    result = convert(data=f"{GONE}\n{again}\n")
+    assert [json.loads(line)["op"] for line in result.stdout.splitlines()] == ["d", "c"]
 
 
 # -- wrong use ----------------------------------------------------------------------------------

@@ -59,8 +59,9 @@ def test_a_swap_becomes_two_updates():
 
 def test_halves_that_share_a_key_do_not_overtake_each_other():
     one, two = halves(1, 2), halves(2, 1)
-    found = joined(one[0], one[1], two[0], two[1], one[2], two[2])
-    assert found == [one[0].change, one[1], two[0].change, two[1], one[2].change, two[2].change]
+    first, second, update, third = joined(one[0], one[1], two[0], two[1], one[2], two[2])
+    assert (first, second, third) == (two[0].change, two[1], two[2].change)
+    assert (update.before["id"], update.after["id"]) == (1, 2)
 
 
 @pytest.mark.parametrize(
@@ -118,46 +119,56 @@ def row(op, number, key=KEY, table=TABLE, **values):
     )
 
 
-LATER = [
-    row(Op.CREATE, 1),
-    row(Op.UPDATE, 2),
-    row(Op.DELETE, 1),
-    row(Op.CREATE, 8, key=None),
-    row(Op.CREATE, UNAVAILABLE),
-    row(Op.CREATE, "8"),
-    row(Op.CREATE, 8, key=Key(("n",))),
-    DataChange(Op.UPDATE, TABLE, KEY, before={"id": 2}, after={"id": 8}),
-    DataChange(Op.UPDATE, TABLE, KEY, before={"id": UNAVAILABLE}, after={"id": 8}),
-    HalfUpdate(row(Op.CREATE, 1)),
-    Truncate(TABLE),
-    Truncate(TableId(name="t")),
-    SchemaChange(TABLE, "alter"),
-    SchemaChange(TableId("shop"), "other"),
-    Control("odd", table=TABLE),
-    Tombstone(TABLE, {"id": 1}),
-    Tombstone(TableId(), {"id": 2}),
-    Tombstone(TABLE),
-]
+def later(key):
+    """Events that name a key of the table, or may name it."""
+    return [
+        row(Op.CREATE, key),
+        row(Op.UPDATE, key),
+        row(Op.DELETE, key),
+        row(Op.CREATE, 8, key=None),
+        row(Op.CREATE, UNAVAILABLE),
+        row(Op.CREATE, "8"),
+        row(Op.CREATE, 8, key=Key(("n",))),
+        DataChange(Op.UPDATE, TABLE, KEY, before={"id": key}, after={"id": 8}),
+        DataChange(Op.UPDATE, TABLE, KEY, before={"id": 8}, after={"id": key}),
+        DataChange(Op.UPDATE, TABLE, KEY, before={"id": UNAVAILABLE}, after={"id": 8}),
+        DataChange(Op.DELETE, TABLE, KEY),
+        HalfUpdate(row(Op.CREATE, key)),
+        Truncate(TABLE),
+        Truncate(TableId(name="t")),
+        SchemaChange(TABLE, "alter"),
+        SchemaChange(TableId("shop"), "other"),
+        Control("odd", table=TABLE),
+        Tombstone(TABLE, {"id": key}),
+        Tombstone(TABLE),
+        Tombstone(TableId(), {"id": key}),
+    ]
 
 
-@pytest.mark.parametrize("later", LATER)
-def test_what_may_concern_a_waiting_half_does_not_overtake_it(later):
+@pytest.mark.parametrize("event", later(1))
+def test_what_may_concern_a_waiting_delete_does_not_overtake_it(event):
     gone, tombstone, come = halves()
-    found = joined(gone, tombstone, later, row(Op.UPDATE, 1), come)
-    last = later.change if isinstance(later, HalfUpdate) else later
-    assert found == [gone.change, tombstone, last, row(Op.UPDATE, 1), come.change]
+    last = event.change if isinstance(event, HalfUpdate) else event
+    assert joined(gone, tombstone, event, come) == [gone.change, tombstone, last, come.change]
 
 
-@pytest.mark.parametrize("later", LATER)
-def test_nor_does_it_overtake_a_create(later):
+@pytest.mark.parametrize("event", later(2))
+def test_what_may_concern_a_waiting_create_does_not_overtake_it(event):
     gone, tombstone, come = halves()
-    found = joined(come, later, gone, tombstone)
-    last = later.change if isinstance(later, HalfUpdate) else later
-    assert found == [come.change, last, gone.change, tombstone]
+    last = event.change if isinstance(event, HalfUpdate) else event
+    assert joined(come, event, gone, tombstone) == [come.change, last, gone.change, tombstone]
+
+
+def test_events_of_the_other_key_pass_for_the_update_takes_the_place_of_the_partner():
+    gone, tombstone, come = halves()
+    before, update = joined(gone, tombstone, row(Op.DELETE, 2), come)
+    assert (before, update.op) == (row(Op.DELETE, 2), Op.UPDATE)
+    before, update = joined(come, row(Op.CREATE, 1), gone, tombstone)
+    assert (before, update.op) == (row(Op.CREATE, 1), Op.UPDATE)
 
 
 @pytest.mark.parametrize(
-    "later",
+    "event",
     [
         row(Op.CREATE, 8),
         row(Op.CREATE, 1, table=TableId("shop", "public", "u")),
@@ -170,10 +181,10 @@ def test_nor_does_it_overtake_a_create(later):
         Watermark(),
     ],
 )
-def test_what_does_not_concern_a_waiting_half_passes_it(later):
+def test_what_does_not_concern_a_waiting_half_passes_it(event):
     gone, _, come = halves()
-    assert [type(e).__name__ + str(getattr(e, "op", "")) for e in joined(gone, later, come)] == [
-        type(later).__name__ + str(getattr(later, "op", "")),
+    assert [type(e).__name__ + str(getattr(e, "op", "")) for e in joined(gone, event, come)] == [
+        type(event).__name__ + str(getattr(event, "op", "")),
         "DataChangeu",
     ]
 

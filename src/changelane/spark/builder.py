@@ -252,14 +252,15 @@ class RowBuilder:
         whole = False
         if after is not None and not deleted:
             after_text, after_missing = shape.writer.write(after)
-            full = op is not Op.UPDATE or (
-                event.schema is None and event.after_holds is Completeness.FULL
-            )
-            if after_missing is not None and full:
+            if after_missing is not None and op is not Op.UPDATE:
                 # what an insert or a snapshot row does not name is NULL (apply.md section 2)
                 hidden = [name for name in after_missing if after.get(name) is UNAVAILABLE]
                 after_missing = hidden or None
-            whole = after_missing is None and (full or event.schema is not None)
+            if event.schema is None and op is Op.UPDATE:
+                whole = event.after_holds is Completeness.FULL and UNAVAILABLE not in after.values()
+                after_missing = None if whole else after_missing
+            else:
+                whole = after_missing is None
         position = event.position
         if position is None:
             position = _position(None, message, index)
