@@ -43,10 +43,11 @@ class _Waiting(msgspec.Struct):
 
 
 class _Table(msgspec.Struct):
-    """The waiting halves of one table; no two of them name the same key.
+    """The waiting halves of one table; no two of them have the same key.
 
     Attributes:
-        named: Which half names a key, as its own or as the other one.
+        named: Which half has a key as its own. The other key is its partner's to wait for: events
+            of that key may pass, for the update takes the partner's place among them.
         shapes: Columns and Python types of these keys; other shapes cannot be compared with them.
     """
 
@@ -57,8 +58,8 @@ class _Table(msgspec.Struct):
 class JoinHalves:
     """Makes one update of two halves, and swallows the tombstone between them.
 
-    The events of a key stay in their order: a later event that names a key of a waiting half, or
-    may name it, ends the wait, unless it is the partner or its tombstone.
+    The events of a key stay in their order: a later event that names the key of a waiting half, or
+    may name it, ends the wait.
 
     Args:
         most_waiting: How many events a half is held back for at most.
@@ -97,24 +98,25 @@ class JoinHalves:
         token = _token(half)
         if token is None:
             return (*self._release(self._overtaken(change)), change)
+        own = _own_key(change) or {}
+        overtaken = self._overtaken_in(change.table, (own,))
         other = self._waiting.get(token)
         if other is not None and other.change.op is not change.op:
+            released = self._release(overtaken - {token})
             self._forget(token)
             if not other.tombstones:
                 self._joined[token[2]] = self._seen
             pair = (change, other.change) if change.op is Op.DELETE else (other.change, change)
-            return (_update(*pair),)
-        own, far = _images_of(half)
-        released = self._release(self._overtaken_in(change.table, (own, far)))
+            return (*released, _update(*pair))
+        released = self._release(overtaken)
         parted = self._parted.get(token)
         if parted is not None and parted[0] is not change.op:
             del self._parted[token]
             return (*released, change)
         self._waiting[token] = _Waiting(change, self._seen)
         table = self._tables.setdefault(change.table, _Table())
-        for image in (own, far):
-            table.named[_frozen(image)] = token
-            table.shapes.add(_shape(image))
+        table.named[_frozen(own)] = token
+        table.shapes.add(_shape(own))
         if change.op is Op.DELETE:
             self._departed[token[2]] = token
         return released
@@ -130,20 +132,22 @@ class JoinHalves:
 
     def _overtaken(self, event: ChangeEvent) -> set[_Token]:
         """Return the waiting halves that the event must not overtake."""
+        images: tuple[Image, ...] | None = None
+        strict = False
         match event:
             case DataChange():
                 return self._overtaken_in(event.table, _keys_of(event))
-            case Tombstone(key=key, moved_to=moved_to):
+            case Tombstone(key=key):
                 # most tombstones do not name their table; without a key, too, they say nothing
                 strict = event.table == TableId()
                 if key is not None:
-                    images = (key, *(() if moved_to is None else (moved_to,)))
-                else:
-                    images = () if strict else None
+                    images = (key,)
+                elif strict:
+                    return set()
             case Truncate() | SchemaChange():
-                images, strict = None, False
+                pass
             case Control() if event.table != TableId():
-                images, strict = None, False
+                pass
             case _:
                 return set()
         found: set[_Token] = set()
@@ -183,8 +187,7 @@ class JoinHalves:
         if self._departed.get(token[2]) == token:
             del self._departed[token[2]]
         table = self._tables[token[0]]
-        for key in token[2]:
-            table.named.pop(key, None)
+        del table.named[token[2][0 if waiting.change.op is Op.DELETE else 1]]
         if not table.named:
             del self._tables[token[0]]
         return waiting
@@ -229,11 +232,9 @@ def _keys_of(change: DataChange) -> tuple[Image, ...] | None:
     return tuple(found)
 
 
-def _images_of(half: HalfUpdate) -> tuple[Image, Image]:
-    """Return the own and the other key of a half that has a token."""
-    change = half.change
-    image = change.before if change.op is Op.DELETE else change.after
-    return key_of(change, image or {}) or {}, half.other_key or {}
+def _own_key(half: DataChange) -> Image | None:
+    image = half.before if half.op is Op.DELETE else half.after
+    return None if image is None else key_of(half, image)
 
 
 def _shape(image: Image) -> _Shape:
@@ -251,8 +252,7 @@ def _frozen(image: Image | None) -> _Values:
 def _token(half: HalfUpdate) -> _Token | None:
     """Return what both halves of one update have in common; ``None`` when it cannot be told."""
     change, other = half.change, half.other_key
-    image = change.before if change.op is Op.DELETE else change.after
-    own = None if image is None else key_of(change, image)
+    own = _own_key(change)
     if own is None or other is None:
         return None
     # both halves are written with one source block; its time stands in where it has no position
