@@ -22,6 +22,7 @@ import binascii
 import gzip
 import io
 import os
+import stat
 import sys
 import uuid
 import zlib
@@ -394,6 +395,21 @@ def open_input(path: str) -> Iterator[Input]:
 # -- writing -----------------------------------------------------------------------------------
 
 
+def is_same_file(one: str, other: str) -> bool:
+    """Say whether two paths lead to one file on disk; streams, pipes and devices are none."""
+    if "-" in {one, other} or _is_stream(Path(one)) or _is_stream(Path(other)):
+        return False
+    try:
+        return Path(one).samefile(other)
+    except OSError:  # one does not exist yet
+        return os.path.realpath(one) == os.path.realpath(other)
+
+
+def _is_stream(path: Path) -> bool:
+    """Say whether a path is a device, a pipe or a folder: nothing that a file could replace."""
+    return path.exists() and not path.is_file()
+
+
 @contextmanager
 def open_output(path: str) -> Iterator[IO[bytes]]:
     """Open a file to write; ``-`` is the standard output.
@@ -408,8 +424,9 @@ def open_output(path: str) -> Iterator[IO[bytes]]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    target = Path(path).resolve()  # the file behind a link, not the link
-    direct = target.exists() and not target.is_file()
+    # what /dev/stdout leads to has a name that cannot be opened (/proc/1/fd/pipe:[7])
+    direct = _is_stream(Path(path))
+    target = Path(path) if direct else Path(path).resolve()  # the file behind a link, not the link
     written = target if direct else target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.part")
     try:
         raw = written.open("wb" if direct else "xb")
@@ -423,6 +440,8 @@ def open_output(path: str) -> Iterator[IO[bytes]]:
                 raw.flush()
                 os.fsync(raw.fileno())
         if not direct:
+            if target.exists():
+                written.chmod(stat.S_IMODE(target.stat().st_mode))
             written.replace(target)
     except BaseException:
         if not direct:

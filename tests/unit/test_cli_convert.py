@@ -15,7 +15,8 @@ from click.testing import CliRunner
 
 import changelane
 from changelane.cli import main
-from changelane.cli.summary import Budget
+from changelane.cli.summary import Budget, Summary
+from changelane.codec import OnLoss
 from changelane.errors import ConfigError
 from changelane.formats.native import Native
 
@@ -391,7 +392,8 @@ def test_a_later_event_of_the_key_does_not_overtake_a_half():
         (["--to-option", "x"], "NAME=VALUE"),
         (["--to-option", "x=1"], "unknown option of native-json 'x'"),
         (["--on-loss", "maybe"], "maybe"),
-        (["--failures", "same", "-", "same"], "same file"),
+        (["--failures", "same", "-", "same"], "OUT and --failures are the same file"),
+        (["--failures", "./same", "-", "same"], "OUT and --failures are the same file"),
     ],
 )
 def test_wrong_use_ends_with_2_and_one_sentence(arguments, message):
@@ -447,3 +449,35 @@ def test_convert_imports_no_spark():
         "sys.exit(any(m.split('.')[0] in {'pyspark', 'pandas', 'pyarrow'} for m in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("spelling", ["{}", "{parent}/./{name}", "{parent}/link", "{parent}/hard"])
+def test_failures_have_a_file_of_their_own_however_it_is_spelled(tmp_path, spelling):
+    path, other = tmp_path / "in", tmp_path / "out"
+    path.write_text(GOOD)
+    (tmp_path / "link").symlink_to(path)
+    (tmp_path / "hard").hardlink_to(path)
+    same = spelling.format(path, parent=tmp_path, name=path.name)
+    for arguments, name in (([path, other], "IN"), ([other, path], "OUT")):
+        result = convert(*arguments, "--failures", same)
+        assert result.exit_code == 2
+        assert f"{name} and --failures are the same file" in result.stderr
+        assert path.read_text() == GOOD
+
+
+def test_standard_streams_may_be_named_as_devices(run_in_child):
+    child = run_in_child(
+        *("convert", "-f", "native-json", "-t", "native-json", "--failures", "/dev/stderr"),
+        *("-", "/dev/stdout"),
+    )
+    out, err = child.communicate(f"{GOOD}\n{BROKEN}\n".encode(), timeout=60)
+    assert json.loads(out)["after"] == {"id": 1}
+    assert b'"reason":"invalid_json"' in err or b'"stage":"decode"' in err
+    assert child.returncode == 1
+
+
+def test_names_of_lost_fields_cannot_steer_the_terminal():
+    shown = Summary("a", "b", OnLoss.WARN, Budget.parse("0"))
+    shown.losses["after.\x1b[2J", "no \x07type"] += 1
+    assert "after.\\x1b[2J (no \\x07type)" in shown.as_text()
+    assert not {"\x1b", "\x07"} & set(shown.as_text())

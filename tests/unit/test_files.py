@@ -3,6 +3,7 @@
 
 import gzip
 import io
+import os
 import stat
 import zlib
 
@@ -343,3 +344,21 @@ def test_a_new_file_has_the_usual_permissions(tmp_path):
 def test_what_cannot_be_written_is_wrong_use(tmp_path, name):
     with pytest.raises(ConfigError, match="cannot write"), open_output(str(tmp_path / name)):
         pass
+
+
+def test_a_file_that_is_replaced_keeps_its_mode(tmp_path):
+    path = tmp_path / "out"
+    path.touch(0o600)
+    with open_output(str(path)) as stream:
+        stream.write(b"new")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert path.read_bytes() == b"new"
+
+
+def test_a_pipe_is_written_directly():
+    reading, writing = os.pipe()
+    with open_output(f"/dev/fd/{writing}") as stream:
+        stream.write(b"x")
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        assert pipe.read() == b"x"

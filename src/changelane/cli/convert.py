@@ -23,6 +23,7 @@ from changelane.files import (
     Line,
     LineForm,
     Lines,
+    is_same_file,
     line_of,
     open_input,
     open_output,
@@ -290,8 +291,10 @@ def convert(
     changelane convert -f debezium-json -t canal-json in.jsonl.gz out.jsonl
     """  # noqa: D301 - click's own marker of a paragraph that keeps its lines
     summary = Summary(source, target, OnLoss(on_loss), Budget.parse(max_failures))
-    if failures_path is not None and failures_path == output_path:
-        raise ConfigError("OUT and --failures are the same file")
+    if failures_path is not None:
+        for name, path in (("IN", input_path), ("OUT", output_path)):
+            if is_same_file(path, failures_path):
+                raise ConfigError(f"{name} and --failures are the same file")
     reader = get_codec(source, **from_options)
     writer = get_codec(target, **to_options)
     quiet = summary_form == "json"

@@ -163,7 +163,7 @@ class Summary(msgspec.Struct):
         return [
             f"{word:<9} {_count(total, 'part')} that {self.target} cannot carry",
             *(
-                f"  {count:>8,}  {field} ({reason})"
+                printable(f"  {count:>8,}  {field} ({reason})")
                 for (field, reason), count in self.losses.most_common()
             ),
         ]
