@@ -124,3 +124,9 @@ def test_every_kind_of_event_has_a_form():
     assert result.exit_code == (0 if "Error" not in result.stderr else 1)
     for text in ("delete  t", "schema alter", "ALTER TABLE t", "truncate", "begin", "hello"):
         assert text in result.stdout
+
+
+def test_a_limit_below_nothing_is_wrong_use():
+    result = inspect("--limit", "-1", data=LINE)
+    assert result.exit_code == 2
+    assert "--limit" in result.stderr

@@ -52,7 +52,13 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
     "-f", "--from", "source", metavar="FORMAT", help="The format; detected when not given."
 )
 @options("from")
-@click.option("--limit", default=10, show_default=True, help="Messages to show; 0 shows all.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    default=10,
+    show_default=True,
+    help="Messages to show; 0 shows all.",
+)
 @click.option(
     "--output",
     "form",
