@@ -6,7 +6,7 @@ import pytest
 from changelane.errors import EncodeError
 from changelane.formats.canal.mysql_types import TYPES, parse, text_of
 from changelane.schema import Column
-from changelane.types import Uuid, parse_type
+from changelane.types import Enum, Set, String, Uuid, parse_type
 
 READ = [
     ("tinyint(4)", "int8"),
@@ -140,3 +140,14 @@ def test_every_carried_type_has_a_name():
 def test_hostile_type_texts_cost_nothing():
     for text in ("enum('" + "a''" * 100_000, "int(" * 10_000, "a " * 100_000, "(" * 1_000_000):
         parse.__wrapped__(text)
+
+
+@pytest.mark.parametrize(("name", "kind", "most"), [("set", Set, 64), ("enum", Enum, 65_535)])
+def test_more_members_than_mysql_allows_are_text(name, kind, most):
+    def text(count):
+        return f"{name}({','.join(map(repr, map(str, range(count))))})"
+
+    assert len(parse(text(most)).kind.members) == most
+    assert parse(text(most + 1)).kind == String()
+    with pytest.raises(EncodeError, match=f"{most + 1} members"):
+        text_of(Column("c", kind(tuple(map(str, range(most + 1))))))

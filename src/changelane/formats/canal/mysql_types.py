@@ -34,6 +34,9 @@ from changelane.types import (
 
 _MAX_FRACTION_DIGITS: Final = 6
 _MAX_DECIMAL_PRECISION: Final = 65
+# https://dev.mysql.com/doc/refman/8.0/en/string-type-syntax.html; a bit mask of many members would
+# take memory that grows with their square
+_MOST_MEMBERS: Final = {"enum": 65_535, "set": 64}
 
 
 class MySqlType(msgspec.Struct, frozen=True):
@@ -176,6 +179,8 @@ def _labelled(name: str, rest: str) -> MySqlType:
     members: tuple[str, ...] | None = None
     if found is not None:
         members = tuple(m.replace("''", "'") for m in _MEMBER.findall(found.group(1) or ""))
+        if len(members) > _MOST_MEMBERS[name]:
+            return _UNKNOWN
     if name == "enum":
         return MySqlType(Enum(members), 4)
     return MySqlType(Set(members), -7, null_code=2004)
@@ -265,6 +270,8 @@ def _written(kind: LogicalType) -> str:
             name = "enum" if isinstance(kind, Enum) else "set"
             if kind.members is None:
                 return name
+            if len(kind.members) > _MOST_MEMBERS[name]:
+                raise EncodeError(f"MySQL has no {name} of {len(kind.members)} members")
             return f"{name}({','.join(map(_quoted, kind.members))})"
         case GeometryType():
             return "point" if kind.kind == "point" else "geometry"
