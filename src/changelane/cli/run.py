@@ -76,6 +76,8 @@ def _summary(report: "RunReport", path: str) -> None:
     for name in sorted(counts):
         note = f"  ({printable(notes[name])})" if name in notes else ""
         click.echo(f"{printable(name):<40} {counts[name]:>10,} events{note}")
+    if other := sum(batch.other for batch in report.batches):
+        click.echo(f"{'other events, which tell of no row':<40} {other:>10,}")
     for code, count in sorted(report.quarantined.items()):
         click.echo(f"{'set aside: ' + code:<40} {count:>10,}")
     click.echo(f"tables under {path}/tables; quarantine in {path}/_changelane/quarantine")

@@ -26,7 +26,6 @@ class BatchReport(msgspec.Struct):
     """What a batch did."""
 
     batch: int
-    messages: int = 0
     events: int = 0
     other: int = 0
     quarantined: dict[str, int] = {}
