@@ -176,6 +176,19 @@ def _checked(kind: LogicalType, python_type: type | tuple[type, ...]) -> Convert
     return inner
 
 
+def _integer_from(kind: Integer) -> Convert:
+    low, high = kind.range()
+
+    def inner(value: Value) -> Value:
+        if type(value) is not int:
+            raise _wrong(kind)
+        if low <= value <= high:
+            return value
+        raise DecodeError(f"out of the range of {kind}", code="value_out_of_range")
+
+    return inner
+
+
 def _texts(kind: LogicalType, parse: Callable[[str], Value]) -> Convert:
     def inner(value: Value) -> Value:
         if not isinstance(value, str):
@@ -270,7 +283,9 @@ def from_json(kind: LogicalType) -> Convert:
             return _same
         case Boolean():
             return _checked(kind, bool)
-        case Integer() | Year():
+        case Integer():
+            return _integer_from(kind)
+        case Year():
             return _checked(kind, int)
         case Decimal():
             return _texts(kind, _decimal_from)
