@@ -29,12 +29,17 @@ from changelane.types import (
     GeometryType,
     InstantType,
     Integer,
+    Interval,
     Json,
     Map,
+    Record,
     Set,
     String,
+    Text,
     Time,
     Timestamp,
+    TimeTz,
+    Unknown,
     Uuid,
     Xml,
     Year,
@@ -48,6 +53,7 @@ CAPTURED = [path for name in NAMES for path in golden.captured(GOLDEN, name)]
 
 SQL_TYPES = {Boolean, Bytes, Date, Decimal, Float, Integer, String, Time, Timestamp, InstantType}
 MYSQL_TYPES = SQL_TYPES - {Boolean} | {Bits, Enum, GeometryType, Json, Set, Year}
+NATIVE_TYPES = {Array, Interval, Map, Record, Text, TimeTz, Unknown, Uuid, Xml}
 
 # What the producers' documents say that a format can express. It is written by hand, from the
 # specifications, so that a declaration cannot promise less to pass.
@@ -86,7 +92,39 @@ MINIMUM = {
         source_time="ns",
         process_time="ns",
     ),
-    "native-json": get_codec("native-json").carries,
+    "native-json": Carries(
+        operations=frozenset(Op),
+        kinds=frozenset(
+            {
+                "half",
+                "schema",
+                "truncate",
+                "transaction",
+                "watermark",
+                "message",
+                "tombstone",
+                "control",
+            }
+        ),
+        before=True,
+        partial_before=True,
+        absent=True,
+        unavailable=True,
+        schema=SchemaDetail.FULL,
+        column_flags=True,
+        unknown_nullability=True,
+        types=frozenset(SQL_TYPES | MYSQL_TYPES | NATIVE_TYPES),
+        extremes=frozenset({Extreme.NON_FINITE, Extreme.NON_FINITE_DECIMAL, Extreme.TEMPORAL_TEXT}),
+        key=True,
+        key_change=True,
+        table=frozenset({"database", "schema", "name"}),
+        positions=frozenset({"mysql", "postgresql", "scn", "lsn", "sequence", "offset"}),
+        transaction=frozenset({"id", "order", "table_order", "size", "last"}),
+        source=frozenset({"product", "connector", "server", "version", "snapshot"}),
+        source_time="ns",
+        process_time="ns",
+        details=True,
+    ),
 }
 
 EXEMPT: dict[tuple[str, str], str] = {}
