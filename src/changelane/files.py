@@ -434,14 +434,14 @@ def open_output(path: str) -> Iterator[IO[bytes]]:
         raise ConfigError(f"cannot write {path}: {error.strerror}") from None
     try:
         with raw:
+            if not direct and target.exists():  # from the start: rows may be for few eyes only
+                written.chmod(stat.S_IMODE(target.stat().st_mode))
             with _compressed(raw, path) as stream:
                 yield stream
             if not direct:
                 raw.flush()
                 os.fsync(raw.fileno())
         if not direct:
-            if target.exists():
-                written.chmod(stat.S_IMODE(target.stat().st_mode))
             written.replace(target)
     except BaseException:
         if not direct:
