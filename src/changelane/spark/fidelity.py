@@ -22,7 +22,7 @@ from changelane.apply import key_bytes, key_values
 from changelane.errors import DecodeError
 from changelane.event import Image
 from changelane.schema import TableSchema
-from changelane.types import UNAVAILABLE, LogicalType, Unavailable, Value
+from changelane.types import UNAVAILABLE, Geometry, LogicalType, Unavailable, Value
 from changelane.values import to_json, value_text
 
 Convert = Callable[[Any], Any]
@@ -274,8 +274,17 @@ def key_text(value: Value) -> str | None:
             return dt.datetime.isoformat(value)
         case dt.date():
             return value.isoformat()
+        case list():
+            return _JSON.encode({"v": _nested(value)}).decode()
+        case Geometry():
+            _, shape = _column(t.GeometryType())
+            return _JSON.encode({"v": shape(value) if shape else None}).decode()
         case _:
             return str(value)
+
+
+def _nested(value: Value) -> Value:
+    return list(map(_nested, value)) if isinstance(value, list) else key_text(value)
 
 
 def key_as_text(kind: LogicalType, value: Value) -> Value:

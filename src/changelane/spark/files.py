@@ -109,6 +109,8 @@ class _Reader:
         # the sum rises inside a file, however Spark cuts it
         offset = block + self._index
         self._index += 1
+        if not line or line.isspace():
+            return []  # as `convert` does
         if self._found is None:
             self._found = recognise(line)
         if self._found is LineForm.RECORDS:

@@ -9,6 +9,7 @@ itself, in one task; everything else stays with the fold.
 
 import base64
 import decimal
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial, reduce
 from typing import Any, Final
@@ -207,15 +208,22 @@ def _as_text(row: Column, kind: str, name: str) -> Column:
     if kind == "binary":
         return F.base64(value)
     if kind.startswith(("array", "struct")):
-        return F.to_json(F.struct(value.alias("v")))
+        return F.to_json(F.struct(value.cast(_written(kind)).alias("v")))
     return value.cast("string")
+
+
+def _written(kind: str) -> str:
+    """Return the type as which nested values become JSON: its own format of times is lossy."""
+    if "struct" in kind or "binary" in kind:
+        return kind
+    return re.sub(r"[^<>]+(?=>)", "string", kind)
 
 
 def _typed(text: Column, kind: str) -> Column:
     if kind == "binary":
         return F.unbase64(text)
     if kind.startswith(("array", "struct")):
-        return F.from_json(text, f"v {kind}")["v"]
+        return F.from_json(text, f"v {_written(kind)}")["v"].cast(kind)
     return text.cast(kind)
 
 

@@ -1,0 +1,150 @@
+"""``decode`` and ``apply_changes`` as somebody calls them who has a DataFrame."""
+
+import builtins
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import landed
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import changelane.spark
+from changelane.errors import ConfigError, MissingExtraError, UnknownNameError
+from changelane.event import DataChange, Key, Op, Truncate
+from changelane.position import PostgresPosition, SequencePosition
+from changelane.schema import Column, TableId, TableSchema
+from changelane.spark import apply_changes, decode
+from changelane.types import Integer, String
+
+TABLE: Final = TableId("shop", None, "orders")
+SCHEMA: Final = TableSchema((Column("id", Integer()), Column("state", String())))
+
+
+def change(op: str, at: int, id: int, state: str, table: TableId = TABLE, **more: Any) -> Any:
+    image = {"id": id, "state": state}
+    before, after = (image, None) if op == "d" else (None, image)
+    more = {"key": Key(("id",)), "position": SequencePosition(at), **more}
+    return DataChange(Op(op), table, before=before, after=after, schema=SCHEMA, **more)
+
+
+def rows(spark: SparkSession, lake: str, table: TableId = TABLE) -> list[tuple[Any, ...]]:
+    found = spark.read.format("delta").load(landed.path(lake, table))
+    return sorted(tuple(row) for row in found.select("id", "state").collect())
+
+
+def test_text_messages_are_decoded_and_applied(spark: SparkSession, lake: str) -> None:
+    lines = [
+        landed.CODEC.encode(change("c", at, at, "new")).messages[0].value.decode() for at in (1, 2)
+    ]
+    messages = spark.createDataFrame([(one, "ignored") for one in lines], "value string, x string")
+    events = decode(messages, format="native-json")
+    assert [row["kind"] for row in events.collect()].count("data") == 2
+    report = apply_changes(events, lake)
+    assert report.events == 2
+    assert [table.table for table in report.tables] == ["shop.orders"]
+    assert rows(spark, lake) == [(1, "new"), (2, "new")]
+
+
+def test_other_tables_go_on_where_one_cannot(spark: SparkSession, lake: str) -> None:
+    """Nothing of a refused event may be remembered, or it would take later rows away."""
+    other = TableId("shop", None, "other")
+    landed.apply(spark, lake, [change("c", 1, 1, "new"), change("c", 1, 1, "x", other)])
+    foreign = PostgresPosition(1)
+    refused = [
+        change("d", 9, 1, "new", position=foreign),
+        Truncate(TABLE, position=foreign),
+        change("c", 9, 2, "y", other),
+    ]
+    report = landed.apply(spark, lake, refused, batch=1)
+    assert report.quarantined == {"unordered": 2}
+    landed.apply(spark, lake, [change("u", 2, 1, "paid")], batch=2)
+    assert rows(spark, lake) == [(1, "paid")]
+    assert rows(spark, lake, other) == [(1, "x"), (2, "y")]
+
+
+def test_a_stream_applies_its_batches(spark: SparkSession, lake: str, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    done = []
+
+    def apply(batch: DataFrame, number: int) -> None:
+        events = decode(batch, "native-json", keys={"keyed": ("id",)})
+        done.append(apply_changes(events, lake, name="orders", query="one", batch=number))
+
+    def run() -> None:
+        stream = spark.readStream.text(str(folder)).writeStream.foreachBatch(apply)
+        checkpoint = str(tmp_path / "checkpoint")
+        started = stream.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+        started.awaitTermination()
+
+    keyed = TableId("shop", None, "keyed")
+    for at, state in ((1, "new"), (2, "paid")):
+        told = [change("u", at, 1, state, keyed, key=None)]
+        lines = [landed.CODEC.encode(event).messages[0].value for event in told]
+        (folder / f"{at}.txt").write_bytes(b"\n".join(lines))
+        run()
+    assert [report.batch for report in done] == [0, 1]
+    assert rows(spark, lake, keyed) == [(1, "paid")]
+
+
+def test_tables_without_a_key_are_set_aside_appended_to_or_keyed_by_their_row(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    events = [change("c", at, 1, "same", key=None) for at in (1, 2)]
+    late = [
+        change("c", 3, 2, "x", key=None),
+        Truncate(TABLE, position=SequencePosition(4)),
+        change("c", 5, 3, "y", key=None),
+    ]
+    aside, appended, keyed = (str(tmp_path / name) for name in ("aside", "appended", "keyed"))
+    assert landed.apply(spark, aside, events).quarantined == {"no_key": 2}
+    for number, batch in enumerate((events, late)):
+        landed.apply(spark, appended, batch, batch=number, keyless="append")
+        if number == 0:
+            assert rows(spark, appended) == [(1, "same"), (1, "same")]
+    # the truncate took what came before it, in its own batch too
+    assert rows(spark, appended) == [(3, "y")]
+    told = decode(landed.messages(spark, events), "native-json", keyless="row")
+    apply_changes(told, keyed)
+    assert rows(spark, keyed) == [(1, "same")]
+
+
+def test_a_wrong_name_fails_at_once_and_names_the_nearest(spark: SparkSession) -> None:
+    messages = spark.createDataFrame([("",)], "value string")
+    with pytest.raises(UnknownNameError, match="did you mean 'debezium-json'"):
+        decode(messages, "debezium-jsn")
+    with pytest.raises(UnknownNameError):
+        decode(messages, "debezium-json", options={"nothing": 1})
+
+
+def test_a_missing_value_column_is_named(spark: SparkSession) -> None:
+    messages = spark.createDataFrame([("", 1)], "payload string, offset long")
+    with pytest.raises(ConfigError, match="need a column 'value'; there are: payload, offset"):
+        decode(messages, "native-json")
+
+
+@pytest.mark.parametrize("library", ["pandas", "pyspark"])
+@pytest.mark.parametrize("name", ["decode", "apply_changes", "session"])
+def test_a_library_that_is_missing_is_named_with_the_extra(
+    library: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = builtins.__import__
+
+    def without(module: str, *args: Any, **kwargs: Any) -> Any:
+        if module.partition(".")[0] == library:
+            raise ModuleNotFoundError(f"No module named {module!r}", name=library)
+        return real(module, *args, **kwargs)
+
+    for module in list(sys.modules):
+        if module.partition(".")[0] == library or module.startswith("changelane.spark."):
+            monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, library, None)
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(MissingExtraError, match=rf"{library} .*changelane\[spark\]"):
+        changelane.spark.__getattr__(name)()  # a session says so when it is asked for
+
+
+def test_other_names_are_not_there() -> None:
+    with pytest.raises(AttributeError):
+        _ = changelane.spark.nothing

@@ -1,0 +1,113 @@
+"""``changelane run`` as a command: what it prints, and how it ends."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
+
+from changelane.cli import main
+
+DEMO: Final = Path(__file__).resolve().parents[2] / "demo"
+
+
+def written(folder: Path, more: str = "", path: str = "input") -> Path:
+    """Write a pipeline with one good and one broken message."""
+    source = folder / "input"
+    source.mkdir(exist_ok=True)
+    line = (
+        '{"op":"c","table":{"name":"orders"},"key":["id"],"after":{"id":1},'
+        '"schema":[{"name":"id","type":"int64"}],"position":{"domain":"sequence","value":1}}'
+    )
+    (source / "lines.jsonl").write_text(f"{line}\nbroken\n")
+    file = folder / "pipeline.yaml"
+    file.write_text(
+        f"name: orders\nsource: {{type: files, path: {path}, format: native-json}}\n"
+        f"sink: {{type: delta, path: lake}}\n{more}"
+    )
+    return file
+
+
+def run(*arguments: Any) -> Result:
+    return CliRunner().invoke(main, ["run", *map(str, arguments)])
+
+
+@pytest.mark.parametrize(
+    ("allowed", "code"),
+    [("", 0), ("options: {max_quarantined: 0}", 1)],
+)
+def test_the_exit_code_says_whether_too_much_was_set_aside(
+    spark: SparkSession, tmp_path: Path, allowed: str, code: int
+) -> None:
+    assert spark.sparkContext.appName
+    done = run(written(tmp_path, allowed))
+    assert done.exit_code == code, done.output
+    assert "orders" in done.stdout
+    assert "set aside: malformed_json" in done.stdout
+    assert "1 events" in done.stdout or "1 event" in done.stdout
+    assert ("more than the 0 allowed" in done.stderr) == (code == 1)
+    if code == 0:
+        assert run(tmp_path / "pipeline.yaml").stdout == "nothing new to apply\n"
+
+
+def test_check_only_reads_the_configuration(tmp_path: Path) -> None:
+    file = written(tmp_path, path="nowhere")
+    done = run(file, "--check")
+    assert done.exit_code == 0
+    assert "orders is well configured" in done.stdout
+    assert not (tmp_path / "lake").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "path", "message"),
+    [
+        ("", "nowhere", "there is no folder"),
+        ("optoins: {}", "input", "did you mean 'options'"),
+        ("options: {checkpoint: '${NOT_SET_ANYWHERE}'}", "input", "NOT_SET_ANYWHERE is not set"),
+    ],
+)
+def test_wrong_configurations_end_with_2_and_one_line(
+    spark: SparkSession, tmp_path: Path, more: str, path: str, message: str
+) -> None:
+    assert spark.sparkContext.appName
+    done = run(written(tmp_path, more, path))
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_wrong_format_ends_with_2(spark: SparkSession, tmp_path: Path) -> None:
+    assert spark.sparkContext.appName
+    file = written(tmp_path)
+    file.write_text(file.read_text().replace("native-json", "native-jsn"))
+    done = run(file)
+    assert done.exit_code == 2
+    assert "did you mean 'native-json'" in done.stderr
+
+
+def test_the_demo_runs_as_a_process_of_its_own_and_tells_it_as_json(tmp_path: Path) -> None:
+    shutil.copytree(DEMO / "input", tmp_path / "input")
+    file = tmp_path / "shop.yaml"
+    file.write_text((DEMO / "shop.yaml").read_text() + "options: {max_quarantined: 0}\n")
+    command = Path(sys.executable).with_name("changelane")
+    done = subprocess.run(
+        [command, "run", file, "--master", "local[2]", "--output", "json"],
+        env={**os.environ, "DEMO_LAKE": str(tmp_path / "lake")},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr.decode()  # the demo has one broken message
+    report = msgspec.json.decode(done.stdout)
+    (batch,) = report["batches"]
+    assert {table["table"] for table in batch["tables"]} == {
+        "shop.public.customers",
+        "shop.public.products",
+    }
+    assert sum(batch["quarantined"].values()) == 1
+    assert b"set aside, more than the 0 allowed" in done.stderr
