@@ -1,0 +1,144 @@
+"""Exactly once: a batch may die between any two of its steps, and is applied again.
+
+A whole run that is killed is in ``test_killed_run.py``.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import landed
+import pytest
+from pyspark.sql import SparkSession
+
+from changelane.event import ChangeEvent, DataChange, Key, Op, Truncate
+from changelane.position import PostgresPosition
+from changelane.schema import Column, TableId, TableSchema
+from changelane.spark.applier import APPLIED_BEFORE, Applier
+from changelane.spark.delta import DeltaTables
+from changelane.types import UNAVAILABLE, Integer, String
+
+SCHEMA: Final = TableSchema((Column("id", Integer()), Column("a", String()), Column("b", String())))
+ONE: Final = TableId("shop", None, "one")
+TWO: Final = TableId("shop", None, "two")
+LOG: Final = TableId("shop", None, "log")
+
+
+def change(table: TableId, op: str, at: int, after: Any, before: Any = None) -> DataChange:
+    key = None if table == LOG else Key(("id",))
+    return DataChange(Op(op), table, key, before, after, SCHEMA, PostgresPosition(at))
+
+
+def insert(table: TableId, at: int, id: int, b: str = "b") -> DataChange:
+    return change(table, "c", at, {"id": id, "a": f"a{at}", "b": b})
+
+
+def both(*make: Callable[[TableId], ChangeEvent]) -> list[ChangeEvent]:
+    return [one(table) for table in (ONE, TWO) for one in make]
+
+
+BATCHES: Final[list[list[ChangeEvent]]] = [
+    [
+        *both(lambda t: insert(t, 1, 1, "toast"), lambda t: insert(t, 2, 2)),
+        insert(LOG, 3, 1),
+        insert(LOG, 4, 1),
+    ],
+    [
+        # a delete, a move that lacks a column, a partial update: each raises another register
+        *both(
+            lambda t: change(t, "d", 10, None, {"id": 2}),
+            lambda t: change(t, "u", 11, {"id": 7, "a": "m", "b": UNAVAILABLE}, {"id": 1}),
+            lambda t: change(t, "u", 12, {"id": 3, "a": "part", "b": UNAVAILABLE}),
+        ),
+        insert(LOG, 13, 1),
+    ],
+    [
+        *both(
+            lambda t: Truncate(t, position=PostgresPosition(20)),
+            lambda t: insert(t, 19, 4),
+            lambda t: insert(t, 21, 5),
+            lambda t: insert(t, 9, 2),
+        ),
+        insert(LOG, 22, 1),
+    ],
+]
+
+
+class DiedError(Exception):
+    """The process is gone."""
+
+
+def die(*_: Any, **__: Any) -> Any:
+    raise DiedError
+
+
+def dies_at(name: str) -> Callable[[pytest.MonkeyPatch], None]:
+    """Return what makes an apply die at a step."""
+
+    def at(patch: pytest.MonkeyPatch) -> None:
+        match name:
+            case "before the side table":
+                patch.setattr(Applier, "_raised", die)
+            case "after the side table":
+                patch.setattr(Applier, "_table", die)
+            case "between two tables":
+                table = Applier._table
+
+                def only_one(self: Any, commit: Any, one: Any) -> Any:
+                    if '"two"' in one.work.table_id:
+                        raise DiedError
+                    return table(self, commit, one)
+
+                patch.setattr(Applier, "_table", only_one)
+            case "after a truncate, before its rows":
+                patch.setattr(DeltaTables, "committing", die)
+            case "before the checkpoint":
+                apply = Applier._apply
+
+                def late(self: Any, *args: Any) -> None:
+                    apply(self, *args)
+                    raise DiedError
+
+                patch.setattr(Applier, "_apply", late)
+
+    return at
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        ["after the side table", "before the side table", "after a truncate, before its rows"],
+        ["before the checkpoint", "between two tables", "between two tables"],
+    ],
+    ids=["early", "late"],
+)
+def test_a_batch_that_died_is_repaired_by_running_it_again(
+    spark: SparkSession, lake: str, places: list[str]
+) -> None:
+    for number, (batch, place) in enumerate(zip(BATCHES, places, strict=True)):
+        with pytest.MonkeyPatch.context() as patch:
+            dies_at(place)(patch)
+            with pytest.raises(DiedError):
+                landed.apply(spark, lake, batch, batch=number, keyless="append")
+        report = landed.apply(spark, lake, batch, batch=number, keyless="append")
+        notes = {table.table: table.note for table in report.tables}
+        if place == "before the checkpoint":
+            assert set(notes.values()) == {APPLIED_BEFORE}
+            assert report.skipped == 3
+        elif place == "between two tables":
+            assert notes["shop.one"] == APPLIED_BEFORE
+            assert notes["shop.two"] == ""
+        tables = landed.oracle(BATCHES[: number + 1])
+        for table in (ONE, TWO):
+            found = landed.read(spark, lake, table, ("id",))
+            assert found == landed.remembered(tables, table), (number, place, table)
+        log = spark.read.format("delta").load(landed.path(lake, LOG))
+        assert log.count() == len(tables.rows(LOG))
+
+
+def test_a_batch_of_another_query_is_not_skipped(spark: SparkSession, lake: str) -> None:
+    """A new checkpoint is a new query, never a silent skip; the rule makes it harmless."""
+    first, second = BATCHES[0], [insert(ONE, 30, 9)]
+    landed.apply(spark, lake, first, batch=0, query="one", keyless="append")
+    report = landed.apply(spark, lake, second, batch=0, query="two", keyless="append")
+    assert report.skipped == 0
+    assert b"[9]" in landed.read(spark, lake, ONE, ("id",)).rows
