@@ -3,7 +3,6 @@
 
 import hashlib
 import re
-from collections.abc import Iterable
 from typing import Final
 
 ORDER: Final = "_changelane_order"
@@ -34,16 +33,6 @@ def quoted(name: str) -> str:
 def path_table(path: str) -> str:
     """Return a Delta table at a path for SQL."""
     return f"delta.{quoted(path)}"
-
-
-def literal(text: str) -> str:
-    """Return a text for SQL, whatever it holds."""
-    return "unhex('" + text.encode("utf-8", "surrogatepass").hex() + "')"
-
-
-def listed(names: Iterable[str], template: str = "{0}") -> str:
-    """Return quoted names, joined with commas, each put into *template*."""
-    return ", ".join(template.format(quoted(name)) for name in names)
 
 
 def folder(*parts: str | None) -> str:
