@@ -126,11 +126,14 @@ class HalfUpdate(msgspec.Struct, frozen=True, tag="half", tag_field="kind"):
     Attributes:
         change: The half as the producer wrote it: a ``d`` or a ``c``.
         other_key: The key on the other side: of the new row for a ``d``, of the old for a ``c``;
-            ``None`` when the key did not change.
+            ``None`` when the key did not change, or the producer does not tell it.
+        pair: What both halves have in common where their keys do not tell it, such as a sequence
+            number: halves of one table with equal pairs are one update.
     """
 
     change: DataChange
     other_key: Image | None = None
+    pair: str | None = None
 
 
 class SchemaChange(msgspec.Struct, frozen=True, tag="schema", tag_field="kind"):

@@ -93,6 +93,7 @@ class NativeEvent(msgspec.Struct, omit_defaults=True):
     after_holds: Completeness = Completeness.UNKNOWN
     half: bool = False
     other_key: dict[str, Any] | None = None
+    pair: str | None = None
     moved_to: dict[str, Any] | None = None
     text: str | None = None
     content: str | None = None
@@ -185,6 +186,7 @@ def native_of(event: ChangeEvent) -> NativeEvent:
         native.half = True
         schema = event.change.schema
         native.other_key = None if event.other_key is None else _image(event.other_key, schema)[0]
+        native.pair = event.pair
         return native
     native = NativeEvent(op=str(event.__struct_config__.tag))
     for field in ("position", "transaction", "source_time_ns", "process_time_ns"):
@@ -331,7 +333,8 @@ def event_of(native: NativeEvent) -> ChangeEvent:
             **parts,
         )
         if native.half:
-            return HalfUpdate(change, _read_image(native.other_key, [], schema, "other_key"))
+            other_key = _read_image(native.other_key, [], schema, "other_key")
+            return HalfUpdate(change, other_key, native.pair)
         return change
     match native.op:
         case "schema":
