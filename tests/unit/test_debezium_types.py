@@ -333,3 +333,78 @@ def test_schema_attributes_are_written_in_connects_order():
     assert list(json.loads(msgspec.json.encode(schema))) == [
         "type", "optional", "name", "version", "doc", "parameters", "default", "field"
     ]  # fmt: skip
+
+
+# -- names of a vendor ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("vendor", ["com.xxx", "com.huawei", "COM.Some.Where"])
+@pytest.mark.parametrize("part", ["Decimal", "decimal"])
+def test_a_vendors_decimal_is_known_by_the_end_of_its_name(vendor, part):
+    wire = wire_of(Schema("string", name=f"{vendor}.cdc.data.{part}"))
+    assert wire.type == Decimal()
+    assert wire.decode("-1234567890123456789012345678901234567890.10") == decimal.Decimal(
+        "-1234567890123456789012345678901234567890.10"
+    )
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False))
+def test_a_vendors_decimal_comes_back_exactly(value):
+    assert forms.number_in(forms.number_out(value)) == value
+
+
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity"])
+def test_a_vendors_decimal_may_be_no_number(text):
+    assert forms.number_out(forms.number_in(text)) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "sNaN", "1_0", " 1", "1\n", "1e99999999", "0x1", "\u0661", "1e", "."]
+)
+def test_what_is_no_decimal_is_refused(text):
+    with pytest.raises(ValueError, match="not a number"):
+        forms.number_in(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("2024-02-04T11:59:56.013", dt.datetime(2024, 2, 4, 11, 59, 56, 13000)),
+        ("2024-02-04 11:59:56", dt.datetime(2024, 2, 4, 11, 59, 56)),
+        ("1707047996013", dt.datetime(2024, 2, 4, 11, 59, 56, 13000)),
+        ("-1", dt.datetime(1969, 12, 31, 23, 59, 59, 999000)),
+        ("2024-02-04 11:59:56.123456789", "2024-02-04 11:59:56.123456789"),
+        ("2024-02-04T11:59:56+08:00", "2024-02-04T11:59:56+08:00"),
+        ("infinity", "infinity"),
+    ],
+)
+def test_a_vendors_timestamp_is_read_in_any_form(text, value):
+    wire = wire_of(Schema("string", name="com.xxx.cdc.data.timestamp"))
+    assert wire.type == Timestamp()
+    assert wire.decode(text) == value
+    assert wire.decode(wire.encode(value)) == value
+
+
+def test_a_vendors_other_names_are_text_and_keep_their_name():
+    name = "com.xxx.cdc.data.point"
+    assert wire_of(Schema("string", name=name)).type == Text(name)
+    assert wire_of(Schema("int64", name="com.xxx.cdc.data.Decimal")).type == Integer(64)
+
+
+@pytest.mark.parametrize("kind", [Decimal(12, 2), Decimal(), Integer(64, unsigned=True)])
+def test_a_vendors_decimal_is_written_under_its_name(kind):
+    field = field_of(Column("n", kind), Modes(vendor="com.huawei"))
+    assert (field.type, field.name) == ("string", "com.huawei.cdc.data.Decimal")
+    value = 7 if isinstance(kind, Integer) else decimal.Decimal("7.50")
+    written = wire_of(field, kind).encode(value)
+    assert written == str(value)
+
+
+def test_a_vendors_timestamp_is_written_under_its_name_where_its_mode_says_so():
+    column = Column("t", Timestamp(6))
+    field = field_of(column, Modes(vendor="com.huawei", vendor_timestamps=True))
+    assert (field.type, field.name) == ("string", "com.huawei.cdc.data.timestamp")
+    value = dt.datetime(2024, 2, 4, 11, 59, 56, 13001)
+    assert wire_of(field, column.type).encode(value) == "2024-02-04T11:59:56.013001"
+    connect_field = field_of(column, Modes(TimePrecisionMode.CONNECT, vendor="com.huawei"))
+    assert connect_field.name == "org.apache.kafka.connect.data.Timestamp"

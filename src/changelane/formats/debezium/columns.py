@@ -81,10 +81,20 @@ class DecimalFormat(StrEnum):
 
 
 class Modes(msgspec.Struct, frozen=True):
-    """How a writer chooses among forms."""
+    """How a writer chooses among forms.
+
+    Attributes:
+        time: Form of dates and times.
+        decimals: Form of decimals.
+        vendor: What the semantic names of a vendor start with, such as ``com.huawei``: decimals
+            are text under its ``.cdc.data.Decimal``; empty for Debezium's own.
+        vendor_timestamps: Local timestamps are text under its ``.cdc.data.timestamp``.
+    """
 
     time: TimePrecisionMode = TimePrecisionMode.ADAPTIVE
     decimals: DecimalFormat = DecimalFormat.BASE64
+    vendor: str = ""
+    vendor_timestamps: bool = False
 
 
 def modes_of(time: TimePrecisionMode, decimals: DecimalFormat, product: str | None) -> Modes:
@@ -276,6 +286,10 @@ def schema_of(kind: LogicalType, modes: Modes) -> Schema:
     if found is not None:
         return found
     match kind:
+        case Decimal() | Integer() if modes.vendor:
+            return Schema("string", name=f"{modes.vendor}.cdc.data.Decimal")
+        case Timestamp() if modes.vendor and modes.vendor_timestamps:
+            return Schema("string", name=f"{modes.vendor}.cdc.data.timestamp")
         case Decimal():
             return _decimal(kind, modes)
         case Integer():  # unsigned 64: Debezium's bigint.unsigned.handling.mode=precise

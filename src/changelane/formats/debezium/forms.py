@@ -10,13 +10,14 @@ import binascii
 import datetime as dt
 import decimal
 import math
+import re
 import struct
 from collections.abc import Callable
 from typing import Any, Final
 
-from changelane.formats.debezium.times import Inexact
+from changelane.formats.debezium.times import Inexact, millis_timestamp
 from changelane.types import Geometry, Instant
-from changelane.values import MAX_DECIMAL_DIGITS, plain, scaled, unscaled
+from changelane.values import MAX_DECIMAL_DIGITS, parse_timestamp, plain, scaled, unscaled
 
 Convert = Callable[[Any], Any]
 
@@ -26,6 +27,7 @@ _FLOATS: Final = {
     "-Infinity": -math.inf,
     "+Infinity": math.inf,
 }
+_MILLIS: Final = re.compile(r"-?\d{1,18}", re.ASCII)
 _MAX_NUMBER_BYTES: Final = MAX_DECIMAL_DIGITS * 4
 
 
@@ -71,6 +73,25 @@ def decimal_text_in(text: str) -> decimal.Decimal:
 def plain_out(value: decimal.Decimal) -> str:
     """Return a decimal as text."""
     return plain(value)
+
+
+_NUMBER: Final = re.compile(
+    r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE]([+-]?\d{1,5}))?|[+-]?Infinity|NaN", re.ASCII
+)
+
+
+def number_in(text: str) -> decimal.Decimal:
+    """Return the number of a text whose precision and scale nothing tells (CDL's Decimal)."""
+    match = _NUMBER.fullmatch(text)
+    if match is None or abs(int(match[1] or 0)) > MAX_DECIMAL_DIGITS:
+        msg = "not a number"
+        raise ValueError(msg)
+    return decimal.Decimal(text)
+
+
+def number_out(value: decimal.Decimal | int) -> str:
+    """Return a number as text, without an exponent where that stays short."""
+    return str(value) if isinstance(value, int) else plain(value)
 
 
 def float_in(value: float | str) -> float:
@@ -203,6 +224,25 @@ def iso_in(parse: Callable[[str], Any], write: Convert) -> Convert:
         return value if write(value) == text else text
 
     return decode
+
+
+def lenient_timestamp_in(text: str) -> dt.datetime | str:
+    """Return the local timestamp of a text in a form that no document fixes (B-31).
+
+    ISO 8601 with a ``T`` or a space, or a count of milliseconds since 1970; what has an offset, or
+    more digits than Python, stays text.
+
+    >>> lenient_timestamp_in("2024-02-04 11:59:56"), lenient_timestamp_in("1707047996013")
+    (datetime.datetime(2024, 2, 4, 11, 59, 56), datetime.datetime(2024, 2, 4, 11, 59, 56, 13000))
+    """
+    if _MILLIS.fullmatch(text):
+        return millis_timestamp(int(text))
+    return parse_timestamp(text)
+
+
+def text_timestamp_out(value: dt.datetime | str) -> str:
+    """Return a local timestamp as ISO text."""
+    return value if isinstance(value, str) else value.isoformat()
 
 
 def iso_timestamp_out(value: dt.datetime | str) -> str:

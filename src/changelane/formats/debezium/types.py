@@ -245,6 +245,19 @@ _SEMANTIC: Final[Mapping[str, tuple[str, Callable[[Schema], Wire]]]] = {
 }
 """Semantic name -> literal type, and the reader of its schema."""
 
+_VENDOR: Final[Mapping[tuple[str, str], Wire]] = {
+    ("string", "decimal"): Wire(Decimal(), str, forms.number_in, forms.number_out, "0"),
+    ("string", "timestamp"): Wire(
+        Timestamp(), str, forms.lenient_timestamp_in, forms.text_timestamp_out, "", "text"
+    ),
+}
+"""Literal type, last part of a name ``com.<vendor>.cdc.data.<part>`` (Huawei's CDL) -> form (B-30).
+
+Its documentation hides the vendor's part (``com.xxx``), and is not at one about upper case.
+"""
+
+_VENDOR_NAME: Final = re.compile(r"com\..+\.cdc\.data\.(\w+)", re.IGNORECASE | re.DOTALL)
+
 _LITERAL: Final[Mapping[str, Wire]] = {
     "boolean": Wire(Boolean(), bool, filler=False),
     "int8": Wire(Integer(8), _int(8)),
@@ -292,6 +305,10 @@ def _scalar(schema: Schema, kind: LogicalType | None) -> Wire:
     if schema.type == "struct":
         return _record(schema, kind)
     if schema.type == "string" and label:
+        match = _VENDOR_NAME.fullmatch(label)
+        wire = None if match is None else _VENDOR.get((schema.type, match[1].lower()))
+        if wire is not None:
+            return wire
         return Wire(Text(label), str, filler="", holder="text")
     if schema.type not in _LITERAL:
         raise DecodeError("a schema has no known type", code="wrong_schema", path="$.schema")
