@@ -87,6 +87,7 @@ class Carries(msgspec.Struct, frozen=True, kw_only=True):
         unknown_nullability: That nobody knows whether a column may be NULL travels as well.
         types: Logical types (classes) whose values come back equal; others become text.
         extremes: Which extreme values are carried.
+        pair: What pairs two halves of an update travels.
         key: The key columns' names travel.
         key_change: An update may change the key.
         table: Parts of the table's name.
@@ -115,6 +116,7 @@ class Carries(msgspec.Struct, frozen=True, kw_only=True):
     unknown_nullability: bool = False
     types: frozenset[type[LogicalType]] = frozenset()
     extremes: frozenset[Extreme] = frozenset()
+    pair: bool = False
     key: bool = False
     key_change: bool = False
     table: frozenset[str] = frozenset()
@@ -192,12 +194,17 @@ class Reducer:
         if kind not in self._carries.kinds:
             return (), ((f"event:{kind}", "the format has no such message"),)
         if isinstance(event, HalfUpdate):
-            halves = tuple(
-                msgspec.structs.replace(event, change=change)
-                for change in self._data(event.change, losses)
-            )
-            return halves, tuple(losses)
+            return self._half(event, losses), tuple(losses)
         return (self._other(event, losses),), tuple(losses)
+
+    def _half(self, half: HalfUpdate, losses: dict[Loss, None]) -> tuple[ChangeEvent, ...]:
+        changes = tuple(self._data(half.change, losses))
+        pair = half.pair if self._carries.pair else None
+        if pair != half.pair:
+            losses["pair", "what joins the halves of an update is not written"] = None
+            if half.other_key is None:
+                return changes  # a half without a pair would mean that the key stays
+        return tuple(msgspec.structs.replace(half, change=one, pair=pair) for one in changes)
 
     def _other(self, event: ChangeEvent, losses: dict[Loss, None]) -> ChangeEvent:
         changes: dict[str, object] = {}
@@ -380,8 +387,7 @@ class Reducer:
         if not size:
             losses[loss] = None
             return None
-        rest = value % size
-        if rest:
+        if rest := value % size:
             losses[loss] = None
         return value - rest
 
@@ -393,9 +399,8 @@ class Reducer:
     def _details(
         self, details: Details, source: Source | None, losses: dict[Loss, None]
     ) -> Details:
-        if not details:
-            return details
-        if self._carries.details and (source is None or not self._is_foreign(source)):
+        own = self._carries.details and (source is None or not self._is_foreign(source))
+        if not details or own:
             return details
         losses["details", "the producer's own further fields are not written"] = None
         return NO_DETAILS

@@ -93,6 +93,7 @@ MINIMUM = {
         process_time="ns",
     ),
     "native-json": Carries(
+        pair=True,
         operations=frozenset(Op),
         kinds=frozenset(
             {

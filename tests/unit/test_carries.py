@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from changelane.carries import Carries, Reducer, SchemaDetail
-from changelane.event import Completeness, DataChange, Key, Op, Source, Truncate
+from changelane.event import Completeness, DataChange, HalfUpdate, Key, Op, Source, Truncate
 from changelane.schema import Column, TableId, TableSchema
 from changelane.types import UNAVAILABLE, Integer, String
 
@@ -104,6 +104,16 @@ def test_a_kind_that_does_not_exist_is_a_loss_of_the_event():
 def test_without_a_schema_the_word_on_completeness_stays():
     event = change(schema=None, before_holds=Completeness.FULL, after_holds=Completeness.FULL)
     assert reduce(event) == ((event,), ())
+
+
+@pytest.mark.parametrize("other", [None, {"id": 7}])
+def test_half_an_update_loses_what_pairs_it_where_there_are_no_pairs(other):
+    half = HalfUpdate(change(Op.DELETE, after=None), other, pair="7")
+    kinds = frozenset({"half"})
+    assert reduce(half, kinds=kinds, pair=True) == ((half,), ())
+    (reduced,), losses = reduce(half, kinds=kinds)
+    assert reduced == (half.change if other is None else HalfUpdate(half.change, other))
+    assert [field for field, _ in losses] == ["pair"]
 
 
 def test_a_type_that_does_not_exist_becomes_text():

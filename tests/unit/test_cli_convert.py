@@ -380,6 +380,32 @@ def test_a_later_event_of_the_key_does_not_overtake_a_half():
     assert [json.loads(line)["op"] for line in result.stdout.splitlines()] == ["d", "c"]
 
 
+GONE_BEFORE = json.loads(GONE) | {"other_key": None, "pair": "17"}
+CAME_AFTER = json.loads(CAME) | {"other_key": None, "pair": "17"}
+
+
+def test_an_orphan_half_fails_or_passes_as_told(tmp_path):
+    gone = json.dumps(GONE_BEFORE)
+    failures = tmp_path / "failures"
+    data = f"{gone}\n{OTHER}\n"
+    result = convert("--output", "json", "--failures", str(failures), data=data)
+    assert [json.loads(line)["op"] for line in result.stdout.splitlines()] == ["c"]
+    assert result.exit_code == 1
+    assert summary(result)["failed_messages"] == 1
+    (failure,) = (json.loads(line) for line in failures.read_text().splitlines())
+    assert (failure["stage"], failure["reason"]) == ("join", "orphan_half")
+    assert '"half":true' in json.dumps(failure).replace(" ", "").replace("\\", "")
+    result = convert("--orphan-halves", "pass", data=data)
+    assert [json.loads(line)["op"] for line in result.stdout.splitlines()] == ["c", "d"]
+    assert result.exit_code == 0
+
+
+def test_a_pair_is_written_as_one_update():
+    result = convert(data="\n".join(json.dumps(half) for half in (GONE_BEFORE, CAME_AFTER)))
+    (update,) = (json.loads(line) for line in result.stdout.splitlines())
+    assert (update["op"], update["before"], update["after"]) == ("u", {"id": "1"}, {"id": "7"})
+
+
 # -- wrong use ----------------------------------------------------------------------------------
 
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The halves of a key change become one update only where they prove to belong together."""
 
+import pickle
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -17,10 +19,10 @@ from changelane.event import (
     Truncate,
     Watermark,
 )
-from changelane.position import PostgresPosition
+from changelane.position import PostgresPosition, SequencePosition
 from changelane.schema import TableId
 from changelane.transform import run
-from changelane.transforms.join import JoinHalves
+from changelane.transforms.join import JoinHalves, Orphans
 from changelane.types import UNAVAILABLE
 
 TABLE = TableId("shop", "public", "t")
@@ -197,6 +199,100 @@ def test_a_partner_that_comes_too_late_is_not_held_back():
     assert join.push(come) == (come.change,)
 
 
+def paired(old=1, new=1, pair="5", key=KEY, table=TABLE):
+    """The halves of an update that a sequence number joins."""
+    where = {"key": key, "position": SequencePosition(int(pair))}
+    gone = DataChange(Op.DELETE, table, before={"id": old, "n": 3}, **where)
+    come = DataChange(Op.CREATE, table, after={"id": new, "n": 7}, **where)
+    return HalfUpdate(gone, pair=pair), HalfUpdate(come, pair=pair)
+
+
+def images(update):
+    return update.op, update.before, update.after
+
+
+@pytest.mark.parametrize("key", [KEY, None])
+@pytest.mark.parametrize("new", [1, 2])
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_pair_joins_halves_whatever_their_keys(key, new, order):
+    (update,) = joined(*paired(1, new, key=key)[::order])
+    assert images(update) == (Op.UPDATE, {"id": 1, "n": 3}, {"id": new, "n": 7})
+    assert update.position == SequencePosition(5)
+
+
+@pytest.mark.parametrize("key", [KEY, None])
+def test_pairs_join_across_other_pairs_and_other_tables(key):
+    other = TableId("shop", "public", "u")
+    parts = [
+        paired(1, 1, "5", key),
+        paired(2, 2, "6", key),
+        paired(1, 1, "5", key, other),
+        (Watermark(), row(Op.CREATE, 8, key)),
+    ]
+    found = joined(*(part[0] for part in parts), *(part[1] for part in parts))
+    updates = [(e.table.name, *images(e)) for e in found if getattr(e, "op", None) is Op.UPDATE]
+    assert updates == [
+        (name, Op.UPDATE, {"id": number, "n": 3}, {"id": number, "n": 7})
+        for name, number in [("t", 1), ("t", 2), ("u", 1)]
+    ]
+    assert len(found) == 5
+
+
+def test_halves_of_two_pairs_or_two_tables_stay_apart():
+    one, other, elsewhere = paired(), paired(pair="6"), paired(table=TableId("shop", "public", "u"))
+    found = joined(one[0], other[1], elsewhere[1], most_waiting=2)
+    assert {event.op for event in found} == {Op.DELETE, Op.CREATE}
+    assert len(found) == 3
+
+
+@pytest.mark.parametrize("key", [KEY, None])
+def test_a_half_that_its_pair_finds_no_partner_for_stays_a_half_by_choice(key):
+    gone, come = paired(key=key)
+    for half in gone, come:
+        assert list(run(JoinHalves(orphans="half"), [half])) == [half]
+        assert list(run(JoinHalves(orphans=Orphans.CHANGE), [half])) == [half.change]
+    late = [gone, *(Watermark() for _ in range(3)), come]
+    found = list(run(JoinHalves(2, orphans="half"), late))
+    assert [event for event in found if not isinstance(event, Watermark)] == [gone, come]
+
+
+def test_a_half_that_only_its_headers_join_is_never_an_orphan():
+    gone, tombstone, _ = halves()
+    assert list(run(JoinHalves(orphans="half"), [gone, tombstone])) == [gone.change, tombstone]
+
+
+@pytest.mark.parametrize("key", [KEY, None])
+def test_a_paired_half_that_comes_twice_is_released_once(key):
+    gone, come = paired(key=key)
+    assert [event.op for event in joined(gone, gone, come, come)] == [
+        Op.DELETE,
+        Op.UPDATE,
+        Op.CREATE,
+    ]
+    assert [event.op for event in joined(gone, come, gone, come)] == [Op.UPDATE, Op.UPDATE]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Truncate(TABLE),
+        Truncate(TableId(name="t")),
+        SchemaChange(TABLE, "alter"),
+        Control("x", table=TABLE),
+    ],
+)
+def test_a_half_without_a_key_does_not_stay_behind_what_concerns_its_whole_table(event):
+    gone, come = paired(key=None)
+    assert joined(gone, event, come) == [gone.change, event, come.change]
+
+
+def test_rows_pass_a_half_that_names_no_key():
+    gone, come = paired(key=None)
+    others = [row(Op.CREATE, 8), row(Op.DELETE, 1, key=None), Tombstone(TABLE)]
+    *passed, update = joined(gone, *others, come)
+    assert (passed, update.op) == (others, Op.UPDATE)
+
+
 keys = st.integers(1, 4)
 
 
@@ -218,6 +314,8 @@ def streams(draw):
             )
             parts = [gone, come]
             if draw(st.booleans()):
+                parts = [HalfUpdate(half.change, pair=str(number)) for half in parts]
+            elif draw(st.booleans()):
                 parts = [gone, tombstone, come]
             events.append(draw(st.permutations(parts)) if len(parts) == 2 else parts)
         else:
@@ -246,3 +344,13 @@ def told(events):
 @given(streams(), st.sampled_from([1, 2, 3, 100]))
 def test_the_events_of_a_key_keep_their_order(events, most_waiting):
     assert told(joined(*events, most_waiting=most_waiting)) == told(events)
+
+
+@given(streams(), st.sampled_from([1, 2, 3, 100]), st.data())
+def test_another_join_goes_on_from_the_state_of_one_that_stopped(events, most_waiting, data):
+    cut = data.draw(st.integers(0, len(events)))
+    first = JoinHalves(most_waiting)
+    found = [event for given in events[:cut] for event in first.push(given)]
+    second = JoinHalves(most_waiting, state=pickle.loads(pickle.dumps(first.state)))
+    found += run(second, events[cut:])
+    assert found == joined(*events, most_waiting=most_waiting)

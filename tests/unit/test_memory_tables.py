@@ -192,6 +192,40 @@ def test_events_that_do_not_tell_their_key_are_refused_by_that_name(event: Any) 
     assert "x" not in str(raised.value).split()
 
 
+@pytest.mark.parametrize("new", [1, 2])
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("batches", [1, 2])
+def test_unjoined_halves_of_a_pair_leave_the_row_after_in_any_order(
+    new: int, backwards: bool, batches: int
+) -> None:
+    halves = [
+        HalfUpdate(change("d", 7, before=row(1, "old")), pair="7"),
+        HalfUpdate(change("c", 7, after=row(new, "new")), pair="7"),
+    ]
+    if backwards:
+        halves.reverse()
+    tables = MemoryTables()
+    tables.apply([change("c", 1, after=row(1, "first"))])
+    for batch in [halves] if batches == 1 else [halves[:1], halves[1:]]:
+        tables.apply(batch)
+    assert tables.rows(T) == [row(new, "new")]
+
+
+def test_the_half_after_an_update_does_not_null_what_it_does_not_name() -> None:
+    half = HalfUpdate(change("c", 7, after={"id": 1}), pair="7")
+    (upsert,) = steps(half)
+    assert isinstance(upsert, Upsert)
+    assert (upsert.values, upsert.whole) == ({"id": 1}, False)
+
+
+def test_halves_of_a_pair_without_a_key_do_not_say_which_row_they_mean() -> None:
+    tables = MemoryTables()
+    for half in (change("d", 7, key=None, before=row(1)), change("c", 7, key=None, after=row(1))):
+        tables.apply([HalfUpdate(half, pair="7")])
+    assert [refused.code for refused in tables.quarantine] == ["no_key"] * 2
+    assert tables.rows(T) == []
+
+
 def test_an_upsert_without_after_image_is_refused() -> None:
     with pytest.raises(ApplyError) as raised:
         steps(change("u", 1, before=row(1)))

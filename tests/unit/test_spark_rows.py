@@ -176,6 +176,10 @@ HALVES = [
     HalfUpdate(change(op, after, before), other)
     for op, after, before in [("d", None, FULL), ("c", FULL, None)]
     for other in [None, {"id": 1}, {"id": 2}, {"a": "x"}]
+] + [
+    HalfUpdate(change("d", None, FULL), pair="7"),
+    HalfUpdate(change("c", FULL), pair="7"),
+    HalfUpdate(change("c", {"id": 1, "a": "x"}), pair="7"),
 ]
 
 

@@ -81,7 +81,9 @@ def steps(
     """Return what an event does to its table; nothing for events that tell of no row.
 
     A change of the sink's key is a departure and an arrival at one position. The two halves of an
-    update whose sink key stays are a plain update: the first says nothing, the second all.
+    update whose sink key stays are a plain update: the first says nothing, the second all. Halves
+    that only a pair joins do not tell whether it stays: the first takes its row away, the second
+    puts it back at the later phase of the same position, so that either may come first.
 
     Args:
         event: A canonical event.
@@ -96,6 +98,8 @@ def steps(
     match event:
         case DataChange():
             return _change(event, _Orders(event, epoch, fallback), keys)
+        case HalfUpdate(change, None, str()):
+            return _paired(change, _Orders(change, epoch, fallback), keys)
         case HalfUpdate(change, other_key):
             return _half(change, other_key, _Orders(change, epoch, fallback), keys)
         case Truncate():
@@ -176,6 +180,14 @@ def _half(
     if other is None or moved == upsert.key:
         return (msgspec.structs.replace(upsert, moved_from=None),)
     return (upsert,)
+
+
+def _paired(change: DataChange, orders: _Orders, keys: tuple[str, ...] | None) -> tuple[Step, ...]:
+    if change.op is Op.DELETE:
+        return (_departure(change, orders, _columns(change, keys), None),)
+    # the row after an update: a column that it does not name is not NULL
+    update = msgspec.structs.replace(change, op=Op.UPDATE)
+    return (_upsert(update, orders, _columns(change, keys), None),)
 
 
 def _departure(

@@ -31,7 +31,7 @@ from changelane.files import (
 )
 from changelane.message import Message
 from changelane.serdes import json
-from changelane.transforms.join import JoinHalves
+from changelane.transforms.join import JoinHalves, Orphans
 
 _FORMS = click.Choice(["auto", *(form.value for form in LineForm)])
 
@@ -54,6 +54,8 @@ class Conversion:
     Args:
         patterns: Globs on the full name of the table; none lets every event pass.
         failures: Where messages and events that failed are written.
+        orphans: Whether half an update without its other half is a failure, or is written as the
+            delete or insert that it looks like.
     """
 
     def __init__(
@@ -66,12 +68,13 @@ class Conversion:
         patterns: tuple[str, ...] = (),
         failures: IO[bytes] | None = None,
         fail_fast: bool = False,
+        orphans: Orphans = Orphans.HALF,
     ) -> None:
         self.summary = summary
         self._source = source
         self._target = target
         self._native = get_codec("native-json")
-        self._join = JoinHalves()
+        self._join = JoinHalves(orphans=orphans)
         self._output_form = output_form
         self._patterns = patterns
         self._failures = failures
@@ -82,17 +85,42 @@ class Conversion:
         place = _Place(0, Message(None), self._output_form or LineForm.VALUES)
         for line in lines:
             self.summary.messages += 1
-            failed_before = self.summary.failures.total()
             form = self._output_form or lines.form or LineForm.VALUES
             place = _Place(line.number, _message_of(line), form)
-            for event in self._events(line):
-                for joined in self._join.push(event):
-                    self._write(joined, place, output)
-            if self.summary.failures.total() > failed_before:
-                self.summary.failed_messages += 1
+            orphans: list[HalfUpdate] = []
+            with self._counting_failure():
+                for event in self._events(line):
+                    for joined in self._join.push(event):
+                        if isinstance(joined, HalfUpdate):
+                            orphans.append(joined)
+                        else:
+                            self._write(joined, place, output)
+            # these are messages of other lines
+            for orphan in orphans:
+                self._refuse_orphan(orphan, place)
             yield
         for event in self._join.flush():
-            self._write(event, place, output)
+            if isinstance(event, HalfUpdate):
+                self._refuse_orphan(event, place)
+                continue
+            with self._counting_failure():
+                self._write(event, place, output)
+
+    @contextlib.contextmanager
+    def _counting_failure(self) -> Iterator[None]:
+        """Count one failed message if anything fails inside."""
+        before = self.summary.failures.total()
+        try:
+            yield
+        finally:
+            if self.summary.failures.total() > before:
+                self.summary.failed_messages += 1
+
+    def _refuse_orphan(self, half: HalfUpdate, place: _Place) -> None:
+        error = "half an update, whose other half did not come up to this line"
+        failure = Failure(place.line, "join", self._source.name, "orphan_half", error)
+        with self._counting_failure():
+            self._fail_with_event(failure, half, place)
 
     def _events(self, line: Line) -> Iterable[ChangeEvent]:
         if isinstance(line.content, DecodeError):
@@ -161,6 +189,9 @@ class Conversion:
             reason = "unsupported"
             self.summary.losses.update(error.losses)
         failure = Failure(place.line, "encode", self._target.name, reason, str(error))
+        self._fail_with_event(failure, event, place)
+
+    def _fail_with_event(self, failure: Failure, event: ChangeEvent, place: _Place) -> None:
         try:
             self._fail(failure, self._native.encode(event).messages[0], "native-json")
         except EncodeError:
@@ -249,6 +280,14 @@ def _placed(message: Message, origin: Message) -> Message:
 )
 @click.option("--fail-fast", is_flag=True, help="Stop at the first failure; OUT is not written.")
 @click.option(
+    "--orphan-halves",
+    "orphans",
+    type=click.Choice(["fail", "pass"]),
+    default="fail",
+    help="Where two messages tell one update (DataHub) and only one of them came: it fails "
+    "(default), or is written as the delete or insert that it looks like.",
+)
+@click.option(
     "--table",
     "patterns",
     multiple=True,
@@ -277,6 +316,7 @@ def convert(
     failures_path: str | None,
     max_failures: str,
     fail_fast: bool,
+    orphans: str,
     patterns: tuple[str, ...],
     from_options: dict[str, str],
     to_options: dict[str, str],
@@ -312,6 +352,7 @@ def convert(
             patterns=patterns,
             failures=failures,
             fail_fast=fail_fast,
+            orphans=Orphans.HALF if orphans == "fail" else Orphans.CHANGE,
         )
         try:
             with open_output(output_path) as output, _Progress(opened, quiet=quiet) as progress:

@@ -134,6 +134,7 @@ class Native:
         unknown_nullability=True,
         types=_all_types(),
         extremes=frozenset(Extreme),
+        pair=True,
         key=True,
         key_change=True,
         table=frozenset({"database", "schema", "name"}),

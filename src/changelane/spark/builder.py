@@ -156,6 +156,12 @@ class RowBuilder:
         match event:
             case DataChange():
                 built.append(self._change(event, None, message, index, fresh))
+            case HalfUpdate(change, None, str()):
+                # nothing tells whether the key stays: as apply.steps has it, the first half takes
+                # its row away, and the second puts it back at the same position
+                if change.op is not Op.DELETE:
+                    change = msgspec.structs.replace(change, op=Op.UPDATE)
+                built.append(self._change(change, None, message, index, fresh))
             case HalfUpdate(change, other):
                 row = self._change(change, other, message, index, fresh)
                 # the first half of an update whose key stays here says nothing that the second

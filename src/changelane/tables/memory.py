@@ -238,7 +238,8 @@ class MemoryTables:
                 or any(change.before.get(name, UNAVAILABLE) is UNAVAILABLE for name in names)
             ):
                 raise NoKeyError("an update of a table without a key does not tell the row before")
-        if columns is None and change.op not in {Op.CREATE, Op.READ}:
+        # both halves of an update say of which row they are only by their values, too
+        if columns is None and (change is not event or change.op not in {Op.CREATE, Op.READ}):
             raise NoKeyError("the table has no key, so nothing says which row is meant")
         found = steps(event, keys=columns, epoch=self._epoch, fallback=fallback)
         held.columns.update(dict.fromkeys(names))

@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Joins the two halves of an update that a producer tells in two messages.
 
-Debezium writes a key change as a delete of the old key, its tombstone, and a create of the new key,
-in different partitions as a rule (B 1.5). The halves become one update only where they prove to
-belong together: same table, same source position, and each names the other's key. Half updates
-that find no partner become a plain delete or insert, which mean the same to a table.
+The halves become one update only where they prove to belong together, in one of two ways:
+
+- Debezium writes a key change as a delete of the old key, its tombstone, and a create of the new
+  key, in different partitions as a rule (B 1.5): same table, same source position, and each names
+  the other's key. Such halves without a partner become a plain delete or insert, which mean the
+  same to a table.
+- DataHub writes every update as the row before and the row after, under one sequence id (seed 003:
+  "The UPDATE_BEFOR and UPDATE_AFTER operations for the same update share a sequence ID"): same
+  table and same pair, whatever their keys. Such a half without a partner is an *orphan*: the row
+  before alone does not say that the row went.
 """
 
 from collections import ChainMap, OrderedDict
 from collections.abc import Iterable
+from enum import StrEnum
 from typing import Final
 
 import msgspec
@@ -32,12 +39,25 @@ MOST_WAITING: Final = 10_000
 
 _Values = tuple[tuple[str, str], ...]
 _Move = tuple[_Values, _Values]
-_Token = tuple[TableId, object, _Move]
+_Token = tuple[TableId, object, _Move | None]
+"""What both halves of one update have in common; no move where a pair joins them."""
 _Shape = frozenset[tuple[str, type]]
 
 
+class Orphans(StrEnum):
+    """What becomes of a half that a pair names and that finds no partner.
+
+    ``half``: it stays a half, for the caller to put aside. ``change``: it becomes the delete or the
+    insert that its producer wrote, though the row of a delete may still be there.
+    """
+
+    HALF = "half"
+    CHANGE = "change"
+
+
 class _Waiting(msgspec.Struct):
-    change: DataChange
+    half: HalfUpdate
+    own: _Values | None
     since: int
     tombstones: list[Tombstone] = []
 
@@ -46,89 +66,131 @@ class _Table(msgspec.Struct):
     """The waiting halves of one table; no two of them have the same key.
 
     Attributes:
+        count: How many there are.
+        unnamed: Those whose own key is not known. Their pair alone says where they belong.
         named: Which half has a key as its own. The other key is its partner's to wait for: events
             of that key may pass, for the update takes the partner's place among them.
         shapes: Columns and Python types of these keys; other shapes cannot be compared with them.
     """
 
+    count: int = 0
+    unnamed: set[_Token] = set()
     named: dict[_Values, _Token] = {}
     shapes: set[_Shape] = set()
+
+
+class JoinState(msgspec.Struct):
+    """All that a join remembers between two events of its stream; it pickles.
+
+    Hand it to another :class:`JoinHalves` to go on where one stopped.
+
+    Attributes:
+        seen: Events so far.
+        waiting: Halves that wait for their partners, the oldest first.
+        tables: The same by table.
+        departed: Those that wait for a tombstone as well, by the change of their key.
+        joined: Joined changes of a key whose tombstone may still come.
+        parted: Halves that went on alone, whose partners may still come.
+    """
+
+    seen: int = 0
+    waiting: OrderedDict[_Token, _Waiting] = msgspec.field(default_factory=OrderedDict)
+    tables: dict[TableId, _Table] = {}
+    departed: dict[_Move, _Token] = {}
+    joined: OrderedDict[_Move, int] = msgspec.field(default_factory=OrderedDict)
+    parted: OrderedDict[_Token, tuple[Op, int]] = msgspec.field(default_factory=OrderedDict)
 
 
 class JoinHalves:
     """Makes one update of two halves, and swallows the tombstone between them.
 
     The events of a key stay in their order: a later event that names the key of a waiting half, or
-    may name it, ends the wait.
+    may name it, ends the wait. A pair also joins halves that name no key; those are overtaken by
+    other rows of their table, and end their wait at its truncate or DDL.
 
     Args:
         most_waiting: How many events a half is held back for at most.
+        orphans: What becomes of a half that a pair names and that finds no partner.
+        state: The state to go on from; it is changed in place, and :attr:`state` hands it out.
     """
 
-    def __init__(self, most_waiting: int = MOST_WAITING) -> None:
+    def __init__(
+        self,
+        most_waiting: int = MOST_WAITING,
+        *,
+        orphans: Orphans | str = Orphans.CHANGE,
+        state: JoinState | None = None,
+    ) -> None:
         self._most_waiting = most_waiting
-        self._seen = 0
-        self._waiting: OrderedDict[_Token, _Waiting] = OrderedDict()
-        self._tables: dict[TableId, _Table] = {}
-        self._departed: dict[_Move, _Token] = {}
-        self._joined: OrderedDict[_Move, int] = OrderedDict()
-        self._parted: OrderedDict[_Token, tuple[Op, int]] = OrderedDict()
+        self._orphans = Orphans(orphans)
+        self.state = JoinState() if state is None else state
 
     def push(self, event: ChangeEvent) -> tuple[ChangeEvent, ...]:
         """Take an event and return those that may go on."""
-        self._seen += 1
-        released = self._expired() if self._waiting or self._joined or self._parted else ()
+        state = self.state
+        state.seen += 1
+        released = self._expired() if state.waiting or state.joined or state.parted else ()
         if isinstance(event, HalfUpdate):
             return (*released, *self._half(event))
         if isinstance(event, Tombstone) and event.moved_to is not None and self._is_ours(event):
             return released
-        if self._waiting:
+        if state.waiting:
             released += self._release(self._overtaken(event))
         return (*released, event)
 
     def flush(self) -> tuple[ChangeEvent, ...]:
         """Release the halves that found no partner."""
-        released = tuple(event for waiting in self._waiting.values() for event in _alone(waiting))
-        for state in (self._waiting, self._tables, self._departed, self._joined, self._parted):
-            state.clear()
+        waiting = self.state.waiting.values()
+        released = tuple(event for one in waiting for event in self._alone(one))
+        self.state = JoinState()
         return released
 
     def _half(self, half: HalfUpdate) -> tuple[ChangeEvent, ...]:
-        change = half.change
+        state, change = self.state, half.change
         token = _token(half)
         if token is None:
             return (*self._release(self._overtaken(change)), change)
-        own = _own_key(change) or {}
-        overtaken = self._overtaken_in(change.table, (own,))
-        other = self._waiting.get(token)
-        if other is not None and other.change.op is not change.op:
+        own = _own_key(change)
+        overtaken = set() if own is None else self._overtaken_in(change.table, (own,))
+        other = state.waiting.get(token)
+        if other is not None and other.half.change.op is not change.op:
             released = self._release(overtaken - {token})
             self._forget(token)
-            if not other.tombstones:
-                self._joined[token[2]] = self._seen
-            pair = (change, other.change) if change.op is Op.DELETE else (other.change, change)
-            return (*released, _update(*pair))
-        released = self._release(overtaken)
-        parted = self._parted.get(token)
+            if token[2] is not None and not other.tombstones:
+                state.joined[token[2]] = state.seen
+            halves = (change, other.half.change)
+            return (*released, _update(*(halves if change.op is Op.DELETE else halves[::-1])))
+        # the same half again takes the place of the first
+        released = self._release(overtaken if other is None else overtaken | {token})
+        parted = state.parted.get(token)
         if parted is not None and parted[0] is not change.op:
-            del self._parted[token]
-            return (*released, change)
-        self._waiting[token] = _Waiting(change, self._seen)
-        table = self._tables.setdefault(change.table, _Table())
-        table.named[_frozen(own)] = token
-        table.shapes.add(_shape(own))
-        if change.op is Op.DELETE:
-            self._departed[token[2]] = token
+            del state.parted[token]
+            return (*released, *self._alone(_Waiting(half, None, 0)))
+        self._wait(token, half, own)
         return released
+
+    def _wait(self, token: _Token, half: HalfUpdate, own: Image | None) -> None:
+        state, change = self.state, half.change
+        named = None if own is None else _frozen(own)
+        state.waiting[token] = _Waiting(half, named, state.seen)
+        table = state.tables.setdefault(change.table, _Table())
+        table.count += 1
+        if own is None or named is None:
+            table.unnamed.add(token)
+        else:
+            table.named[named] = token
+            table.shapes.add(_shape(own))
+        if token[2] is not None and change.op is Op.DELETE:
+            state.departed[token[2]] = token
 
     def _is_ours(self, event: Tombstone) -> bool:
         """Keep the tombstone of a waiting half, or swallow that of a joined one."""
         move = _frozen(event.key), _frozen(event.moved_to)
-        token = self._departed.get(move)
+        token = self.state.departed.get(move)
         if token is not None:
-            self._waiting[token].tombstones.append(event)
+            self.state.waiting[token].tombstones.append(event)
             return True
-        return self._joined.pop(move, None) is not None
+        return self.state.joined.pop(move, None) is not None
 
     def _overtaken(self, event: ChangeEvent) -> set[_Token]:
         """Return the waiting halves that the event must not overtake."""
@@ -151,15 +213,17 @@ class JoinHalves:
             case _:
                 return set()
         found: set[_Token] = set()
-        for table in self._tables:
-            if _may_be(event.table, table):
-                found |= self._overtaken_in(table, images, strict=strict)
+        for name, table in self.state.tables.items():
+            if _may_be(event.table, name):
+                found |= self._overtaken_in(name, images, strict=strict)
+                if not isinstance(event, Tombstone):
+                    found |= table.unnamed
         return found
 
     def _overtaken_in(
         self, name: TableId, images: Iterable[Image] | None, *, strict: bool = False
     ) -> set[_Token]:
-        table = self._tables.get(name)
+        table = self.state.tables.get(name)
         if table is None:
             return set()
         if images is None:
@@ -174,35 +238,48 @@ class JoinHalves:
 
     def _release(self, tokens: set[_Token]) -> tuple[ChangeEvent, ...]:
         """Let halves go on without their partners, in their order."""
+        state = self.state
         released: list[ChangeEvent] = []
-        for token in sorted(tokens, key=lambda token: self._waiting[token].since):
+        for token in sorted(tokens, key=lambda token: state.waiting[token].since):
             waiting = self._forget(token)
-            self._parted[token] = waiting.change.op, self._seen
-            self._parted.move_to_end(token)
-            released.extend(_alone(waiting))
+            state.parted[token] = waiting.half.change.op, state.seen
+            state.parted.move_to_end(token)
+            released.extend(self._alone(waiting))
         return tuple(released)
 
+    def _alone(self, waiting: _Waiting) -> tuple[ChangeEvent, ...]:
+        half = waiting.half
+        if half.pair is not None and self._orphans is Orphans.HALF:
+            return (half,)
+        return (half.change, *waiting.tombstones)
+
     def _forget(self, token: _Token) -> _Waiting:
-        waiting = self._waiting.pop(token)
-        if self._departed.get(token[2]) == token:
-            del self._departed[token[2]]
-        table = self._tables[token[0]]
-        del table.named[token[2][0 if waiting.change.op is Op.DELETE else 1]]
-        if not table.named:
-            del self._tables[token[0]]
+        state = self.state
+        waiting = state.waiting.pop(token)
+        if token[2] is not None and state.departed.get(token[2]) == token:
+            del state.departed[token[2]]
+        table = state.tables[token[0]]
+        table.count -= 1
+        if not table.count:
+            del state.tables[token[0]]
+        elif waiting.own is None:
+            table.unnamed.discard(token)
+        else:
+            del table.named[waiting.own]
         return waiting
 
     def _expired(self) -> tuple[ChangeEvent, ...]:
-        horizon = self._seen - self._most_waiting
+        state = self.state
+        horizon = state.seen - self._most_waiting
         late: set[_Token] = set()
-        for token, waiting in self._waiting.items():
+        for token, waiting in state.waiting.items():
             if waiting.since > horizon:
                 break
             late.add(token)
-        while self._joined and next(iter(self._joined.values())) <= horizon:
-            self._joined.popitem(last=False)
-        while self._parted and next(iter(self._parted.values()))[1] <= horizon:
-            self._parted.popitem(last=False)
+        while state.joined and next(iter(state.joined.values())) <= horizon:
+            state.joined.popitem(last=False)
+        while state.parted and next(iter(state.parted.values()))[1] <= horizon:
+            state.parted.popitem(last=False)
         return self._release(late) if late else ()
 
 
@@ -241,10 +318,6 @@ def _shape(image: Image) -> _Shape:
     return frozenset((name, type(value)) for name, value in image.items())
 
 
-def _alone(waiting: _Waiting) -> tuple[ChangeEvent, ...]:
-    return (waiting.change, *waiting.tombstones)
-
-
 def _frozen(image: Image | None) -> _Values:
     return tuple(sorted((name, repr(value)) for name, value in (image or {}).items()))
 
@@ -252,6 +325,8 @@ def _frozen(image: Image | None) -> _Values:
 def _token(half: HalfUpdate) -> _Token | None:
     """Return what both halves of one update have in common; ``None`` when it cannot be told."""
     change, other = half.change, half.other_key
+    if half.pair is not None:
+        return change.table, half.pair, None
     own = _own_key(change)
     if own is None or other is None:
         return None
