@@ -11,11 +11,16 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 MARKER_OF_FOLDER = {"spark": "spark", "integration": "services"}
 SLOW_LAST = ("spark", "services")
 ON_CI = os.environ.get("CI", "").lower() not in {"", "0", "false"}
+
+# How long one example takes says more about the machine's other work than about the code.
+settings.register_profile("changelane", deadline=None)
+settings.load_profile("changelane")
 
 # Local Spark listens on this machine only.
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

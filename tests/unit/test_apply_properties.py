@@ -331,7 +331,8 @@ def test_canonical_text_is_equal_when_values_of_one_type_are(one: Any, other: An
 def test_key_bytes_read_back(value: Any) -> None:
     (again,) = key_values(key_bytes({"k": value}))
     assert canonical(again) == canonical(value)
-    assert again == value or value != value  # noqa: PLR0124 - NaN
+    # a list that holds a NaN is not equal to itself once it is copied
+    assert again == value or repr(again) == repr(value)
 
 
 def test_values_of_different_types_never_share_a_key() -> None:
