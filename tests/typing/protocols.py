@@ -14,15 +14,17 @@ from changelane import (
 )
 from changelane.format import Format
 from changelane.formats import FormatModule, canal, debezium, native
+from changelane.formats.debezium import cdl_json
 from changelane.serde import Serde
 from changelane.serdes import json
 
 SERDES: tuple[Serde, ...] = (json,)
 
-MODULES: tuple[FormatModule, ...] = (canal, debezium, native)
+MODULES: tuple[FormatModule, ...] = (canal, cdl_json, debezium, native)
 
 FORMATS: tuple[Format, ...] = (
     canal.make(canal.Options()),
+    cdl_json.make(cdl_json.Options()),
     debezium.make(debezium.Options()),
     native.make(native.Options()),
 )

@@ -20,6 +20,7 @@ from changelane.format import Format
 FORMATS: Final[dict[str, str]] = {
     "native-json": "changelane.formats.native",
     "canal-json": "changelane.formats.canal",
+    "cdl-json": "changelane.formats.debezium.cdl_json",
     "debezium-json": "changelane.formats.debezium",
 }
 """Public name -> module. What stands first is believed first when a message looks like several."""

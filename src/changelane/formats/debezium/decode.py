@@ -271,7 +271,7 @@ class Decoder:
             return False
         if op is _DELETE:
             before.update((name, value) for name, value in key.items() if name in before)
-        blank = _blank(before, key, plan, details)
+        blank = blanked(before, key, plan, details)
         self._finish(before, plan, "$.before", details)
         before.update(dict.fromkeys(blank, UNAVAILABLE))
         return True
@@ -376,7 +376,7 @@ def _describe(plan: RowPlan, place: Place, details: dict[str, object]) -> None:
         details.update(plan.details)
 
 
-def _blank(before: JsonRow, key: JsonRow, plan: RowPlan, details: dict[str, object]) -> list[str]:
+def blanked(before: JsonRow, key: JsonRow, plan: RowPlan, details: dict[str, object]) -> list[str]:
     """Blank the columns of a before image that may be fillers, and return their names.
 
     Where a column may be NULL its filler is NULL or its default: any other value is real. Fillers

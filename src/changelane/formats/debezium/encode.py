@@ -160,7 +160,7 @@ class Encoder:
         if event.schema is not None and not has_schema:
             report(("schema", "column types are not written (schemas_enable is false)"))
         if before is not None and self._is_doubted(event):
-            _report_doubt(event, before, writer, report, has_schema=has_schema)
+            report_doubt(event, before, writer, report, has_schema=has_schema)
         _report_rest(event, report)
         block = None
         if has_schema:
@@ -321,7 +321,7 @@ def _report_rest(event: DataChange | Truncate, report: Report) -> None:
         report(("transaction.size", "a row does not tell it"))
 
 
-def _report_doubt(
+def report_doubt(
     event: DataChange,
     row: Mapping[str, Any],
     writer: RowWriter,

@@ -137,7 +137,7 @@ class ValuePlan(RowPlan):
             super().__init__(None, None)
             self.label = parsed.label
             return
-        fields = _all_fields(row, parts.get("before"))
+        fields = all_fields(row, parts.get("before"))
         wires = {name: wire_of_field(member) for name, member in fields.items()}
         columns = tuple(column_of(member, wires[name]) for name, member in fields.items())
         super().__init__(wires, TableSchema(columns))
@@ -158,7 +158,7 @@ class ValuePlan(RowPlan):
             self.details = {"fields": plain_json(odd)}
 
 
-def _all_fields(after: Schema, before: Schema | None) -> dict[str, Schema]:
+def all_fields(after: Schema, before: Schema | None) -> dict[str, Schema]:
     """Return the columns of both images in their order; each may lack some."""
     one, two = after.members, () if before is None else before.members
     longer, shorter = (one, two) if len(one) >= len(two) else (two, one)
