@@ -165,14 +165,17 @@ _MEMO_SIZE: Final = 4096
 
 
 class Reducer:
-    """Reduces events to what a declaration carries. One instance serves one codec."""
+    """Reduces events to what a declaration carries. One instance serves one codec.
+
+    ``plan`` reduces a schema's images; ``units`` are size in nanoseconds (0 = none) and loss.
+    """
 
     def __init__(self, carries: Carries) -> None:
         self._carries = carries
-        self._plans = _Memo(lambda schema: _Plan(schema, carries))
+        self.plan = _Memo(lambda schema: SchemaPlan(schema, carries))
         self._tables = _Memo(self._with_losses(self._table))
         self._sources = _Memo(self._with_losses(self._source))
-        self._units = {
+        self.units = {
             "source_time_ns": _unit("source_time", carries.source_time),
             "process_time_ns": _unit("process_time", carries.process_time),
         }
@@ -211,7 +214,7 @@ class Reducer:
         for field, reduce in (
             ("table", self._table),
             ("position", self._position),
-            ("transaction", self._transaction),
+            ("transaction", self.transaction),
             ("source", self._source),
         ):
             if hasattr(event, field):
@@ -223,7 +226,7 @@ class Reducer:
                 changes[field] = self._time(field, getattr(event, field), losses)
         schema: TableSchema | None = getattr(event, "schema", None)
         if schema is not None:
-            plan = self._plans(schema)
+            plan = self.plan(schema)
             changes["schema"] = plan.schema
             losses.update(plan.losses)
             if isinstance(event, Tombstone) and event.key is not None:
@@ -254,7 +257,7 @@ class Reducer:
                     before = None
         before_holds, after_holds = event.before_holds, event.after_holds
         if schema is not None:
-            plan = self._plans(schema)
+            plan = self.plan(schema)
             if plan.losses:
                 losses.update(plan.losses)
             fill = op is Op.DELETE and not carries.delete_partial
@@ -265,8 +268,8 @@ class Reducer:
             if schema is not None:
                 before_holds = after_holds = Completeness.UNKNOWN
         else:
-            before = None if before is None else self._untyped(before, losses)
-            after = None if after is None else self._untyped(after, losses)
+            before = None if before is None else self.untyped(before, losses)
+            after = None if after is None else self.untyped(after, losses)
         key = event.key
         if key is not None and not carries.key:
             losses["key", "the format does not name key columns"] = None
@@ -285,7 +288,7 @@ class Reducer:
             after,
             schema,
             self._position(event.position, losses),
-            self._transaction(event.transaction, losses),
+            self.transaction(event.transaction, losses),
             source,
             self._time("source_time_ns", event.source_time_ns, losses),
             self._time("process_time_ns", event.process_time_ns, losses),
@@ -307,7 +310,8 @@ class Reducer:
         yield msgspec.structs.replace(update, op=Op.DELETE, before=before, after=None)
         yield msgspec.structs.replace(update, op=Op.CREATE, before=None)
 
-    def _untyped(self, image: Image, losses: dict[Loss, None]) -> Image:
+    def untyped(self, image: Image, losses: dict[Loss, None]) -> Image:
+        """Return what survives of an image without a schema."""
         carries = self._carries
         for value in image.values():
             if value is UNAVAILABLE or (carries.text_only and not isinstance(value, str | None)):
@@ -347,9 +351,10 @@ class Reducer:
         losses["position", f"a {domain} position is not written"] = None
         return None
 
-    def _transaction(
+    def transaction(
         self, transaction: Transaction | None, losses: dict[Loss, None]
     ) -> Transaction | None:
+        """Return what survives of the place in a transaction."""
         kept = self._carries.transaction
         if transaction is None:
             return None
@@ -381,7 +386,7 @@ class Reducer:
     def _time(self, field: str, value: int | None, losses: dict[Loss, None]) -> int | None:
         if value is None:
             return None
-        size, loss = self._units[field]
+        size, loss = self.units[field]
         if size == 1:
             return value
         if not size:
@@ -406,7 +411,7 @@ class Reducer:
         return NO_DETAILS
 
 
-class _Plan:
+class SchemaPlan:
     """The reduction of one schema's images, compiled once."""
 
     def __init__(self, schema: TableSchema, carries: Carries) -> None:
@@ -455,25 +460,20 @@ class _Plan:
         return image
 
     def _kept(self, image: Image, losses: dict[Loss, None]) -> Image:
-        carries = self._carries
-        texts, checks = self._texts, self._checks
-        touched = texts or checks
-        if not touched and UNAVAILABLE not in image.values():
+        if UNAVAILABLE in image.values() and not self._carries.unavailable:
+            losses["unavailable", "written as an absent column"] = None
+            image = {name: value for name, value in image.items() if value is not UNAVAILABLE}
+        if not self._texts and not self._checks:
             return image
-        result: dict[str, Value] = {}
-        for name, value in image.items():
-            if value is UNAVAILABLE:
-                if carries.unavailable:
-                    result[name] = value
-                else:
-                    losses["unavailable", "written as an absent column"] = None
-            elif value is not None and name in texts:
-                result[name] = value_text(texts[name], value)
-            elif value is not None and name in checks and (loss := checks[name](value)):
+        result = dict(image)
+        for name, kind in self._texts.items():
+            if (value := result.get(name)) is not None and value is not UNAVAILABLE:
+                result[name] = value_text(kind, value)
+        for name, check in self._checks.items():
+            known = (value := result.get(name)) is not None and value is not UNAVAILABLE
+            if known and (loss := check(value)):
                 losses[loss] = None
                 result[name] = None
-            else:
-                result[name] = value
         return result
 
 

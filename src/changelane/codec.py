@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 
 from changelane import formats
-from changelane.carries import Carries, Loss, Reducer
+from changelane.carries import Carries, Loss
 from changelane.errors import DecodeError, EncodeError, UnsupportedError
 from changelane.event import ChangeEvent
 from changelane.format import Format
 from changelane.message import Message
+from changelane.reduction import Reductions
 
 
 class OnLoss(StrEnum):
@@ -21,6 +22,9 @@ class OnLoss(StrEnum):
     RAISE = "raise"
     WARN = "warn"
     IGNORE = "ignore"
+
+
+_LENIENT = frozenset({OnLoss.WARN.value, OnLoss.IGNORE.value})
 
 
 class Encoded(msgspec.Struct, frozen=True):
@@ -33,13 +37,15 @@ class Encoded(msgspec.Struct, frozen=True):
 class Codec:
     """A format with its options under its public name. Frozen, picklable, thread-safe."""
 
-    __slots__ = ("_format", "_options", "_reduce", "name")
+    __slots__ = ("_decode", "_encode", "_format", "_options", "_reduce", "name")
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self.name = name
         self._options = dict(options)
         self._format: Format = formats.load(name, self._options)
-        self._reduce = Reducer(self._format.carries)
+        self._decode = self._format.decode
+        self._encode = self._format.encode
+        self._reduce = Reductions(self._format.carries)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (Codec, (self.name, self._options))
@@ -60,7 +66,7 @@ class Codec:
             DecodeError: The message is not of this format; it names path and coordinates.
         """
         try:
-            return self._format.decode(message)
+            return self._decode(message)
         except DecodeError as error:
             raise error.at(message.where) from None
 
@@ -71,15 +77,19 @@ class Codec:
             UnsupportedError: Something is lost and *on_loss* is ``raise``.
             EncodeError: The event cannot be written.
         """
-        reduced, found = self._reduce(event)
-        losses = list(found)
-        messages: list[Message] = []
-        for part in reduced:
-            messages.extend(self._format.encode(part, report=losses.append))
-        told = tuple(dict.fromkeys(losses))
-        if told and OnLoss(on_loss) is OnLoss.RAISE:
-            raise UnsupportedError(self.name, told)
-        return Encoded(tuple(messages), told)
+        reduced, losses = self._reduce(event)
+        late: list[Loss] = []
+        if len(reduced) == 1:
+            messages = self._encode(reduced[0], report=late.append)
+        else:
+            messages = tuple(
+                message for part in reduced for message in self._encode(part, report=late.append)
+            )
+        if late:
+            losses = tuple(dict.fromkeys((*losses, *late)))
+        if losses and on_loss not in _LENIENT and OnLoss(on_loss) is OnLoss.RAISE:
+            raise UnsupportedError(self.name, losses)
+        return Encoded(messages, losses)
 
     def reduce(self, event: ChangeEvent) -> tuple[tuple[ChangeEvent, ...], tuple[Loss, ...]]:
         """Return what the format carries of an event, and the losses."""
