@@ -24,7 +24,7 @@ from changelane.formats.canal import ddl
 from changelane.formats.canal.decode import SECONDS_BELOW
 from changelane.formats.canal.dialects import Dialect
 from changelane.formats.canal.mysql_types import MySqlType, parse, text_of
-from changelane.formats.canal.values import NOT_A_VALUE, Write, writer
+from changelane.formats.canal.values import NOT_A_VALUE, Write, write_integer, writer
 from changelane.formats.canal.wire import TextRow, WrittenMessage
 from changelane.schema import TableId, TableSchema
 from changelane.serdes import json
@@ -68,12 +68,13 @@ class TablePlan:
 
     Attributes:
         mysql_types: The map ``mysqlType`` as JSON; null without a schema.
+        unsized: Columns of bits without a length.
     """
 
     def __init__(self, schema: TableSchema | None, options: WriteOptions) -> None:
         self._columns: tuple[tuple[str, Write | None], ...] = ()
         self._codes: dict[str, int] = {}
-        self._unsized: list[str] = []
+        self.unsized: list[str] = []
         self._sql_types = self.mysql_types = _NULL
         self._by_value: tuple[tuple[str, MySqlType, int], ...] = ()
         if schema is None:
@@ -91,7 +92,7 @@ class TablePlan:
             for name, of in types.items()
             if of.high_code is not None or of.null_code is not None
         )
-        self._unsized = [name for name, of in types.items() if of.kind == Bits()]
+        self.unsized = [name for name, of in types.items() if of.kind == Bits()]
         self.mysql_types = msgspec.Raw(json.dumps(texts))
         self._sql_types = msgspec.Raw(json.dumps(self._codes))
 
@@ -102,13 +103,15 @@ class TablePlan:
             EncodeError: A value is not of its column's type.
         """
         row: TextRow = {}
-        name = ""
+        name, absent, whole = "", _ABSENT, write_integer
         try:
             for name, write in self._columns:
-                value = image.get(name, _ABSENT)
+                value = image.get(name, absent)
                 if value is None:
                     row[name] = None
-                elif value is _ABSENT:
+                elif write is whole and value.__class__ is int:
+                    row[name] = f"{value}"  # what it writes, without the call
+                elif value is absent:
                     continue
                 elif write is not None:
                     row[name] = write(value)
@@ -126,13 +129,15 @@ class TablePlan:
 
     def check(self, image: Image, report: Report) -> None:
         """Report bits whose leading zeros a number does not keep and no length gives back."""
-        for name in self._unsized:
+        for name in self.unsized:
             value = image.get(name)
             if isinstance(value, str) and value.startswith("0") and value != "0":
                 report(("value:bits", "leading zeros of bits without a length"))
 
     def sql_types(self, image: Image) -> msgspec.Raw:
         """Return the map ``sqlType``, whose codes depend on the values of a row."""
+        if not self._by_value:
+            return self._sql_types
         codes: dict[str, int] = {}
         for name, of, high in self._by_value:
             value = image.get(name)
@@ -153,6 +158,7 @@ class Writer:
         # the value of a key that does not apply
         self._none: UnsetType | None = UNSET if options.dialect.omit_null_keys else None
         self._plans: dict[TableSchema | None, TablePlan] = {}
+        self._last: tuple[TableSchema | None, TablePlan] = None, TablePlan(None, options)
         self._keys: dict[tuple[str, ...], msgspec.Raw] = {}
 
     def __call__(self, event: ChangeEvent, report: Report) -> bytes | None:
@@ -182,20 +188,21 @@ class Writer:
     # -- rows ----------------------------------------------------------------------------------
 
     def _row(self, event: DataChange, report: Report) -> WrittenMessage:
-        plan = self._plan(event.schema)
-        message = self._message(event, TYPES[event.op], event.table, report)
-        details = event.details
-        is_delete = event.op is _DELETE
+        plan, op, details = self._plan(event.schema), event.op, event.details
+        kind = "UPDATE" if op is _UPDATE else TYPES[op]
+        message = self._message(event, kind, event.table, report)
+        is_delete = op is _DELETE
         image = event.before if is_delete else event.after
         if image is None:
             raise EncodeError("an event without the row that it is about")
         row = plan.row(image)
-        plan.check(image, report)
+        if plan.unsized:
+            plan.check(image, report)
         if is_delete and self._dialect.delete_row_in == "old":
             message.old = [row]
         else:
             message.data = [row]
-        if event.op is _UPDATE and event.before is not None:
+        if op is _UPDATE and event.before is not None:
             plan.check(event.before, report)
             self._add_before(message, row, plan.row(event.before), report)
         message.mysqlType = self._part(plan.mysql_types)
@@ -226,12 +233,16 @@ class Writer:
             ]
 
     def _plan(self, schema: TableSchema | None) -> TablePlan:
-        plan = self._plans.get(schema)
-        if plan is None:
+        last, plan = self._last
+        if last is schema:
+            return plan
+        known = self._plans.get(schema)
+        if known is None:
             if len(self._plans) >= _MOST_PLANS:
                 self._plans.clear()
-            plan = self._plans[schema] = TablePlan(schema, self._options)
-        return plan
+            known = self._plans[schema] = TablePlan(schema, self._options)
+        self._last = schema, known
+        return known
 
     def _key(self, key: Key | None) -> msgspec.Raw:
         if key is None or not key.columns:

@@ -281,7 +281,7 @@ def writer(of: MySqlType, *, labels: bool, zone: dt.tzinfo) -> Write | None:
     kind = of.kind
     match kind:
         case Integer():
-            return _write_integer
+            return write_integer
         case Decimal():
             return _write_decimal
         case Float():
@@ -308,7 +308,8 @@ def writer(of: MySqlType, *, labels: bool, zone: dt.tzinfo) -> Write | None:
             return None
 
 
-def _write_integer(value: int) -> str:
+def write_integer(value: int) -> str:
+    """Return the text of a whole number."""
     if value.__class__ is not int:
         raise TypeError
     return str(value)
@@ -375,7 +376,11 @@ def _write_timestamp(precision: int | None) -> Write:
             return value
         return _local(value, _digits(value, precision, 0))
 
-    return write
+    def write_whole(value: dt.datetime | str) -> str:
+        return value if isinstance(value, str) else value.isoformat(" ", "microseconds")
+
+    # with all digits that there are, there are none to count
+    return write if precision is None or precision < 6 else write_whole
 
 
 def _write_instant(precision: int | None, zone: dt.tzinfo) -> Write:
