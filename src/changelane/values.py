@@ -47,7 +47,8 @@ Convert = Callable[[Any], Any]
 
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
 _JSON: Final = msgspec.json.Encoder(decimal_format="number")
-_EXACT: Final = decimal.Context(prec=decimal.MAX_PREC, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
+EXACT: Final = decimal.Context(prec=decimal.MAX_PREC, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
+"""Arithmetic that never rounds."""
 
 
 MAX_DECIMAL_DIGITS: Final = 10_000
@@ -56,7 +57,7 @@ MAX_DECIMAL_DIGITS: Final = 10_000
 
 def scaled(unscaled: int, scale: int) -> decimal.Decimal:
     """Return ``unscaled * 10 ** -scale`` exactly, with that scale."""
-    return _EXACT.scaleb(decimal.Decimal(unscaled), -scale)
+    return EXACT.scaleb(decimal.Decimal(unscaled), -scale)
 
 
 def unscaled(value: decimal.Decimal, scale: int) -> int | None:
@@ -64,8 +65,8 @@ def unscaled(value: decimal.Decimal, scale: int) -> int | None:
     exponent = value.as_tuple().exponent
     if not isinstance(exponent, int) or exponent + scale > MAX_DECIMAL_DIGITS:
         return None
-    moved = _EXACT.scaleb(value, scale)
-    if exponent + scale < 0 and moved != moved.to_integral_value(context=_EXACT):
+    moved = EXACT.scaleb(value, scale)
+    if exponent + scale < 0 and moved != moved.to_integral_value(context=EXACT):
         return None
     return int(moved)
 

@@ -15,6 +15,7 @@ Known gaps: MongoDB, flattened records, Avro and CloudEvents are formats of thei
 see ``docs/formats/debezium-json.md``.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from changelane.carries import Carries, Extreme, SchemaDetail
@@ -69,7 +70,8 @@ class Debezium:
         self._options = options
         self._dialect = dialect
         self._carries = _carries(options, dialect)
-        self._decode = Decoder(options, dialect).decode
+        # the reader's own method, which saves a call for each message
+        self.decode: Callable[[Message], tuple[ChangeEvent, ...]] = Decoder(options, dialect).decode
         self._encoder = Encoder(options, dialect)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -79,9 +81,6 @@ class Debezium:
     def carries(self) -> Carries:
         return self._carries
 
-    def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
-        return self._decode(message)
-
     def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
         return self._encoder.encode(event, report)
 
@@ -89,7 +88,7 @@ class Debezium:
         if not message.value:
             return False
         try:
-            return is_debezium(message.value) and bool(self._decode(message))
+            return is_debezium(message.value) and bool(self.decode(message))
         except DecodeError:
             return False
 

@@ -31,17 +31,8 @@ class Declared:
             self._tables[table] = (read, key)
         self._found: dict[TableId, tuple[RowPlan, Key | None] | None] = {}
 
-    def plan(self, place: Place) -> RowPlan | None:
-        """Return how the rows of a table are read, when it is declared."""
-        found = self._look_up(place)
-        return None if found is None else found[0]
-
-    def key(self, place: Place) -> Key | None:
-        """Return the declared key of a table."""
-        found = self._look_up(place)
-        return None if found is None else found[1]
-
-    def _look_up(self, place: Place) -> tuple[RowPlan, Key | None] | None:
+    def find(self, place: Place) -> tuple[RowPlan, Key | None] | None:
+        """Return how the rows of a table are read and its key, when it is declared."""
         table = place.table
         if table not in self._found:
             if len(self._found) > 10_000:

@@ -57,7 +57,6 @@ class Decoder:
         self._placeholder = Placeholder(options.placeholder)
         self._may_hide = self._placeholder.may_be_in
         self._declared = Declared(options)
-        self._has_declared = bool(options.schemas)
         self._guess: RowPlan = PLAIN
         self._blocks: Blocks[ValuePlan] = Blocks(ValuePlan)
         self._keys = KeyReader()
@@ -77,29 +76,24 @@ class Decoder:
                 plan, start = found
                 envelope = plan.envelope(memoryview(value)[start:-1])
                 return self._row(message, envelope, plan, self._origin(envelope.source), {})
-            if self._has_declared:
-                return self._declared_row(message, value)
-            envelope = PLAIN.envelope(value)
-            return self._row(message, envelope, PLAIN, self._origin(envelope.source), {})
+            # a guess, the last table's plan, saves a pass where tables are declared
+            guess = self._guess
+            try:
+                envelope = guess.envelope(value)
+            except _MISFIT:
+                if guess is PLAIN:
+                    raise
+                guess = PLAIN
+                envelope = guess.envelope(value)
+            origin = self._origin(envelope.source)
+            declared = origin[0].declared
+            right = PLAIN if declared is None else declared[0]
+            if right is not guess:
+                self._guess = right
+                envelope = right.envelope(value)
+            return self._row(message, envelope, right, origin, {})
         except _MISFIT:
             return self._slow(message, value)
-
-    def _declared_row(self, message: Message, value: bytes) -> tuple[ChangeEvent, ...]:
-        """Read a row whose table may be declared; a guess, the last table's plan, saves a pass."""
-        plan = self._guess
-        try:
-            envelope = plan.envelope(value)
-        except _MISFIT:
-            if plan is PLAIN:
-                raise
-            plan = PLAIN
-            envelope = plan.envelope(value)
-        origin = self._origin(envelope.source)
-        right = self._declared.plan(origin[0]) or PLAIN
-        if right is not plan:
-            self._guess = right
-            envelope = right.envelope(value)
-        return self._row(message, envelope, right, origin, {})
 
     def _origin(self, block: Any) -> Origin:
         """Read a source block of a known class."""
@@ -123,6 +117,7 @@ class Decoder:
         names = ("version", "name", "snapshot", "db", "schema", "table")
         fields = dict(zip(names, words[1:], strict=True))
         place = sources.place({"connector": words[0].__struct_config__.tag, **fields})
+        place.declared = self._declared.find(place)
         if len(self._places) >= _MOST_PLACES:
             self._places.clear()
         self._places[words] = place
@@ -174,17 +169,19 @@ class Decoder:
             )
         before, after = envelope.before, envelope.after
         key: Key | None = None
-        if self._has_declared:
+        declared = place.declared
+        if declared is not None:
             if plan is PLAIN:
-                plan, key, before, after = self._declare(place, before, after)
-            elif plan.is_declared:
-                key = self._declared.key(place)
+                before, after = _typed(declared[0], before, after)
+                plan = declared[0]
+            if plan is declared[0]:
+                key = declared[1]
         if after is None and op is not _DELETE:
             raise DecodeError("a field is missing", code="missing_field", path="$.after")
         before_holds = after_holds = _UNKNOWN
         if plan.schema is None:
             after_holds = _FULL
-        else:
+        elif plan.base or plan.details:
             _describe(plan, place, details)
         key_row = None
         if message.key is not None:
@@ -210,7 +207,7 @@ class Decoder:
                 before_holds = _KEY if partial else _FULL
         if after is None:
             after_holds = _UNKNOWN
-        elif self._may_hide(after):
+        elif self._may_hide(after, plan):
             self._finish(after, plan, "$.after", details)
         elif plan.conversions:
             plan.convert(after, "$.after")
@@ -237,19 +234,6 @@ class Decoder:
         if message.headers and op is not _UPDATE:
             return (self._keys.half(change, message, plan),)
         return (change,)
-
-    def _declare(
-        self, place: Place, before: JsonRow | None, after: JsonRow | None
-    ) -> tuple[RowPlan, Key | None, JsonRow | None, JsonRow | None]:
-        """Return plan, key and images of a table whose types the user declares."""
-        plan = self._declared.plan(place)
-        if plan is None:
-            return PLAIN, None, before, after
-        rows: list[JsonRow | None] = [
-            None if row is None else notices.loads(plan.rows_reader, json.dumps(row), path)
-            for row, path in ((before, "$.before"), (after, "$.after"))
-        ]
-        return plan, self._declared.key(place), rows[0], rows[1]
 
     def _before(  # noqa: PLR0917 - one caller
         self,
@@ -297,7 +281,7 @@ class Decoder:
     def _finish(self, row: JsonRow, plan: RowPlan, path: str, details: dict[str, object]) -> None:
         """Turn the JSON of an image into its values, in place."""
         placeholder = self._placeholder
-        if not placeholder.may_be_in(row):
+        if not placeholder.may_be_in(row, plan):
             if plan.conversions:
                 plan.convert(row, path)
             return
@@ -339,6 +323,7 @@ class Decoder:
         details: dict[str, object] = {}
         fields = notices.object_part(parts, "source")
         place = sources.place(fields)
+        place.declared = self._declared.find(place)
         position, rest = sources.read(fields)
         whole = [sources.integer(fields.get(name), f"$.source.{name}") for name in notices.TIMES]
         time_ns, times = sources.instant(*whole)
@@ -366,6 +351,14 @@ class Decoder:
         if more:
             details["envelope"] = more
         return self._row(message, envelope, plan, (place, position, rest, time_ns), details)
+
+
+def _typed(plan: RowPlan, before: JsonRow | None, after: JsonRow | None) -> list[JsonRow | None]:
+    """Return images that were read without types as those of a table that the user declares."""
+    return [
+        None if row is None else notices.loads(plan.rows_reader, json.dumps(row), path)
+        for row, path in ((before, "$.before"), (after, "$.after"))
+    ]
 
 
 def _describe(plan: RowPlan, place: Place, details: dict[str, object]) -> None:

@@ -17,7 +17,14 @@ from typing import Any, Final
 
 from changelane.formats.debezium.times import Inexact, millis_timestamp
 from changelane.types import Geometry, Instant
-from changelane.values import MAX_DECIMAL_DIGITS, parse_timestamp, plain, scaled, unscaled
+from changelane.values import (
+    EXACT,
+    MAX_DECIMAL_DIGITS,
+    parse_timestamp,
+    plain,
+    scaled,
+    unscaled,
+)
 
 Convert = Callable[[Any], Any]
 
@@ -141,14 +148,16 @@ def _at_scale(value: object, scale: int) -> decimal.Decimal:
 
 def decimal_in(scale: int) -> Convert:
     """Return the reader of decimals in both forms: Base64 of the unscaled value, or a number."""
+    # bound here, because this is called for every decimal of every row
+    base64_in, whole_of, scaled_by = binascii.a2b_base64, int.from_bytes, EXACT.scaleb
+    exponent = decimal.Decimal(-scale)
 
     def decode(value: object) -> decimal.Decimal:
         if type(value) is not str:
             return _at_scale(value, scale)
         if len(value) > _MAX_NUMBER_BYTES:
             raise ValueError
-        data = binascii.a2b_base64(value, strict_mode=True)
-        return scaled(int.from_bytes(data, "big", signed=True), scale)
+        return scaled_by(whole_of(base64_in(value, strict_mode=True), "big", signed=True), exponent)
 
     return decode
 

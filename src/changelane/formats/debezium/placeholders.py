@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from changelane.errors import ConfigError
+from changelane.formats.debezium.plans import PLAIN, RowPlan
 from changelane.formats.debezium.types import Wire
 
 
@@ -58,10 +59,18 @@ class Placeholder:
             self.forms[n] for n in ("texts", "bytes_list", "codes", "uuids", "map")
         )
 
-    def may_be_in(self, row: Mapping[str, Any]) -> bool:
-        """Say whether a row can hold the placeholder; quick, because asked of every row."""
+    def may_be_in(self, row: Mapping[str, Any], plan: RowPlan = PLAIN) -> bool:
+        """Say whether a row can hold the placeholder; quick, because asked of every row.
+
+        Args:
+            row: The JSON of an image.
+            plan: What the image was read with, if that tells which columns are never text.
+        """
         try:
-            return not self._texts.isdisjoint(row.values())
+            try:
+                return not self._texts.isdisjoint(plan.texts(row))
+            except KeyError:
+                return not self._texts.isdisjoint(row.values())
         except TypeError:
             return True  # an array or an object, which may be a form of it
 

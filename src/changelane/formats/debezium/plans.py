@@ -3,7 +3,8 @@
 
 import decimal
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
@@ -21,7 +22,7 @@ from changelane.formats.debezium.columns import (
     wire_with,
 )
 from changelane.formats.debezium.connect import UNSET, Schema
-from changelane.formats.debezium.types import Wire, row_type
+from changelane.formats.debezium.types import NUMBERS, Wire, row_type
 from changelane.formats.debezium.wire import Envelope
 from changelane.schema import Column, TableSchema
 
@@ -41,6 +42,8 @@ class RowPlan:
     Attributes:
         schema: Its columns; ``None`` when the message does not tell.
         conversions: Columns whose JSON is not their value.
+        texts: Gets the values of a row that may be text, an array or an object; raises
+            ``KeyError`` for a row that lacks such a column.
         wires: Forms of all columns.
         envelope: Reads the whole payload of a row change, the short way.
         rows: Reads one image.
@@ -55,6 +58,9 @@ class RowPlan:
         self.conversions = tuple(
             (name, wire.decode) for name, wire in self.wires.items() if wire.decode is not None
         )
+        self.texts = _getter([name for name, wire in self.wires.items() if _may_be_text(wire)])
+        if wires is None:
+            self.texts = _every
         kind = dict[str, Any] if wires is None else row_type(wires)
         self.row_kind = kind
         self.envelope = decoder(Envelope[kind]).decode  # type: ignore[valid-type]
@@ -85,6 +91,20 @@ class RowPlan:
             wire = self.wires[name]
             reason = f"not a value of {wire.type}"
             raise DecodeError(reason, code="wrong_type", path=f"{path}.{name}") from None
+
+
+def _every(row: Mapping[str, Any]) -> Iterable[Any]:
+    return row.values()
+
+
+def _may_be_text(wire: Wire) -> bool:
+    return wire.json not in NUMBERS
+
+
+def _getter(names: list[str]) -> Callable[[Mapping[str, Any]], Iterable[Any]]:
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda row: [row[name] for name in names]
 
 
 _WRONG: Final = (ValueError, TypeError, KeyError, ArithmeticError, AttributeError, DecodeError)

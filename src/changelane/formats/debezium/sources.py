@@ -14,6 +14,7 @@ import msgspec
 
 from changelane.errors import DecodeError
 from changelane.event import Key, Source
+from changelane.formats.debezium.plans import RowPlan
 from changelane.formats.debezium.wire import MySqlSource, PostgresSource
 from changelane.position import (
     LsnPosition,
@@ -56,6 +57,7 @@ class Place(msgspec.Struct):
         topic: Debezium's name of the topic, which is also that of the schemas.
         rest: What the snapshot field says beyond ``source.snapshot``.
         hint: See there; a guess that is checked.
+        declared: The user's own types for the table, and its key.
     """
 
     source: Source
@@ -63,6 +65,7 @@ class Place(msgspec.Struct):
     topic: str
     rest: Rest
     hint: KeyHint | None = None
+    declared: tuple[RowPlan, Key | None] | None = None
 
 
 def topic_of(source: Source, table: TableId) -> str:

@@ -9,6 +9,7 @@ astronomical years (``-0043-03-15`` is 44 BC, ``+294276-12-31``), and PostgreSQL
 import datetime as dt
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from changelane.errors import EncodeError
@@ -89,6 +90,7 @@ def _date_days(text: str) -> int:
     return _days_from_civil(year, month, day)
 
 
+@lru_cache(maxsize=8192)  # a column has few days, and each comes often
 def date_of(days: int) -> dt.date | str:
     """Return the date of a count of days since 1970-01-01, as text where Python has none.
 

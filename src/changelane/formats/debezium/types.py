@@ -107,6 +107,8 @@ def _int(bits: int) -> Any:
 
 INT32 = _int(32)
 INT64 = _int(64)
+NUMBERS: Final[frozenset[Any]] = frozenset({bool, *map(_int, (8, 16, 32, 64))})
+"""JSON that is a number or a boolean and nothing else."""
 
 
 _typed_dict: Final[Any] = TypedDict

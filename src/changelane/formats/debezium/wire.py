@@ -77,7 +77,7 @@ class TransactionBlock(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     data_collection_order: int | None = None
 
 
-class Envelope(msgspec.Struct, Generic[Row], forbid_unknown_fields=True):
+class Envelope(msgspec.Struct, Generic[Row], forbid_unknown_fields=True, gc=False):
     """A row change."""
 
     op: str
