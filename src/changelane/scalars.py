@@ -3,9 +3,12 @@
 
 import datetime as dt
 import re
+import zoneinfo
 from typing import ClassVar, Final, final
 
 import msgspec
+
+from changelane.errors import ConfigError
 
 
 @final
@@ -102,6 +105,28 @@ class Geometry(msgspec.Struct, frozen=True):
 
     wkb: bytes | None
     srid: int | None = None
+
+
+_OFFSET: Final = re.compile(r"([+-])(\d\d):(\d\d)", re.ASCII)
+
+
+def parse_zone(name: str) -> dt.tzinfo:
+    """Return the zone of a name of the time zone database, or of an offset such as ``+08:00``.
+
+    Raises:
+        ConfigError: No zone has that name.
+    """
+    if name.upper() in {"UTC", "Z", "GMT"}:
+        return dt.UTC
+    offset = _OFFSET.fullmatch(name)
+    if offset is not None:
+        span = dt.timedelta(hours=int(offset[2]), minutes=int(offset[3]))
+        if span < dt.timedelta(hours=24):
+            return dt.timezone(-span if offset[1] == "-" else span)
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        raise ConfigError(f"no time zone is called {name!r}") from None
 
 
 # Whatever an image may hold: the union of all of them is too wide to help a type checker.

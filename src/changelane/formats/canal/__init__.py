@@ -25,15 +25,12 @@ Known gaps: no positions (Canal sends none); keys beyond the fourteen are not ke
 form (``flatMessage = false``) is not read. See ``docs/formats/canal-json.md``.
 """
 
-import datetime as dt
-import re
-import zoneinfo
 from typing import Final
 
 import msgspec
 
 from changelane.carries import AbsentMeans, Carries, Extreme, SchemaDetail
-from changelane.errors import ConfigError, DecodeError
+from changelane.errors import DecodeError
 from changelane.event import ChangeEvent, Op, Tombstone
 from changelane.format import Format, Report
 from changelane.formats.canal import ddl
@@ -42,6 +39,7 @@ from changelane.formats.canal.dialects import DIALECTS, HIDDEN_COLUMNS, DialectN
 from changelane.formats.canal.encode import WriteOptions, Writer
 from changelane.formats.canal.mysql_types import TYPES
 from changelane.message import Message
+from changelane.scalars import parse_zone
 from changelane.schema import TableId
 
 
@@ -87,7 +85,7 @@ class Canal:
     def __init__(self, options: Options) -> None:
         self._options = options
         dialect = DIALECTS[options.dialect]
-        zone = _zone(options.time_zone)
+        zone = parse_zone(options.time_zone)
         hidden = HIDDEN_COLUMNS if options.drop_hidden else ()
         self._read = Reader(ReadOptions(dialect, zone, hidden))
         self._write = Writer(WriteOptions(dialect, zone, options.gtid))
@@ -117,23 +115,6 @@ class Canal:
         if flat.type in ROW_OPERATIONS and (flat.data or flat.old):
             return True
         return flat.isDdl is not None and (flat.type in ddl.ACTIONS or flat.sql is not None)
-
-
-_OFFSET: Final = re.compile(r"([+-])(\d\d):(\d\d)", re.ASCII)
-
-
-def _zone(name: str) -> dt.tzinfo:
-    if name.upper() in {"UTC", "Z", "GMT"}:
-        return dt.UTC
-    offset = _OFFSET.fullmatch(name)
-    if offset is not None:
-        span = dt.timedelta(hours=int(offset[2]), minutes=int(offset[3]))
-        if span < dt.timedelta(hours=24):
-            return dt.timezone(-span if offset[1] == "-" else span)
-    try:
-        return zoneinfo.ZoneInfo(name)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        raise ConfigError(f"canal-json: no time zone is called {name!r}") from None
 
 
 def make(options: Options) -> Format:
