@@ -31,10 +31,11 @@ from changelane.event import (
     is_key_change,
     key_of,
 )
+from changelane.memo import Memo
 from changelane.position import Position
 from changelane.schema import Column, TableId, TableSchema
 from changelane.types import UNAVAILABLE, LogicalType, String, Unavailable, Value
-from changelane.values import value_text
+from changelane.values import value_text, written_form
 
 Loss = tuple[str, str]
 """(field, reason); neither ever holds a value of a row."""
@@ -86,6 +87,7 @@ class Carries(msgspec.Struct, frozen=True, kw_only=True):
         column_flags: Nullability, defaults and generated columns travel.
         unknown_nullability: That nobody knows whether a column may be NULL travels as well.
         types: Logical types (classes) whose values come back equal; others become text.
+        forms: Other types that are written in a form of :data:`~changelane.values.FORMS`.
         extremes: Which extreme values are carried.
         pair: What pairs two halves of an update travels.
         key: The key columns' names travel.
@@ -115,6 +117,7 @@ class Carries(msgspec.Struct, frozen=True, kw_only=True):
     column_flags: bool = False
     unknown_nullability: bool = False
     types: frozenset[type[LogicalType]] = frozenset()
+    forms: frozenset[tuple[type[LogicalType], str]] = frozenset()
     extremes: frozenset[Extreme] = frozenset()
     pair: bool = False
     key: bool = False
@@ -137,33 +140,6 @@ def _unit(field: str, unit: str) -> tuple[int, Loss]:
     return (_TIME_UNITS[unit], (field, f"cut to {unit}")) if unit else (0, (field, "not written"))
 
 
-class _Memo:
-    """Remembers what a function returns for objects that come again and again.
-
-    Formats share the frozen parts of their events (tables, sources, schemas), so that identity
-    finds them; the object is kept, so that its identity cannot be taken by another.
-    """
-
-    __slots__ = ("_found", "_make")
-
-    def __init__(self, make: Callable[[Any], Any]) -> None:
-        self._make = make
-        self._found: dict[int, tuple[Any, Any]] = {}
-
-    def __call__(self, part: Any) -> Any:
-        held = self._found.get(id(part))
-        if held is not None and held[0] is part:
-            return held[1]
-        made = self._make(part)
-        if len(self._found) >= _MEMO_SIZE:
-            self._found = {}
-        self._found[id(part)] = (part, made)
-        return made
-
-
-_MEMO_SIZE: Final = 4096
-
-
 class Reducer:
     """Reduces events to what a declaration carries. One instance serves one codec.
 
@@ -172,9 +148,9 @@ class Reducer:
 
     def __init__(self, carries: Carries) -> None:
         self._carries = carries
-        self.plan = _Memo(lambda schema: SchemaPlan(schema, carries))
-        self._tables = _Memo(self._with_losses(self._table))
-        self._sources = _Memo(self._with_losses(self._source))
+        self.plan = Memo(lambda schema: SchemaPlan(schema, carries))
+        self._tables = Memo(self._with_losses(self._table))
+        self._sources = Memo(self._with_losses(self._source))
         self.units = {
             "source_time_ns": _unit("source_time", carries.source_time),
             "process_time_ns": _unit("process_time", carries.process_time),
@@ -419,14 +395,15 @@ class SchemaPlan:
         self._names = schema.names
         self.losses: dict[Loss, None] = {}
         columns: list[Column] = []
-        self._texts: dict[str, LogicalType] = {}
+        self._texts: dict[str, Callable[[Value], Value]] = {}
+        forms = dict(carries.forms)
         self._checks: dict[str, Callable[[Value], Loss | None]] = {}
         for column in schema.columns:
             kind = column.type
             if type(kind) not in carries.types:
-                reason = "no such type; the value is written as text"
-                self.losses[f"type:{_type_name(kind)}", reason] = None
-                self._texts[column.name] = kind
+                what, self._texts[column.name] = written_form(kind, forms.get(type(kind)))
+                loss = (f"type:{_type_name(kind)}", f"no such type; the value is written as {what}")
+                self.losses[loss] = None
                 kind = String()
             elif check := _extreme_check(kind, carries):
                 self._checks[column.name] = check
@@ -466,9 +443,9 @@ class SchemaPlan:
         if not self._texts and not self._checks:
             return image
         result = dict(image)
-        for name, kind in self._texts.items():
+        for name, write in self._texts.items():
             if (value := result.get(name)) is not None and value is not UNAVAILABLE:
-                result[name] = value_text(kind, value)
+                result[name] = write(value)
         for name, check in self._checks.items():
             known = (value := result.get(name)) is not None and value is not UNAVAILABLE
             if known and (loss := check(value)):

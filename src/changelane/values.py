@@ -350,3 +350,42 @@ def value_text(kind: LogicalType, value: Value) -> str:
     if isinstance(shown, (int, decimal.Decimal)):
         return str(shown)
     return _JSON.encode(shown).decode()
+
+
+def _hexadecimal(value: Value) -> Value:
+    return value.hex().upper() if isinstance(value, bytes) else value
+
+
+def _nanoseconds(value: Value) -> Value:
+    match value:
+        case dt.datetime():
+            return value.isoformat("T", "microseconds") + "000"
+        case dt.date():
+            return f"{value.isoformat()}T00:00:00.000000000"
+        case _:
+            return value
+
+
+def _number(value: Value) -> Value:
+    match value:
+        case float():
+            return decimal.Decimal(repr(value)) if math.isfinite(value) else _float_to(value)
+        case decimal.Decimal() if value.as_tuple().exponent == 0:
+            return int(value)  # JSON tells whole numbers from others (B-20)
+        case decimal.Decimal() if value.is_finite():
+            return value
+        case _:
+            return str(value)
+
+
+FORMS: Final[dict[str, tuple[str, Convert]]] = {
+    "hex": ("hexadecimal text", _hexadecimal),
+    "nanoseconds": ("text with nine fraction digits", _nanoseconds),
+    "number": ("a number where JSON has it", _number),
+}
+"""Forms that a format may state for types that it does not have: what they are called, and how."""
+
+
+def written_form(kind: LogicalType, form: str | None) -> tuple[str, Convert]:
+    """Return how values of a type that a format does not have are written, and the function."""
+    return FORMS[form] if form else ("text", lambda value: value_text(kind, value))

@@ -7,7 +7,7 @@ import pytest
 from changelane.carries import Carries, Reducer, SchemaDetail
 from changelane.event import Completeness, DataChange, HalfUpdate, Key, Op, Source, Truncate
 from changelane.schema import Column, TableId, TableSchema
-from changelane.types import UNAVAILABLE, Integer, String
+from changelane.types import UNAVAILABLE, Bytes, Integer, String
 
 SCHEMA = TableSchema((Column("id", Integer(64)), Column("note", String()), Column("n", Integer())))
 ROW = {"id": 1, "note": "a", "n": 2}
@@ -121,6 +121,14 @@ def test_a_type_that_does_not_exist_becomes_text():
     assert reduced.after == {"id": "1", "note": "a", "n": "2"}
     assert {type(column.type) for column in reduced.schema.columns} == {String}
     assert losses == (("type:int64", "no such type; the value is written as text"),)
+
+
+def test_a_type_that_does_not_exist_takes_the_form_that_a_format_states():
+    schema = TableSchema((Column("raw", Bytes()),))
+    event = change(Op.CREATE, before=None, after={"raw": b"\xff"}, schema=schema)
+    (reduced,), losses = reduce(event, forms=frozenset({(Bytes, "hex")}))
+    assert reduced.after == {"raw": "FF"}
+    assert losses == (("type:bytes", "no such type; the value is written as hexadecimal text"),)
 
 
 def test_an_unknown_nullability_is_nullable_where_a_format_has_no_word_for_it():
