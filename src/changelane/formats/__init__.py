@@ -22,6 +22,7 @@ FORMATS: Final[dict[str, str]] = {
     "canal-json": "changelane.formats.canal",
     "cdl-json": "changelane.formats.debezium.cdl_json",
     "debezium-json": "changelane.formats.debezium",
+    "shareplex-json": "changelane.formats.shareplex",
 }
 """Public name -> module. What stands first is believed first when a message looks like several."""
 

@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SharePlex messages to change events."""
+
+import datetime as dt
+import re
+from typing import Final, Literal
+
+import msgspec
+
+from changelane.errors import DecodeError
+from changelane.event import (
+    NO_DETAILS,
+    ChangeEvent,
+    Completeness,
+    DataChange,
+    Details,
+    HalfUpdate,
+    Image,
+    Key,
+    KeyOrigin,
+    Op,
+    SchemaChange,
+    Source,
+    Transaction,
+    Truncate,
+)
+from changelane.formats.shareplex.operations import Operation, action_of, operation_of
+from changelane.formats.shareplex.times import reader
+from changelane.formats.shareplex.wire import AnyMeta, Change, KnownMeta, Row, load
+from changelane.position import ScnPosition
+from changelane.schema import TableId
+
+SOURCE: Final = Source(product="oracle", connector="shareplex")
+
+_IDX: Final = re.compile(r"([1-9]\d{0,17})/([1-9]\d{0,17})", re.ASCII)
+_SCN: Final = re.compile(r"\d{1,39}", re.ASCII)
+_MOST_TABLES: Final = 4096
+_SCNS: Final = 1 << 128  # as many as a position holds
+
+# members by their own names: looking them up in their class costs as much as reading a number
+_CREATE: Final = Op.CREATE
+_UPDATE: Final = Op.UPDATE
+_DELETE: Final = Op.DELETE
+_INSERTED: Final = Operation.INSERT
+_UPDATED: Final = Operation.UPDATE
+_DELETED: Final = Operation.DELETE
+_FULL: Final = Completeness.FULL
+_UNKNOWN: Final = Completeness.UNKNOWN
+
+Meta = KnownMeta | AnyMeta
+Images = tuple[Image | None, Image | None]
+KeyImage = Literal["auto", "full", "key"]
+
+# before and after of an update: a whole row overlaid with what changed is the whole row after
+_HOLDS: Final[dict[KeyImage, tuple[Completeness, Completeness]]] = {
+    "auto": (_UNKNOWN, _UNKNOWN),
+    "full": (_FULL, _FULL),
+    "key": (Completeness.KEY, Completeness.CHANGED),
+}
+
+
+class ReadOptions(msgspec.Struct, frozen=True):
+    """What a reader has to know.
+
+    Attributes:
+        text_only: Values are text or null; anything else is refused.
+        key_image: What ``key`` holds: ``full``, ``key`` or ``auto`` for unknown.
+        zone: The zone of times that name none.
+    """
+
+    text_only: bool
+    key_image: KeyImage
+    zone: dt.tzinfo
+
+
+class Reader:
+    """Decodes messages."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._text_only = options.text_only
+        self._holds = _HOLDS[options.key_image]
+        self._read_time = reader(options.zone)
+        self._tables: dict[str, TableId] = {}
+
+    def __call__(self, value: bytes) -> ChangeEvent:
+        """Return the event of a message's value."""
+        message, others = load(value, text_only=self._text_only)
+        operation = operation_of(message.meta.op)
+        if operation is _UPDATED or operation is _INSERTED or operation is _DELETED:
+            return self._row(operation, message, others)
+        match operation:
+            case Operation.BEFORE | Operation.AFTER:
+                return self._half(operation, message, others)
+            case Operation.TRUNCATE:
+                return self._truncate(message, others)
+            case Operation.DROP_COLUMN | Operation.DDL:
+                return self._ddl(operation, message, others)
+            case _:
+                raise DecodeError(
+                    "no operation of SharePlex has that name",
+                    code="unknown_operation",
+                    path="$.meta.op",
+                )
+
+    # -- rows ----------------------------------------------------------------------------------
+
+    def _row(self, operation: Operation, message: Change, others: Row) -> DataChange:
+        data, before = message.data, message.key
+        if data is None:
+            raise DecodeError("no columns", code="missing_field", path="$.data")
+        if operation is _UPDATED:
+            if before is None:
+                return self._change(_UPDATE, (None, data), message.meta, others)
+            # "missing in data is unchanged": the row after is the old one overlaid with `data`
+            after = {**before, **data}
+            return self._change(_UPDATE, (before, after), message.meta, others)
+        if before:
+            # Quest KB 4376090: `key` exists for updates only, by design
+            raise DecodeError("only an update has it", code="unexpected_field", path="$.key")
+        images = (None, data) if operation is _INSERTED else (data, None)
+        op = _CREATE if operation is _INSERTED else _DELETE
+        return self._change(op, images, message.meta, others)
+
+    def _half(self, operation: Operation, message: Change, others: Row) -> HalfUpdate:
+        if message.data is None and message.key is None:
+            raise DecodeError("no columns", code="missing_field", path="$.data")
+        # `key` holds old values, `data` those of the side that the message tells
+        image = {**(message.key or {}), **(message.data or {})}
+        if operation is Operation.BEFORE:
+            half = self._change(_DELETE, (image, None), message.meta, others)
+        else:
+            half = self._change(_CREATE, (None, image), message.meta, others)
+            half = msgspec.structs.replace(half, after_holds=_UNKNOWN)
+        return HalfUpdate(half, None, _pair(message.meta, half.transaction))
+
+    def _change(self, op: Op, images: Images, meta: Meta, others: Row) -> DataChange:
+        before, after = images
+        key: Key | None = None
+        before_holds = after_holds = _UNKNOWN
+        if op is _CREATE:
+            # a row has no older columns when it is inserted: what is left out is NULL
+            after_holds = _FULL
+        elif op is _UPDATE and before is not None:
+            before_holds, after_holds = self._holds
+            if before_holds is Completeness.KEY:
+                key = Key(tuple(before), KeyOrigin.PAYLOAD)
+        place = _Place(meta, others)
+        return DataChange(
+            op,
+            self._table(meta.table),
+            key,
+            before,
+            after,
+            None,
+            place.position,
+            place.transaction,
+            SOURCE,
+            self._time(meta.time, "time"),
+            self._time(meta.posttime, "posttime"),
+            before_holds,
+            after_holds,
+            place.details,
+        )
+
+    # -- everything else -----------------------------------------------------------------------
+
+    def _truncate(self, message: Change, others: Row) -> Truncate:
+        meta = message.meta
+        place = _Place(meta, others)
+        return Truncate(
+            self._table(meta.table),
+            None,
+            place.position,
+            place.transaction,
+            SOURCE,
+            self._time(meta.time, "time"),
+            self._time(meta.posttime, "posttime"),
+            {**place.details, **_rows(message.data, message.key)},
+        )
+
+    def _ddl(self, operation: Operation, message: Change, others: Row) -> SchemaChange:
+        meta, data = message.meta, dict(message.data or {})
+        sql: str | None = None
+        if operation is Operation.DROP_COLUMN:
+            action = "alter"
+            others = {**others, "op": meta.op}
+        else:
+            if isinstance(data.get("sql"), str):
+                sql = data.pop("sql")
+            action = action_of(sql)
+        place = _Place(meta, others)
+        return SchemaChange(
+            self._table(meta.table),
+            action,
+            sql,
+            position=place.position,
+            source=SOURCE,
+            source_time_ns=self._time(meta.time, "time"),
+            process_time_ns=self._time(meta.posttime, "posttime"),
+            # a schema change has no place for its transaction
+            details={**place.details, **place.told(), **_rows(data, message.key)},
+        )
+
+    def _time(self, text: str | None, field: str) -> int | None:
+        if text is None:
+            return None
+        try:
+            return self._read_time(text)
+        except (ValueError, OverflowError):
+            path = f"$.meta.{field}"
+            raise DecodeError("not a time", code="wrong_type", path=path) from None
+
+    def _table(self, text: str | None) -> TableId:
+        found = self._tables.get(text or "")
+        if found is None:
+            if len(self._tables) >= _MOST_TABLES:
+                self._tables.clear()
+            found = self._tables[text or ""] = table_of(text)
+        return found
+
+
+class _Place:
+    """Where an operation stands: in the redo log, in its transaction, and what is beside."""
+
+    __slots__ = ("details", "position", "transaction")
+
+    position: ScnPosition | None
+    transaction: Transaction | None
+    details: Details
+
+    def __init__(self, meta: Meta, others: Row) -> None:
+        seq, size = meta.seq, meta.size
+        if meta.idx is not None:
+            seq, size = _with_idx(meta.idx, seq, size)
+        if seq is not None and size is not None and seq > size:
+            raise DecodeError("beyond the size of its transaction", path="$.meta.seq")
+        details = dict(others)
+        if meta.userid is not None:
+            details["userid"] = meta.userid
+        if meta.rowid is not None:
+            details["rowid"] = meta.rowid
+        self.position = None
+        if meta.scn is not None:
+            # one SCN for all operations of a transaction: their numbers order them
+            self.position = ScnPosition(_scn(meta.scn), tx_seq=seq or 0)
+        self.transaction = None
+        if meta.trans is not None:
+            last = None if seq is None or size is None else seq == size
+            self.transaction = Transaction(meta.trans, seq, None, size, last)
+        else:
+            if seq is not None and meta.scn is None:
+                details["seq"] = seq
+            if size is not None:
+                details["size"] = size
+        self.details = details or NO_DETAILS
+
+    def told(self) -> dict[str, object]:
+        """Return the transaction as the message tells it."""
+        if self.transaction is None:
+            return {}
+        of = self.transaction
+        every = {"trans": of.id, "seq": of.order, "size": of.size}
+        return {name: value for name, value in every.items() if value is not None}
+
+
+def _with_idx(idx: str, seq: int | None, size: int | None) -> tuple[int, int]:
+    """Return number and size; *idx* says both again: "It is in the seq/size format"."""
+    match = _IDX.fullmatch(idx)
+    if match is None:
+        raise DecodeError("not of the form seq/size", code="wrong_type", path="$.meta.idx")
+    found = int(match[1]), int(match[2])
+    if seq not in {None, found[0]} or size not in {None, found[1]}:
+        raise DecodeError("is not what seq and size say", path="$.meta.idx")
+    return found
+
+
+def _scn(value: int | str) -> int:
+    if isinstance(value, str):
+        if not _SCN.fullmatch(value):
+            raise DecodeError("not a whole number", code="wrong_type", path="$.meta.scn")
+        value = int(value)
+    if not 0 <= value < _SCNS:
+        raise DecodeError("out of the range of SCNs", code="value_out_of_range", path="$.meta.scn")
+    return value
+
+
+def _pair(meta: Meta, transaction: Transaction | None) -> str | None:
+    """Return what the two halves of one update share; ``None`` when that is not told.
+
+    No document says whether both halves have one number in the transaction or two. The address of
+    the row is the same in any case; the number stands in where there is no address.
+    """
+    whole = transaction.id if transaction is not None else meta.scn
+    if whole is None:
+        return None
+    if meta.rowid is not None:
+        return f"{whole} rowid {meta.rowid}"
+    seq = meta.seq if transaction is None else transaction.order
+    return None if seq is None else f"{whole} seq {seq}"
+
+
+def table_of(text: str | None) -> TableId:
+    """Return the table of ``OWNER.TABLE``; DTS's own example of a delete names none.
+
+    >>> table_of("CL_BIZ1.MIO_LOG")
+    TableId(database=None, schema='CL_BIZ1', name='MIO_LOG')
+    """
+    if not text:
+        return TableId()
+    owner, dot, name = text.partition(".")
+    return TableId(schema=owner, name=name) if dot else TableId(name=text)
+
+
+def _rows(data: Row | None, key: Row | None) -> Row:
+    """Return what stands beside an operation that is about no row."""
+    return {name: row for name, row in (("data", data), ("key", key)) if row}

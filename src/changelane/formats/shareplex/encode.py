@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Change events to SharePlex messages."""
+
+import datetime as dt
+import decimal
+from typing import Any, Final
+
+import msgspec
+
+from changelane.errors import EncodeError
+from changelane.event import (
+    ChangeEvent,
+    DataChange,
+    Image,
+    Op,
+    SchemaChange,
+    Transaction,
+    Truncate,
+    key_of,
+)
+from changelane.format import Report
+from changelane.formats.shareplex.decode import table_of
+from changelane.formats.shareplex.operations import Operation, action_of, operation_of
+from changelane.formats.shareplex.times import writer
+from changelane.formats.shareplex.wire import META, Row, WrittenChange
+from changelane.position import ScnPosition
+from changelane.schema import TableId
+from changelane.serdes import json
+from changelane.types import Value
+
+Written = DataChange | SchemaChange | Truncate
+
+_OPERATIONS: Final[dict[Op, Operation]] = {
+    Op.CREATE: Operation.INSERT,
+    Op.UPDATE: Operation.UPDATE,
+    Op.DELETE: Operation.DELETE,
+}
+
+_ROWS: Final = frozenset({"data", "key"})
+"""Details of a truncate or a schema change that stand beside ``meta``."""
+
+
+class WriteOptions(msgspec.Struct, frozen=True):
+    """What a writer has to know.
+
+    Attributes:
+        whole_key: ``key`` is the whole row before, not only its key columns.
+        nulls: NULL columns of inserted and deleted rows are written.
+        digits: Fraction digits of times: 0 or 9.
+        marked: Times end in ``Z``.
+        zone: The zone of times that name none.
+    """
+
+    whole_key: bool
+    nulls: bool
+    digits: int
+    marked: bool
+    zone: dt.tzinfo
+
+
+class Writer:
+    """Encodes events that were reduced to what SharePlex carries."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._whole_key = options.whole_key
+        self._nulls = options.nulls
+        self._time = writer(options.zone, digits=options.digits, marked=options.marked)
+
+    def __call__(self, event: ChangeEvent, report: Report) -> bytes:
+        """Return the message's value."""
+        data: Row | None
+        match event:
+            case DataChange():
+                data, key = self._images(event, report)
+                meta = self._meta(event, _OPERATIONS[event.op], event.details, report)
+            case Truncate():
+                data, key = _beside(event.details)
+                details = {n: v for n, v in event.details.items() if n not in _ROWS}
+                meta = self._meta(event, Operation.TRUNCATE, details, report)
+            case SchemaChange():
+                meta, data, key = self._ddl(event, report)
+            case _:
+                raise EncodeError(f"SharePlex has no message for {type(event).__name__}")
+        return json.dumps(WrittenChange(meta, data, key))
+
+    # -- rows ----------------------------------------------------------------------------------
+
+    def _images(self, event: DataChange, report: Report) -> tuple[Row, Row | None]:
+        """Return ``data`` and ``key``."""
+        image = event.before if event.op is Op.DELETE else event.after
+        if image is None:
+            raise EncodeError("an event without the row that it is about")
+        for value in image.values():
+            if value.__class__ is decimal.Decimal and _reads_as_integer(value):
+                report(("value:decimal", "a whole number is read as an integer"))
+        if event.op is Op.UPDATE:
+            return self._updated(event, image, report)
+        if event.key is not None:
+            report(("key", "only an update names its key columns"))
+        if self._nulls or None not in image.values():
+            return dict(image), None
+        report(("null", "a NULL column of an inserted or deleted row is left out"))
+        return {name: value for name, value in image.items() if value is not None}, None
+
+    def _updated(self, event: DataChange, after: Image, report: Report) -> tuple[Row, Row | None]:
+        before = event.before
+        old = before if self._whole_key else self._identification(event, after, report)
+        if before is None:
+            return dict(after), None if old is None else dict(old)
+        if not before.keys() <= after.keys():
+            report(("after", "a column that it lacks is read as unchanged"))
+        data = {
+            name: value
+            for name, value in after.items()
+            if name not in before or not _is_same(before[name], value)
+        }
+        return data, dict(old or {})
+
+    def _identification(self, event: DataChange, after: Image, report: Report) -> Image | None:
+        """Return the key's columns of the row before, which find the row at its target."""
+        before = event.before
+        if event.key is None:
+            if before is not None:
+                report(("key", "not known: all columns of the row before stand for it"))
+            return before
+        key = key_of(event, after if before is None else before)
+        if key is None:
+            raise EncodeError("the row before does not hold its key")
+        if before is None:
+            report(("before", "not known: its key is taken from the row after"))
+        elif len(before) > len(key):
+            report(("before", "only the key columns are written"))
+        return key
+
+    # -- everything else -----------------------------------------------------------------------
+
+    def _ddl(
+        self, event: SchemaChange, report: Report
+    ) -> tuple[dict[str, Any], Row | None, Row | None]:
+        if event.schema is not None:
+            report(("schema", "a schema change lists no columns"))
+        if event.key is not None:
+            report(("key", "a schema change lists no key columns"))
+        details = {n: v for n, v in event.details.items() if n not in _ROWS | {"op"}}
+        data, key = _beside(event.details)
+        op = event.details.get("op")
+        is_drop = isinstance(op, str) and operation_of(op) is Operation.DROP_COLUMN
+        if is_drop and event.ddl is None and event.action == "alter":
+            return self._meta(event, op, details, report), data, key  # type: ignore[arg-type]
+        if op is not None:
+            report(("details.op", "not the operation of a schema change"))
+        if event.action != action_of(event.ddl):
+            report(("action", "is left to the statement"))
+        if event.ddl is not None:
+            data = {**(data or {}), "sql": event.ddl}
+        elif data is not None and "sql" in data:
+            report(("details.data", "would be read as a statement"))
+            data = None
+        return self._meta(event, Operation.DDL, details, report), data, key
+
+    def _meta(self, event: Written, op: str, details: Any, report: Report) -> dict[str, Any]:
+        """Return the part ``meta``, in the order of the documents' sample."""
+        position = event.position
+        transaction = getattr(event, "transaction", None)
+        scn, seq = _scn(position, report), _seq(position, transaction, report)
+        size = None if transaction is None else transaction.size
+        rest = dict(details)
+        seq = _told(rest, "seq", seq)
+        size = _told(rest, "size", size)
+        trans = transaction.id if transaction is not None else _told(rest, "trans", None, str)
+        if transaction is not None and transaction.last not in {None, seq == size}:
+            report(("transaction.last", "is told by seq and size alone"))
+        known = {
+            "time": self._written_time(event.source_time_ns, "source_time_ns", report),
+            "userid": _told(rest, "userid", None, (int, str)),
+            "op": str(op),
+            "scn": scn,
+            "rowid": _told(rest, "rowid", None, str),
+            "trans": trans,
+            "seq": seq,
+            "size": size,
+            "table": _name(event.table, report),
+            "idx": None if seq is None or size is None else f"{seq}/{size}",
+            "posttime": self._written_time(event.process_time_ns, "process_time_ns", report),
+        }
+        meta = {name: value for name, value in known.items() if value is not None}
+        for name, value in rest.items():
+            if name in META:
+                report((f"details.{name}", "the key has a meaning of its own"))
+            else:
+                meta[name] = value
+        return meta
+
+    def _written_time(self, value_ns: int | None, field: str, report: Report) -> str | None:
+        if value_ns is None:
+            return None
+        try:
+            return self._time(value_ns)
+        except OverflowError:
+            report((field, "outside the years 1 to 9999"))
+            return None
+
+
+def _is_same(one: Value, two: Value) -> bool:
+    """Say whether two values are written alike: 1, True and 1.0 are not."""
+    if one.__class__ is not two.__class__:
+        return False
+    return one == two if isinstance(one, str | int | None) else repr(one) == repr(two)
+
+
+def _reads_as_integer(value: Any) -> bool:
+    return bool(value.as_tuple().exponent == 0)
+
+
+def _beside(details: Any) -> tuple[Row | None, Row | None]:
+    """Return ``data`` and ``key`` of an operation that is about no row."""
+    data, key = (details.get(name) for name in ("data", "key"))
+    return (data if isinstance(data, dict) else None, key if isinstance(key, dict) else None)
+
+
+def _told(rest: Row, name: str, value: Any, kind: type | tuple[type, ...] = int) -> Any:
+    """Return *value*, else what the details say under *name*, which are taken out of *rest*."""
+    told = rest.get(name)
+    if value is None and isinstance(told, kind) and not isinstance(told, bool):
+        del rest[name]
+        return told
+    return value
+
+
+def _scn(position: Any, report: Report) -> str | None:
+    """Return the SCN of the commit, which is what the documents call ``scn``."""
+    if position is None:
+        return None
+    if not isinstance(position, ScnPosition):
+        raise EncodeError(f"SharePlex has no {type(position).__name__}")
+    if position.commit_scn is not None:
+        report(("position.scn", "only the SCN of the commit is written"))
+    if position.rs_id is not None or position.ssn:
+        report(("position.rs_id", "not written"))
+    return str(position.scn if position.commit_scn is None else position.commit_scn)
+
+
+def _seq(position: Any, transaction: Transaction | None, report: Report) -> int | None:
+    """Return the number in the transaction, which orders the operations of one SCN."""
+    order = None if transaction is None else transaction.order
+    number = position.tx_seq if isinstance(position, ScnPosition) else None
+    if number is None:
+        return order
+    if order is not None:
+        if number != order:
+            report(("position.tx_seq", "the order in the transaction takes its place"))
+        return order
+    if number and transaction is not None:
+        report(("transaction.order", "the number in the position takes its place"))
+    return number or None
+
+
+def _name(table: TableId, report: Report) -> str | None:
+    if table.schema is None and table.name is None:
+        return None
+    text = table.name or "" if table.schema is None else f"{table.schema}.{table.name or ''}"
+    if table_of(text) != TableId(schema=table.schema, name=table.name):
+        report(("table", "owner and name cannot be told apart"))
+    return text

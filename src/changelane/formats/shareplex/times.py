@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``time`` and ``posttime``: text to nanoseconds since 1970-01-01 UTC, and back."""
+
+import datetime as dt
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final
+
+_TEXT: Final = re.compile(
+    r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:?\d\d)?", re.ASCII
+)
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_SECOND: Final = dt.timedelta(seconds=1)
+_NS: Final = 1_000_000_000
+
+
+def reader(zone: dt.tzinfo) -> Callable[[str], int]:
+    """Return the function from text to nanoseconds; *zone* is that of texts which name none.
+
+    The function raises ``ValueError`` for what is not a time.
+    """
+
+    @lru_cache(maxsize=1024)  # the operations of a transaction share their times
+    def read(text: str) -> int:
+        match = _TEXT.fullmatch(text)
+        if match is None:
+            raise ValueError
+        local = dt.datetime.fromisoformat(match[1] + (match[3] or ""))
+        if local.tzinfo is None:
+            local = local.replace(tzinfo=zone)
+        return (local - _EPOCH) // _SECOND * _NS + int((match[2] or "").ljust(9, "0"))
+
+    return read
+
+
+def writer(zone: dt.tzinfo, *, digits: int, marked: bool) -> Callable[[int], str]:
+    """Return the function from nanoseconds to text.
+
+    Args:
+        zone: The zone in which times without a mark are written.
+        digits: Fraction digits: 0 or 9.
+        marked: Write UTC, with ``Z``.
+
+    The function raises ``OverflowError`` outside the years 1 to 9999.
+    """
+
+    @lru_cache(maxsize=1024)
+    def write(value_ns: int) -> str:
+        seconds, rest = divmod(value_ns, _NS)
+        moment = _EPOCH + seconds * _SECOND
+        local = moment if marked else moment.astimezone(zone)
+        text = local.replace(tzinfo=None).isoformat("T", "seconds")
+        if digits:
+            text += f".{rest:09d}"
+        if marked:
+            return text + "Z"
+        # an hour that the zone repeats is said with its offset
+        return text if local.fold == 0 else text + local.isoformat()[19:]
+
+    return write

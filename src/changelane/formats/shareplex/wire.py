@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SharePlex's message as it stands on the wire, with the producer's own names and order."""
+
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from changelane.errors import DecodeError
+from changelane.serdes import json
+
+Row = dict[str, Any]
+"""Columns and values: text and null from DTS, numbers besides from SharePlex itself."""
+
+TextRow = dict[str, str | None]
+
+# "It starts from 1" (seed, Table 1); positions hold 64 bits
+_Count = Annotated[int, msgspec.Meta(ge=1, le=(1 << 63) - 1)]
+
+
+class KnownMeta(msgspec.Struct, forbid_unknown_fields=True):
+    """The part ``meta`` when it has no other keys than those of the documents."""
+
+    op: str
+    time: str | None = None
+    userid: int | str | None = None
+    scn: int | str | None = None
+    rowid: str | None = None
+    trans: str | None = None
+    seq: _Count | None = None
+    size: _Count | None = None
+    table: str | None = None
+    idx: str | None = None
+    posttime: str | None = None
+
+
+class AnyMeta(KnownMeta, forbid_unknown_fields=False):
+    """The same with keys that we do not know, which :class:`Others` reads."""
+
+
+class KnownChange(msgspec.Struct, forbid_unknown_fields=True):
+    """A message as it is read, of known keys only: the usual case."""
+
+    meta: KnownMeta
+    data: Row | None = None
+    key: Row | None = None
+
+
+class KnownTextChange(KnownChange, forbid_unknown_fields=True):
+    """The same as DTS writes it: every value is text or null."""
+
+    data: TextRow | None = None
+    key: TextRow | None = None
+
+
+class AnyChange(msgspec.Struct):
+    """A message as it is read, with any other keys."""
+
+    meta: AnyMeta
+    data: Row | None = None
+    key: Row | None = None
+
+
+class AnyTextChange(AnyChange):
+    """The same as DTS writes it."""
+
+    data: TextRow | None = None
+    key: TextRow | None = None
+
+
+class Others(msgspec.Struct):
+    """All keys of ``meta``."""
+
+    meta: dict[str, Any]
+
+
+class WrittenChange(msgspec.Struct, omit_defaults=True):
+    """A message as it is written."""
+
+    meta: dict[str, Any]
+    data: Row | None = None
+    key: Row | None = None
+
+
+META: Final = frozenset(KnownMeta.__struct_fields__)
+
+Change = KnownChange | AnyChange
+
+
+def load(value: bytes, *, text_only: bool) -> tuple[Change, Row]:
+    """Read a message, and what its ``meta`` says under names that are not in the documents.
+
+    Raises:
+        DecodeError: The value is not a SharePlex message.
+    """
+    try:
+        return json.loads(value, KnownTextChange if text_only else KnownChange), {}
+    except DecodeError as error:
+        if "unknown field" not in error.reason:
+            raise
+    change: AnyChange = json.loads(value, AnyTextChange if text_only else AnyChange)
+    others = json.loads(value, Others).meta
+    return change, {name: others[name] for name in others if name not in META}
