@@ -15,7 +15,7 @@ PACKAGE = SOURCE / "changelane"
 # A module imports only what stands before it, or lies inside its own package. Imports inside
 # functions and under TYPE_CHECKING count; a table of names that importlib reads does not.
 ORDER = """
-    errors memo scalars types values schema position event message carries reduction
+    errors memo scalars types values schema source_types position event message carries reduction
     serde serdes format formats codec
     transform transforms apply table tables
     files producer profiles config

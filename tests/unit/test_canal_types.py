@@ -4,8 +4,8 @@
 import pytest
 
 from changelane.errors import EncodeError
-from changelane.formats.canal.mysql_types import TYPES, parse, text_of
 from changelane.schema import Column
+from changelane.source_types.mysql import TYPES, parse, text_of
 from changelane.types import Enum, Set, String, Uuid, parse_type
 
 READ = [

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changelane.formats.canal.mysql_types import parse
 from changelane.formats.canal.values import (
     NOT_A_VALUE,
     json_text,
@@ -20,6 +19,7 @@ from changelane.formats.canal.values import (
     writer,
 )
 from changelane.scalars import Geometry, Instant
+from changelane.source_types.mysql import parse
 from changelane.types import parse_type
 
 SHANGHAI = zoneinfo.ZoneInfo("Asia/Shanghai")

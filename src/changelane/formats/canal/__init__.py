@@ -37,10 +37,10 @@ from changelane.formats.canal import ddl
 from changelane.formats.canal.decode import ROW_OPERATIONS, SOURCE, Reader, ReadOptions, load
 from changelane.formats.canal.dialects import DIALECTS, HIDDEN_COLUMNS, DialectName
 from changelane.formats.canal.encode import WriteOptions, Writer
-from changelane.formats.canal.mysql_types import TYPES
 from changelane.message import Message
 from changelane.scalars import parse_zone
 from changelane.schema import TableId
+from changelane.source_types.mysql import TYPES
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,11 +26,11 @@ from changelane.event import (
 )
 from changelane.formats.canal import ddl
 from changelane.formats.canal.dialects import HIDDEN_COLUMNS, Dialect
-from changelane.formats.canal.mysql_types import MySqlType, parse
 from changelane.formats.canal.values import NOT_A_VALUE, Read, json_text, reader
 from changelane.formats.canal.wire import FlatMessage, JsonFlatMessage
 from changelane.schema import Column, TableId, TableSchema
 from changelane.serdes import json
+from changelane.source_types.mysql import MySqlType, parse
 from changelane.types import UNKNOWN, LogicalType, Value
 
 T = TypeVar("T")

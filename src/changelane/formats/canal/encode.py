@@ -23,11 +23,11 @@ from changelane.format import Report
 from changelane.formats.canal import ddl
 from changelane.formats.canal.decode import SECONDS_BELOW
 from changelane.formats.canal.dialects import Dialect
-from changelane.formats.canal.mysql_types import MySqlType, parse, text_of
 from changelane.formats.canal.values import NOT_A_VALUE, Write, write_integer, writer
 from changelane.formats.canal.wire import TextRow, WrittenMessage
 from changelane.schema import TableId, TableSchema
 from changelane.serdes import json
+from changelane.source_types.mysql import MySqlType, parse, text_of
 from changelane.types import Bits, String, Value
 from changelane.values import value_text
 

@@ -14,8 +14,8 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
-from changelane.formats.canal.mysql_types import MySqlType
 from changelane.serdes import json
+from changelane.source_types.mysql import MySqlType
 from changelane.types import (
     Bits,
     Bytes,

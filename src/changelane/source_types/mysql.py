@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``mysqlType`` texts and what they mean: a logical type and the code that ``sqlType`` gives it.
+"""MySQL's and MariaDB's type texts and what they mean: a logical type and a JDBC code.
 
-Texts come in two spellings, from ``DESC`` (``bigint(20) unsigned``) and from Canal's own DDL parser
-(``DECIMAL(8, 0)``, ``TINYINT(2) unsigned zerofill``); MySQL 8 and DTS leave lengths out.
+Texts come in two spellings, from ``DESC`` (``bigint(20) unsigned``) and from statements, with
+Canal's own DDL parser among them (``DECIMAL(8, 0)``, ``TINYINT(2) unsigned zerofill``); MySQL 8
+and DTS leave lengths out.
 """
 
 import re
@@ -40,11 +41,11 @@ _MOST_MEMBERS: Final = {"enum": 65_535, "set": 64}
 
 
 class MySqlType(msgspec.Struct, frozen=True):
-    """What one ``mysqlType`` text says.
+    """What one type text says.
 
     Attributes:
         kind: The logical type.
-        code: The ``java.sql.Types`` code that Canal gives it.
+        code: The ``java.sql.Types`` code that Canal gives it in ``sqlType``.
         high_code: The code of an unsigned value whose highest bit is set.
         null_code: The code of a NULL.
         width: The length of ``BINARY(n)``, whose trailing zero bytes the binary log leaves out.
@@ -142,7 +143,7 @@ _MEMBER: Final = re.compile(r"'((?:[^']|'')*)'")
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> MySqlType:
-    """Read a ``mysqlType`` text; a type that MySQL does not have is text.
+    """Read a type text; a type that MySQL does not have is text.
 
     >>> parse("TINYINT(2) unsigned zerofill").kind
     Integer(bits=8, unsigned=True)
@@ -229,7 +230,7 @@ TYPES: Final[frozenset[type[LogicalType]]] = frozenset(
 
 
 def text_of(column: Column) -> str:
-    """Return the ``mysqlType`` text of a column: its source's own where that is MySQL's.
+    """Return MySQL's type text of a column: its source's own where that is MySQL's.
 
     >>> text_of(Column("total", Decimal(10, 2), "numeric(10,2)"))
     'numeric(10,2)'

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PostgreSQL's type texts, as statements and ``format_type`` spell them, and what they mean.
+
+Names and synonyms: https://www.postgresql.org/docs/current/datatype.html, table 8.1.
+"""
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from changelane.types import (
+    UNKNOWN,
+    Array,
+    Bits,
+    Boolean,
+    Bytes,
+    Date,
+    Decimal,
+    Float,
+    GeometryType,
+    InstantType,
+    Integer,
+    Interval,
+    Json,
+    LogicalType,
+    String,
+    Text,
+    Time,
+    Timestamp,
+    TimeTz,
+    Uuid,
+    Xml,
+)
+
+_SIMPLE: Final[dict[str, LogicalType]] = {
+    **dict.fromkeys(("smallint", "int2", "smallserial", "serial2"), Integer(16)),
+    **dict.fromkeys(("integer", "int", "int4", "serial", "serial4"), Integer(32)),
+    **dict.fromkeys(("bigint", "int8", "bigserial", "serial8"), Integer(64)),
+    **dict.fromkeys(("real", "float4"), Float(32)),
+    **dict.fromkeys(("double precision", "float8"), Float(64)),
+    **dict.fromkeys(("boolean", "bool"), Boolean()),
+    **dict.fromkeys(("text", "character varying", "varchar", "bpchar", "name"), String()),
+    **dict.fromkeys(("character", "char", "national character", "nchar"), String()),
+    **dict.fromkeys(("national character varying", "citext"), String()),
+    "bytea": Bytes(),
+    "date": Date(),
+    "json": Json(),
+    "jsonb": Json(),
+    "uuid": Uuid(),
+    "xml": Xml(),
+    "oid": Integer(32, unsigned=True),
+    "point": GeometryType("point"),
+    "geometry": GeometryType(),
+    "geography": GeometryType("geography"),
+    "interval": Interval(),
+}
+
+_PART: Final = r'(?:"(?:[^"]|"")*"|[\w$]+)'
+_NAME: Final = re.compile(rf"\s*({_PART}(?:\s*\.\s*{_PART})*)\s*")
+_WORD: Final = re.compile(r"\s*([a-z]+)\s*", re.IGNORECASE)
+_ARGUMENTS: Final = re.compile(r"\s*\(\s*(\d{1,9})\s*(?:,\s*(-?\d{1,9})\s*)?\)\s*")
+_ZONE: Final = re.compile(r"\s*(with|without)\s+time\s+zone\s*", re.IGNORECASE)
+_DIMENSION: Final = r"\s*\[\s*\d*\s*\]"
+_DIMENSIONS: Final = re.compile(
+    rf"(?:{_DIMENSION})+\s*$|\s+array(?:{_DIMENSION})?\s*$", re.IGNORECASE
+)
+_SPAN: Final = re.compile(
+    r"\s*(?:year|month|day|hour|minute|second)\b.*", re.IGNORECASE | re.DOTALL
+)
+_LONGEST: Final = 1000
+_SECOND_WORDS: Final = frozenset({"varying", "precision", "character", "char"})
+_MOST_BITS: Final = 83_886_080  # the largest length that PostgreSQL accepts
+
+
+@lru_cache(maxsize=4096)
+def parse(text: str) -> LogicalType:
+    """Read a type text; a type that is not built in is text of its name.
+
+    The number of dimensions is not part of PostgreSQL's types: an array of arrays is an array.
+
+    >>> parse("numeric(10,2)")
+    Decimal(precision=10, scale=2)
+    >>> parse("timestamp (3) with time zone[]")
+    Array(element=InstantType(precision=3))
+    """
+    if len(text) > _LONGEST:
+        return UNKNOWN
+    element = _DIMENSIONS.sub("", text)
+    if element != text:
+        return Array(parse(element))
+    found = _NAME.match(text)
+    if found is None:
+        return UNKNOWN
+    name, rest = found.group(1), text[found.end() :]
+    if "." in name or name.startswith('"'):
+        schema, _, last = name.rpartition(".")
+        own = last.strip().strip('"') if schema in {"", "pg_catalog"} else ""
+        return _named(own, rest) or Text(name.replace('"', ""))
+    word = _WORD.match(rest)
+    while word is not None and word.group(1).lower() in _SECOND_WORDS:
+        name = f"{name} {word.group(1)}"
+        rest = rest[word.end() :]
+        word = _WORD.match(rest)
+    return _named(name.lower(), rest) or Text(name.lower())
+
+
+def _named(name: str, rest: str) -> LogicalType | None:
+    arguments = _ARGUMENTS.match(rest)
+    first = int(arguments.group(1)) if arguments else None
+    second = int(arguments.group(2)) if arguments and arguments.group(2) else 0
+    if arguments:
+        rest = rest[arguments.end() :]
+    zone = _ZONE.match(rest)
+    with_zone = zone is not None and zone.group(1).lower() == "with"
+    if name not in {"interval", "time", "timestamp"} and rest.strip():
+        return None
+    match name:
+        case "numeric" | "decimal":
+            # without arguments it is an unconstrained numeric column
+            return Decimal() if first is None else Decimal(first, second)
+        case "float":
+            return Float(32) if first is not None and first <= 24 else Float(64)
+        case "bit":
+            return Bits(min(first or 1, _MOST_BITS))
+        case "bit varying" | "varbit":
+            return Bits()
+        case "time" | "timetz":
+            return TimeTz(first) if with_zone or name == "timetz" else Time(first)
+        case "timestamp" | "timestamptz":
+            wide = with_zone or name == "timestamptz"
+            return InstantType(first) if wide else Timestamp(first)
+        case "interval" if rest.strip() and not _SPAN.fullmatch(rest):
+            return None
+        case _:
+            return _SIMPLE.get(name)
