@@ -16,7 +16,7 @@ PACKAGE = SOURCE / "changelane"
 # functions and under TYPE_CHECKING count; a table of names that importlib reads does not.
 ORDER = """
     errors memo scalars types values schema source_types position event message carries reduction
-    serde serdes format formats codec
+    ddl serde serdes format formats codec
     transform transforms apply table tables
     files producer profiles config
     spark capture

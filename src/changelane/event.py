@@ -141,8 +141,9 @@ class SchemaChange(msgspec.Struct, frozen=True, tag="schema", tag_field="kind"):
 
     Attributes:
         table: The first table the change names; parts may be missing.
-        action: ``create``, ``alter``, ``drop``, ``rename``, ``create_index``, ``drop_index``
-            or ``other``.
+        action: ``create``, ``alter``, ``drop``, ``rename``, ``create_index``, ``drop_index``,
+            ``create_database``, ``drop_database`` or ``other``; where the statement tells it,
+            :func:`changelane.ddl.action_of` is the one that says so.
         ddl: The statement as the producer sent it: untrusted text, never executed.
         schema: The table's columns after the change, when the producer lists them.
         key: The key columns after the change, when the producer lists them.
