@@ -21,6 +21,7 @@ FORMATS: Final[dict[str, str]] = {
     "native-json": "changelane.formats.native",
     "canal-json": "changelane.formats.canal",
     "cdl-json": "changelane.formats.debezium.cdl_json",
+    "arcion-json": "changelane.formats.debezium.arcion",
     "debezium-json": "changelane.formats.debezium",
     "shareplex-json": "changelane.formats.shareplex",
 }

@@ -53,7 +53,8 @@ _SNAPSHOT: Final = Schema(
 )
 
 
-def _parsed(text: str) -> dict[str, Schema]:
+def parsed(text: str) -> dict[str, Schema]:
+    """Return the fields of a list in the notation of :data:`_FIELDS`."""
     fields: dict[str, Schema] = {}
     for word in text.split():
         name, _, kind = word.rstrip("!").partition(":")
@@ -62,7 +63,7 @@ def _parsed(text: str) -> dict[str, Schema]:
 
 
 def _listed(product: str | None) -> dict[str, Schema]:
-    return {**_parsed(_COMMON), "snapshot": _SNAPSHOT, **_parsed(_FIELDS.get(product, ""))}
+    return {**parsed(_COMMON), "snapshot": _SNAPSHOT, **parsed(_FIELDS.get(product, ""))}
 
 
 _BLOCKS: Final = {product: _listed(product) for product in (*_FIELDS, None)}
@@ -148,7 +149,8 @@ def guessed(name: str, value: object) -> Schema:
     return Schema(kind, optional=True, field=name)
 
 
-def _described(known: Mapping[str, Schema], block: Mapping[str, Any]) -> tuple[Schema, ...]:
+def described(known: Mapping[str, Schema], block: Mapping[str, Any]) -> tuple[Schema, ...]:
+    """Return the schemas of a block's fields: those known, optional where null, or guessed."""
     fields: list[Schema] = []
     for name, value in block.items():
         field = known.get(name)
@@ -163,13 +165,13 @@ def _described(known: Mapping[str, Schema], block: Mapping[str, Any]) -> tuple[S
 def source_schema(product: str | None, block: Mapping[str, Any]) -> Schema:
     """Return the schema of a source block."""
     known = _BLOCKS.get(product, _BLOCKS[None])
-    fields = _described(known, block)
+    fields = described(known, block)
     if product is None:
         return struct(fields, field="source")
     return struct(fields, name=f"{_CONNECTOR}{product}.Source", version=1, field="source")
 
 
-_TRANSACTION: Final = _parsed("id! total_order:int64! data_collection_order:int64!")
+_TRANSACTION: Final = parsed("id! total_order:int64! data_collection_order:int64!")
 
 
 def transaction_block(
@@ -188,22 +190,22 @@ def transaction_block(
 
 def transaction_schema(block: Mapping[str, Any] | None) -> Schema:
     """Return the schema of such a block."""
-    fields = tuple(_TRANSACTION.values()) if block is None else _described(_TRANSACTION, block)
+    fields = tuple(_TRANSACTION.values()) if block is None else described(_TRANSACTION, block)
     return struct(fields, optional=True, name="event.block", version=1, field="transaction")
 
 
-TIMES: Final = tuple(_parsed("ts_ms:int64 ts_us:int64 ts_ns:int64").values())
+TIMES: Final = tuple(parsed("ts_ms:int64 ts_us:int64 ts_ns:int64").values())
 OP: Final = Schema("string", field="op")
 
 _CONNECTOR: Final = "io.debezium.connector."
 
 HEARTBEAT_KEY: Final = struct(
-    tuple(_parsed("serverName!").values()),
+    tuple(parsed("serverName!").values()),
     name=f"{_CONNECTOR}common.ServerNameKey",
     version=1,
 )
 TRANSACTION_KEY: Final = struct(
-    tuple(_parsed("id!").values()),
+    tuple(parsed("id!").values()),
     name=f"{_CONNECTOR}common.TransactionMetadataKey",
     version=1,
 )
@@ -218,13 +220,12 @@ def notice(name: str | None, fields: Mapping[str, Any], known: str, **parts: Sch
         known: Its plain fields, in the notation of the source blocks.
         parts: Schemas of its other fields.
     """
-    described = {**_parsed(known), **parts}
-    members = _described(described, fields)
+    members = described({**parsed(known), **parts}, fields)
     return struct(members) if name is None else struct(members, name=_CONNECTOR + name, version=1)
 
 
 _COLLECTION: Final = struct(
-    tuple(_parsed("data_collection! event_count:int64!").values()),
+    tuple(parsed("data_collection! event_count:int64!").values()),
     optional=True,
     name="event.collection",
     version=1,
@@ -232,7 +233,7 @@ _COLLECTION: Final = struct(
 COLLECTIONS: Final = Schema("array", items=_COLLECTION, optional=True, field="data_collections")
 _COLUMN: Final = struct(
     (
-        *_parsed(
+        *parsed(
             "name! jdbcType:int32! nativeType:int32 typeName! typeExpression charsetName"
             " length:int32 scale:int32 position:int32! optional:boolean autoIncremented:boolean"
             " generated:boolean comment defaultValueExpression"

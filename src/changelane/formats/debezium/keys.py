@@ -80,7 +80,7 @@ class KeyReader:
         """
         key_plan: KeyPlan | None = None
         try:
-            if data.startswith(b'{"schema":'):
+            if b'"payload"' in data:
                 key_plan, values = self._wrapped(data)
             else:
                 values = _object(data)
