@@ -4,7 +4,7 @@
 ``order = version | domain | epoch | stage | position | phase`` in fixed-width big-endian bytes,
 compared as unsigned bytes (apply.md section 1). Positions of different domains never mix in one
 table. Snapshot rows (stage 0) sort below the stream (stage 1) of their epoch. Clock times are
-never an order.
+never an order, with one exception: :class:`TimePosition`.
 """
 
 import datetime as dt
@@ -215,8 +215,40 @@ class OffsetPosition(
         )
 
 
+class TimePosition(msgspec.Struct, frozen=True, tag="time", tag_field="domain", omit_defaults=True):
+    """The time of a change at its source, ties by the message's offset.
+
+    The one exception to "clock times are no order" (apply.md section 1), for producers that tell
+    nothing else (Lindorm), where the user or the format's page chooses it.
+
+    Attributes:
+        time_ms: Milliseconds since 1970-01-01 UTC.
+        offset: The message's place in its partition; all changes of a key come through one.
+    """
+
+    code: ClassVar[int] = 7
+    time_ms: int
+    offset: int
+    row: int = 0
+
+    def key(self) -> bytes:
+        """Return the order-preserving form: the time as 64 signed bits, offset and row."""
+        return struct.pack(
+            ">QQI",
+            _unsigned(self.time_ms + (1 << 63), 64, "the time"),
+            _unsigned(self.offset, 64, "the offset"),
+            _unsigned(self.row, 32, "the row"),
+        )
+
+
 Position = (
-    MySqlPosition | PostgresPosition | ScnPosition | LsnPosition | SequencePosition | OffsetPosition
+    MySqlPosition
+    | PostgresPosition
+    | ScnPosition
+    | LsnPosition
+    | SequencePosition
+    | OffsetPosition
+    | TimePosition
 )
 
 _HEADER: Final = struct.Struct(">BBIB")

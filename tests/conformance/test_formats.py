@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from changelane import formats, get_codec
-from changelane.carries import Carries, Extreme, SchemaDetail
+from changelane.carries import AbsentMeans, Carries, Extreme, SchemaDetail
 from changelane.event import Op, Source
 from changelane.testing import (
     EVENT_CHECKS,
@@ -136,6 +136,18 @@ MINIMUM = {
         process_time="s",
         text_only=True,
     ),
+    "lindorm-json": Carries(
+        operations=frozenset({Op.CREATE, Op.UPDATE, Op.DELETE}),
+        before=True,
+        absent_means=AbsentMeans.NULL,
+        schema=SchemaDetail.FULL,
+        types=frozenset({Boolean, Bytes, Float, Integer, String}),
+        key=True,
+        table=frozenset({"database", "schema", "name"}),
+        stamp=Source(product="lindorm", connector="lindorm"),
+        source_time="ms",
+        process_time="ms",
+    ),
     "native-json": Carries(
         pair=True,
         operations=frozenset(Op),
@@ -163,7 +175,7 @@ MINIMUM = {
         key=True,
         key_change=True,
         table=frozenset({"database", "schema", "name"}),
-        positions=frozenset({"mysql", "postgresql", "scn", "lsn", "sequence", "offset"}),
+        positions=frozenset({"mysql", "postgresql", "scn", "lsn", "sequence", "offset", "time"}),
         transaction=frozenset({"id", "order", "table_order", "size", "last"}),
         source=frozenset({"product", "connector", "server", "version", "snapshot"}),
         source_time="ns",

@@ -20,6 +20,7 @@ from changelane.position import (
     PostgresPosition,
     ScnPosition,
     SequencePosition,
+    TimePosition,
     at_phase,
     comparable,
     domain_of,
@@ -40,6 +41,7 @@ ONE_OF_EACH = [
     LsnPosition("00000001:00000002:0003"),
     SequencePosition(1),
     OffsetPosition("t", 0, 1),
+    TimePosition(1, 1),
 ]
 
 
@@ -117,6 +119,16 @@ def test_offsets_of_one_partition_compare_as_numbers(one: Any, other: Any) -> No
     _agree(lambda offset, row: OffsetPosition("t", 3, offset, row), one, other)
 
 
+@given(
+    *[
+        st.tuples(st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-3, 3), wide, narrow)
+        for _ in "ab"
+    ]
+)
+def test_times_compare_before_1970_too_and_ties_by_offset_and_row(one: Any, other: Any) -> None:
+    _agree(TimePosition, one, other)
+
+
 def test_offsets_are_comparable_inside_one_partition_of_one_epoch() -> None:
     def order(topic: str, partition: int, epoch: int = 0) -> bytes:
         return encode_order(OffsetPosition(topic, partition, 1), epoch=epoch)
@@ -174,6 +186,8 @@ def test_a_snapshot_is_below_the_stream_of_its_epoch_and_epochs_dominate(
         SequencePosition(1 << 127),
         OffsetPosition("t", 0, -1),
         OffsetPosition("t", -1, 1),
+        TimePosition(1 << 63, 1),
+        TimePosition(1, -1),
     ],
     ids=repr,
 )

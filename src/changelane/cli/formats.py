@@ -61,7 +61,7 @@ _COLUMNS: Final[dict[str, Callable[[Carries], str]]] = {
     "missing means": lambda c: _ABSENT[c.absent_means],
     "key": lambda c: "no" if not c.key else "may change" if c.key_change else "yes",
     "schema": lambda c: _SCHEMAS[c.schema],
-    "positions": lambda c: _named(sorted(c.positions), 6),
+    "positions": lambda c: _named(sorted(c.positions), 7),
     "other events": lambda c: _named([t for k, t in _KINDS.items() if k in c.kinds], len(_KINDS)),
 }
 

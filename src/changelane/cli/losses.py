@@ -41,6 +41,7 @@ from changelane.position import (
     PostgresPosition,
     ScnPosition,
     SequencePosition,
+    TimePosition,
 )
 from changelane.schema import Column, TableId, TableSchema
 from changelane.types import (
@@ -79,6 +80,7 @@ _POSITIONS: Final[tuple[Position, ...]] = (
     LsnPosition("0000002a:00000001:0001"),
     SequencePosition(1),
     OffsetPosition("orders", 0, 1),
+    TimePosition(1, 1),
 )
 
 _NOON_NS: Final = 1_704_110_400_000_000_000

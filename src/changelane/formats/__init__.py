@@ -22,6 +22,7 @@ FORMATS: Final[dict[str, str]] = {
     "canal-json": "changelane.formats.canal",
     "cdl-json": "changelane.formats.debezium.cdl_json",
     "arcion-json": "changelane.formats.debezium.arcion",
+    "lindorm-json": "changelane.formats.debezium.lindorm",
     "debezium-json": "changelane.formats.debezium",
     "shareplex-json": "changelane.formats.shareplex",
 }

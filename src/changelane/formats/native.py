@@ -138,7 +138,7 @@ class Native:
         key=True,
         key_change=True,
         table=frozenset({"database", "schema", "name"}),
-        positions=frozenset({"mysql", "postgresql", "scn", "lsn", "sequence", "offset"}),
+        positions=frozenset({"mysql", "postgresql", "scn", "lsn", "sequence", "offset", "time"}),
         transaction=frozenset({"id", "order", "table_order", "size", "last"}),
         source=frozenset({"product", "connector", "server", "version", "snapshot"}),
         source_time="ns",

@@ -39,6 +39,7 @@ from changelane.formats.debezium.columns import DecimalFormat, Modes, TimePrecis
 from changelane.formats.debezium.connect import parse, unwrap
 from changelane.formats.debezium.layouts import Layout, MemberWriter, Parts, milliseconds
 from changelane.formats.debezium.members import Draft, Member, MemberReader, is_envelope, rest_of
+from changelane.formats.debezium.named_tables import named
 from changelane.formats.debezium.options import Tombstones
 from changelane.formats.debezium.sources import sanitised
 from changelane.message import Message
@@ -160,16 +161,6 @@ _CARRIES: Final = Carries(
 )
 
 
-def _named_key(options: Options, table: TableId) -> tuple[str, ...] | None:
-    """Return the row identifier key that the user names for a table."""
-    parts = [part for part in (table.database, table.schema, table.name) if part]
-    for first in range(len(parts)):
-        columns = options.row_identifier_key.get(".".join(parts[first:]))
-        if columns:
-            return tuple(columns)
-    return None
-
-
 def _member(options: Options) -> Member:
     places: dict[tuple[str | None, ...], tuple[TableId, Source, dict[str, object]]] = {}
 
@@ -199,13 +190,13 @@ def _member(options: Options) -> Member:
         base = draft.plan.base
         if base and base != _base(options, draft.source, draft.table):
             draft.details["name"] = base
-        columns = _named_key(options, draft.table)
+        columns = named(options.row_identifier_key, draft.table)
         if draft.key is None and columns is not None:
             row = draft.after or draft.before or {}
             if any(name not in row for name in columns):
                 path = "$.after" if draft.after else "$.before"
                 raise DecodeError("a key column is missing", code="missing_field", path=path)
-            draft.key = Key(columns, KeyOrigin.CONFIG)
+            draft.key = Key(tuple(columns), KeyOrigin.CONFIG)
 
     return Member(
         envelope=ArcionEnvelope,
@@ -303,7 +294,10 @@ class Arcion:
             told["gtid"] = position.gtid
         topic = sanitised("_".join(p for p in (table.database, table.schema, table.name) if p))
         parts = Parts(
-            source=told, base=base, topic=topic or None, key=_named_key(options, event.table)
+            source=told,
+            base=base,
+            topic=topic or None,
+            key=named(options.row_identifier_key, table),
         )
         message = self._writer.change(self._cut(event, report), parts, report)
         if event.op is Op.DELETE and self._brings_tombstone(event):

@@ -16,6 +16,7 @@ from changelane.position import (
     PostgresPosition,
     ScnPosition,
     SequencePosition,
+    TimePosition,
 )
 from changelane.schema import TableId
 
@@ -99,7 +100,7 @@ def _coordinates(position: Position | None) -> dict[str, Any]:
         case LsnPosition(commit_lsn, change_lsn, serial):
             found = {"change_lsn": change_lsn, "commit_lsn": commit_lsn}
             return found if serial is None else {**found, "event_serial_no": serial}
-        case SequencePosition() | OffsetPosition() | None:
+        case SequencePosition() | OffsetPosition() | TimePosition() | None:
             return {}
 
 

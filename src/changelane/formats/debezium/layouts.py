@@ -5,7 +5,7 @@ A member's fields, their order and the names of its schemas are data (:class:`La
 and schemas of columns are written as in ``debezium-json``.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -47,7 +47,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
         source_name: The name of the source block's schema; ``{name}`` is its field ``name``.
         empty: What stands for an image that an event does not have.
         has_key_schema: Message keys bring a schema.
-        is_full: A schema of an image names columns that the image lacks.
+        same_rows: The schema of an image that an event does not have is that of the other one.
     """
 
     payload: str
@@ -58,7 +58,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     source_name: str = ""
     empty: object = None
     has_key_schema: bool = False
-    is_full: bool = False
+    same_rows: bool = False
 
 
 class Parts(msgspec.Struct, kw_only=True):
@@ -82,7 +82,7 @@ class Parts(msgspec.Struct, kw_only=True):
     more_schemas: Mapping[str, Schema] = _NOTHING
     has_schema: bool = True
     block: bytes | None = None
-    key: tuple[str, ...] | None = None
+    key: Sequence[str] | None = None
 
 
 Fields = Callable[[TableSchema], Mapping[str, Any]]
@@ -219,9 +219,12 @@ class MemberWriter:
         if block is None:
             if len(self._blocks) >= _MOST:
                 self._blocks.clear()
+            one, two = before, after
+            if self._layout.same_rows:
+                one, two = (after if one is None else one), (before if two is None else two)
             schemas = {
-                "before": self._row_schema(writer, before, base, 0),
-                "after": self._row_schema(writer, after, base, 1),
+                "before": self._row_schema(writer, one, base, 0),
+                "after": self._row_schema(writer, two, base, 1),
                 "source": self._source_struct(source),
                 **parts.more_schemas,
             }
@@ -239,9 +242,8 @@ class MemberWriter:
     def _row_schema(
         self, writer: RowWriter, row: Mapping[str, Any] | None, base: str, which: int
     ) -> Schema:
-        whole = row is None or self._layout.is_full
         members = tuple(
-            member for name, member in writer.fields.items() if whole or name in (row or ())
+            member for name, member in writer.fields.items() if row is None or name in row
         )
         name = self._layout.row_names[which].format(base=base)
         field = ("before", "after")[which]
@@ -261,7 +263,7 @@ class MemberWriter:
         row: Mapping[str, Any] | None,
         writer: RowWriter,
         base: str | None,
-        other: tuple[str, ...] | None,
+        other: Sequence[str] | None,
     ) -> bytes | None:
         if "key" in event.details:
             return from_text(event.details["key"])
