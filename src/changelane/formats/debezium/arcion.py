@@ -37,7 +37,7 @@ from changelane.event import (
 from changelane.format import Format, Report
 from changelane.formats.debezium.columns import DecimalFormat, Modes, TimePrecisionMode, modes_of
 from changelane.formats.debezium.connect import parse, unwrap
-from changelane.formats.debezium.layouts import Layout, MemberWriter, Parts, milliseconds
+from changelane.formats.debezium.layouts import Layout, MemberWriter, Parts, milliseconds, part_of
 from changelane.formats.debezium.members import Draft, Member, MemberReader, is_envelope, rest_of
 from changelane.formats.debezium.named_tables import named
 from changelane.formats.debezium.options import Tombstones
@@ -76,8 +76,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         after_image: Applier's ``after-image-format``: ``all``, or ``updated`` for the key and the
             columns that changed.
         before_image: Applier's ``before-image-format``: ``all``, or ``key``.
-        tombstones: A tombstone follows a delete: ``auto`` = except after what Arcion told, whose
-            stream brings its own.
+        tombstones: A tombstone follows a delete: ``auto`` = except after what Arcion told, with
+            its database's version: that stream brings its own.
         source_ts_offset_ms: Added to ``source.ts_ms`` when reading, taken off when writing: the
             documented samples have local time there.
     """
@@ -311,7 +311,7 @@ class Arcion:
             case Tombstones.FALSE:
                 return False
             case Tombstones.AUTO:
-                return event.source.connector != _CONNECTOR
+                return "version" not in part_of(event.details, "source")
 
     def _cut(self, event: DataChange, report: Report) -> DataChange:
         """Leave out of the images what the applier's settings leave out."""

@@ -113,7 +113,7 @@ class MemberWriter:
         self, schema: TableSchema | None, product: str | None, details: Mapping[str, Any]
     ) -> RowWriter:
         """Return the writer of a table version's images."""
-        raw: Mapping[str, Any] = details.get("fields", _NOTHING)
+        raw = part_of(details, "fields")
         key = (schema, product, json.dumps(raw) if raw else b"")
         writer = self._writers.get(key)
         if writer is None:
@@ -131,11 +131,10 @@ class MemberWriter:
         layout, details = self._layout, event.details
         report_foreign(details, report)
         writer = self.rows(event.schema, event.source.product, details)
-        hidden: Any = details.get("placeholders", _NOTHING)
+        hidden = part_of(details, "placeholders")
         before = None if event.before is None else writer.write(event.before, report, hidden)
         after = None if event.after is None else writer.write(event.after, report, hidden)
         source = self._source_block(parts.source, details)
-        more: Any = details.get("envelope", _NOTHING)
         values: dict[str, Any] = {
             "before": layout.empty if before is None else before,
             "after": layout.empty if after is None else after,
@@ -144,7 +143,9 @@ class MemberWriter:
             "ts_ms": milliseconds(event.process_time_ns),
             **parts.more,
         }
-        payload = {name: values[name] for name in self._payload} | dict(more)
+        payload = {name: values[name] for name in self._payload} | dict(
+            part_of(details, "envelope")
+        )
         base = str(details.get("name", parts.base))
         block = parts.block
         has_schema = parts.has_schema and event.schema is not None
@@ -188,9 +189,8 @@ class MemberWriter:
     # -- parts ---------------------------------------------------------------------------------
 
     def _source_block(self, told: Mapping[str, Any], details: Mapping[str, Any]) -> dict[str, Any]:
-        rest: Any = details.get("source", _NOTHING)
         block = {name: told.get(name) for name in self._source}
-        block.update(rest)
+        block.update(part_of(details, "source"))
         return block
 
     def _schema_block(
@@ -279,6 +279,12 @@ class MemberWriter:
             schema = key_schema(base, tuple(writer.fields.get(name) for name in payload))
             block = self._blocks[shape] = b"" if schema is None else json.dumps(schema)
         return wrapped(block or None, payload)
+
+
+def part_of(details: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a part of an event's details, empty where it is not there or no object."""
+    part = details.get(name)
+    return part if isinstance(part, Mapping) else _NOTHING
 
 
 def milliseconds(time_ns: int | None) -> int | None:
