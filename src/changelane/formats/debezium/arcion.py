@@ -259,7 +259,7 @@ class Arcion:
     def detects(self, message: Message) -> bool:
         """Say whether a message is Arcion's: its connectors are in upper case (B 8)."""
         value = message.value
-        if not value or not is_envelope(value, (b'"op"', b'"source"', b'"payload"')):
+        if not value or not is_envelope(value, (b'"op"', b'"source"')):
             return False
         try:
             return _is_arcion(value) and bool(self._decode(message))
@@ -357,15 +357,14 @@ def _snapshot(event: DataChange, report: Report) -> str | None:
 
 
 def _is_arcion(value: bytes) -> bool:
-    """Say whether the source block's schema is named like its connector, which is in upper case."""
-    block, payload = unwrap(value) or (None, b"{}")
-    if block is None:
-        return False
-    labels = {member.member: member.label for member in parse(block).members}
+    """Say whether the connector is in upper case, or names the source block's schema."""
+    block, payload = unwrap(value) or (None, value)
     source = json.loads(payload, _Sourced).source
     if source.connector is not None:
-        return source.connector == source.connector.upper()
-    return labels.get("source") == source.name
+        return bool(source.connector) and source.connector == source.connector.upper()
+    members = () if block is None else parse(block).members
+    labels = {member.member: member.label for member in members}
+    return source.name is not None and labels.get("source") == source.name
 
 
 class _Sourced(msgspec.Struct):
