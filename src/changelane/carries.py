@@ -85,6 +85,7 @@ class Carries(msgspec.Struct, frozen=True, kw_only=True):
         absent_means: What the decoder makes of a missing column.
         schema: How much of the schema travels.
         column_flags: Nullability, defaults and generated columns travel.
+        untyped_nulls: A column that holds only NULL may come back with another type.
         unknown_nullability: That nobody knows whether a column may be NULL travels as well.
         types: Logical types (classes) whose values come back equal; others become text.
         forms: Other types that are written in a form of :data:`~changelane.values.FORMS`.
@@ -115,6 +116,7 @@ class Carries(msgspec.Struct, frozen=True, kw_only=True):
     absent_means: AbsentMeans = AbsentMeans.UNCHANGED
     schema: SchemaDetail = SchemaDetail.NONE
     column_flags: bool = False
+    untyped_nulls: bool = False
     unknown_nullability: bool = False
     types: frozenset[type[LogicalType]] = frozenset()
     forms: frozenset[tuple[type[LogicalType], str]] = frozenset()

@@ -109,8 +109,9 @@ def _covers(field: str, one: Any, least: Any) -> bool:
         case frozenset():
             return bool(one >= least)
         case bool():
-            # Fewer values than given come as text: to say so is the smaller promise.
-            return bool(one <= least if field == "text_only" else one >= least)
+            # To say that something comes back as text, or untyped, is the smaller promise.
+            smaller = field in {"text_only", "untyped_nulls"}
+            return bool(one <= least if smaller else one >= least)
         case SchemaDetail():
             details = list(SchemaDetail)
             return details.index(one) >= details.index(least)
