@@ -39,7 +39,8 @@ def test_every_option_is_on_the_page_of_its_format(name):
 @pytest.mark.parametrize("name", formats.FORMATS)
 def test_the_sample_of_every_page_is_read_and_recognised(name):
     text = (ROOT / "docs" / "formats" / f"{name}.md").read_text("utf-8")
-    sample = text.partition("## Sample\n")[2].partition("```json\n")[2].partition("```")[0]
-    message = Message(sample.encode())
+    place = text.partition("## Sample\n")[2]
+    kind, sample = re.search(r"```(json|hex)\n(.*?)```", place, re.DOTALL).groups()
+    message = Message(bytes.fromhex(sample) if kind == "hex" else sample.encode())
     assert get_codec(name).decode(message)
     assert get_codec(name).detects(message)

@@ -25,6 +25,7 @@ FORMATS: Final[dict[str, str]] = {
     "lindorm-json": "changelane.formats.debezium.lindorm",
     "debezium-json": "changelane.formats.debezium",
     "shareplex-json": "changelane.formats.shareplex",
+    "dts-avro": "changelane.formats.dts",
 }
 """Public name -> module. What stands first is believed first when a message looks like several."""
 

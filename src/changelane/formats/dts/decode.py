@@ -1,0 +1,359 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DTS records to change events."""
+
+from typing import Any, Final
+
+import msgspec
+
+from changelane.errors import DecodeError
+from changelane.event import (
+    ChangeEvent,
+    Control,
+    DataChange,
+    Details,
+    Image,
+    Op,
+    SchemaChange,
+    Source,
+    Transaction,
+    TransactionMarker,
+    Truncate,
+    Watermark,
+)
+from changelane.formats.dts import ddl
+from changelane.formats.dts.avro import (
+    NOT_A_DATUM,
+    SOURCE_TYPES,
+    read_long,
+    read_text,
+    truncated,
+)
+from changelane.formats.dts.names import (
+    KEY_TAG,
+    NO_POSITION,
+    read_binlog,
+    read_object_name,
+)
+from changelane.formats.dts.numbers import FAMILIES, MYSQL, OTHER
+from changelane.formats.dts.plans import TablePlan, read_image
+from changelane.formats.dts.record import Head, read_fields, read_head
+from changelane.position import Position
+from changelane.schema import Column, TableId, TableSchema
+from changelane.types import (
+    Value,
+)
+from changelane.values import to_json
+
+CONNECTOR: Final = "dts"
+
+PRODUCTS: Final[dict[str, str | None]] = {
+    name: None if name == "OTHER" else name.lower() for name in SOURCE_TYPES
+}
+"""``sourceType`` -> product; an ``OTHER`` source has none."""
+
+SECONDS_UP_TO: Final = 10_000_000_000
+"""The greatest time that is seconds; greater ones are milliseconds."""
+
+READ_TAG: Final = "readerThroughoutTime"
+"""The tag with the time at which DTS read the change, milliseconds."""
+GTID_TAG: Final = "GTID"
+
+NO_TRANSACTION: Final = "0"
+"""What MySQL sources say for the id of every transaction."""
+
+ROW_OPERATIONS: Final[dict[str, Op]] = {
+    "INSERT": Op.CREATE,
+    "UPDATE": Op.UPDATE,
+    "DELETE": Op.DELETE,
+    "INIT": Op.READ,
+}
+TRANSACTION_OPERATIONS: Final = {"BEGIN": "begin", "COMMIT": "commit", "ROLLBACK": "rollback"}
+"""``operation`` -> the status of a transaction's marker."""
+
+MONGODB_COLUMNS: Final = ("_value", "_id")
+"""The columns of a document, whose records have no fields."""
+
+_MOST_PLANS: Final = 1024
+_MOST_CACHED_BYTES: Final = 1 << 16
+_SOURCES: Final = {name: Source(product, CONNECTOR) for name, product in PRODUCTS.items()}
+_UPDATE: Final = Op.UPDATE
+_DELETE: Final = Op.DELETE
+
+
+class ReadOptions(msgspec.Struct, frozen=True):
+    """What a reader has to know: the name of binary log files, what bytes after a record are."""
+
+    binlog_prefix: str = "mysql-bin"
+    is_strict: bool = False
+
+
+class Body(msgspec.Struct):
+    """What follows the tags of a record. Images are rows, text (the statement of a DDL), or none.
+
+    Attributes:
+        found: The columns whose values tell another type than their number.
+    """
+
+    plan: TablePlan | None
+    before: Image | str | None
+    after: Image | str | None
+    found: dict[str, Column]
+    bornTimestamp: int | None  # noqa: N815
+    trailing: int
+
+
+class Reader:
+    """Decodes records; plans are kept by the bytes of their ``fields``."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._plans: dict[tuple[str, bool, bytes], TablePlan] = {}
+        self._latest: dict[tuple[str, str | None, bool], TablePlan] = {}
+        self._tables: dict[str | None, TableId] = {}
+
+    def __call__(self, data: bytes) -> tuple[ChangeEvent, ...]:
+        """Return the events of a record.
+
+        Raises:
+            DecodeError: The data are no record of DTS.
+        """
+        try:
+            head, at = read_head(data)
+            body = self._body(data, at, head)
+        except NOT_A_DATUM:
+            raise truncated() from None
+        op = ROW_OPERATIONS.get(head.operation)
+        if op is not None:
+            return (self._row(op, head, body),)
+        return self._other(head, body)
+
+    # -- the datum -----------------------------------------------------------------------------
+
+    def _body(self, data: bytes, at: int, head: Head) -> Body:
+        source_type = head.sourceType
+        # "<->" marks the reader of PostgreSQL's physical log
+        in_microseconds = source_type == "MySQL" or (
+            source_type == "PostgreSQL" and "<->" not in head.sourcePosition
+        )
+        latest = source_type, head.objectName, in_microseconds
+        plan = self._latest.get(latest)
+        if plan is not None and data.startswith(plan.raw, at):
+            at += len(plan.raw)
+        else:
+            plan, at = self._plan(data, at, source_type, in_microseconds=in_microseconds)
+            if plan is not None and len(plan.raw) <= _MOST_CACHED_BYTES:
+                if len(self._latest) >= _MOST_PLANS:
+                    self._latest.clear()
+                self._latest[latest] = plan
+        found: dict[str, Column] = {}
+        before, at = read_image(plan, data, at, found, "beforeImages")
+        after, at = read_image(plan, data, at, found, "afterImages")
+        born: int | None = None
+        if at < len(data):
+            born, at = read_long(data, at)
+        if at > len(data):
+            raise truncated()
+        if at < len(data) and self._options.is_strict:
+            raise DecodeError("bytes after the record", code="trailing_bytes")
+        return Body(plan, before, after, found, born, len(data) - at)
+
+    def _plan(
+        self, data: bytes, at: int, source_type: str, *, in_microseconds: bool
+    ) -> tuple[TablePlan | None, int]:
+        start = at
+        branch = data[at]
+        at += 1
+        fields: tuple[tuple[str, int | None], ...]
+        if branch == 4:
+            fields, at = read_fields(data, at)
+        elif branch == 0:
+            if source_type != "MongoDB" or 4 not in data[at : at + 2]:
+                return None, at
+            fields = tuple((name, None) for name in MONGODB_COLUMNS)
+        elif branch == 2:
+            _, at = read_text(data, at)
+            return None, at
+        else:
+            raise ValueError
+        raw = data[start:at]
+        known = source_type, in_microseconds, raw
+        plan = self._plans.get(known)
+        if plan is None:
+            plan = TablePlan(raw, fields, source_type, in_microseconds=in_microseconds)
+            if len(raw) <= _MOST_CACHED_BYTES:
+                if len(self._plans) >= _MOST_PLANS:
+                    self._plans.clear()
+                self._plans[known] = plan
+        return plan, at
+
+    # -- rows ----------------------------------------------------------------------------------
+
+    def _row(self, op: Op, head: Head, body: Body) -> DataChange:
+        plan, before, after = body.plan, body.before, body.after
+        if isinstance(before, str) or isinstance(after, str):
+            path = "$.afterImages" if isinstance(after, str) else "$.beforeImages"
+            raise DecodeError("text where a row is meant", code="wrong_type", path=path)
+        if plan is None:
+            raise DecodeError("a row without its columns", code="missing_field", path="$.fields")
+        if op is _DELETE:
+            after = None
+            if before is None:
+                path = "$.beforeImages"
+                raise DecodeError("a delete without its row", code="missing_field", path=path)
+        elif after is None:
+            path = "$.afterImages"
+            raise DecodeError("a change without its row", code="missing_field", path=path)
+        elif op is not _UPDATE:
+            before = None
+        schema = plan.schema
+        if body.found:
+            schema, before, after = plan.covering(body.found, before, after)
+        table = self._table(head.objectName)
+        if table.name is None:
+            raise DecodeError("a row of no table", code="missing_field", path="$.objectName")
+        text = head.tags.get(KEY_TAG)
+        return DataChange(
+            op,
+            table,
+            None if text is None else plan.key(text),
+            before,
+            after,
+            schema,
+            self._position(head),
+            _transaction(head.sourceTxid),
+            _SOURCES[head.sourceType],
+            _time(head.sourceTimestamp),
+            _read_time(head.tags),
+            details=self._details(head, body),
+        )
+
+    def _table(self, name: str | None) -> TableId:
+        table = self._tables.get(name)
+        if table is None:
+            found = read_object_name(name)
+            if found is None:
+                raise DecodeError("a name of too many parts", path="$.objectName")
+            if len(self._tables) >= _MOST_PLANS:
+                self._tables.clear()
+            table = self._tables[name] = found
+        return table
+
+    def _position(self, head: Head) -> Position | None:
+        if head.sourceType != "MySQL":
+            return None  # texts whose form is not published
+        prefix = self._options.binlog_prefix
+        return read_binlog(head.sourcePosition, prefix, head.tags.get(GTID_TAG))
+
+    def _details(self, head: Head, body: Body) -> Details:
+        details: dict[str, object] = {"id": head.id}
+        if head.sourcePosition != NO_POSITION and self._position(head) is None:
+            details["sourcePosition"] = head.sourcePosition
+        if head.safeSourcePosition:
+            details["safeSourcePosition"] = head.safeSourcePosition
+        if head.sourceTxid == NO_TRANSACTION:
+            details["sourceTxid"] = NO_TRANSACTION
+        if head.sourceVersion:
+            details["sourceVersion"] = head.sourceVersion
+        if head.processTimestamps is not None:
+            details["processTimestamps"] = head.processTimestamps
+        if head.tags:
+            details["tags"] = head.tags
+        if body.bornTimestamp is not None and body.bornTimestamp != head.sourceTimestamp:
+            details["bornTimestamp"] = body.bornTimestamp
+        if body.trailing:
+            details["trailingBytes"] = body.trailing
+        return details
+
+    # -- everything else -----------------------------------------------------------------------
+
+    def _other(self, head: Head, body: Body) -> tuple[ChangeEvent, ...]:
+        operation = head.operation
+        if operation == "DDL" or (operation == "COMMAND" and head.sourceType == "MongoDB"):
+            return self._ddl(head, body)
+        details = dict(self._details(head, body))
+        told: dict[str, Any] = {
+            "position": self._position(head),
+            "source": _SOURCES[head.sourceType],
+            "source_time_ns": _time(head.sourceTimestamp),
+            "process_time_ns": _read_time(head.tags),
+            "details": details,
+        }
+        status = TRANSACTION_OPERATIONS.get(operation)
+        if status is not None:
+            transaction = _transaction(head.sourceTxid) or Transaction("")
+            return (TransactionMarker(status, transaction, **told),)
+        if operation == "HEARTBEAT":
+            return (Watermark("heartbeat", **told),)
+        for name, image in (("before", body.before), ("after", body.after)):
+            if isinstance(image, str) and name == "before":
+                details[name] = image
+            elif isinstance(image, dict) and body.plan is not None:
+                schema = body.plan.covering(body.found, None, None)[0]
+                details[name] = _shown(image, schema)
+        text = body.after if isinstance(body.after, str) else None
+        return (Control(operation, text, self._table(head.objectName), **told),)
+
+    def _ddl(self, head: Head, body: Body) -> tuple[ChangeEvent, ...]:
+        text = body.after
+        if not isinstance(text, str | None):
+            path = "$.afterImages"
+            raise DecodeError("a row where a statement is meant", code="wrong_type", path=path)
+        around = self._table(head.objectName)
+        statement = ddl.read(text or "")
+        details = dict(self._details(head, body))
+        if head.operation != "DDL":
+            details["operation"] = head.operation
+        told: dict[str, Any] = {
+            "position": self._position(head),
+            "source": _SOURCES[head.sourceType],
+            "source_time_ns": _time(head.sourceTimestamp),
+            "process_time_ns": _read_time(head.tags),
+            "details": details,
+        }
+        has_schemas = FAMILIES.get(head.sourceType, OTHER) is not MYSQL
+        tables = tuple(
+            ddl.table_of(names, around, has_schemas=has_schemas) for names in statement.names
+        )
+        if around.name is not None and len(tables) <= 1:
+            tables = (around,)
+        if statement.action == "truncate":
+            transaction = _transaction(head.sourceTxid)
+            return tuple(Truncate(table, text, transaction=transaction, **told) for table in tables)
+        table = tables[0] if tables else around
+        return (SchemaChange(table, statement.action, text, **told),)
+
+
+def _time(value: int) -> int | None:
+    """Return a source time in nanoseconds: its unit is seconds, or milliseconds when it is great.
+
+    0 is no time. PostgreSQL and Redis sources write milliseconds, others seconds.
+    """
+    if value == 0:
+        return None
+    if not -_MOST_MILLISECONDS < value < _MOST_MILLISECONDS:
+        raise DecodeError("out of range", code="value_out_of_range", path="$.sourceTimestamp")
+    return value * (1_000_000 if value > SECONDS_UP_TO else 1_000_000_000)
+
+
+_MOST_MILLISECONDS: Final = 253_402_300_800_000
+"""The year 10000."""
+
+
+def _read_time(tags: dict[str, str]) -> int | None:
+    text = tags.get(READ_TAG)
+    if text is None or not (text.isascii() and text.isdigit() and len(text) < 16):
+        return None
+    return int(text) * 1_000_000
+
+
+def _transaction(txid: str) -> Transaction | None:
+    return None if txid in {"", NO_TRANSACTION} else Transaction(txid)
+
+
+def _shown(image: Image, schema: TableSchema) -> dict[str, Value]:
+    """Return an image as JSON values."""
+    shown: dict[str, Value] = {}
+    for name, value in image.items():
+        convert = to_json(schema.by_name[name].type)
+        shown[name] = value if value is None or convert is None else convert(value)
+    return shown
