@@ -17,7 +17,7 @@ from changelane.cli import options
 from changelane.cli.summary import SHOWN_FAILURES, Budget, Failure, Summary
 from changelane.codec import Codec, OnLoss, get_codec
 from changelane.errors import ConfigError, DecodeError, EncodeError, UnsupportedError
-from changelane.event import ChangeEvent, HalfUpdate
+from changelane.event import ChangeEvent, Control, HalfUpdate
 from changelane.files import (
     Input,
     Line,
@@ -32,6 +32,7 @@ from changelane.files import (
 from changelane.message import Message
 from changelane.serdes import json
 from changelane.transforms.join import JoinHalves, Orphans
+from changelane.transforms.transactions import MARK, CollectTransactions
 
 _FORMS = click.Choice(["auto", *(form.value for form in LineForm)])
 
@@ -56,6 +57,8 @@ class Conversion:
         failures: Where messages and events that failed are written.
         orphans: Whether half an update without its other half is a failure, or is written as the
             delete or insert that it looks like.
+        transactions: ``off``; ``report`` or ``mark`` to release the operations of a transaction
+            together, and to tell of an incomplete one in the summary, or there and in the output.
     """
 
     def __init__(
@@ -69,11 +72,17 @@ class Conversion:
         failures: IO[bytes] | None = None,
         fail_fast: bool = False,
         orphans: Orphans = Orphans.HALF,
+        transactions: str = "off",
     ) -> None:
         self.summary = summary
         self._source = source
         self._target = target
         self._native = get_codec("native-json")
+        self._collect: CollectTransactions | None = None
+        if transactions != "off":
+            self._collect = CollectTransactions(
+                marks=transactions == "mark", report=summary.tell_incomplete
+            )
         self._join = JoinHalves(orphans=orphans)
         self._output_form = output_form
         self._patterns = patterns
@@ -87,19 +96,36 @@ class Conversion:
             self.summary.messages += 1
             form = self._output_form or lines.form or LineForm.VALUES
             place = _Place(line.number, _message_of(line), form)
-            orphans: list[HalfUpdate] = []
+            others: list[ChangeEvent] = []
             with self._counting_failure():
                 for event in self._events(line):
-                    for joined in self._join.push(event):
-                        if isinstance(joined, HalfUpdate):
-                            orphans.append(joined)
+                    for joined in self._released(event):
+                        if self._collect is not None or isinstance(joined, HalfUpdate):
+                            others.append(joined)
                         else:
                             self._write(joined, place, output)
             # these are messages of other lines
-            for orphan in orphans:
-                self._refuse_orphan(orphan, place)
+            self._write_each(others, place, output)
             yield
-        for event in self._join.flush():
+        self._write_each(self._rest(), place, output)
+
+    def _released(self, event: ChangeEvent) -> Iterator[ChangeEvent]:
+        """Send an event through the transforms; yield what may go on."""
+        collected = (event,) if self._collect is None else self._collect.push(event)
+        for kept in self._of_tables(collected):
+            yield from self._join.push(kept)
+
+    def _rest(self) -> Iterator[ChangeEvent]:
+        """Yield what the transforms hold back."""
+        if self._collect is not None:
+            for kept in self._of_tables(self._collect.flush()):
+                yield from self._join.push(kept)
+            self.summary.duplicates = self._collect.state.duplicates
+        yield from self._join.flush()
+
+    def _write_each(self, events: Iterable[ChangeEvent], place: _Place, output: IO[bytes]) -> None:
+        """Write events of as many messages."""
+        for event in events:
             if isinstance(event, HalfUpdate):
                 self._refuse_orphan(event, place)
                 continue
@@ -135,7 +161,7 @@ class Conversion:
             self._fail_to_decode(line, DecodeError(_defect(error), code="defect"))
             return ()
         self.summary.events += len(events)
-        return self._of_tables(events)
+        return events
 
     def _of_tables(self, events: tuple[ChangeEvent, ...]) -> tuple[ChangeEvent, ...]:
         if not self._patterns:
@@ -145,6 +171,8 @@ class Conversion:
         return kept
 
     def _is_wanted(self, event: ChangeEvent) -> bool:
+        if isinstance(event, Control) and event.type == MARK:
+            return True
         changed = event.change if isinstance(event, HalfUpdate) else event
         name = str(getattr(changed, "table", ""))
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in self._patterns)
@@ -288,6 +316,15 @@ def _placed(message: Message, origin: Message) -> Message:
     "(default), or is written as the delete or insert that it looks like.",
 )
 @click.option(
+    "--transactions",
+    type=click.Choice(["off", "report", "mark"]),
+    default="off",
+    help="Write the operations of a transaction together and in their order, once all of them are "
+    "there (formats that number them: SharePlex, Debezium). What came of a transaction that stays "
+    "incomplete is written as well, and told in the summary (report), or there and by a message "
+    "before it (mark). Default: off, the order of IN.",
+)
+@click.option(
     "--table",
     "patterns",
     multiple=True,
@@ -317,6 +354,7 @@ def convert(
     max_failures: str,
     fail_fast: bool,
     orphans: str,
+    transactions: str,
     patterns: tuple[str, ...],
     from_options: dict[str, str],
     to_options: dict[str, str],
@@ -353,6 +391,7 @@ def convert(
             failures=failures,
             fail_fast=fail_fast,
             orphans=Orphans.HALF if orphans == "fail" else Orphans.CHANGE,
+            transactions=transactions,
         )
         try:
             with open_output(output_path) as output, _Progress(opened, quiet=quiet) as progress:

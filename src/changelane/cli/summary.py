@@ -10,6 +10,7 @@ from changelane.carries import Loss
 from changelane.cli.terminal import printable
 from changelane.codec import OnLoss
 from changelane.errors import ConfigError
+from changelane.transforms.transactions import Incomplete
 
 SHOWN_FAILURES = 20
 """Failures that are told one by one; the rest is counted."""
@@ -66,6 +67,8 @@ class Summary(msgspec.Struct):
     """Counts of one conversion.
 
     Attributes:
+        duplicates: Operations of a transaction that came again and were dropped.
+        incomplete: Transactions that stayed incomplete; the first of them are told one by one.
         stopped: Why the conversion did not come to its end, so that no output was kept.
     """
 
@@ -78,6 +81,9 @@ class Summary(msgspec.Struct):
     events: int = 0
     filtered: int = 0
     written: int = 0
+    duplicates: int = 0
+    incomplete: int = 0
+    first_incomplete: list[Incomplete] = []
     tombstones_left_out: int = 0
     keys_left_out: int = 0
     failures: Counter[str] = msgspec.field(default_factory=Counter)
@@ -90,6 +96,12 @@ class Summary(msgspec.Struct):
         self.failures[failure.reason] += 1
         if len(self.first_failures) < SHOWN_FAILURES:
             self.first_failures.append(failure)
+
+    def tell_incomplete(self, transaction: Incomplete) -> None:
+        """Count a transaction that was written without all its operations."""
+        self.incomplete += 1
+        if len(self.first_incomplete) < SHOWN_FAILURES:
+            self.first_incomplete.append(transaction)
 
     @property
     def is_within_budget(self) -> bool:
@@ -111,6 +123,11 @@ class Summary(msgspec.Struct):
                     "events": self.events,
                     "filtered": self.filtered,
                     "written": self.written,
+                    "transactions": {
+                        "duplicates": self.duplicates,
+                        "incomplete": self.incomplete,
+                        "first_incomplete": self.first_incomplete,
+                    },
                     "left_out": {
                         "tombstones": self.tombstones_left_out,
                         "keys": self.keys_left_out,
@@ -132,6 +149,13 @@ class Summary(msgspec.Struct):
         if self.filtered:
             lines.append(f"filtered  {_count(self.filtered, 'event')} of other tables")
         lines.append(f"written   {_count(self.written, 'message')}")
+        if self.duplicates:
+            lines.append(f"dropped   {_count(self.duplicates, 'operation')} that came twice")
+        if self.incomplete:
+            of = "it" if self.incomplete == 1 else "them"
+            what = _count(self.incomplete, "transaction")
+            lines.append(f"not whole {what}; what came of {of} is written")
+            lines.extend(printable(f"  {transaction}") for transaction in self.first_incomplete)
         for count, what in (
             (self.tombstones_left_out, "tombstone"),
             (self.keys_left_out, "message key"),

@@ -1,0 +1,358 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collects the operations of each transaction, and releases them together and in their order.
+
+SharePlex says with every operation which one of how many it is (seed 000: "idx ... 1/11 indicates
+that the sequence number of the operation is 1 in the transaction that contains a total number of
+11 operations"); Debezium counts in its messages and tells the size at the commit. A transaction is
+complete when all its numbers are there. One that does not become complete within the bounds is
+released as far as it came and told; nothing is dropped but what came twice.
+"""
+
+import bisect
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from changelane.event import (
+    ChangeEvent,
+    Control,
+    DataChange,
+    HalfUpdate,
+    LogicalMessage,
+    Op,
+    Source,
+    Transaction,
+    TransactionMarker,
+    Truncate,
+)
+from changelane.position import ScnPosition
+
+MOST_WAITING: Final = 10_000
+"""Events that a transaction waits for its next operation, unless told otherwise."""
+
+MOST_HELD: Final = 100_000
+"""Events that are held back in all, unless told otherwise."""
+
+MOST_ENDED: Final = 10_000
+"""Transactions that are remembered to know what comes twice."""
+
+MARK: Final = "incomplete_transaction"
+"""Type of the control event that stands before the operations of an incomplete transaction."""
+
+_Id = tuple[str | None, str | None, str]
+"""Product and server of the source, and the transaction's id there."""
+
+
+class Incomplete(msgspec.Struct, frozen=True):
+    """A transaction that was released without all its operations.
+
+    Attributes:
+        id: Its id.
+        operations: How many of its numbers came.
+        size: How many there are, where that is known.
+    """
+
+    id: str
+    operations: int
+    size: int | None = None
+
+    def __str__(self) -> str:
+        of = "an unknown number of" if self.size is None else str(self.size)
+        return f"{self.id}: {self.operations} of {of} operations"
+
+
+class _Open(msgspec.Struct):
+    """A transaction whose operations are being collected.
+
+    Attributes:
+        scn: The SCN of its commit, where it has one.
+        since: The number of its first event in the stream; ``touched`` that of its last one.
+        operations: Events by their number in the transaction. Two have one number when a producer
+            tells an update in two halves, or posts an operation again at another time.
+        halves: Halves before less halves after; 0 when every half has its partner.
+    """
+
+    source: Source
+    scn: int | None
+    since: int
+    touched: int
+    size: int | None = None
+    begin: TransactionMarker | None = None
+    commit: TransactionMarker | None = None
+    operations: dict[int, list[ChangeEvent]] = {}
+    highest: int = 0
+    halves: int = 0
+    count: int = 0
+
+
+class _Ended(msgspec.Struct, frozen=True):
+    """A transaction that was released."""
+
+    is_complete: bool
+    scn: int | None
+
+
+class _Ready(msgspec.Struct):
+    """Events that may go on as soon as what they must not overtake is gone.
+
+    Attributes:
+        since: The number of the first one in the stream.
+        is_loose: They are of no transaction: they overtake no transaction that began before.
+    """
+
+    since: int
+    events: tuple[ChangeEvent, ...]
+    is_loose: bool
+
+
+class TransactionsState(msgspec.Struct):
+    """All that is remembered between two events of a stream; it pickles.
+
+    Hand it to another :class:`CollectTransactions` to go on where one stopped.
+
+    Attributes:
+        seen: Events so far.
+        held: Events that are held back.
+        duplicates: Events that came again and were dropped.
+        open: Transactions that are not complete, the one longest without a new event first.
+        began: The same by the number of their first event, the oldest first.
+        ready: Events that wait for older ones only, in their order.
+        ended: Released transactions, the oldest first.
+    """
+
+    seen: int = 0
+    held: int = 0
+    duplicates: int = 0
+    open: OrderedDict[_Id, _Open] = msgspec.field(default_factory=OrderedDict)
+    began: OrderedDict[int, _Id] = msgspec.field(default_factory=OrderedDict)
+    ready: list[_Ready] = []
+    ended: OrderedDict[_Id, _Ended] = msgspec.field(default_factory=OrderedDict)
+
+
+class CollectTransactions:
+    """Holds operations back until their transaction is complete.
+
+    Complete transactions go on as they become complete. Events of no transaction (heartbeats,
+    schema changes, rows without a number) wait for the transactions that began before them, and
+    later transactions wait for these events. A transaction ends incomplete when no operation of it
+    came for *most_waiting* events, when more than *most_held* events are held back (the oldest
+    one), and at the end of the stream; operations that come later still pass, one by one.
+
+    Args:
+        most_waiting: How many events a transaction waits for its next operation at most.
+        most_held: How many events are held back in all at most.
+        marks: Put a control event (:data:`MARK`) before the operations of an incomplete one.
+        report: Called for every incomplete transaction.
+        state: The state to go on from; it is changed in place, and :attr:`state` hands it out.
+    """
+
+    def __init__(
+        self,
+        most_waiting: int = MOST_WAITING,
+        *,
+        most_held: int = MOST_HELD,
+        marks: bool = True,
+        report: Callable[[Incomplete], None] | None = None,
+        state: TransactionsState | None = None,
+    ) -> None:
+        self._most_waiting = most_waiting
+        self._most_held = most_held
+        self._marks = marks
+        self._report = report
+        self.state = TransactionsState() if state is None else state
+
+    def push(self, event: ChangeEvent) -> tuple[ChangeEvent, ...]:
+        """Take an event and return those that may go on."""
+        state = self.state
+        state.seen += 1
+        self._end_late()
+        if not state.open and not state.ready and _place_of(event) is None:
+            return (event,)
+        self._take(event)
+        released = self._go_on()
+        while state.held > self._most_held and state.began:
+            self._end(next(iter(state.began.values())), is_complete=False)
+            released += self._go_on()
+        return released
+
+    def flush(self) -> tuple[ChangeEvent, ...]:
+        """Release what is held back, incomplete as it is."""
+        for name in list(self.state.began.values()):
+            self._end(name, is_complete=False)
+        return self._go_on()
+
+    def _take(self, event: ChangeEvent) -> None:
+        state = self.state
+        place = _place_of(event)
+        if place is None:
+            self._wait(_Ready(state.seen, (event,), is_loose=True))
+            return
+        source, transaction = place
+        name = (source.product, source.server, transaction.id)
+        ended = state.ended.get(name)
+        if ended is None or ended.scn not in {None, _commit_scn(event)}:
+            # an id that a later transaction has again is told by its SCN
+            self._collect(name, source, transaction, event)
+        elif ended.is_complete and not isinstance(event, TransactionMarker):
+            # all its numbers were there
+            state.duplicates += 1
+        else:
+            self._wait(_Ready(state.seen, (event,), is_loose=True))
+
+    def _wait(self, ready: _Ready) -> None:
+        self.state.held += len(ready.events)
+        bisect.insort(self.state.ready, ready, key=lambda other: other.since)
+
+    def _collect(
+        self, name: _Id, source: Source, transaction: Transaction, event: ChangeEvent
+    ) -> None:
+        state = self.state
+        group = state.open.get(name)
+        if group is None:
+            scn = _commit_scn(event)
+            group = state.open[name] = _Open(source, scn, state.seen, state.seen)
+            state.began[state.seen] = name
+        group.touched = state.seen
+        state.open.move_to_end(name)
+        size = transaction.order if transaction.last else transaction.size
+        if size is not None:
+            group.size = max(size, group.size or 0)
+        if not _add(group, transaction.order, event):
+            state.duplicates += 1
+            return
+        group.count += 1
+        state.held += 1
+        if _is_complete(group):
+            self._end(name, is_complete=True)
+
+    def _end_late(self) -> None:
+        state = self.state
+        horizon = state.seen - self._most_waiting
+        while state.open:
+            name, group = next(iter(state.open.items()))
+            if group.touched > horizon:
+                break
+            self._end(name, is_complete=False)
+
+    def _end(self, name: _Id, *, is_complete: bool) -> None:
+        """Let a transaction go on as far as it came."""
+        state = self.state
+        group = state.open.pop(name)
+        del state.began[group.since]
+        state.ended[name] = _Ended(is_complete, group.scn)
+        state.ended.move_to_end(name)
+        while len(state.ended) > MOST_ENDED:
+            state.ended.popitem(last=False)
+        state.held -= group.count
+        events = _in_order(group)
+        if not is_complete:
+            told = Incomplete(name[2], len(group.operations), group.size)
+            if self._report is not None:
+                self._report(told)
+            if self._marks:
+                details = msgspec.structs.asdict(told)
+                mark = Control(MARK, str(told), source=group.source, details=details)
+                events = (mark, *events)
+        self._wait(_Ready(group.since, events, is_loose=False))
+
+    def _go_on(self) -> tuple[ChangeEvent, ...]:
+        """Return the ready events up to the first that must wait for an open transaction."""
+        state = self.state
+        if not state.ready:
+            return ()
+        oldest = next(iter(state.began), state.seen + 1)
+        count = 0
+        for ready in state.ready:
+            if ready.is_loose and ready.since > oldest:
+                break
+            count += 1
+        released = tuple(event for ready in state.ready[:count] for event in ready.events)
+        del state.ready[:count]
+        state.held -= len(released)
+        return released
+
+
+def _place_of(event: ChangeEvent) -> tuple[Source, Transaction] | None:
+    """Return the source and the transaction of an event that has a number there, or is its mark."""
+    match event:
+        case HalfUpdate(change=change):
+            return _place_of(change)
+        case TransactionMarker():
+            is_edge = event.status in {"begin", "commit"}
+            return (event.source, event.transaction) if is_edge else None
+        case DataChange() | Truncate() | LogicalMessage():
+            transaction = event.transaction
+            if transaction is None or transaction.order is None:
+                return None
+            return event.source, transaction
+        case _:
+            return None
+
+
+def _commit_scn(event: ChangeEvent) -> int | None:
+    position = (event.change if isinstance(event, HalfUpdate) else event).position  # type: ignore[union-attr]
+    if not isinstance(position, ScnPosition):
+        return None
+    return position.scn if position.commit_scn is None else position.commit_scn
+
+
+def _add(group: _Open, order: int | None, event: ChangeEvent) -> bool:
+    """Add an event to its transaction; return whether it is new."""
+    match event:
+        case TransactionMarker(status="begin"):
+            is_new = group.begin is None
+            group.begin = group.begin or event
+            return is_new
+        case TransactionMarker():
+            is_new = group.commit is None
+            group.commit = group.commit or event
+            return is_new
+        case _:
+            number = order or 0
+            same = group.operations.setdefault(number, [])
+            if any(_is_same(other, event) for other in same):
+                return False
+            same.append(event)
+            group.highest = max(group.highest, number)
+            if isinstance(event, HalfUpdate):
+                group.halves += 1 if event.change.op is Op.DELETE else -1
+            return True
+
+
+def _is_same(one: ChangeEvent, other: ChangeEvent) -> bool:
+    """Say whether two events are one, which may have been posted at two times."""
+    return _unposted(one) == _unposted(other)
+
+
+def _unposted(event: ChangeEvent) -> ChangeEvent:
+    if isinstance(event, HalfUpdate):
+        change = msgspec.structs.replace(event.change, process_time_ns=None)
+        return msgspec.structs.replace(event, change=change)
+    if isinstance(event, DataChange | Truncate | LogicalMessage):
+        return msgspec.structs.replace(event, process_time_ns=None)
+    return event
+
+
+def _is_complete(group: _Open) -> bool:
+    """Say whether all numbers are there, every half has its partner, and a begin its commit."""
+    return (
+        len(group.operations) == group.size
+        and group.highest == group.size
+        and not group.halves
+        and (group.begin is None or group.commit is not None)
+    )
+
+
+def _in_order(group: _Open) -> tuple[ChangeEvent, ...]:
+    events = (
+        event
+        for number in sorted(group.operations)
+        for event in sorted(group.operations[number], key=_is_after)
+    )
+    return tuple(event for event in (group.begin, *events, group.commit) if event is not None)
+
+
+def _is_after(event: ChangeEvent) -> bool:
+    return isinstance(event, HalfUpdate) and event.change.op is not Op.DELETE
