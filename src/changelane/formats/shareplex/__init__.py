@@ -99,6 +99,7 @@ class SharePlex:
         self._read = Reader(ReadOptions(options.dialect == "dts", key_image, zone))
         self._write = Writer(
             WriteOptions(
+                text_only=not is_native,
                 whole_key=key_image != "key",
                 nulls=not is_native,
                 digits=9 if is_native else 0,

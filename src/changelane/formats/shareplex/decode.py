@@ -33,9 +33,9 @@ from changelane.schema import TableId
 SOURCE: Final = Source(product="oracle", connector="shareplex")
 
 _IDX: Final = re.compile(r"([1-9]\d{0,17})/([1-9]\d{0,17})", re.ASCII)
-_SCN: Final = re.compile(r"\d{1,39}", re.ASCII)
 _MOST_TABLES: Final = 4096
 _SCNS: Final = 1 << 128  # as many as a position holds
+_SCN_DIGITS: Final = 40  # one more than the greatest has
 
 # members by their own names: looking them up in their class costs as much as reading a number
 _CREATE: Final = Op.CREATE
@@ -183,7 +183,7 @@ class Reader:
         sql: str | None = None
         if operation is Operation.DROP_COLUMN:
             action = "alter"
-            others = {**others, "op": meta.op}
+            others["op"] = meta.op
         else:
             if isinstance(data.get("sql"), str):
                 sql = data.pop("sql")
@@ -211,7 +211,7 @@ class Reader:
             raise DecodeError("not a time", code="wrong_type", path=path) from None
 
     def _table(self, text: str | None) -> TableId:
-        found = self._tables.get(text or "")
+        found = self._tables.get(text or "")  # shared, so that reducers know it again
         if found is None:
             if len(self._tables) >= _MOST_TABLES:
                 self._tables.clear()
@@ -230,11 +230,11 @@ class _Place:
 
     def __init__(self, meta: Meta, others: Row) -> None:
         seq, size = meta.seq, meta.size
-        if meta.idx is not None:
+        if meta.idx is not None and meta.idx != f"{seq}/{size}":
             seq, size = _with_idx(meta.idx, seq, size)
         if seq is not None and size is not None and seq > size:
             raise DecodeError("beyond the size of its transaction", path="$.meta.seq")
-        details = dict(others)
+        details = others
         if meta.userid is not None:
             details["userid"] = meta.userid
         if meta.rowid is not None:
@@ -276,7 +276,7 @@ def _with_idx(idx: str, seq: int | None, size: int | None) -> tuple[int, int]:
 
 def _scn(value: int | str) -> int:
     if isinstance(value, str):
-        if not _SCN.fullmatch(value):
+        if not (len(value) < _SCN_DIGITS and value.isascii() and value.isdigit()):
             raise DecodeError("not a whole number", code="wrong_type", path="$.meta.scn")
         value = int(value)
     if not 0 <= value < _SCNS:

@@ -36,6 +36,8 @@ _OPERATIONS: Final[dict[Op, Operation]] = {
     Op.DELETE: Operation.DELETE,
 }
 
+_ABSENT: Final = object()
+
 _ROWS: Final = frozenset({"data", "key"})
 """Details of a truncate or a schema change that stand beside ``meta``."""
 
@@ -44,6 +46,7 @@ class WriteOptions(msgspec.Struct, frozen=True):
     """What a writer has to know.
 
     Attributes:
+        text_only: Values are text or null.
         whole_key: ``key`` is the whole row before, not only its key columns.
         nulls: NULL columns of inserted and deleted rows are written.
         digits: Fraction digits of times: 0 or 9.
@@ -51,6 +54,7 @@ class WriteOptions(msgspec.Struct, frozen=True):
         zone: The zone of times that name none.
     """
 
+    text_only: bool
     whole_key: bool
     nulls: bool
     digits: int
@@ -62,6 +66,7 @@ class Writer:
     """Encodes events that were reduced to what SharePlex carries."""
 
     def __init__(self, options: WriteOptions) -> None:
+        self._text_only = options.text_only
         self._whole_key = options.whole_key
         self._nulls = options.nulls
         self._time = writer(options.zone, digits=options.digits, marked=options.marked)
@@ -90,9 +95,8 @@ class Writer:
         image = event.before if event.op is Op.DELETE else event.after
         if image is None:
             raise EncodeError("an event without the row that it is about")
-        for value in image.values():
-            if value.__class__ is decimal.Decimal and _reads_as_integer(value):
-                report(("value:decimal", "a whole number is read as an integer"))
+        if not self._text_only and any(map(_reads_as_integer, image.values())):
+            report(("value:decimal", "a whole number is read as an integer"))
         if event.op is Op.UPDATE:
             return self._updated(event, image, report)
         if event.key is not None:
@@ -109,11 +113,11 @@ class Writer:
             return dict(after), None if old is None else dict(old)
         if not before.keys() <= after.keys():
             report(("after", "a column that it lacks is read as unchanged"))
-        data = {
-            name: value
-            for name, value in after.items()
-            if name not in before or not _is_same(before[name], value)
-        }
+        data: Row = {}
+        for name, value in after.items():
+            known = before.get(name, _ABSENT)
+            if known is not value and not _is_same(known, value):
+                data[name] = value
         return data, dict(old or {})
 
     def _identification(self, event: DataChange, after: Image, report: Report) -> Image | None:
@@ -203,13 +207,14 @@ class Writer:
 
 def _is_same(one: Value, two: Value) -> bool:
     """Say whether two values are written alike: 1, True and 1.0 are not."""
-    if one.__class__ is not two.__class__:
+    kind = one.__class__
+    if kind is not two.__class__:
         return False
-    return one == two if isinstance(one, str | int | None) else repr(one) == repr(two)
+    return one == two if kind is str or kind is int else repr(one) == repr(two)
 
 
-def _reads_as_integer(value: Any) -> bool:
-    return bool(value.as_tuple().exponent == 0)
+def _reads_as_integer(value: Value) -> bool:
+    return isinstance(value, decimal.Decimal) and value.as_tuple().exponent == 0
 
 
 def _beside(details: Any) -> tuple[Row | None, Row | None]:
