@@ -14,18 +14,19 @@ from changelane import (
 )
 from changelane.format import Format
 from changelane.formats import FormatModule, canal, debezium, native
-from changelane.formats.debezium import cdl_json
+from changelane.formats.debezium import cdl_json, flat_json
 from changelane.serde import Serde
 from changelane.serdes import json
 
 SERDES: tuple[Serde, ...] = (json,)
 
-MODULES: tuple[FormatModule, ...] = (canal, cdl_json, debezium, native)
+MODULES: tuple[FormatModule, ...] = (canal, cdl_json, debezium, flat_json, native)
 
 FORMATS: tuple[Format, ...] = (
     canal.make(canal.Options()),
     cdl_json.make(cdl_json.Options()),
     debezium.make(debezium.Options()),
+    flat_json.make(flat_json.Options()),
     native.make(native.Options()),
 )
 

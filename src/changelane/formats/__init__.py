@@ -24,6 +24,7 @@ FORMATS: Final[dict[str, str]] = {
     "arcion-json": "changelane.formats.debezium.arcion",
     "lindorm-json": "changelane.formats.debezium.lindorm",
     "debezium-json": "changelane.formats.debezium",
+    "debezium-flat-json": "changelane.formats.debezium.flat_json",
     "shareplex-json": "changelane.formats.shareplex",
     "dts-avro": "changelane.formats.dts",
 }

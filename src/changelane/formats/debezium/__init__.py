@@ -11,7 +11,7 @@ Sample::
      "sequence":"[null,\"33204552\"]","schema":"public","table":"customers","txId":804,
      "lsn":33204552},"transaction":null,"op":"c","ts_ms":1795248399061}
 
-Known gaps: MongoDB, flattened records, Avro and CloudEvents are formats of their own or to come;
+Known gaps: MongoDB, Avro and CloudEvents are formats of their own or to come;
 see ``docs/formats/debezium-json.md``.
 """
 

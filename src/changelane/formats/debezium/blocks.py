@@ -68,9 +68,17 @@ def _listed(product: str | None) -> dict[str, Schema]:
 
 
 _BLOCKS: Final = {product: _listed(product) for product in (*_FIELDS, None)}
+_ALL: Final = {name: field for block in _BLOCKS.values() for name, field in block.items()}
+FIELD_NAMES: Final = tuple(_ALL)
+"""Every field of a source block that is known."""
 
 
 _TIME_NAMES: Final = ("ts_ms", "ts_us", "ts_ns")
+
+
+def fields_of(product: str | None) -> Mapping[str, Schema]:
+    """Return the fields of a source block, by name."""
+    return {**_ALL, **_BLOCKS.get(product, _BLOCKS[None])}
 
 
 def times_of(time_ns: int | None, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -100,6 +100,10 @@ class KeyReader:
         details["key"] = as_text(data)
         return key, {name: values[name] for name in key.columns}
 
+    def key_of(self, names: tuple[str, ...]) -> Key:
+        """Return the key of the columns that a message key has."""
+        return (self._names.get(names) or self._key(names))[0]
+
     def _key(self, names: tuple[str, ...]) -> tuple[Key, bool]:
         if len(self._names) >= _MOST_KEYS:
             self._names.clear()

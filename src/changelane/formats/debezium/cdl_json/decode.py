@@ -39,6 +39,7 @@ from changelane.formats.debezium.cdl_json.wire import (
 )
 from changelane.formats.debezium.connect import Blocks, unwrap
 from changelane.formats.debezium.decode import blanked
+from changelane.formats.debezium.images import finish
 from changelane.formats.debezium.keys import MISFIT, JsonRow, KeyReader
 from changelane.formats.debezium.options import BeforeImage
 from changelane.formats.debezium.placeholders import Placeholder
@@ -48,7 +49,6 @@ from changelane.message import Message
 from changelane.position import Position, PostgresPosition, ScnPosition
 from changelane.schema import TableId
 from changelane.serdes import json
-from changelane.types import UNAVAILABLE
 
 _MILLISECOND: Final = 1_000_000
 _INT64: Final = 1 << 63
@@ -201,9 +201,11 @@ class Decoder:
             if blank and change.LOB_COLUMNS:
                 details["LOB_COLUMNS"] = change.LOB_COLUMNS
             hidden = lobs if op is Op.DELETE else ()
-            self._finish(before, plan, path, details, (*hidden, *blank))
+            finish(
+                before, plan, self._placeholder, path, details, (*hidden, *blank), keep_usual=True
+            )
         if after is not None:
-            self._finish(after, plan, "$.data", details, lobs)
+            finish(after, plan, self._placeholder, "$.data", details, lobs, keep_usual=True)
         return before, after, holds
 
     def _lobs(
@@ -255,27 +257,6 @@ class Decoder:
             if product not in FILLERS or not (op is Op.DELETE or is_moved):
                 return []
         return blanked(before, known, plan, details)
-
-    def _finish(
-        self,
-        row: JsonRow,
-        plan: CdlPlan,
-        path: str,
-        details: dict[str, object],
-        hidden: tuple[str, ...],
-    ) -> None:
-        """Turn the JSON of an image into its values, in place."""
-        placeholder = self._placeholder
-        found: dict[str, Any] = {}
-        if placeholder.may_be_in(row):
-            found = placeholder.found(row, plan.wires)
-            if found:
-                details["placeholders"] = {**details.get("placeholders", {}), **found}  # type: ignore[dict-item]
-            row.update(dict.fromkeys(found))
-        if plan.conversions:
-            plan.convert(row, path)
-        if found or hidden:
-            row.update(dict.fromkeys((*found, *hidden), UNAVAILABLE))
 
 
 _UNKNOWN: Final = Completeness.UNKNOWN
