@@ -307,6 +307,13 @@ def test_incomplete_transactions_are_marked_in_the_output():
         assert events[2]["text"] == "7.0.2: 1 of 4 operations"
 
 
+def test_what_is_held_back_has_a_bound():
+    lines = [message("7.0.1", number, 3) for number in (3, 2, 1)]
+    result, rows = convert("--transactions", "report", "--most-held", "1", lines=lines)
+    assert rows == ["7.0.1-2", "7.0.1-3", "7.0.1-1"]
+    assert "7.0.1: 2 of 3 operations" in result.stderr
+
+
 def test_filter_of_tables_does_not_make_transactions_incomplete():
     lines = [message("7.0.1", 1, 2), message("7.0.1", 2, 2, table="S.U")]
     result, rows = convert("--transactions", "report", "--table", "S.T", lines=lines)

@@ -433,6 +433,16 @@ def test_any_message_of_dts_is_read_and_written_without_a_loss(message):
 
 
 @settings(max_examples=40)
+@given(documents(DTS_VALUES), st.sampled_from(["auto", "dts", "native"]))
+def test_keys_that_nobody_knows_change_nothing_else(message, dialect):
+    codec = get_codec("shareplex-json", dialect=dialect)
+    event = read(codec, message)
+    more = message | {"beside": [1], "meta": message["meta"] | {"unknown": {"a": None}}}
+    details = {**event.details, "unknown": {"a": None}}
+    assert read(codec, more) == msgspec.structs.replace(event, details=details)
+
+
+@settings(max_examples=40)
 @given(documents(NATIVE_VALUES))
 def test_any_native_message_keeps_its_values(message):
     (event,) = NATIVE.decode(Message(msgspec.json.encode(message, enc_hook=str)))

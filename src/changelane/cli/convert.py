@@ -32,7 +32,7 @@ from changelane.files import (
 from changelane.message import Message
 from changelane.serdes import json
 from changelane.transforms.join import JoinHalves, Orphans
-from changelane.transforms.transactions import MARK, CollectTransactions
+from changelane.transforms.transactions import MARK, MOST_HELD, CollectTransactions
 
 _FORMS = click.Choice(["auto", *(form.value for form in LineForm)])
 
@@ -59,6 +59,7 @@ class Conversion:
             delete or insert that it looks like.
         transactions: ``off``; ``report`` or ``mark`` to release the operations of a transaction
             together, and to tell of an incomplete one in the summary, or there and in the output.
+        most_held: How many events are held back for that at most.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Conversion:
         fail_fast: bool = False,
         orphans: Orphans = Orphans.HALF,
         transactions: str = "off",
+        most_held: int = MOST_HELD,
     ) -> None:
         self.summary = summary
         self._source = source
@@ -81,7 +83,9 @@ class Conversion:
         self._collect: CollectTransactions | None = None
         if transactions != "off":
             self._collect = CollectTransactions(
-                marks=transactions == "mark", report=summary.tell_incomplete
+                most_held=most_held,
+                marks=transactions == "mark",
+                report=summary.tell_incomplete,
             )
         self._join = JoinHalves(orphans=orphans)
         self._output_form = output_form
@@ -325,6 +329,14 @@ def _placed(message: Message, origin: Message) -> Message:
     "before it (mark). Default: off, the order of IN.",
 )
 @click.option(
+    "--most-held",
+    type=click.IntRange(min=0),
+    default=MOST_HELD,
+    show_default=True,
+    help="How many events --transactions holds back at most; the oldest transaction that is not "
+    "complete is written when there are more.",
+)
+@click.option(
     "--table",
     "patterns",
     multiple=True,
@@ -355,6 +367,7 @@ def convert(
     fail_fast: bool,
     orphans: str,
     transactions: str,
+    most_held: int,
     patterns: tuple[str, ...],
     from_options: dict[str, str],
     to_options: dict[str, str],
@@ -392,6 +405,7 @@ def convert(
             fail_fast=fail_fast,
             orphans=Orphans.HALF if orphans == "fail" else Orphans.CHANGE,
             transactions=transactions,
+            most_held=most_held,
         )
         try:
             with open_output(output_path) as output, _Progress(opened, quiet=quiet) as progress:

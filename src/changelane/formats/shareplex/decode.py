@@ -239,6 +239,12 @@ class _Place:
             details["userid"] = meta.userid
         if meta.rowid is not None:
             details["rowid"] = meta.rowid
+        if meta.host is not None:
+            details["host"] = meta.host
+        if meta.queue is not None:
+            details["queue"] = meta.queue
+        if meta.source is not None:
+            details["source"] = meta.source
         self.position = None
         if meta.scn is not None:
             # one SCN for all operations of a transaction: their numbers order them

@@ -187,6 +187,8 @@ class Writer:
             "idx": None if seq is None or size is None else f"{seq}/{size}",
             "posttime": self._written_time(event.process_time_ns, "process_time_ns", report),
         }
+        for name in ("host", "queue", "source"):
+            known[name] = _told(rest, name, None, str)
         meta = {name: value for name, value in known.items() if value is not None}
         for name, value in rest.items():
             if name in META:

@@ -31,6 +31,9 @@ class KnownMeta(msgspec.Struct, forbid_unknown_fields=True):
     table: str | None = None
     idx: str | None = None
     posttime: str | None = None
+    host: str | None = None
+    queue: str | None = None
+    source: str | None = None
 
 
 class AnyMeta(KnownMeta, forbid_unknown_fields=False):
