@@ -27,6 +27,7 @@ from changelane.event import (
     Source,
     Tombstone,
     Transaction,
+    TransactionMarker,
     is_complete,
     is_key_change,
     key_of,
@@ -197,6 +198,8 @@ class Reducer:
         ):
             if hasattr(event, field):
                 changes[field] = reduce(getattr(event, field), losses)
+        if isinstance(event, TransactionMarker) and changes["transaction"] is None:
+            changes["transaction"] = Transaction("")
         details: Details = getattr(event, "details", NO_DETAILS)
         changes["details"] = self._details(details, getattr(event, "source", None), losses)
         for field in ("source_time_ns", "process_time_ns"):
@@ -338,7 +341,7 @@ class Reducer:
             return None
         changes: dict[str, object] = {}
         for field in ("id", "order", "table_order", "size", "last"):
-            if field not in kept and getattr(transaction, field) is not None:
+            if field not in kept and getattr(transaction, field) not in (None, ""):
                 losses[f"transaction.{field}", "not written"] = None
                 changes[field] = None
         if "id" not in kept:
@@ -382,8 +385,7 @@ class Reducer:
     def _details(
         self, details: Details, source: Source | None, losses: dict[Loss, None]
     ) -> Details:
-        own = self._carries.details and (source is None or not self._is_foreign(source))
-        if not details or own:
+        if not details or (self._carries.details and not (source and self._is_foreign(source))):
             return details
         losses["details", "the producer's own further fields are not written"] = None
         return NO_DETAILS

@@ -179,7 +179,8 @@ class TransactionMarker(msgspec.Struct, frozen=True, tag="transaction", tag_fiel
 
     Attributes:
         status: ``begin``, ``commit`` or ``rollback``.
-        transaction: Its id; at the commit its size, when the producer counts.
+        transaction: Its id, empty when the producer does not tell it; at the commit its size,
+            when the producer counts.
     """
 
     status: str

@@ -257,7 +257,7 @@ def _others(draw: st.DrawFn, carries: Carries, kind: str) -> ChangeEvent:
             return Truncate(table, transaction=draw(transactions(carries)), **origin)
         case "transaction":
             transaction = draw(transactions(carries)) or Transaction("1")
-            transaction = Transaction(transaction.id)
+            transaction = Transaction(transaction.id if "id" in carries.transaction else "")
             return TransactionMarker("begin", transaction, **origin)
         case "watermark":
             return Watermark(**origin)
