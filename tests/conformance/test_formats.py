@@ -58,6 +58,37 @@ NATIVE_TYPES = {Array, Interval, Map, Record, Text, TimeTz, Unknown, Uuid, Xml}
 # What the producers' documents say that a format can express. It is written by hand, from the
 # specifications, so that a declaration cannot promise less to pass.
 MINIMUM = {
+    "datahub-blob": Carries(
+        operations=frozenset(Op),
+        kinds=frozenset({"half", "schema", "truncate", "transaction", "watermark", "control"}),
+        before=True,
+        absent=True,
+        schema=SchemaDetail.SOURCE_TYPES,
+        types=frozenset({Boolean, Bytes, Decimal, Float, InstantType, Integer, String}),
+        pair=True,
+        key=True,
+        key_change=True,
+        table=frozenset({"database", "schema", "name"}),
+        positions=frozenset({"sequence"}),
+        source=frozenset({"product", "snapshot"}),
+        stamp=Source(connector="streamx"),
+        source_time="ms",
+        process_time="ms",
+        details=True,
+    ),
+    "datahub-tuple": Carries(
+        operations=frozenset({Op.CREATE, Op.UPDATE, Op.DELETE}),
+        kinds=frozenset({"half"}),
+        before=True,
+        absent_means=AbsentMeans.NULL,
+        types=frozenset({Boolean, Integer, String}),
+        pair=True,
+        key_change=True,
+        table=frozenset({"name"}),
+        positions=frozenset({"sequence"}),
+        stamp=Source(connector="datahub"),
+        source_time="ms",
+    ),
     "canal-json": Carries(
         operations=frozenset(Op),
         kinds=frozenset({"schema", "truncate"}),

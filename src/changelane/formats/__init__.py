@@ -20,6 +20,8 @@ from changelane.format import Format
 FORMATS: Final[dict[str, str]] = {
     "native-json": "changelane.formats.native",
     "canal-json": "changelane.formats.canal",
+    "datahub-blob": "changelane.formats.datahub.blob",
+    "datahub-tuple": "changelane.formats.datahub.tuple",
     "cdl-json": "changelane.formats.debezium.cdl_json",
     "arcion-json": "changelane.formats.debezium.arcion",
     "lindorm-json": "changelane.formats.debezium.lindorm",

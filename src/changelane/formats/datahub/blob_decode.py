@@ -1,0 +1,352 @@
+# SPDX-License-Identifier: Apache-2.0
+"""StreamX JSON to change events."""
+
+from typing import Any, Final, Literal
+
+import msgspec
+
+from changelane.errors import DecodeError
+from changelane.event import (
+    NO_DETAILS,
+    ChangeEvent,
+    Completeness,
+    Control,
+    DataChange,
+    Details,
+    Image,
+    Key,
+    KeyOrigin,
+    Op,
+    SchemaChange,
+    Source,
+    Transaction,
+    TransactionMarker,
+    Truncate,
+    Watermark,
+)
+from changelane.formats.datahub import streamx
+from changelane.formats.datahub.sequence import FULL_LOAD, half_of, read_sequence
+from changelane.formats.datahub.streamx import (
+    DdlPart,
+    ImagePart,
+    SchemaPart,
+    SourcePart,
+    StreamxMessage,
+    TimePart,
+)
+from changelane.formats.datahub.values import (
+    NOT_A_VALUE,
+    Read,
+    read_boolean,
+    read_bytes,
+    read_decimal,
+    read_float,
+    read_instant,
+    read_integer,
+    read_text,
+)
+from changelane.position import SequencePosition
+from changelane.schema import Column, TableId, TableSchema
+from changelane.serdes import json
+from changelane.types import (
+    Boolean,
+    Bytes,
+    Decimal,
+    Float,
+    InstantType,
+    Integer,
+    LogicalType,
+    String,
+)
+
+CONNECTOR: Final = "streamx"
+SNAPSHOT: Final = "true"
+MARKER: Final = Transaction("")
+"""Markers of this format name no transaction."""
+
+ROWID: Final = "rowid"
+"""The column that the format adds to rows of Oracle (A 4.2)."""
+
+TYPES: Final[dict[str, tuple[LogicalType, Read]]] = {
+    "BOOLEAN": (Boolean(), read_boolean),
+    "LONG": (Integer(64), read_integer(64)),
+    "DOUBLE": (Decimal(), read_decimal),
+    "DATE": (InstantType(3), read_instant(1000)),
+    "BYTES": (Bytes(), read_bytes),
+    "STRING": (String(), read_text),
+}
+"""The six types of StreamX."""
+
+FLOAT: Final[tuple[LogicalType, Read]] = (Float(64), read_float)
+
+_MOST_MS: Final = 253_402_300_800_000  # the year 10000
+_MOST_PLANS: Final = 1024
+_MOST_CACHED_BYTES: Final = 1 << 20
+
+# members by their own names, which saves a costly look-up in their class
+_CREATE: Final = Op.CREATE
+_READ: Final = Op.READ
+_DELETE: Final = Op.DELETE
+_FULL: Final = Completeness.FULL
+_UNKNOWN: Final = Completeness.UNKNOWN
+
+
+class ReadOptions(msgspec.Struct, frozen=True):
+    """What a reader has to know; see the options of the format."""
+
+    double: Literal["decimal", "float"] = "decimal"
+    missing_columns: Literal["absent", "null"] = "absent"
+    keep_rowid: bool = False
+    start_checkpoint_ms: int | None = None
+
+
+class TablePlan:
+    """How messages of one ``schema`` part become events, compiled once.
+
+    Attributes:
+        schema: The columns; ``None`` when the message does not tell them.
+        rowid: The rows have a column ``rowid`` that is not the table's.
+    """
+
+    def __init__(self, part: SchemaPart, options: ReadOptions) -> None:
+        source = part.source or SourcePart()
+        self.table = TableId(
+            source.dbName or None, source.schemaName or None, source.tableName or None
+        )
+        product = (source.dbType or "").lower() or None
+        self.source = Source(product, CONNECTOR)
+        self.snapshot = Source(product, CONNECTOR, snapshot=SNAPSHOT)
+        self.key = Key(tuple(part.primaryKey), KeyOrigin.PAYLOAD) if part.primaryKey else None
+        self.details: Details = {"dbVersion": source.dbVersion} if source.dbVersion else NO_DETAILS
+        self.schema: TableSchema | None = None
+        self.rowid = False
+        self._types: dict[str, str] = {}
+        self._readers: tuple[tuple[str, Read], ...] = ()
+        self._fill: dict[str, None] = {}
+        if part.dataColumn is not None:
+            self._add_columns(part, options)
+
+    def _add_columns(self, part: SchemaPart, options: ReadOptions) -> None:
+        columns: list[Column] = []
+        readers: list[tuple[str, Read]] = []
+        is_oracle = self.source.product == "oracle" and not options.keep_rowid
+        for index, told in enumerate(part.dataColumn or ()):
+            path = f"$.schema.dataColumn[{index}]"
+            if told.name in self._types:
+                raise DecodeError("a column is listed twice", path=f"{path}.name")
+            if told.type not in TYPES:
+                raise DecodeError("not a type of StreamX", code="unknown_type", path=f"{path}.type")
+            self._types[told.name] = told.type
+            is_float = told.type == "DOUBLE" and options.double == "float"
+            kind, read = FLOAT if is_float else TYPES[told.type]
+            readers.append((told.name, read))
+            if is_oracle and told.name == ROWID and ROWID not in (part.primaryKey or ()):
+                self.rowid = True
+                continue
+            columns.append(Column(told.name, kind, told.type))
+        self.schema = TableSchema(tuple(columns))
+        self._readers = tuple(readers)
+        if options.missing_columns == "null":
+            self._fill = dict.fromkeys(column.name for column in columns)
+
+    def read(self, part: ImagePart | None, field: str) -> dict[str, Any] | None:
+        """Turn the JSON values of an image into values, in place, and return it."""
+        if part is None:
+            return None
+        row = part.dataColumn
+        if self.schema is None:
+            return row
+        name = ""
+        try:
+            for name, read in self._readers:
+                value = row.get(name)
+                if value is not None:
+                    row[name] = read(value)
+        except (*NOT_A_VALUE, KeyError):
+            path = f"$.payload.{field}.dataColumn.{name}"
+            reason = f"not a value of {self._types[name]}"
+            raise DecodeError(reason, code="wrong_type", path=path) from None
+        if not row.keys() <= self._types.keys():
+            path = f"$.payload.{field}.dataColumn"
+            raise DecodeError("a column that schema does not list", path=path)
+        return {**self._fill, **row} if self._fill else row
+
+
+class Reader:
+    """Decodes messages; plans are kept by the bytes of their ``schema`` part."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._plans: dict[bytes, TablePlan] = {}
+
+    def __call__(self, value: bytes) -> tuple[ChangeEvent, ...]:
+        """Return the event of a message's value, or none when it lies before the start."""
+        message = load(value)
+        payload = message.payload
+        if self._is_before_start(payload.timestamp):
+            return ()
+        plan = self._plan(bytes(message.schema))
+        sequence = read_sequence(payload.sequenceId, "$.payload.sequenceId")
+        if payload.op in streamx.ROWS:
+            return (self._row(message, plan, sequence),)
+        for field in ("before", "after"):
+            part = getattr(payload, field)
+            if part is not None and part.dataColumn:
+                _refuse_image(payload.op, field)
+        return (_other(message, plan, None if sequence == FULL_LOAD else sequence),)
+
+    def _is_before_start(self, time: TimePart) -> bool:
+        """Say whether a message lies before the time to start from; unknown times do not."""
+        start = self._options.start_checkpoint_ms
+        if start is None:
+            return False
+        told = time.eventTime if time.checkpointTime is None else time.checkpointTime
+        return 0 <= told < start
+
+    def _plan(self, content: bytes) -> TablePlan:
+        plan = self._plans.get(content)
+        if plan is None:
+            try:
+                none = not content or content == b"null"
+                part = SchemaPart() if none else json.loads(content, SchemaPart)
+            except DecodeError as error:
+                path = f"$.schema{error.path[1:]}"
+                raise DecodeError(error.reason, code=error.code, path=path) from None
+            plan = TablePlan(part, self._options)
+            if len(content) < _MOST_CACHED_BYTES:
+                if len(self._plans) >= _MOST_PLANS:
+                    self._plans.clear()
+                self._plans[content] = plan
+        return plan
+
+    def _row(self, message: StreamxMessage, plan: TablePlan, sequence: int | None) -> ChangeEvent:
+        payload = message.payload
+        op, needed, allowed = streamx.ROWS[payload.op]
+        images: dict[str, Any] = {}
+        for field, part in (("before", payload.before), ("after", payload.after)):
+            if part is not None and field not in allowed and part.dataColumn:
+                _refuse_image(payload.op, field)
+            if part is None and field in needed:
+                reason = f"{payload.op} needs this image"
+                raise DecodeError(reason, code="missing_image", path=f"$.payload.{field}")
+            # an image without columns that need not be there tells nothing
+            is_told = part is not None and (part.dataColumn or field in needed)
+            images[field] = plan.read(part, field) if is_told else None
+        if op is _CREATE and sequence == FULL_LOAD:
+            op = _READ
+        elif sequence == FULL_LOAD:
+            sequence = None
+        details = _details(message, plan)
+        if plan.rowid:
+            details = _without_rowid(images, details)
+        before, after = images["before"], images["after"]
+        is_half = payload.op.startswith("UPDATE_") and (before is None or after is None)
+        if is_half and after is not None:
+            op = _CREATE
+        holds = _UNKNOWN if plan.schema is not None else _FULL
+        time = payload.timestamp
+        change = DataChange(
+            op,
+            plan.table,
+            plan.key,
+            before,
+            after,
+            plan.schema,
+            None if sequence is None else SequencePosition(sequence),
+            None,
+            plan.snapshot if op is _READ else plan.source,
+            _nanoseconds(time.eventTime, "eventTime"),
+            _nanoseconds(time.systemTime, "systemTime"),
+            _UNKNOWN if before is None else holds,
+            _UNKNOWN if after is None else holds,
+            details,
+        )
+        if not is_half:
+            return change
+        if sequence is not None:
+            return half_of(change, sequence)
+        if op is _DELETE:
+            reason = "half an update without the sequence that joins it to the other half"
+            raise DecodeError(reason, code="missing_field", path="$.payload.sequenceId")
+        return msgspec.structs.replace(change, op=Op.UPDATE)
+
+
+def load(value: bytes) -> StreamxMessage:
+    """Read the wire class.
+
+    Raises:
+        DecodeError: The value is not StreamX JSON, or its operation is unknown.
+    """
+    message = json.loads(value, StreamxMessage)
+    if message.payload.op not in streamx.OPERATIONS:
+        raise DecodeError(
+            "an operation that StreamX does not have", code="unknown_operation", path="$.payload.op"
+        )
+    return message
+
+
+def _refuse_image(op: str, field: str) -> None:
+    reason = f"{op} has no such image"
+    raise DecodeError(reason, code="unexpected_image", path=f"$.payload.{field}")
+
+
+def _without_rowid(images: dict[str, Image | None], details: Details) -> Details:
+    """Move the row id of Oracle from the images to the details."""
+    for field in ("after", "before"):
+        image = images[field]
+        if image is not None and ROWID in image:
+            details = {ROWID: image[ROWID], **details}
+            images[field] = {name: image[name] for name in image if name != ROWID}
+    return details
+
+
+def _nanoseconds(value: int | None, field: str) -> int | None:
+    """Return a time; negative ones are not known (a full load writes -1)."""
+    if value is None or value < 0:
+        return None
+    if value >= _MOST_MS:
+        path = f"$.payload.timestamp.{field}"
+        raise DecodeError("a time after the year 9999", code="value_out_of_range", path=path)
+    return value * 1_000_000
+
+
+def _details(message: StreamxMessage, plan: TablePlan, *, is_row: bool = True) -> Details:
+    payload = message.payload
+    time = payload.timestamp
+    details: dict[str, object] = dict(plan.details)
+    if time.checkpointTime is not None and time.checkpointTime != time.eventTime:
+        details["checkpointTime"] = time.checkpointTime
+    if message.version is not None and message.version != streamx.VERSION:
+        details["version"] = message.version
+    ddl = payload.ddl
+    if ddl is not None and ddl.ddlMeta is not None:
+        # serialised Java objects: text that is handed on and never looked into
+        details["ddlMeta"] = ddl.ddlMeta
+    if ddl is not None and ddl.text is not None and is_row:
+        details["ddl"] = ddl.text
+    return details or NO_DETAILS
+
+
+def _other(message: StreamxMessage, plan: TablePlan, sequence: int | None) -> ChangeEvent:
+    payload = message.payload
+    op, time = payload.op, payload.timestamp
+    text = (payload.ddl or DdlPart()).text
+    parts: dict[str, Any] = {
+        "position": None if sequence is None else SequencePosition(sequence),
+        "source": plan.source,
+        "source_time_ns": _nanoseconds(time.eventTime, "eventTime"),
+        "process_time_ns": _nanoseconds(time.systemTime, "systemTime"),
+        "details": _details(message, plan, is_row=False),
+    }
+    if op in streamx.ACTIONS:
+        schema, key = plan.schema, plan.key
+        return SchemaChange(plan.table, streamx.ACTIONS[op], text, schema, key, **parts)
+    if op == streamx.TRUNCATE:
+        return Truncate(plan.table, text, **parts)
+    if op in streamx.CONTROLS:
+        return Control(op, text, plan.table, **parts)
+    if text is not None:
+        parts["details"] = {**parts["details"], "ddl": text}
+    if op in streamx.STATUSES:
+        return TransactionMarker(streamx.STATUSES[op], MARKER, **parts)
+    return Watermark("heartbeat", **parts)

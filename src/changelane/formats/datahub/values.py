@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Single values of both DataHub formats: what stands in the JSON, and what it means.
+
+Numbers may stand as numbers or as text: DataHub's own client sends every value of a TUPLE row as
+text, and StreamX wrote a DECIMAL column of MySQL as ``"1.100000"`` under the type DOUBLE.
+"""
+
+import binascii
+import datetime as dt
+import decimal
+import math
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from changelane.types import Instant, Value
+
+Read = Callable[[Any], Value]
+"""JSON value, not null, to value; raises one of :data:`NOT_A_VALUE`."""
+
+Write = Callable[[Any], Value]
+"""Value, not NULL, to JSON value; raises one of :data:`NOT_A_VALUE`."""
+
+NOT_A_VALUE: Final = (ValueError, ArithmeticError, TypeError)
+
+EPOCH: Final = Instant(1970, 1, 1, tzinfo=dt.UTC)
+
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,4000}", re.ASCII)
+_DECIMAL: Final = re.compile(
+    r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,10})?", re.ASCII
+)
+
+
+def read_text(value: object) -> str:
+    """Text as it is."""
+    if type(value) is not str:
+        raise TypeError
+    return value
+
+
+def read_boolean(value: object) -> bool:
+    """``true`` and ``false``, or their texts."""
+    if type(value) is bool:
+        return value
+    return {"true": True, "false": False}[read_text(value).lower()]
+
+
+def _whole(value: object) -> int:
+    if type(value) is int:
+        return value
+    text = read_text(value)
+    if _WHOLE.fullmatch(text) is None:
+        raise ValueError
+    return int(text)
+
+
+def read_integer(bits: int) -> Read:
+    """Return the reader of signed whole numbers of this size."""
+    end = 1 << (bits - 1)
+
+    def read(value: object) -> int:
+        number = value if type(value) is int else _whole(value)
+        if not -end <= number < end:
+            raise ValueError
+        return number
+
+    return read
+
+
+def read_decimal(value: object) -> decimal.Decimal:
+    """A number with every digit that was written."""
+    if type(value) is decimal.Decimal:
+        return value
+    if type(value) is int:
+        return decimal.Decimal(value)
+    text = read_text(value)
+    if _DECIMAL.fullmatch(text) is None:
+        raise ValueError
+    return decimal.Decimal(text)
+
+
+def is_float(value: decimal.Decimal) -> bool:
+    """Say whether a binary float of 64 bits prints as this number."""
+    number = float(value)
+    return math.isfinite(number) and decimal.Decimal(repr(number)) == value
+
+
+def read_float(value: object) -> float:
+    """A number that a binary float prints as; other digits are refused, never rounded."""
+    exact = read_decimal(value)
+    number = float(exact)
+    if not math.isfinite(number):
+        raise ValueError
+    # 0.1 is written as 0.1, and by DataHub's client as 1.0000000000000001e-01
+    if exact not in (decimal.Decimal(repr(number)), decimal.Decimal(f"{number:.16e}")):
+        raise ValueError
+    return number
+
+
+def read_bytes(value: object) -> bytes:
+    """Base64 of the standard alphabet, as ``java.util.Base64`` writes it, padded or not."""
+    text = read_text(value)
+    if not text:
+        return b""
+    return binascii.a2b_base64(text + "=" * (-len(text) % 4), strict_mode=True)
+
+
+def read_instant(ticks_per_second: int) -> Read:
+    """Return the reader of points in time that count from 1970, in milli- or microseconds."""
+    size = 1_000_000 // ticks_per_second
+    digits = len(str(ticks_per_second)) - 1
+
+    def read(value: object) -> Instant:
+        instant = EPOCH + dt.timedelta(microseconds=_whole(value) * size)
+        instant.digits = digits
+        return instant
+
+    return read
+
+
+def ticks_of(value: object, ticks_per_second: int) -> tuple[int, bool]:
+    """Return an aware datetime as a count from 1970, and whether it is exact."""
+    if not isinstance(value, dt.datetime) or value.tzinfo is None:
+        raise TypeError
+    micros = (value - EPOCH) // dt.timedelta(microseconds=1)
+    ticks, rest = divmod(micros, 1_000_000 // ticks_per_second)
+    return ticks, not rest
+
+
+def write_number(value: object) -> Value:
+    """A number as JSON has it: a float prints as itself, a decimal with all its digits."""
+    match value:
+        case bool():
+            raise TypeError
+        case int():
+            return value
+        case float() if math.isfinite(value):
+            return value
+        case decimal.Decimal() if value.is_finite():
+            # readers with binary floats must not round it
+            return value if is_float(value) else str(value)
+        case _:
+            raise TypeError
