@@ -279,11 +279,29 @@ def test_event_without_its_row_is_refused():
 # -- everything else ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("action", ["create", "alter", "drop", "rename", "create_index", "other"])
-def test_schema_change_comes_back(action):
-    event = SchemaChange(TABLE, action, "alter table x", source=SOURCE, details={"id": 3})
-    assert row_of(event)["isDdl"] is True
+@pytest.mark.parametrize(
+    ("action", "statement", "kind"),
+    [
+        ("create", "CREATE TABLE x (a int)", "CREATE"),
+        ("alter", "ALTER TABLE x ADD a int", "ALTER"),
+        ("drop", "DROP TABLE x", "ERASE"),
+        ("rename", "RENAME TABLE x TO y", "RENAME"),
+        ("create_index", "CREATE INDEX i ON x (a)", "CINDEX"),
+        ("drop_index", "DROP INDEX i ON x", "DINDEX"),
+        ("create_database", "CREATE DATABASE x", "QUERY"),
+        ("other", "GRANT a TO b", "QUERY"),
+        ("drop", None, "ERASE"),
+    ],
+)
+def test_schema_change_comes_back(action, statement, kind):
+    event = SchemaChange(TABLE, action, statement, source=SOURCE, details={"id": 3})
+    assert (row_of(event)["isDdl"], row_of(event)["type"]) == (True, kind)
     assert back(event) == (event,)
+
+
+def test_an_action_that_the_statement_gainsays_is_a_loss():
+    assert losses(SchemaChange(TABLE, "drop", "ALTER TABLE x ADD a int")) == ["action"]
+    assert losses(SchemaChange(TABLE, "create_database")) == ["action"]
 
 
 def test_schema_change_of_dts_is_told_by_its_statement():

@@ -21,6 +21,7 @@ from changelane.event import (
     Key,
     KeyOrigin,
     Op,
+    SchemaChange,
     Source,
     Tombstone,
     TransactionMarker,
@@ -589,3 +590,25 @@ def test_names_that_are_no_ascii_are_found():
         event = decode(wrapped(fields, envelope(after={name: 1})), key)
         assert event.after == {name: 1}
         assert event.key == Key((name,))
+
+
+@pytest.mark.parametrize(
+    ("statement", "kind", "action"),
+    [
+        ("DROP TABLE a", SchemaChange, "drop"),
+        ("CREATE DATABASE x", SchemaChange, "create_database"),
+        ("SET character_set_server=utf8", SchemaChange, "other"),
+        ("TRUNCATE TABLE a", Truncate, None),
+    ],
+)
+def test_a_statement_without_described_tables_tells_what_it_does(statement, kind, action):
+    value = {
+        "source": {"connector": "mysql", "name": "dbz", "db": "shop", "table": "a"},
+        "databaseName": "shop",
+        "ddl": statement,
+        "tableChanges": [],
+    }
+    (event,) = get_codec("debezium-json").decode(Message(json.dumps(value).encode()))
+    assert isinstance(event, kind)
+    assert (event.ddl, event.table.name) == (statement, "a")
+    assert getattr(event, "action", None) == action

@@ -314,7 +314,8 @@ def test_a_before_image_that_looks_like_fillers_is_a_reported_loss(event, option
         (Watermark("resolved"), {"event:watermark"}),
         (Control("other", "text"), {"event:control"}),
         (SchemaChange(TABLE, "alter", "ALTER TABLE a", SCHEMA, Key(("id",)), source=SOURCE), set()),
-        (SchemaChange(TABLE, "rename", "RENAME TABLE a TO b", source=SOURCE), {"action"}),
+        (SchemaChange(TABLE, "rename", "RENAME TABLE a TO b", source=SOURCE), set()),
+        (SchemaChange(TABLE, "rename", source=SOURCE), {"action"}),
         (SchemaChange(TABLE, "create", "CREATE TABLE a", UNSIGNED, source=SOURCE), {"type:uint64"}),
     ],
 )  # fmt: skip

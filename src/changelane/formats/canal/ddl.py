@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kinds of DDL: Canal's types, our actions, and statements whose type does not tell."""
+"""Kinds of DDL: Canal's types and our actions."""
 
-import re
 from typing import Final
+
+from changelane import ddl as statements
 
 ACTIONS: Final[dict[str, str]] = {
     "CREATE": "create",
@@ -20,33 +21,18 @@ TYPES: Final[dict[str, str]] = {action: name for name, action in ACTIONS.items()
 UNTOLD: Final = frozenset({"DDL", "INIT_DDL"})
 """Types of other producers that leave the kind of statement to its text."""
 
-# atomic and possessive: comments cannot be divided in more than one way
-_COMMENTS: Final = r"(?>\s+|/\*.*?\*/|--[^\n]*\n|#[^\n]*\n)*+"
-_STATEMENTS: Final[tuple[tuple[str, re.Pattern[str]], ...]] = tuple(
-    (action, re.compile(_COMMENTS + pattern, re.IGNORECASE | re.DOTALL))
-    for action, pattern in (
-        ("truncate", r"truncate\b"),
-        ("create", r"create\s+(?:temporary\s+)?table\b"),
-        ("drop", r"drop\s+(?:temporary\s+)?table\b"),
-        ("rename", r"rename\s+table\b"),
-        ("create_index", r"create\s+(?:(?:unique|fulltext|spatial)\s+)?index\b"),
-        ("drop_index", r"drop\s+index\b"),
-        ("alter", r"alter\s+(?:(?:online|offline|ignore)\s+)*table\b"),
-    )
-)
+TYPES_OF_DDL: Final = frozenset({*ACTIONS, *UNTOLD, "TRUNCATE"})
 
 
-def action_of(sql: str) -> str:
-    """Return the action that a statement begins with; ``truncate`` and ``other`` included.
+def told(kind: str, sql: str | None) -> str:
+    """Return what a message of DDL does: what its statement says, else what its type says.
 
-    >>> action_of("/* nightly */ TRUNCATE TABLE `t`")
-    'truncate'
+    >>> told("DDL", "/* nightly */ TRUNCATE TABLE `t`"), told("ERASE", None)
+    ('truncate', 'drop')
     """
-    head = sql[:4096]
-    for action, pattern in _STATEMENTS:
-        if pattern.match(head):
-            return action
-    return "other"
+    if kind == "TRUNCATE":
+        return "truncate"
+    return statements.action_of(sql, "mysql", told=ACTIONS.get(kind, "other"))
 
 
 def truncate_statement(database: str | None, name: str | None) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from changelane.ddl import table_of
 from changelane.errors import DecodeError
 from changelane.event import (
     NO_DETAILS,
@@ -296,22 +297,18 @@ class Reader:
 
     def _other(self, message: FlatMessage) -> ChangeEvent:
         kind, sql = message.type, message.sql or None
-        if kind in ddl.UNTOLD:
-            action = ddl.action_of(sql or "")
-        elif kind == "TRUNCATE":
-            action = "truncate"
-        elif message.isDdl or (kind in ddl.ACTIONS and kind != "QUERY"):
-            action = ddl.ACTIONS.get(kind, "other")
-        else:
+        if not message.isDdl and (kind == "QUERY" or kind not in ddl.TYPES_OF_DDL):
             if message.data:
                 raise DecodeError(
                     "rows of an unknown type", code="unknown_operation", path="$.type"
                 )
             return self._control(message)
+        action = ddl.told(kind, sql)
+        table = table_of(sql, "mysql", _table(message))
         parts = self._parts(message)
         if action == "truncate":
-            return Truncate(_table(message), sql, **parts)
-        return SchemaChange(_table(message), action, sql, **parts)
+            return Truncate(table, sql, **parts)
+        return SchemaChange(table, action, sql, **parts)
 
     def _statement(self, message: FlatMessage) -> ChangeEvent:
         """Return a change that the source logged as a statement, which is kept and not applied."""

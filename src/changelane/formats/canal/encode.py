@@ -264,10 +264,8 @@ class Writer:
             report(("schema", "a DDL message lists no columns"))
         if event.key is not None:
             report(("key", "a DDL message lists no key columns"))
-        kind = self._dialect.ddl_type
-        if kind is None:
-            kind = ddl.TYPES.get(event.action, "QUERY")
-        elif ddl.action_of(event.ddl or "") != event.action:
+        kind = self._dialect.ddl_type or ddl.TYPES.get(event.action, "QUERY")
+        if ddl.told(kind, event.ddl) != event.action:
             report(("action", f"a message of type {kind} leaves it to the statement"))
         message = self._message(event, kind, event.table, report)
         message.isDdl = True
@@ -276,7 +274,7 @@ class Writer:
 
     def _truncate(self, event: Truncate, report: Report) -> WrittenMessage:
         kind, sql = self._dialect.ddl_type or "TRUNCATE", event.ddl or ""
-        if kind != "TRUNCATE" and ddl.action_of(sql) != "truncate":
+        if kind != "TRUNCATE" and ddl.told(kind, sql) != "truncate":
             sql = ddl.truncate_statement(event.table.database, event.table.name)
         message = self._message(event, kind, event.table, report)
         message.isDdl = True

@@ -7,8 +7,10 @@ from typing import Any, Final
 
 import msgspec
 
+from changelane.ddl import action_of
+from changelane.ddl import table_of as table_of_text
 from changelane.errors import DecodeError
-from changelane.event import ChangeEvent, Key, KeyOrigin, SchemaChange
+from changelane.event import ChangeEvent, Key, KeyOrigin, SchemaChange, Truncate
 from changelane.format import Report
 from changelane.formats.debezium.columns import is_other, type_name
 from changelane.formats.debezium.sources import Place
@@ -39,6 +41,7 @@ from changelane.types import (
 )
 
 _ACTIONS: Final = {"CREATE": "create", "ALTER": "alter", "DROP": "drop"}
+_KINDS_OF_CHANGE: Final = {action: kind for kind, action in _ACTIONS.items()}
 _PART: Final = re.compile(r'"((?:[^"]|"")*)"|([^".,]+)')
 
 _BY_NAME: Final[Mapping[str, LogicalType]] = {
@@ -91,11 +94,18 @@ def events(
 ) -> tuple[ChangeEvent, ...]:
     """Return one event for each table; the first has the statement and all that was said.
 
+    The statement decides the action where it tells one (:func:`changelane.ddl.action_of`).
+
     Raises:
         DecodeError: A change is not of its type.
     """
+    product = origin["source"].product
     if not changes:
-        return (SchemaChange(place.table, "other", statement, details=details, **origin),)
+        action = action_of(statement, product)
+        table = table_of_text(statement, product, place.table)
+        if action == "truncate":  # B-15: the one use of a statement without described tables
+            return (Truncate(table, statement, details=details, **origin),)
+        return (SchemaChange(table, action, statement, details=details, **origin),)
     result: list[ChangeEvent] = []
     for index, raw in enumerate(changes):
         try:
@@ -107,7 +117,7 @@ def events(
         result.append(
             SchemaChange(
                 table_of(change.id, place.table),
-                _ACTIONS.get(change.type.upper(), "other"),
+                action_of(statement, product, _ACTIONS.get(change.type.upper(), "other")),
                 statement if index == 0 else None,
                 schema,
                 key,
@@ -224,10 +234,12 @@ _NUMBERS: Final[Mapping[LogicalType, tuple[int, str]]] = {
 
 def described(event: SchemaChange, report: Report) -> list[dict[str, Any]]:
     """Return the description of a change that does not come from Debezium."""
-    if event.action == "other" and event.schema is None:
+    is_told = action_of(event.ddl, event.source.product) == event.action
+    is_of_no_table = event.action not in _KINDS_OF_CHANGE and event.schema is None
+    if is_of_no_table and (is_told or event.action == "other"):
         return []
-    kind = {"create": "CREATE", "drop": "DROP"}.get(event.action, "ALTER")
-    if _ACTIONS[kind] != event.action:
+    kind = _KINDS_OF_CHANGE.get(event.action, "ALTER")
+    if not is_told and _ACTIONS[kind] != event.action:
         report(("action", f"{event.action} is written as {kind}"))
     change: dict[str, Any] = {"type": kind, "id": table_text(event.table), "table": None}
     if event.schema is not None:
