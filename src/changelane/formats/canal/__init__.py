@@ -5,8 +5,8 @@ Product: Canal (https://github.com/alibaba/canal), ``canal.mq.flatMessage = true
 DTS with the Canal JSON format
 (https://www.alibabacloud.com/help/en/dts/user-guide/data-formats-of-a-kafka-cluster).
 
-Versions studied: Canal 1.1.4 to 1.1.8, DTS before and after 2022-03-20; messages of Flink CDC,
-InLong and Tencent CKafka are accepted.
+Versions studied: Canal 1.1.4 to 1.1.8, DTS before and after 2022-03-20, TiCDC before and since 5.4,
+Flink, InLong, Huawei DRS and Tencent CKafka as documented; messages of Flink CDC are accepted.
 
 Sample::
 
@@ -21,26 +21,22 @@ Choices: one message of n rows is n events in the order of the rows. An update's
 ``data`` is absent, not NULL. The types come from ``mysqlType`` alone. A message without a value is
 a tombstone of no table.
 
-Known gaps: no positions (Canal sends none); keys beyond the fourteen are not kept; the protobuf
-form (``flatMessage = false``) is not read. See ``docs/formats/canal-json.md``.
+Known gaps: no positions but TiCDC's (the others send none); the protobuf form (``flatMessage =
+false``) and compressed values are not read. See ``docs/formats/canal-json.md``.
 """
-
-from typing import Final
 
 import msgspec
 
-from changelane.carries import AbsentMeans, Carries, Extreme, SchemaDetail
 from changelane.errors import DecodeError
-from changelane.event import ChangeEvent, Op, Tombstone
+from changelane.event import ChangeEvent, DataChange, Op, Tombstone
 from changelane.format import Format, Report
 from changelane.formats.canal import ddl
-from changelane.formats.canal.decode import ROW_OPERATIONS, SOURCE, Reader, ReadOptions, load
-from changelane.formats.canal.dialects import DIALECTS, HIDDEN_COLUMNS, DialectName
+from changelane.formats.canal.decode import ROW_OPERATIONS, Reader, ReadOptions, load
+from changelane.formats.canal.dialects import DIALECTS, HIDDEN_COLUMNS, DialectName, carries
 from changelane.formats.canal.encode import WriteOptions, Writer
 from changelane.message import Message
 from changelane.scalars import parse_zone
 from changelane.schema import TableId
-from changelane.source_types.mysql import TYPES
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,28 +59,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 class Canal:
     """See the module."""
 
-    carries: Final = Carries(
-        operations=frozenset(Op),
-        kinds=frozenset({"schema", "truncate", "control"}),
-        before=True,
-        absent=True,
-        absent_means=AbsentMeans.UNCHANGED,
-        schema=SchemaDetail.SOURCE_TYPES,
-        types=TYPES,
-        extremes=frozenset({Extreme.NON_FINITE, Extreme.TEMPORAL_TEXT}),
-        key=True,
-        key_change=True,
-        table=frozenset({"database", "name"}),
-        stamp=SOURCE,
-        source_time="ms",
-        process_time="ms",
-        details=True,
-        text_only=True,
-    )
-
     def __init__(self, options: Options) -> None:
         self._options = options
-        dialect = DIALECTS[options.dialect]
+        self._dialect = dialect = DIALECTS[options.dialect]
+        self.carries = carries(dialect)
         zone = parse_zone(options.time_zone)
         hidden = HIDDEN_COLUMNS if options.drop_hidden else ()
         self._read = Reader(ReadOptions(dialect, zone, hidden))
@@ -97,12 +75,34 @@ class Canal:
         """Read a message of any number of rows."""
         if message.value is None:
             return (Tombstone(TableId()),)
-        return self._read(message.value)
+        try:
+            return self._read(message.value)
+        except DecodeError:
+            # TiCDC's files hold a message in each line
+            lines = [line for line in message.value.split(b"\r\n") if line.strip()]
+            if len(lines) < 2:
+                raise
+        return tuple(event for line in lines for event in self._read(line))
 
     def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
         """Write an event as a message of one row."""
-        value = self._write(event, report)
-        return () if value is None else (Message(value),)
+        written = []
+        for part in self._parts(event, report):
+            value = self._write(part, report)
+            if value is not None:
+                written.append(Message(value))
+        return tuple(written)
+
+    def _parts(self, event: ChangeEvent, report: Report) -> tuple[ChangeEvent, ...]:
+        if not self._dialect.splits_updates:
+            return (event,)
+        if not isinstance(event, DataChange) or event.op is not Op.UPDATE:
+            return (event,)
+        report(("operation:u", "written as a delete and an insert"))
+        insert = msgspec.structs.replace(event, op=Op.CREATE, before=None)
+        if event.before is None:
+            return (insert,)
+        return msgspec.structs.replace(event, op=Op.DELETE, after=None), insert
 
     def detects(self, message: Message) -> bool:
         """Say whether a message looks like Canal's."""

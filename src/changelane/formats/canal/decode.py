@@ -22,11 +22,11 @@ from changelane.event import (
     KeyOrigin,
     Op,
     SchemaChange,
-    Source,
     Truncate,
+    Watermark,
 )
-from changelane.formats.canal import ddl
-from changelane.formats.canal.dialects import HIDDEN_COLUMNS, Dialect
+from changelane.formats.canal import ddl, ticdc
+from changelane.formats.canal.dialects import HIDDEN_COLUMNS, SOURCE, Dialect
 from changelane.formats.canal.values import NOT_A_VALUE, Read, json_text, reader
 from changelane.formats.canal.wire import FlatMessage, JsonFlatMessage
 from changelane.schema import Column, TableId, TableSchema
@@ -35,8 +35,6 @@ from changelane.source_types.mysql import MySqlType, parse
 from changelane.types import UNKNOWN, LogicalType, Value
 
 T = TypeVar("T")
-
-SOURCE: Final = Source(product="mysql", connector="canal")
 
 ROW_OPERATIONS: Final[dict[str, Op]] = {
     "INSERT": Op.CREATE,
@@ -203,6 +201,8 @@ class Reader:
         op = ROW_OPERATIONS.get(message.type)
         if op is None or message.isDdl:
             return (self._other(message),)
+        if message.tidb is not None and op is not _DELETE:
+            ticdc.check_row(message.tidb)
         if message.data or (op is _DELETE and message.old):
             return self._rows(message, op)
         return (self._statement(message),)
@@ -211,11 +211,12 @@ class Reader:
 
     def _rows(self, message: FlatMessage, op: Op) -> tuple[DataChange, ...]:
         data: list[Row] = message.data or []
-        old: list[Row | None] = message.old or []
+        old_name = "old" if message.old or not message.updateBefore else "updateBefore"
+        old: list[Row | None] = message.old or message.updateBefore or []
         plan = self._plan(message).covering([*data, *old])
         if isinstance(message, JsonFlatMessage):
             plan.as_texts(data, "data")
-            plan.as_texts(old, "old")
+            plan.as_texts(old, old_name)
         if op is _DELETE:
             images = self._deleted(plan, data, old)
         elif op is _UPDATE:
@@ -227,6 +228,7 @@ class Reader:
         source_time = self._time(message.es)
         process_time = self._time(message.ts)
         typed = plan.schema is not None
+        position = None if message.tidb is None else ticdc.position(message.tidb, "commitTs")
         events = [
             DataChange(
                 op,
@@ -235,7 +237,7 @@ class Reader:
                 before,
                 after,
                 plan.schema,
-                None,
+                position,
                 None,
                 SOURCE,
                 source_time,
@@ -297,6 +299,8 @@ class Reader:
 
     def _other(self, message: FlatMessage) -> ChangeEvent:
         kind, sql = message.type, message.sql or None
+        if kind == ticdc.WATERMARK:
+            return self._watermark(message)
         if not message.isDdl and (kind == "QUERY" or kind not in ddl.TYPES_OF_DDL):
             if message.data:
                 raise DecodeError(
@@ -309,6 +313,13 @@ class Reader:
         if action == "truncate":
             return Truncate(table, sql, **parts)
         return SchemaChange(table, action, sql, **parts)
+
+    def _watermark(self, message: FlatMessage) -> Watermark:
+        position = ticdc.position(message.tidb or {}, "watermarkTs")
+        if position is None:
+            path = "$._tidb.watermarkTs"
+            raise DecodeError("a watermark without its time", code="missing_field", path=path)
+        return Watermark("resolved", **{**self._parts(message), "position": position})
 
     def _statement(self, message: FlatMessage) -> ChangeEvent:
         """Return a change that the source logged as a statement, which is kept and not applied."""
@@ -326,6 +337,7 @@ class Reader:
             "source_time_ns": self._time(message.es),
             "process_time_ns": self._time(message.ts),
             "details": _details(message, None, sql=False),
+            "position": None if message.tidb is None else ticdc.position(message.tidb, "commitTs"),
         }
 
     def _time(self, value: int | None) -> int | None:
@@ -337,6 +349,9 @@ class Reader:
         return value * (1_000_000_000 if seconds else 1_000_000)
 
 
+_ROW_PATHS: Final = ("$.data[", "$.old[", "$.updateBefore[")
+
+
 def load(value: bytes) -> FlatMessage:
     """Read the wire class; rows with JSON values are read as such only where there are any.
 
@@ -346,7 +361,7 @@ def load(value: bytes) -> FlatMessage:
     try:
         return json.loads(value, FlatMessage)
     except DecodeError as error:
-        if error.code != "wrong_type" or not error.path.startswith(("$.data[", "$.old[")):
+        if error.code != "wrong_type" or not error.path.startswith(_ROW_PATHS):
             raise
     return json.loads(value, JsonFlatMessage)
 
@@ -368,7 +383,8 @@ def _table(message: FlatMessage) -> TableId:
 def _details(
     message: FlatMessage, sql_types: Mapping[str, object] | None, *, sql: bool = True
 ) -> Details:
-    if not (message.id or message.gtid or sql_types or (sql and message.sql)):
+    told = (message.id, message.gtid, sql_types, sql and message.sql, message.batchId, message.tidb)
+    if not any(told):
         return NO_DETAILS
     details: dict[str, Value] = {}
     if message.id:
@@ -379,4 +395,8 @@ def _details(
         details["sqlType"] = sql_types
     if sql and message.sql:
         details["sql"] = message.sql
+    if message.batchId:
+        details["batchId"] = message.batchId
+    if message.tidb and (rest := ticdc.rest(message.tidb)):
+        details["_tidb"] = rest
     return details

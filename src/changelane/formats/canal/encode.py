@@ -2,13 +2,16 @@
 """Change events to Canal messages, one row a message."""
 
 import datetime as dt
-from typing import Final
+import decimal
+import re
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from changelane.errors import EncodeError
 from changelane.event import (
+    NO_DETAILS,
     ChangeEvent,
     Control,
     DataChange,
@@ -18,17 +21,19 @@ from changelane.event import (
     Op,
     SchemaChange,
     Truncate,
+    Watermark,
 )
 from changelane.format import Report
-from changelane.formats.canal import ddl
+from changelane.formats.canal import ddl, ticdc
 from changelane.formats.canal.decode import SECONDS_BELOW
 from changelane.formats.canal.dialects import Dialect
 from changelane.formats.canal.values import NOT_A_VALUE, Write, write_integer, writer
-from changelane.formats.canal.wire import TextRow, WrittenMessage
+from changelane.formats.canal.wire import JsonRow, WrittenMessage
+from changelane.position import SequencePosition
 from changelane.schema import TableId, TableSchema
 from changelane.serdes import json
 from changelane.source_types.mysql import MySqlType, parse, text_of
-from changelane.types import Bits, String, Value
+from changelane.types import Bits, Decimal, Enum, Float, Integer, Set, String, Value
 from changelane.values import value_text
 
 TYPES: Final[dict[Op, str]] = {
@@ -52,6 +57,7 @@ _UPDATE: Final = Op.UPDATE
 _DELETE: Final = Op.DELETE
 
 Text = str | UnsetType
+Rows = list[JsonRow] | UnsetType | None
 Part = msgspec.Raw | UnsetType
 
 
@@ -69,40 +75,57 @@ class TablePlan:
     Attributes:
         mysql_types: The map ``mysqlType`` as JSON; null without a schema.
         unsized: Columns of bits without a length.
+        unlabelled: There are ENUM or SET columns whose members are not written.
     """
 
     def __init__(self, schema: TableSchema | None, options: WriteOptions) -> None:
         self._columns: tuple[tuple[str, Write | None], ...] = ()
         self._codes: dict[str, int] = {}
         self.unsized: list[str] = []
+        self.unlabelled = False
+        self._numbers: frozenset[str] = frozenset()
+        self._json_values = options.dialect.json_values
         self._sql_types = self.mysql_types = _NULL
         self._by_value: tuple[tuple[str, MySqlType, int], ...] = ()
         if schema is None:
             return
         texts = {column.name: text_of(column) for column in schema.columns}
         types = {name: parse(text) for name, text in texts.items()}
+        if options.dialect.bare_types:
+            texts = {name: bare(text) for name, text in texts.items()}
         self._columns = tuple(
             (name, writer(of, labels=options.dialect.labels, zone=options.zone))
             for name, of in types.items()
         )
-        self._codes = {name: of.code for name, of in types.items()}
+        dialect = options.dialect
+        if dialect.promotes:
+            types = {name: promoted(of) for name, of in types.items()}
+        self._codes = {
+            name: dialect.codes.get(bare(texts[name]), of.code) for name, of in types.items()
+        }
         self._by_value = tuple(
             # the least value whose highest bit is set
             (name, of, 1 << (getattr(of.kind, "bits", 1) - 1))
             for name, of in types.items()
             if of.high_code is not None or of.null_code is not None
         )
-        self.unsized = [name for name, of in types.items() if of.kind == Bits()]
+        self.unsized = [name for name in types if parse(texts[name]).kind == Bits()]
+        if options.dialect.bare_types:
+            self.unlabelled = any(isinstance(of.kind, Enum | Set) for of in types.values())
+        if options.dialect.json_values:
+            self._numbers = frozenset(
+                name for name, of in types.items() if isinstance(of.kind, Integer | Decimal | Float)
+            )
         self.mysql_types = msgspec.Raw(json.dumps(texts))
         self._sql_types = msgspec.Raw(json.dumps(self._codes))
 
-    def row(self, image: Image) -> TextRow:
+    def row(self, image: Image) -> JsonRow:
         """Return an image as texts, its columns in the order of the table.
 
         Raises:
             EncodeError: A value is not of its column's type.
         """
-        row: TextRow = {}
+        row: JsonRow = {}
         name, absent, whole = "", _ABSENT, write_integer
         try:
             for name, write in self._columns:
@@ -124,8 +147,23 @@ class TablePlan:
         if len(row) != len(image):
             for name, value in image.items():
                 if name not in row:
-                    row[name] = None if value is None else value_text(String(), value)
+                    row[name] = self._untyped(value)
         return row
+
+    def _untyped(self, value: Value) -> Any:
+        if value is None or (self._json_values and isinstance(value, bool | int | list | dict)):
+            return value
+        text = value_text(String(), value)
+        if self._json_values and isinstance(value, float | decimal.Decimal):
+            return number(text)
+        return text
+
+    def as_json(self, row: JsonRow) -> JsonRow:
+        """Return a row of texts with numbers where they are numbers."""
+        return {
+            name: number(text) if name in self._numbers and isinstance(text, str) else text
+            for name, text in row.items()
+        }
 
     def check(self, image: Image, report: Report) -> None:
         """Report bits whose leading zeros a number does not keep and no length gives back."""
@@ -160,6 +198,8 @@ class Writer:
         self._plans: dict[TableSchema | None, TablePlan] = {}
         self._last: tuple[TableSchema | None, TablePlan] = None, TablePlan(None, options)
         self._keys: dict[tuple[str, ...], msgspec.Raw] = {}
+        self._details = _kept(_DETAILS, options.dialect)
+        self._row_details = _kept(_ROW_DETAILS, options.dialect)
 
     def __call__(self, event: ChangeEvent, report: Report) -> bytes | None:
         """Return the message's value; ``None`` when Canal has no message for the event."""
@@ -170,9 +210,14 @@ class Writer:
                 message = self._ddl(event, report)
             case Truncate():
                 message = self._truncate(event, report)
+            case Watermark(type="resolved") if isinstance(event.position, SequencePosition):
+                message = self._message(event, ticdc.WATERMARK, TableId(), report)
+            case Watermark():
+                report(("event:watermark", "only a resolved time has a message"))
+                return None
             case Control() if event.type in CONTROLS:
                 # without text, no rows is what tells such a message from a broken one
-                data: list[TextRow] | UnsetType | None = self._none
+                data: Rows = self._none
                 if event.type in TYPES.values() and not event.text:
                     data = []
                 message = self._message(event, event.type, event.table, report)
@@ -183,7 +228,32 @@ class Writer:
                 return None
             case _:
                 raise EncodeError(f"Canal has no message for {type(event).__name__}")
-        return json.dumps(message)
+        return json.dumps(self._shaped(message, event) if self._dialect.keys else message)
+
+    def _shaped(self, message: WrittenMessage, event: ChangeEvent) -> dict[str, Any]:
+        """Return a message with the keys of a dialect, in its order."""
+        details: Details = getattr(event, "details", NO_DETAILS)
+        shaped: dict[str, Any] = {}
+        for key in self._dialect.keys:
+            match key:
+                case "_tidb":
+                    position = getattr(event, "position", None)
+                    time = position.value if isinstance(position, SequencePosition) else None
+                    name = "watermarkTs" if isinstance(event, Watermark) else "commitTs"
+                    value: object = ticdc.written(time, name, details.get("_tidb"))
+                    if not value:
+                        continue
+                case "opType":
+                    value = message.type
+                case "batchId":
+                    value = details.get("batchId", 0)
+                case "updateBefore":
+                    value = message.old
+                case _:
+                    value = None if key in self._dialect.nulls else getattr(message, key)
+            if value is not UNSET:
+                shaped[key] = value
+        return shaped
 
     # -- rows ----------------------------------------------------------------------------------
 
@@ -202,9 +272,13 @@ class Writer:
             message.old = [row]
         else:
             message.data = [row]
+        if plan.unlabelled:
+            report(("type:enum", "members are not written: values are numbers of them"))
         if op is _UPDATE and event.before is not None:
             plan.check(event.before, report)
             self._add_before(message, row, plan.row(event.before), report)
+        if self._dialect.json_values:
+            message.data, message.old = _as_json(plan, message.data), _as_json(plan, message.old)
         message.mysqlType = self._part(plan.mysql_types)
         if "sqlType" in details:
             message.sqlType = msgspec.Raw(json.dumps(details["sqlType"]))
@@ -216,13 +290,15 @@ class Writer:
         return message
 
     def _add_before(
-        self, message: WrittenMessage, after: TextRow, before: TextRow, report: Report
+        self, message: WrittenMessage, after: JsonRow, before: JsonRow, report: Report
     ) -> None:
         if not after.keys() <= before.keys():
             # readers would take the missing columns from the row after
             report(("before", "lacks columns of the row after"))
         elif self._dialect.update_swapped:
             message.data, message.old = [before], [{**before, **after}]
+        elif self._dialect.full_old:
+            message.old = [before]
         else:
             message.old = [
                 {
@@ -276,6 +352,8 @@ class Writer:
         kind, sql = self._dialect.ddl_type or "TRUNCATE", event.ddl or ""
         if kind != "TRUNCATE" and ddl.told(kind, sql) != "truncate":
             sql = ddl.truncate_statement(event.table.database, event.table.name)
+            if event.ddl:
+                report(("ddl", f"a message of type {kind} leaves it to the statement: another"))
         message = self._message(event, kind, event.table, report)
         message.isDdl = True
         message.sql = sql
@@ -283,7 +361,7 @@ class Writer:
 
     def _message(
         self,
-        event: DataChange | SchemaChange | Truncate | Control,
+        event: DataChange | SchemaChange | Truncate | Control | Watermark,
         kind: str,
         table: TableId,
         report: Report,
@@ -330,7 +408,8 @@ class Writer:
     def _id(self, details: Details, is_row: bool, report: Report) -> int:  # noqa: FBT001
         if not details:
             return 0
-        for name in details.keys() - (_ROW_DETAILS if is_row else _DETAILS):
+        known = self._row_details if is_row else self._details
+        for name in details.keys() - known:
             report((f"details.{name}", "Canal has no such key"))
         number = details.get("id", 0)
         if not isinstance(number, int):
@@ -339,8 +418,47 @@ class Writer:
         return number
 
 
-_DETAILS: Final = frozenset({"id", "gtid"})
-_ROW_DETAILS: Final = _DETAILS | {"sqlType", "sql"}
+_DETAILS: Final = ("id", "gtid", "batchId", "_tidb")
+_ROW_DETAILS: Final = (*_DETAILS, "sqlType", "sql")
+_NEW_KEYS: Final = frozenset({"batchId", "_tidb"})
+
+
+def _kept(names: tuple[str, ...], dialect: Dialect) -> frozenset[str]:
+    """Return the details that a dialect has keys for; Canal has none of the others' own."""
+    own = {name for name in names if dialect.writes(name)}
+    return frozenset(own if dialect.keys else own - _NEW_KEYS)
+
+
+def _as_json(plan: TablePlan, rows: Rows) -> Rows:
+    return [plan.as_json(row) for row in rows] if isinstance(rows, list) else rows
+
+
+def promoted(of: MySqlType) -> MySqlType:
+    """Return a type whose code is that of the wider type to which unsigned numbers convert.
+
+    >>> promoted(parse("int unsigned")).code, promoted(parse("bigint unsigned")).code
+    (-5, 3)
+    """
+    if of.high_code is None:
+        return of
+    return msgspec.structs.replace(of, code=of.high_code, high_code=None)
+
+
+_ARGUMENTS: Final = re.compile(r"\s*\(.*\)", re.DOTALL)
+
+
+def bare(text: str) -> str:
+    """Return a type without lengths, digits and members.
+
+    >>> bare("ENUM('a','b')"), bare("bigint(20) unsigned")
+    ('enum', 'bigint unsigned')
+    """
+    return _ARGUMENTS.sub("", text).lower()
+
+
+def number(text: str) -> msgspec.Raw | str:
+    """Return a number's text as a number of JSON; NaN and infinity stay text."""
+    return text if text.lstrip("-")[:1] in {"N", "I", "s"} else msgspec.Raw(text.encode())
 
 
 def _text(value: Value) -> str:

@@ -33,6 +33,9 @@ class FlatMessage(msgspec.Struct):
     sqlType: msgspec.Raw = msgspec.Raw()  # noqa: N815 - the producer's name
     table: str | None = None
     ts: int | None = None
+    batchId: int | None = None  # noqa: N815 - InLong's own
+    updateBefore: list[TextRow | None] | None = None  # noqa: N815 - InLong's name of `old`
+    tidb: dict[str, Any] | None = msgspec.field(default=None, name="_tidb")
 
 
 class JsonFlatMessage(FlatMessage):
@@ -40,19 +43,20 @@ class JsonFlatMessage(FlatMessage):
 
     data: list[JsonRow] | None = None
     old: list[JsonRow | None] | None = None
+    updateBefore: list[JsonRow | None] | None = None  # noqa: N815 - InLong's name of `old`
 
 
 class WrittenMessage(msgspec.Struct):
     """The message as it is written: alphabetical, as fastjson orders it; ``UNSET`` is left out."""
 
-    data: list[TextRow] | msgspec.UnsetType | None
+    data: list[JsonRow] | msgspec.UnsetType | None
     database: str
     es: int | None
     gtid: str | msgspec.UnsetType
     id: int
     isDdl: bool  # noqa: N815 - the producer's name
     mysqlType: msgspec.Raw | msgspec.UnsetType | None  # noqa: N815 - the producer's name
-    old: list[TextRow] | msgspec.UnsetType | None
+    old: list[JsonRow] | msgspec.UnsetType | None
     pkNames: msgspec.Raw | msgspec.UnsetType | None  # noqa: N815 - the producer's name
     sql: str
     sqlType: msgspec.Raw | msgspec.UnsetType | None  # noqa: N815 - the producer's name
