@@ -76,7 +76,8 @@ DIALECTS: Final[dict[DialectName, Dialect]] = {
     # "the value of old is data and the value of data is NULL" for instances created before
     # 2022-03-20; "To keep consistent with the open source community" the reverse since then.
     # https://www.alibabacloud.com/help/en/dts/user-guide/data-formats-of-a-kafka-cluster
-    # and there: "the type LONG is converted from UNSIGNED INTEGER and BIGDECIMAL from UNSIGNED LONG"
+    # and of sqlType: "the type LONG is converted from UNSIGNED INTEGER and BIGDECIMAL from UNSIGNED
+    # LONG"
     "dts": Dialect(ddl_type="DDL", omit_null_keys=True, labels=True, promotes=True),
     "dts_legacy": Dialect(
         delete_row_in="old",
