@@ -22,6 +22,8 @@ from changelane.event import (
     Truncate,
     Watermark,
 )
+from changelane.formats.debezium import flat_json
+from changelane.formats.debezium.flat_json import added
 from changelane.position import LsnPosition, MySqlPosition, PostgresPosition, ScnPosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.transform import run
@@ -536,6 +538,25 @@ def test_the_short_way_reads_what_the_long_way_reads():
     first = codec.decode(one)
     assert codec.decode(one) == first
     assert codec.decode(Message(b" " + one.value, one.key, topic=one.topic)) == first
+
+
+@pytest.mark.parametrize("value", [None, "x", 5, -1, True, 1.5, [], {}])
+@pytest.mark.parametrize(
+    "name", ["__op", "__table", "__db", "__snapshot", "__connector", "__source_ts_ms", "__ts_ms"]
+)
+def test_plain_added_fields_are_read_the_short_way_as_the_long_way_does(name, value):
+    """The short way may decline, and then the long way reads it or refuses it."""
+    told = {"__op": "c", "__table": "t1", "__source_ts_ms": 5, "__ts_ms": 6} | {name: value}
+    known, topic = added.every("__"), "srv.public.t"
+    reader = added.OriginReader(flat_json.Options(topic="server.schema.table"))
+    short = reader.read_plain(added.Shape(told, known), told, topic)
+    details = {}
+    fields = [(known[field], content) for field, content in told.items()]
+    if short is None:
+        assert not isinstance(value, str) or name in {"__source_ts_ms", "__ts_ms"}
+    else:
+        assert short == reader.read(fields, topic, details)
+        assert not details
 
 
 def test_what_debezium_wrote_flattens_as_the_transformation_does():

@@ -17,6 +17,7 @@ from changelane.formats.debezium.flat_json.added import (
     Added,
     Origin,
     OriginReader,
+    Shape,
     every,
     flag,
     listed,
@@ -28,7 +29,6 @@ from changelane.formats.debezium.options import STANDARD, BeforeImage
 from changelane.formats.debezium.placeholders import Placeholder
 from changelane.formats.debezium.plans import PLAIN, RowPlan, decoder, filler_of, plain_json
 from changelane.formats.debezium.rawtext import as_text
-from changelane.formats.debezium.sources import topic_of
 from changelane.formats.debezium.types import Wire
 from changelane.message import Message
 from changelane.schema import TableSchema
@@ -93,7 +93,7 @@ class Decoder:
         self._blocks: Blocks[FlatPlan] = Blocks(lambda block: FlatPlan(block, names, modes))
         self._keys = KeyReader()
         self._origins = OriginReader(options)
-        self._shapes: dict[tuple[str, ...], list[str]] = {}
+        self._shapes: dict[tuple[str, ...], Shape] = {}
 
     def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
         """Return the events of a message."""
@@ -101,12 +101,16 @@ class Decoder:
         if not value:
             return (self._gone(message),)
         try:
+            plan: RowPlan = PLAIN
             found = self._blocks.find(value)
             if found is not None:
                 plan, start = found
                 row = plan.rows(memoryview(value)[start:-1])
-                if row is not None:
-                    return (self._row(message, row, plan),)
+            else:
+                row = PLAIN.rows(value)
+            # a message with its schema, or one that is no row, goes the long way
+            if row is not None and (plan is not PLAIN or self._shape(row).names):
+                return (self._row(message, row, plan),)
         except _MISFIT:
             pass  # the long way reads it, or says what is wrong with it
         return self._slow(message, value.removeprefix(_BOM))
@@ -149,23 +153,27 @@ class Decoder:
 
     # -- rows ----------------------------------------------------------------------------------
 
-    def _added(self, row: JsonRow) -> list[str]:
+    def _shape(self, row: JsonRow) -> Shape:
         """Return which fields of a row are no columns."""
-        shape = tuple(row)
-        found = self._shapes.get(shape)
-        if found is None:
+        columns = tuple(row)
+        shape = self._shapes.get(columns)
+        if shape is None:
             if len(self._shapes) >= _MOST_SHAPES:
                 self._shapes.clear()
-            found = [name for name in shape if name in self.names or name == DELETED]
-            self._shapes[shape] = found
-        return found
+            found = (name for name in columns if name in self.names or name == DELETED)
+            shape = self._shapes[columns] = Shape(found, self.names)
+        return shape
 
     def _row(self, message: Message, row: JsonRow, plan: RowPlan) -> ChangeEvent:
         details: dict[str, Any] = {}
-        added = self._added(row)
-        told = {name: row.pop(name) for name in added}
-        is_deleted = DELETED in told and flag(told.pop(DELETED), f"$.{DELETED}")
-        origin = self.origin(message, told, details)
+        shape = self._shape(row)
+        told = {name: row.pop(name) for name in shape.names}
+        is_deleted = shape.has_flag and flag(told.pop(DELETED), f"$.{DELETED}")
+        origin: Origin | None = None
+        if shape.is_plain and (not message.headers or self._repeats(message, shape, told)):
+            origin = self._origins.read_plain(shape, told, message.topic)
+        if origin is None:
+            origin = self.origin(message, told, details)
         place = origin.place
         op = Op.UPDATE if origin.op is None else OPS.get(origin.op)
         if op is None:
@@ -177,7 +185,7 @@ class Decoder:
             details["op"], op = origin.op, Op.READ  # B-04
         if plan.details:
             details.update(plan.details)
-        if message.topic != topic_of(place.source, place.table):
+        if message.topic != place.topic:
             details["topic"] = message.topic
         if plan.base and plan.base != message.topic:
             details["name"] = plan.base
@@ -194,17 +202,31 @@ class Decoder:
             holds = Completeness.KEY if plan.schema is None else holds
         finish(row, plan, self._placeholder, "$", details, blank)
         is_gone = op is Op.DELETE
-        change = _change(op, origin, details)
-        change = msgspec.structs.replace(
-            change,
-            key=key,
-            before=row if is_gone else None,
-            after=None if is_gone else row,
-            schema=plan.schema,
-            before_holds=holds if is_gone else _UNKNOWN,
-            after_holds=_UNKNOWN if is_gone else holds,
+        change = DataChange(
+            op,
+            place.table,
+            key,
+            row if is_gone else None,
+            None if is_gone else row,
+            plan.schema,
+            origin.position,
+            origin.transaction,
+            place.source,
+            origin.time_ns,
+            origin.process_ns,
+            holds if is_gone else _UNKNOWN,
+            _UNKNOWN if is_gone else holds,
+            details,
         )
         return self._keys.half(change, message, plan) if message.headers else change
+
+    def _repeats(self, message: Message, shape: Shape, told: Mapping[str, Any]) -> bool:
+        """Say whether the headers tell nothing that the added fields do not."""
+        for name, _ in message.headers:
+            one = self._headers.get(name)
+            if one is not None and told.get(shape.told.get((one.part, one.field), "")) is None:
+                return False
+        return True
 
     def believes(self, product: str | None) -> bool:
         """Say whether a deleted row is believed beyond its key (B-09)."""
@@ -243,16 +265,21 @@ class Decoder:
         details = dict(tombstone.details)
         origin = self.origin(message, {}, details)
         place = origin.place
-        if message.topic == topic_of(place.source, place.table):
+        if message.topic == place.topic:
             details.pop("topic", None)
-        change = _change(Op.DELETE, origin, details)
-        key = self._keys.key_of(tuple(tombstone.key))
-        change = msgspec.structs.replace(
-            change,
-            key=key,
+        change = DataChange(
+            Op.DELETE,
+            place.table,
+            self._keys.key_of(tuple(tombstone.key)),
             before=tombstone.key,
             schema=tombstone.schema,
+            position=origin.position,
+            transaction=origin.transaction,
+            source=place.source,
+            source_time_ns=origin.time_ns,
+            process_time_ns=origin.process_ns,
             before_holds=_UNKNOWN if tombstone.schema is not None else Completeness.KEY,
+            details=details,
         )
         if tombstone.moved_to is None:
             return change
@@ -260,20 +287,6 @@ class Decoder:
 
 
 _UNKNOWN: Final = Completeness.UNKNOWN
-
-
-def _change(op: Op, origin: Origin, details: dict[str, Any]) -> DataChange:
-    place = origin.place
-    return DataChange(
-        op,
-        place.table,
-        position=origin.position,
-        transaction=origin.transaction,
-        source=place.source,
-        source_time_ns=origin.time_ns,
-        process_time_ns=origin.process_ns,
-        details=details,
-    )
 
 
 def is_notice(parts: Mapping[str, object], names: Names) -> bool:
