@@ -345,6 +345,8 @@ def _fits(number: Number, kind: LogicalType) -> bool:
     """Say whether a column that has a number's name also has its type."""
     if isinstance(kind, Bytes) and number.bytes_name:
         return True
+    if isinstance(kind, Interval) and isinstance(number.kind, Text):
+        return True
     if isinstance(kind, Integer) and isinstance(number.kind, Integer):
         return bool(number.width * 8 >= kind.bits or number.kind.bits >= kind.bits)
     return type(number.kind) is type(kind)

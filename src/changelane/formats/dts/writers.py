@@ -140,8 +140,8 @@ def writer(column: Column, number: int, family: Family, *, in_microseconds: bool
             return _binary_character if is_binary else _binary_object
         case GeometryType():
             return _geometry
-        case Interval() if family is POSTGRESQL and kind.unit:
-            return _interval_text
+        case Interval() if family is POSTGRESQL:
+            return _interval_text if kind.unit else _labelled("INTERVAL")
         case _ if isinstance(kind, (Date, Time, Timestamp, TimeTz, InstantType, Year, Interval)):
             return _temporal(kind, family, in_microseconds=in_microseconds)
         case Text():
@@ -340,10 +340,23 @@ def _temporal(kind: LogicalType, family: Family, *, in_microseconds: bool) -> Wr
                 return TEXT_OBJECT + text_of("INTERVAL") + text_of(value)
             if not isinstance(value, str):
                 raise
+            if as_epoch and (zero := _zero_date(value, in_microseconds=in_microseconds)):
+                return zero
             report((f"value:{name}", "no calendar date or time; written as null"))
             return NULL
 
     return guarded
+
+
+def _zero_date(text: str, *, in_microseconds: bool) -> bytes:
+    """Return a zero TIMESTAMP of MySQL, which is no point in time; nothing for other texts."""
+    try:
+        parts = times.timestamp_parts(text)
+    except ValueError:
+        return b""
+    if times.value_of(parts)[1] != text:
+        return b""
+    return DATE_TIME + _parts(parts, in_microseconds=in_microseconds)
 
 
 def _is_same(shown: Value, value: Value) -> bool:
