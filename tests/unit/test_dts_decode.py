@@ -185,7 +185,7 @@ def test_a_ddl_is_named_after_its_database_and_its_statement():
         ("create unique index i on t1 (a)", "create_index", TableId("mydb", None, "t1")),
         ("drop index i on t1", "drop_index", TableId("mydb", None, "t1")),
         ("create view v as select 1", "other", TableId("mydb")),
-        ("create table (", "other", TableId("mydb")),
+        ("create table (", "create", TableId("mydb")),
     ],
 )
 def test_statements_are_told_apart(sql, action, table):
@@ -211,8 +211,8 @@ def test_a_statement_that_truncates_is_a_truncate_of_each_of_its_tables():
         assert [event.table.name for event in events] == names
 
 
-def test_a_truncate_whose_tables_are_not_sure_is_none():
-    event = decode(bare("DDL", objectName="mydb", afterImages="truncate cluster c"))
+def test_a_text_that_truncates_and_does_more_is_no_truncate():
+    event = decode(bare("DDL", objectName="mydb", afterImages="truncate t1; drop table t2"))
     assert isinstance(event, SchemaChange)
     assert event.action == "other"
 

@@ -28,6 +28,14 @@ from changelane.testing.compare import differences
 from changelane.testing.strategies import events
 from changelane.types import Geometry, String, Text, parse_type
 
+QUIET = settings(
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+
 POINT = bytes.fromhex("0101000000000000000000f03f0000000000000040")
 BIG_POINT = bytes.fromhex("00000000013ff00000000000004000000000000000")
 UTC = dt.UTC
@@ -309,6 +317,21 @@ def test_the_physical_reader_of_postgresql_writes_nanoseconds():
         assert event.after["c"].microsecond == micros
 
 
+@given(st.lists(st.integers(-2, 70), min_size=6, max_size=6), st.sampled_from([0, 1]))
+@QUIET
+def test_the_short_way_to_timestamps_agrees_with_the_long_one(parts, fraction):
+    year, *rest = parts
+    try:
+        want = times.value_of((1999 + year, *rest, fraction * 1000))[1]
+    except ValueError:
+        want = None
+    try:
+        got = decode(row(12, date_time(1999 + year, *rest, fraction))).after["c"]
+    except DecodeError:
+        got = None
+    assert got == want
+
+
 def test_a_wall_clock_that_a_zone_shows_twice_stays_text():
     twice = zoned("Europe/Berlin", 2020, 10, 25, 2, 30, 0, 0)
     once = zoned("Asia/Shanghai", 2020, 1, 1, 8, 0, 0, 0)
@@ -501,13 +524,6 @@ def test_a_value_that_is_not_of_its_type_is_not_written(kind, value):
 
 
 CARRIED = msgspec.structs.replace(get_codec("dts-avro").carries, source_time="s")
-QUIET = settings(
-    max_examples=25,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
 
 
 @pytest.mark.parametrize("product", ["mysql", "postgresql", "oracle", "redis", None])

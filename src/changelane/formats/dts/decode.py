@@ -34,7 +34,6 @@ from changelane.formats.dts.names import (
     read_binlog,
     read_object_name,
 )
-from changelane.formats.dts.numbers import FAMILIES, MYSQL, OTHER
 from changelane.formats.dts.plans import TablePlan, read_image
 from changelane.formats.dts.record import Head, read_fields, read_head
 from changelane.position import Position
@@ -212,6 +211,7 @@ class Reader:
         if table.name is None:
             raise DecodeError("a row of no table", code="missing_field", path="$.objectName")
         text = head.tags.get(KEY_TAG)
+        position = self._position(head)
         return DataChange(
             op,
             table,
@@ -219,12 +219,12 @@ class Reader:
             before,
             after,
             schema,
-            self._position(head),
+            position,
             _transaction(head.sourceTxid),
             _SOURCES[head.sourceType],
             _time(head.sourceTimestamp),
             _read_time(head.tags),
-            details=self._details(head, body),
+            details=_details(head, body, position),
         )
 
     def _table(self, name: str | None) -> TableId:
@@ -244,35 +244,16 @@ class Reader:
         prefix = self._options.binlog_prefix
         return read_binlog(head.sourcePosition, prefix, head.tags.get(GTID_TAG))
 
-    def _details(self, head: Head, body: Body) -> Details:
-        details: dict[str, object] = {"id": head.id}
-        if head.sourcePosition != NO_POSITION and self._position(head) is None:
-            details["sourcePosition"] = head.sourcePosition
-        if head.safeSourcePosition:
-            details["safeSourcePosition"] = head.safeSourcePosition
-        if head.sourceTxid == NO_TRANSACTION:
-            details["sourceTxid"] = NO_TRANSACTION
-        if head.sourceVersion:
-            details["sourceVersion"] = head.sourceVersion
-        if head.processTimestamps is not None:
-            details["processTimestamps"] = head.processTimestamps
-        if head.tags:
-            details["tags"] = head.tags
-        if body.bornTimestamp is not None and body.bornTimestamp != head.sourceTimestamp:
-            details["bornTimestamp"] = body.bornTimestamp
-        if body.trailing:
-            details["trailingBytes"] = body.trailing
-        return details
-
     # -- everything else -----------------------------------------------------------------------
 
     def _other(self, head: Head, body: Body) -> tuple[ChangeEvent, ...]:
         operation = head.operation
         if operation == "DDL" or (operation == "COMMAND" and head.sourceType == "MongoDB"):
             return self._ddl(head, body)
-        details = dict(self._details(head, body))
+        position = self._position(head)
+        details = dict(_details(head, body, position))
         told: dict[str, Any] = {
-            "position": self._position(head),
+            "position": position,
             "source": _SOURCES[head.sourceType],
             "source_time_ns": _time(head.sourceTimestamp),
             "process_time_ns": _read_time(head.tags),
@@ -299,28 +280,47 @@ class Reader:
             path = "$.afterImages"
             raise DecodeError("a row where a statement is meant", code="wrong_type", path=path)
         around = self._table(head.objectName)
-        statement = ddl.read(text or "")
-        details = dict(self._details(head, body))
+        statement = ddl.read(text or "", head.sourceType, around)
+        position = self._position(head)
+        details = dict(_details(head, body, position))
         if head.operation != "DDL":
             details["operation"] = head.operation
         told: dict[str, Any] = {
-            "position": self._position(head),
+            "position": position,
             "source": _SOURCES[head.sourceType],
             "source_time_ns": _time(head.sourceTimestamp),
             "process_time_ns": _read_time(head.tags),
             "details": details,
         }
-        has_schemas = FAMILIES.get(head.sourceType, OTHER) is not MYSQL
-        tables = tuple(
-            ddl.table_of(names, around, has_schemas=has_schemas) for names in statement.names
-        )
-        if around.name is not None and len(tables) <= 1:
-            tables = (around,)
         if statement.action == "truncate":
             transaction = _transaction(head.sourceTxid)
-            return tuple(Truncate(table, text, transaction=transaction, **told) for table in tables)
-        table = tables[0] if tables else around
+            return tuple(
+                Truncate(table, text, transaction=transaction, **told) for table in statement.tables
+            )
+        table = statement.tables[0]
         return (SchemaChange(table, statement.action, text, **told),)
+
+
+def _details(head: Head, body: Body, position: Position | None) -> Details:
+    """Return what the record says beyond the model; what a writer would say anyway is left out."""
+    details: dict[str, object] = {"id": head.id}
+    if head.sourcePosition != NO_POSITION and position is None:
+        details["sourcePosition"] = head.sourcePosition
+    if head.safeSourcePosition:
+        details["safeSourcePosition"] = head.safeSourcePosition
+    if head.sourceTxid == NO_TRANSACTION:
+        details["sourceTxid"] = NO_TRANSACTION
+    if head.sourceVersion:
+        details["sourceVersion"] = head.sourceVersion
+    if head.processTimestamps is not None:
+        details["processTimestamps"] = head.processTimestamps
+    if head.tags:
+        details["tags"] = head.tags
+    if body.bornTimestamp is not None and body.bornTimestamp != head.sourceTimestamp:
+        details["bornTimestamp"] = body.bornTimestamp
+    if body.trailing:
+        details["trailingBytes"] = body.trailing
+    return details
 
 
 def _time(value: int) -> int | None:

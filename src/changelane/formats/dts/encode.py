@@ -42,7 +42,7 @@ from changelane.formats.dts.names import (
     read_binlog,
     read_object_name,
 )
-from changelane.formats.dts.numbers import FAMILIES, MYSQL, OTHER, number_of
+from changelane.formats.dts.numbers import FAMILIES, OTHER, number_of
 from changelane.formats.dts.writers import NONE, NOT_A_VALUE, NULL, Write, writer
 from changelane.message import Message
 from changelane.position import MySqlPosition, Position
@@ -161,10 +161,8 @@ class Writer:
             case SchemaChange():
                 return self._schema(event, report)
             case Truncate():
-                product = self._source_type(event.source, _mute)
-                is_mysql = FAMILIES.get(product, OTHER) is MYSQL
-                quote = "`" if is_mysql else '"'
-                text = event.ddl or ddl.truncate_statement(event.table, quote=quote)
+                source_type = self._source_type(event.source, _mute)
+                text = event.ddl or ddl.truncate_statement(event.table, source_type)
                 return self._statement(event, "DDL", text, "truncate", report)
             case TransactionMarker():
                 return self._record(event, _STATUSES[event.status], _NOTHING, report)
@@ -242,21 +240,17 @@ class Writer:
         report: Report,
     ) -> tuple[Message, ...]:
         """Return the record of a statement, named after its database where that is enough."""
-        statement = ddl.read(text)
-        if statement.action != action:
-            report(("action", "told by the statement only, which says something else"))
         table = event.table
-        family = FAMILIES.get(self._source_type(event.source, _mute), OTHER)
         around = TableId(table.database)
-        found = around
-        if statement.names:
-            names = statement.names[0]
-            found = ddl.table_of(names, around, has_schemas=family is not MYSQL)
-        if found == table and len(statement.names) <= 1:
+        source_type = self._source_type(event.source, _mute)
+        told = ddl.read(text, source_type, around)
+        if told.action != action:
+            report(("action", "told by the statement only, which says something else"))
+        if told.tables == (table,):
             table = around
-        elif len(statement.names) > 1 and action == "truncate":
+        elif action == "truncate" and len(told.tables) > 1:
             report(("event:truncate", "its statement truncates other tables as well"))
-            text = ddl.truncate_statement(table, quote="`" if family is MYSQL else '"')
+            text = ddl.truncate_statement(table, source_type)
         body = b"\x00\x00" + _text_image(text)
         return self._record(event, operation, body, report, table=table)
 

@@ -5,6 +5,7 @@ What a column holds is told twice: by its number, and by the branch of each valu
 the type of the column; a value of another kind tells its type along with itself.
 """
 
+import datetime as dt
 import decimal
 import re
 import struct
@@ -381,10 +382,37 @@ def _parts(data: bytes, at: int, *, in_microseconds: bool) -> tuple[times.Parts,
     return tuple(found), at  # type: ignore[return-value]
 
 
+# the usual form: a year of two bytes, all other parts of one byte, no fraction
+_USUAL: Final = re.compile(
+    rb"\x02[\x80-\xff][\x00-\x7f](?:\x02[\x00-\x7f]){5}\x02\x00", re.DOTALL
+).match
+_USUAL_BYTES: Final = 15
+
+
+def _usual(data: bytes, at: int) -> dt.datetime | None:
+    """Return a timestamp of the usual form, without reading it part by part."""
+    low, high, month, day = data[at + 1], data[at + 2], data[at + 4], data[at + 6]
+    hour, minute, second = data[at + 8], data[at + 10], data[at + 12]
+    if (low | month | day | hour | minute | second) & 1:
+        return None  # a negative part
+    try:
+        return dt.datetime(
+            (low & 127 | high << 7) >> 1, month >> 1, day >> 1, hour >> 1, minute >> 1, second >> 1
+        )
+    except ValueError:
+        return None
+
+
 def _date_time(setting: Setting, kind: LogicalType) -> Read:
     in_microseconds = setting.in_microseconds
 
+    is_timestamp = isinstance(kind, Timestamp)
+
     def read(data: bytes, at: int) -> tuple[Any, int]:
+        if is_timestamp and _USUAL(data, at):
+            value = _usual(data, at)
+            if value is not None:
+                return value, at + _USUAL_BYTES
         parts, at = _parts(data, at, in_microseconds=in_microseconds)
         return _fitting(setting, kind, times.value_of(parts)), at
 
