@@ -705,3 +705,20 @@ def test_updates_that_come_mixed_are_joined_by_their_sequence(order):
 def test_a_tombstone_is_no_message_of_streamx():
     (event,) = BLOB.decode(Message(None))
     assert event.table == TableId()
+
+
+def test_the_tables_of_a_database_share_a_topic():
+    told = {}
+    for table, columns in [("orders", {"id": "LONG"}), ("notes", {"id": "STRING", "at": "DATE"})]:
+        part = message(after=dict.fromkeys(columns), columns=columns)
+        part["schema"]["source"]["tableName"] = table
+        told[table] = part
+    for _ in range(2):
+        for table, part in told.items():
+            event = one(copy.deepcopy(part))
+            assert event.table == TableId("shop", None, table)
+            assert (
+                event.schema.names
+                == event.after.keys()
+                == set(part["payload"]["after"]["dataColumn"])
+            )
