@@ -79,6 +79,10 @@ IMAGES: Final[dict[tuple[str, str, str], Op]] = {
 _MICROSECONDS_ABOVE: Final = 10**14
 _MOST_MS: Final = 253_402_300_800_000  # the year 10000
 _DIGITS: Final = re.compile(r"-?[0-9]{1,18}", re.ASCII)
+_MOST_TABLES: Final = 1024
+_SEQUENCES: Final = (str, int, type(None))
+_NAMES: Final = (str, type(None))
+_DELETE: Final = Op.DELETE
 _FULL: Final = Completeness.FULL
 _UNKNOWN: Final = Completeness.UNKNOWN
 
@@ -117,68 +121,77 @@ class Reader:
         self._options = options
         schema = options.schema
         columns = () if schema is None else schema.columns
+        self._tables: dict[str | None, TableId] = {None: options.table}
         self._readers = tuple((column.name, _reader(column.type)) for column in columns)
         self._kinds = {column.name: column.source_type for column in columns}
 
     def __call__(self, value: bytes, topic: str | None = None) -> tuple[ChangeEvent, ...]:
         """Return the event of a row; a topic is one table, and names it where nothing else does."""
         row = load(value)
-        operation, is_before, is_after = (_text(row, name) for name in (OPERATION, BEFORE, AFTER))
-        op = IMAGES.get((operation, is_before, is_after))
-        if op is None:
-            raise DecodeError(
-                "images that the operation does not have", code="wrong_image", path=f"$.{BEFORE}"
-            )
-        sequence = read_sequence(row.get(SEQUENCE), f"$.{SEQUENCE}")
+        operation, is_before, is_after = row.pop(OPERATION), row.pop(BEFORE), row.pop(AFTER)
+        try:
+            op = IMAGES[operation, is_before, is_after]
+        except (KeyError, TypeError):
+            reason = "images that the operation does not have"
+            raise DecodeError(reason, code="wrong_image", path=f"$.{BEFORE}") from None
+        sequence = read_sequence(row.pop(SEQUENCE, None), f"$.{SEQUENCE}")
         if sequence is not None and sequence < 0:
             raise DecodeError(
                 "a sequence that is not made of digits", code="wrong_type", path=f"$.{SEQUENCE}"
             )
         options = self._options
-        table = options.table
-        name = row.get(TABLE)
-        if name is not None:
-            table = msgspec.structs.replace(table, name=_text(row, TABLE))
-        elif table.name is None and topic is not None:
-            table = TableId(name=topic)
-        time_ns = _time(row)
+        table = self._table(row.pop(TABLE, None), topic)
+        time_ns = _time(row.pop(TIME, None), row.pop(OTHER_TIME, None))
         image, details = self._image(row)
         holds = _UNKNOWN if options.schema is not None else _FULL
         change = DataChange(
             op,
             table,
             options.key,
-            image if op is Op.DELETE else None,
-            None if op is Op.DELETE else image,
+            image if op is _DELETE else None,
+            None if op is _DELETE else image,
             options.schema,
             None if sequence is None else SequencePosition(sequence),
             None,
             SOURCE,
             time_ns,
             None,
-            holds if op is Op.DELETE else _UNKNOWN,
-            _UNKNOWN if op is Op.DELETE else holds,
+            holds if op is _DELETE else _UNKNOWN,
+            _UNKNOWN if op is _DELETE else holds,
             details,
         )
         if operation != "U":
             return (change,)
         if sequence is not None:
             return (half_of(change, sequence),)
-        if op is Op.DELETE:
+        if op is _DELETE:
             reason = "half an update without the sequence that joins it to the other half"
             raise DecodeError(reason, code="missing_field", path=f"$.{SEQUENCE}")
         return (msgspec.structs.replace(change, op=Op.UPDATE),)
 
-    def _image(self, row: Mapping[str, Any]) -> tuple[dict[str, Any], Details]:
-        image: dict[str, Any] = {}
-        details: dict[str, object] = {}
-        for name, value in row.items():
-            if not is_metadata(name):
-                image[name] = value
-            elif name not in _KNOWN:
-                details[name] = value
+    def _table(self, name: str | None, topic: str | None) -> TableId:
+        """Return the table that a row names, else the configured one, else the topic's."""
+        table = self._tables.get(name)
+        if table is not None and (name is not None or topic is None):
+            return table
+        configured = self._options.table
+        if name is None:
+            return TableId(name=topic) if configured.name is None and topic else configured
+        table = TableId(configured.database, configured.schema, name)
+        if len(self._tables) >= _MOST_TABLES:
+            self._tables = {None: configured}
+        self._tables[name] = table
+        return table
+
+    def _image(self, row: dict[str, Any]) -> tuple[dict[str, Any], Details]:
+        """Return the business columns of a row that has lost its metadata, and what is neither."""
+        details = NO_DETAILS
+        image = row
+        if any(name[:1] == "_" for name in row):
+            details = {name: value for name, value in row.items() if is_metadata(name)}
+            image = {name: value for name, value in row.items() if name not in details}
         if self._options.schema is None:
-            return image, details or NO_DETAILS
+            return image, details
         if not image.keys() <= self._kinds.keys():
             raise DecodeError("a column that the topic does not have", code="unknown_column")
         typed: dict[str, Any] = {}
@@ -191,7 +204,7 @@ class Reader:
         except (*NOT_A_VALUE, KeyError):
             reason = f"not a value of {self._kinds[name]}"
             raise DecodeError(reason, code="wrong_type", path=f"$.{name}") from None
-        return typed, details or NO_DETAILS
+        return typed, details
 
 
 _KNOWN: Final = frozenset({SEQUENCE, OPERATION, TIME, OTHER_TIME, TABLE, BEFORE, AFTER})
@@ -215,21 +228,15 @@ def load(value: bytes) -> dict[str, Any]:
         raise DecodeError(
             "an operation that is none of I, U, D", code="unknown_operation", path=f"$.{OPERATION}"
         )
-    if type(row.get(SEQUENCE)) not in (str, int, type(None)):
+    if type(row.get(SEQUENCE)) not in _SEQUENCES:
         raise DecodeError("not a sequence", code="wrong_type", path=f"$.{SEQUENCE}")
+    if type(row.get(TABLE)) not in _NAMES:
+        raise DecodeError("not text", code="wrong_type", path=f"$.{TABLE}")
     return row
 
 
-def _text(row: Mapping[str, Any], name: str) -> str:
-    value = row[name]
-    if type(value) is not str:
-        raise DecodeError("not text", code="wrong_type", path=f"$.{name}")
-    return value
-
-
-def _time(row: Mapping[str, Any]) -> int | None:
+def _time(one: Any, other: Any) -> int | None:
     """Return the time of a row in nanoseconds: BIGINT or STRING of ms, or TIMESTAMP of µs."""
-    one, other = row.get(TIME), row.get(OTHER_TIME)
     if one is not None and other is not None and one != other:
         raise DecodeError("two times that differ", path=f"$.{OTHER_TIME}")
     value = other if one is None else one
