@@ -98,6 +98,7 @@ class Carries(msgspec.Struct, frozen=True, kw_only=True):
         positions: Domains of positions (``mysql``, ``postgresql`` ...).
         transaction: Fields of the transaction.
         source: Fields of the source.
+        products: Products whose changes are written; others are refused. Empty = all.
         stamp: What the decoder says about every message's source. When it names the connector,
             the version and the details of another connector's events are not carried.
         source_time: Unit of the source time, empty when it does not travel.
@@ -129,6 +130,7 @@ class Carries(msgspec.Struct, frozen=True, kw_only=True):
     positions: frozenset[str] = frozenset()
     transaction: frozenset[str] = frozenset()
     source: frozenset[str] = frozenset()
+    products: frozenset[str] = frozenset()
     stamp: Source = Source()
     source_time: str = ""
     process_time: str = ""

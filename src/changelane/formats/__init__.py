@@ -23,6 +23,7 @@ FORMATS: Final[dict[str, str]] = {
     "datahub-blob": "changelane.formats.datahub.blob",
     "datahub-tuple": "changelane.formats.datahub.tuple",
     "cdl-json": "changelane.formats.debezium.cdl_json",
+    "cdl-debezium-json": "changelane.formats.debezium.cdl_debezium",
     "arcion-json": "changelane.formats.debezium.arcion",
     "lindorm-json": "changelane.formats.debezium.lindorm",
     "debezium-json": "changelane.formats.debezium",

@@ -186,6 +186,7 @@ def origins(draw: st.DrawFn, carries: Carries, op: Op | None = None) -> dict[str
     # a position of time follows from the event's time and the message's offset: not drawn
     domain = draw(st.sampled_from([None, *sorted(carries.positions & _POSITIONS.keys())]))
     products = _PRODUCTS.get(domain or "", ("mysql", "postgresql"))
+    products = tuple(p for p in products if not carries.products or p in carries.products)
     said = {
         "product": draw(st.sampled_from(products)),
         "connector": "debezium",

@@ -6,7 +6,7 @@ and schemas of columns are written as in ``debezium-json``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -27,7 +27,8 @@ _MOST: Final = 1024
 _NOTHING: Final[Mapping[str, Any]] = {}
 _MILLISECOND: Final = 1_000_000
 _OWN: Final = frozenset(
-    "source envelope name fields placeholders key header topic value raw".split()
+    "source envelope name fields placeholders fillers key header topic value image unique"
+    " LOB_COLUMNS".split()
 )
 """What a member's reader keeps in the details of its events."""
 
@@ -41,6 +42,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
         payload: Its fields in order: name, ``:type`` unless text, ``!`` when required.
         source: The fields of the source block, in the order of the payload.
         source_schema: The same in the order of the schema, where that differs.
+        source_members: Schemas of source fields that the list cannot tell.
         envelope_name: The name of the message's schema; ``{base}`` is that of the table. Empty =
             the schemas of this member have no names.
         row_names: The names of the schemas of both images.
@@ -53,12 +55,21 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     payload: str
     source: str
     source_schema: str = ""
+    source_members: tuple[Schema, ...] = ()
     envelope_name: str = ""
     row_names: tuple[str, str] = ("", "")
     source_name: str = ""
     empty: object = None
     has_key_schema: bool = False
     same_rows: bool = False
+
+
+class Images(NamedTuple):
+    """The JSON of an event's images, and the writer that made it."""
+
+    writer: RowWriter
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
 
 
 class Parts(msgspec.Struct, kw_only=True):
@@ -105,7 +116,8 @@ class MemberWriter:
         self._column_fields = fields
         self._payload = parsed(layout.payload)
         self._source = parsed(layout.source)
-        self._source_schema = parsed(layout.source_schema or layout.source)
+        special = {member.member: member for member in layout.source_members}
+        self._source_schema = parsed(layout.source_schema or layout.source) | special
         self._writers: dict[tuple[object, ...], RowWriter] = {}
         self._blocks: dict[tuple[object, ...], bytes] = {}
 
@@ -126,14 +138,29 @@ class MemberWriter:
             self._writers[key] = writer
         return writer
 
-    def change(self, event: DataChange, parts: Parts, report: Report) -> Message:
-        """Return the message of a row change."""
-        layout, details = self._layout, event.details
-        report_foreign(details, report)
+    def images(
+        self, event: DataChange, report: Report, fillers: Mapping[str, Any] | None = None
+    ) -> Images:
+        """Return the JSON of both images; *fillers* are those of a before image (B-09)."""
+        details = event.details
         writer = self.rows(event.schema, event.source.product, details)
         hidden = part_of(details, "placeholders")
-        before = None if event.before is None else writer.write(event.before, report, hidden)
-        after = None if event.after is None else writer.write(event.after, report, hidden)
+        before = after = None
+        if event.before is not None:
+            before = writer.write(event.before, report, hidden, fillers)
+        if event.after is not None:
+            after = writer.write(event.after, report, hidden)
+        return Images(writer, before, after)
+
+    def change(self, event: DataChange, parts: Parts, report: Report) -> Message:
+        """Return the message of a row change."""
+        return self.message(event, self.images(event, report), parts, report)
+
+    def message(self, event: DataChange, images: Images, parts: Parts, report: Report) -> Message:
+        """Return the message of a row change whose images are written already."""
+        layout, details = self._layout, event.details
+        report_foreign(details, report)
+        writer, before, after = images
         source = self._source_block(parts.source, details)
         values: dict[str, Any] = {
             "before": layout.empty if before is None else before,
@@ -143,16 +170,15 @@ class MemberWriter:
             "ts_ms": milliseconds(event.process_time_ns),
             **parts.more,
         }
-        payload = {name: values[name] for name in self._payload} | dict(
-            part_of(details, "envelope")
-        )
+        payload = {name: values[name] for name in self._payload}
+        payload |= part_of(details, "envelope")
         base = str(details.get("name", parts.base))
         block = parts.block
         has_schema = parts.has_schema and event.schema is not None
         if has_schema:
             for loss in writer.losses:
                 report(loss)
-            block = self._schema_block(writer, (before, after), payload, parts, base)
+            block = self._schema_block(images, payload, parts, base)
         elif event.schema is not None:
             report(("schema", "column types are not written"))
         row = after if after is not None else before
@@ -195,13 +221,12 @@ class MemberWriter:
 
     def _schema_block(
         self,
-        writer: RowWriter,
-        rows: tuple[Mapping[str, Any] | None, Mapping[str, Any] | None],
+        images: Images,
         payload: Mapping[str, Any],
         parts: Parts,
         base: str,
     ) -> bytes:
-        before, after = rows
+        writer, before, after = images
         source = payload["source"]
         shape = (
             id(writer),
@@ -213,7 +238,7 @@ class MemberWriter:
             tuple(map(type, source.values())),
             tuple(payload),
             tuple(map(type, payload.values())),
-            tuple(parts.more_schemas.values()),
+            *(tuple(m.member for m in one.members) for one in parts.more_schemas.values()),
         )
         block = self._blocks.get(shape)
         if block is None:

@@ -55,6 +55,8 @@ class Draft(msgspec.Struct):
         key_row: The message key's own values, converted.
         details: What the model has no place for.
         offset: The message's place in its partition.
+        hidden_before: Columns of the image before whose value was not sent; null until settled.
+        hidden_after: The same of the image after.
     """
 
     op: Op
@@ -71,6 +73,8 @@ class Draft(msgspec.Struct):
     position: Position | None = None
     transaction: Transaction | None = None
     offset: int | None = None
+    hidden_before: tuple[str, ...] = ()
+    hidden_after: tuple[str, ...] = ()
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +84,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
         envelope: Its wire class, generic in the row; unknown fields are forbidden there.
         integers: Fields of the source block that are whole numbers and may come as text (B-13).
         origin: Fills in table, source, position and transaction from the source block.
+        prepare: Does what needs the JSON of the rows, before values are converted.
         settle: Does to a finished draft what only this member's documents say; may refuse it.
         notice: Returns the event that a row of a service table of the producer stands for.
         source_offset_ms: Added to the source time.
@@ -89,6 +94,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     integers: frozenset[str]
     origin: Callable[[Draft], None]
     settle: Callable[[Draft], None]
+    prepare: Callable[[Draft], None] = lambda _draft: None
     notice: Callable[[Draft, Message], ChangeEvent | None] = lambda _draft, _message: None
     source_offset_ms: int = 0
 
@@ -189,15 +195,19 @@ class MemberReader:
         draft = Draft(
             op, envelope, plan, before, after, _NO_TABLE, _NO_SOURCE, details, plan.schema
         )
+        draft.offset = message.offset
         self._member.origin(draft)
         if message.key is not None:
             draft.key, row = self._keys.read(message.key, after or before, plan, details)
             draft.key_row = None if row is None else dict(row)
+        self._member.prepare(draft)
         if plan.conversions:
-            for image, path in ((before, "$.before"), (after, "$.after"), (draft.key_row, "key")):
-                if image is not None:
-                    plan.convert(image, path)
-        draft.offset = message.offset
+            if draft.before is not None:
+                plan.convert(draft.before, "$.before")
+            if draft.after is not None:
+                plan.convert(draft.after, "$.after")
+            if draft.key_row is not None:
+                plan.convert(draft.key_row, "key")
         self._member.settle(draft)
         told = self._member.notice(draft, message)
         return (told,) if told is not None else (_change(draft, self._member.source_offset_ms),)

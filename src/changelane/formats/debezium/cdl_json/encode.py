@@ -163,12 +163,12 @@ class Encoder:
             if fillers is None and self._is_doubted(event):
                 fillers = _NOTHING
             if event.op is Op.DELETE and fillers is None:
-                image, lobs = _without_lobs(event, image, placeholders)
+                image, lobs = without_lobs(event, image, placeholders)
             before = writer.write(image, report, placeholders, fillers)
             if self._is_doubted(event):
                 report_doubt(event, before, writer, report, has_schema=event.schema is not None)
         if event.after is not None:
-            image, lobs = _without_lobs(event, event.after, placeholders)
+            image, lobs = without_lobs(event, event.after, placeholders)
             after = writer.write(image, report, placeholders)
         return before, after, lobs
 
@@ -265,7 +265,7 @@ def _finer(schema: TableSchema | None, options: Options) -> dict[str, Any]:
     return fields
 
 
-def _without_lobs(
+def without_lobs(
     event: DataChange, image: Image, placeholders: Mapping[str, Any]
 ) -> tuple[Image, tuple[str, ...]]:
     """Return an image without its unavailable values, and their columns, for LOB_COLUMNS.
@@ -306,7 +306,10 @@ def _properties(event: DataChange, report: Report) -> list[dict[str, Any]]:
     if "properties" in event.details:
         told: Any = event.details["properties"]
         return [{"name": name, "value": value} for name, value in told]
-    found = {**_coordinates(event.position, report), **_identity(event.transaction, report)}
+    found = {
+        **_coordinates(event.position, report),
+        **transaction_number(event.transaction, report),
+    }
     return [{"name": name, "value": value} for name, value in found.items()]
 
 
@@ -327,7 +330,8 @@ def _coordinates(position: Position | None, report: Report) -> dict[str, int]:
             return {}
 
 
-def _identity(transaction: Transaction | None, report: Report) -> dict[str, int]:
+def transaction_number(transaction: Transaction | None, report: Report) -> dict[str, int]:
+    """Return the number that a transaction is to CDL, as ``txId``."""
     if transaction is None:
         return {}
     match = _NUMBER.fullmatch(transaction.id)
