@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given, settings
 
 from changelane import Message, get_codec
 from changelane.errors import DecodeError, EncodeError, UnsupportedError
@@ -13,6 +14,7 @@ from changelane.event import DataChange, Key, KeyOrigin, Op, Source, Transaction
 from changelane.position import PostgresPosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.testing import golden
+from changelane.testing.strategies import events
 from changelane.types import UNAVAILABLE, Bytes, Decimal, Integer, String, Timestamp
 
 SAMPLES = Path(__file__).parent.parent / "golden" / "cdl-debezium-json" / "documentation-2024"
@@ -330,3 +332,16 @@ def test_decimals_and_timestamps_are_text_under_the_vendors_names():
     ]
     assert value["payload"]["after"] == {"id": 1, "price": "1.0000000001", "at": "infinity"}
     assert read(msgspec.json.encode(value)).after == row
+
+
+def test_generated_events_come_from_the_products_that_are_written():
+    carries = get_codec("cdl-debezium-json").carries
+    found = set()
+
+    @settings(max_examples=30, database=None, derandomize=True, deadline=None)
+    @given(events(carries))
+    def collect(event):
+        found.add(event.source.product)
+
+    collect()
+    assert found == {"postgresql"}

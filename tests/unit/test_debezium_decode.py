@@ -279,6 +279,13 @@ def test_a_routers_addition_is_no_key_column():
     assert json.loads(DEBEZIUM.encode(event).messages[0].key) == key
 
 
+def test_a_key_may_be_printed_over_many_lines():
+    schema = {"type": "struct", "fields": [{"type": "int32", "field": "id"}], "optional": False}
+    key = json.dumps({"schema": schema, "payload": {"id": 1}}, indent=2).encode()
+    assert decode(envelope(after={"id": 1}), key).key == Key(("id",))
+    assert decode(envelope(after={"payload": 1}), {"payload": 1}).key == Key(("payload",))
+
+
 def test_key_and_value_may_be_wrapped_differently():
     key = {"schema": {"type": "struct", "fields": [FIELDS[0]], "optional": False,
                       "name": "dbz.public.t.Key"}, "payload": {"id": 1}}  # fmt: skip

@@ -309,7 +309,7 @@ class MemberWriter:
 def part_of(details: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Return a part of an event's details, empty where it is not there or no object."""
     part = details.get(name)
-    return part if isinstance(part, Mapping) else _NOTHING
+    return part if isinstance(part, dict) else _NOTHING
 
 
 def milliseconds(time_ns: int | None) -> int | None:

@@ -202,7 +202,13 @@ def generated(before: Image | None, after: Image | None) -> TableSchema | None:
         if kind is None:
             return None
         columns.append(Column(name, kind, nullable=None in values))
-    return TableSchema(tuple(columns))
+    return _schema_of(tuple(columns))
+
+
+@lru_cache(maxsize=1024)
+def _schema_of(columns: tuple[Column, ...]) -> TableSchema:
+    """Return a schema, the same one for the same columns: writers are found by it."""
+    return TableSchema(columns)
 
 
 def _kind(values: list[Any]) -> LogicalType | None:
