@@ -10,6 +10,7 @@ never an order, with one exception: :class:`TimePosition`.
 import datetime as dt
 import struct
 import zlib
+from functools import lru_cache
 from typing import ClassVar, Final
 
 import msgspec
@@ -25,6 +26,7 @@ ARRIVAL: Final = 1
 _U64: Final = (1 << 64) - 1
 _U32: Final = (1 << 32) - 1
 _BIAS_128: Final = 1 << 127
+_ROW_KEY: Final = struct.Struct(">QQI")
 
 
 def _unsigned(value: int, bits: int, what: str) -> int:
@@ -78,12 +80,8 @@ class PostgresPosition(
 
     def key(self) -> bytes:
         """Return the order-preserving form; an LSN printed as a signed number is unsigned."""
-        return struct.pack(
-            ">QQI",
-            (self.last_commit_lsn or 0) & _U64,
-            self.lsn & _U64,
-            _unsigned(self.row, 32, "the row"),
-        )
+        row = self.row and _unsigned(self.row, 32, "the row")
+        return _ROW_KEY.pack((self.last_commit_lsn or 0) & _U64, self.lsn & _U64, row)
 
 
 class ScnPosition(msgspec.Struct, frozen=True, tag="scn", tag_field="domain", omit_defaults=True):
@@ -254,6 +252,12 @@ Position = (
 _HEADER: Final = struct.Struct(">BBIB")
 
 
+@lru_cache(maxsize=256)
+def _header(code: int, epoch: int, snapshot: bool) -> bytes:  # noqa: FBT001 - as it is cached
+    stage = 0 if snapshot else 1
+    return _HEADER.pack(ORDER_VERSION, code, _unsigned(epoch, 32, "the epoch"), stage)
+
+
 def encode_order(
     position: Position, *, epoch: int = 0, snapshot: bool = False, phase: int = ARRIVAL
 ) -> bytes:
@@ -268,11 +272,8 @@ def encode_order(
     Raises:
         UnorderedError: A coordinate is malformed or out of range.
     """
-    stage = 0 if snapshot else 1
     return (
-        _HEADER.pack(ORDER_VERSION, position.code, _unsigned(epoch, 32, "the epoch"), stage)
-        + position.key()
-        + (b"\x01" if phase else b"\x00")
+        _header(position.code, epoch, snapshot) + position.key() + (b"\x01" if phase else b"\x00")
     )
 
 

@@ -32,7 +32,6 @@ from changelane.types import UNAVAILABLE, UNKNOWN, String
 
 Row = tuple[Any, ...]
 
-_PADDING: Final = (None,) * (len(EMPTY) - AT["code"])
 _INT64: Final = (-(1 << 63), (1 << 63) - 1)
 _MAX_SHAPES: Final = 10_000
 
@@ -40,7 +39,7 @@ _MAX_SHAPES: Final = 10_000
 class _Shape:
     """One table with one schema and key, compiled once per task."""
 
-    __slots__ = ("id", "key", "loose", "row", "schema", "table_id", "writer")
+    __slots__ = ("id", "is_told", "key", "loose", "row", "schema", "table_id", "writer")
 
     def __init__(self, table: TableId, schema: TableSchema, key: tuple[str, ...] | None) -> None:
         columns = tuple(
@@ -56,6 +55,7 @@ class _Shape:
         self.writer = RowWriter(schema)
         self.schema = schema
         self.key = key
+        self.is_told = False
         self.loose = tuple(
             (column.name, column.type)
             for column in schema.columns
@@ -100,6 +100,7 @@ class RowBuilder:
         self._whole_row_is_key = keyless == "row"
         self._images = images
         self._shapes: dict[tuple[object, ...], _Shape] = {}
+        self._last: tuple[object, object, object, _Shape] | None = None
         self._told: set[tuple[str, str]] = set()
 
     def rows(self, message: Message) -> list[Row]:
@@ -117,10 +118,11 @@ class RowBuilder:
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other messages
             reason = f"a defect of changelane ({type(error).__name__}): please report it"
             return [self.refuse(message, DecodeError(reason, code="defect"))]
-        if not any(row[0] == "data" for row in built):
+        if not fresh or not any(row[0] == "data" for row in built):
             return built
         for shape in fresh:
             # only now: a message that cannot be read tells nothing
+            shape.is_told = True
             if (shape.table_id, shape.id) not in self._told:
                 self._told.add((shape.table_id, shape.id))
                 told = _row(
@@ -199,6 +201,11 @@ class RowBuilder:
 
     def _shape(self, event: DataChange, fresh: list[_Shape]) -> _Shape:
         schema, told = event.schema, event.key
+        last = self._last
+        if last is not None and last[0] is schema and last[1] is told and last[2] is event.table:
+            if not last[3].is_told:
+                fresh.append(last[3])
+            return last[3]
         columns = None if told is None else told.columns
         names = () if schema else (*(event.after or ()), *(event.before or ()))
         place: tuple[object, ...] = (event.table, id(schema) if schema else names, columns)
@@ -210,7 +217,9 @@ class RowBuilder:
             if len(self._shapes) >= _MAX_SHAPES:
                 self._shapes.clear()
             self._shapes[place] = shape
-        if (shape.table_id, shape.id) not in self._told:
+        if schema is not None:  # without one, the images' columns are a part of the shape
+            self._last = schema, told, event.table, shape
+        if not shape.is_told:
             fresh.append(shape)
         return shape
 
@@ -270,16 +279,17 @@ class RowBuilder:
         position = event.position
         if position is None:
             position = _position(None, message, index)
+        source = event.source
         order = encode_order(
             position,
             epoch=self._epoch,
-            snapshot=is_first_snapshot(event.source),
+            snapshot=source.snapshot is not None and is_first_snapshot(source),
             phase=DEPARTURE if deleted else ARRIVAL,
         )
         transaction, time_ns = event.transaction, event.source_time_ns
         return (
             "data",
-            op.value,
+            op._value_,
             shape.table_id,
             shape.id,
             key,
@@ -296,7 +306,11 @@ class RowBuilder:
             message.partition,
             message.offset,
             index,
-            *_PADDING,
+            None,
+            None,
+            None,
+            None,
+            None,
         )
 
 

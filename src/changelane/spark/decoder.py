@@ -87,5 +87,5 @@ def _decode(
 def _messages(batch: pa.RecordBatch) -> Iterator[Message]:
     columns = [batch.column(index).to_pylist() for index in range(len(MESSAGE))]
     for value, key, headers, topic, partition, offset in zip(*columns, strict=True):
-        pairs = tuple((header["key"], header["value"]) for header in headers or ())
+        pairs = tuple((part["key"], part["value"]) for part in headers) if headers else ()
         yield Message(value, key, pairs, topic, partition, offset)

@@ -11,8 +11,10 @@ import datetime as dt
 import decimal
 import math
 import re
+import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from operator import itemgetter
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -140,7 +142,10 @@ def _float(kind: t.Float) -> Convert:
             raise DecodeError(f"not a value of {kind}", code="wrong_type")
         if narrow and abs(value) > _MAX_FLOAT32 and math.isfinite(value):
             raise _out_of_range(kind)
-        return shown(float(value)) if shown else value
+        try:
+            return shown(float(value)) if shown else value
+        except OverflowError:
+            raise _out_of_range(kind) from None
 
     return inner
 
@@ -299,8 +304,61 @@ def key_as_text(kind: LogicalType, value: Value) -> Value:
             return value_text(kind, value)
 
 
+def _decimal_fits(kind: t.Decimal) -> Callable[[Any], bool] | None:
+    """Return what says that msgspec writes a decimal as :func:`_decimal` does.
+
+    That is: it has the column's scale and no more digits. Below six fraction digits Python prints
+    no exponent.
+    """
+    if kind.scale is None or not 0 <= kind.scale <= 6:
+        return None
+    digits = MAX_PRECISION if kind.precision is None else max(kind.precision, kind.scale)
+    step = decimal.Decimal((0, (1,), -kind.scale))
+    same_scale, bound = step.same_quantum, decimal.Decimal((0, (1,), digits - kind.scale))
+    least = -bound
+
+    return lambda value: same_scale(value) and least < value < bound
+
+
+_MAX_FLOAT64: Final = sys.float_info.max
+
+
+@lru_cache(maxsize=4096)
+def _native(kind: LogicalType) -> tuple[Any, type] | None:
+    """Return the type and the class of values that msgspec writes as :func:`_column` does.
+
+    ``None`` where there are none. Values of another class go the general way, such as the text of
+    a date that Python has no object for.
+    """
+    target = spark_type(kind)
+    match kind:
+        case t.Float():
+            most = _MAX_FLOAT32 if kind.bits == 32 else _MAX_FLOAT64
+            return Annotated[float, msgspec.Meta(ge=-most, le=most)], float
+        case t.Bytes():
+            return bytes, bytes
+        case t.Decimal() if target != _TEXT and _decimal_fits(kind):
+            return decimal.Decimal, decimal.Decimal
+        case t.Date():
+            return dt.date, dt.date
+        case t.Timestamp() if target != _TEXT:
+            return Annotated[dt.datetime, msgspec.Meta(tz=False)], dt.datetime
+        case _:
+            return None
+
+
 _JSON: Final = msgspec.json.Encoder()
 _HOSTILE: Final = re.compile(r'["\\\x00-\x1f]')
+
+
+_NONE: Final = type(None)
+_MOST_CLASSES: Final = 1024
+
+
+def _tuple_of(names: tuple[str, ...]) -> Callable[[Image], tuple[Any, ...]]:
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda image: tuple(image[name] for name in names)
 
 
 class RowWriter:
@@ -308,6 +366,10 @@ class RowWriter:
 
     def __init__(self, schema: TableSchema) -> None:
         fields: list[tuple[str, Any, Any]] = []
+        usual: list[tuple[str, Any]] = []
+        self._usual_converts: list[tuple[str, Convert]] = []
+        self._usual_checks: list[tuple[str, Callable[[Any], bool]]] = []
+        classes: dict[str, type] = {}
         rename: dict[str, str] = {}
         self._converts: list[tuple[str, Convert]] = []
         is_plain = True
@@ -318,10 +380,27 @@ class RowWriter:
             is_plain = is_plain and _HOSTILE.search(column.name) is None
             if convert is not None:
                 self._converts.append((column.name, convert))
+            native = _native(column.type)
+            if native is not None:
+                checked, classes[column.name] = native
+                if isinstance(column.type, t.Decimal) and (fits := _decimal_fits(column.type)):
+                    self._usual_checks.append((column.name, fits))
+            elif convert is not None:
+                self._usual_converts.append((column.name, convert))
+            usual.append((f"f{index}", checked | None))
         # msgspec does not escape the names of fields; with such names they are numbered
         self._numbered = None if is_plain else {name: field for field, name in rename.items()}
         self._row = msgspec.defstruct(
             "Row", fields, rename=rename if is_plain else None, forbid_unknown_fields=True
+        )
+        self._classes = tuple(classes.values())
+        self._classed = _tuple_of(tuple(classes))
+        self._are_usual: set[tuple[type, ...]] = set()
+        # every column, none other, and each of the usual class
+        self._usual = (
+            msgspec.defstruct("Usual", usual, rename=rename, forbid_unknown_fields=True, gc=False)
+            if is_plain
+            else None
         )
         self._names = [column.name for column in schema.columns]
         self._count = len(self._names)
@@ -333,6 +412,10 @@ class RowWriter:
             DecodeError: A value does not fit the Spark type of its column, or no column has that
                 name (``value_out_of_range``, ``wrong_type``, ``unknown_column``).
         """
+        if self._usual is not None:
+            text = self._write_usual(image, self._usual)
+            if text is not None:
+                return text, None
         row: Any = image
         missing: list[str] | None = None
         if len(image) != self._count or UNAVAILABLE in image.values():
@@ -357,10 +440,47 @@ class RowWriter:
             reason = "a text holds a lone surrogate"
             raise DecodeError(reason, code="invalid_utf8") from None
 
+    def _write_usual(self, image: Image, usual: Any) -> bytes | None:
+        """Return what :meth:`write` returns, if all columns are there with their usual values."""
+        row: Any = image
+        try:
+            if self._classes:
+                found = tuple(map(type, self._classed(image)))
+                if found not in self._are_usual and not self._is_usual(found):
+                    return None
+            for name, fits in self._usual_checks:
+                value = image[name]
+                if value is not None and not fits(value):
+                    return None
+            if self._usual_converts:
+                row = dict(image)
+                for name, convert in self._usual_converts:
+                    value = row[name]
+                    if value is UNAVAILABLE:
+                        return None
+                    if value is not None:
+                        row[name] = convert(value)
+            return _JSON.encode(msgspec.convert(row, usual))
+        except _UNUSUAL:
+            return None
+
+    def _is_usual(self, found: tuple[type, ...]) -> bool:
+        """Say whether the classes of values are the usual ones or NULL's; known ones are kept."""
+        if any(
+            one not in (wanted, _NONE) for one, wanted in zip(found, self._classes, strict=True)
+        ):
+            return False
+        if len(self._are_usual) < _MOST_CLASSES:
+            self._are_usual.add(found)
+        return True
+
     def _named(self, row: Image, numbered: Mapping[str, str]) -> dict[str, Any]:
         told = {numbered.get(name, name): value for name, value in row.items()}
         checked = msgspec.convert(told, self._row)
         return {name: getattr(checked, numbered[name]) for name in row}
+
+
+_UNUSUAL: Final = (msgspec.ValidationError, KeyError, DecodeError, UnicodeEncodeError, ValueError)
 
 
 def _misfit(text: str) -> DecodeError:
