@@ -443,7 +443,7 @@ class SchemaPlan:
         return image
 
     def _kept(self, image: Image, losses: dict[Loss, None]) -> Image:
-        if UNAVAILABLE in image.values() and not self._carries.unavailable:
+        if not self._carries.unavailable and Unavailable in map(type, image.values()):
             losses["unavailable", "written as an absent column"] = None
             image = {name: value for name, value in image.items() if value is not UNAVAILABLE}
         if not self._texts and not self._checks:

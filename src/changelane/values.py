@@ -95,6 +95,10 @@ def _float_to(value: float) -> float | str:
     return "Infinity" if value > 0 else "-Infinity"
 
 
+iso_text: Final[Callable[[dt.date], str]] = msgspec.to_builtins
+"""What ``isoformat`` returns of a date or of a datetime without a zone, several times as fast."""
+
+
 def _iso(value: dt.date | str) -> str:
     return value if isinstance(value, str) else value.isoformat()
 

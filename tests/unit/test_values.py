@@ -5,10 +5,12 @@ import datetime as dt
 import decimal
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from changelane.errors import DecodeError
 from changelane.types import Integer
-from changelane.values import from_json, written_form
+from changelane.values import from_json, iso_text, written_form
 
 
 @pytest.mark.parametrize("unsigned", [False, True])
@@ -49,3 +51,11 @@ def test_an_integer_outside_its_type_is_refused(bits, unsigned):
 def test_a_form_writes_values_of_types_that_a_format_lacks(form, value, written):
     _, write = written_form(Integer(), form)
     assert (type(write(value)), write(value)) == (type(written), written)
+
+
+@given(st.one_of(st.dates(), st.datetimes()))
+@example(dt.datetime(1, 1, 1))
+@example(dt.datetime(9999, 12, 31, 23, 59, 59, 999999))
+@example(dt.datetime(2024, 1, 1, 0, 0, 0, 120000))
+def test_iso_text_is_that_of_isoformat(value: dt.date) -> None:
+    assert iso_text(value) == value.isoformat()

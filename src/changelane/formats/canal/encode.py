@@ -195,6 +195,7 @@ class Writer:
         self._dialect = options.dialect
         # the value of a key that does not apply
         self._none: UnsetType | None = UNSET if options.dialect.omit_null_keys else None
+        self._no_gtid = self._gtid({}, lambda _: None)
         self._plans: dict[TableSchema | None, TablePlan] = {}
         self._last: tuple[TableSchema | None, TablePlan] = None, TablePlan(None, options)
         self._keys: dict[tuple[str, ...], msgspec.Raw] = {}
@@ -367,13 +368,13 @@ class Writer:
         report: Report,
     ) -> WrittenMessage:
         """Return the message without its rows and statement."""
-        none = self._none
+        none, details = self._none, event.details
         return WrittenMessage(
             none,
             table.database or "",
             self._time(event.source_time_ns, "source_time", report),
-            self._gtid(event.details, report),
-            self._id(event.details, isinstance(event, DataChange), report),
+            self._gtid(details, report) if details else self._no_gtid,
+            self._id(details, isinstance(event, DataChange), report) if details else 0,
             False,  # noqa: FBT003 - positional for speed
             none,
             none,
@@ -391,6 +392,8 @@ class Writer:
         if self._dialect.seconds:
             return value_ns // 1_000_000_000
         value = value_ns // 1_000_000
+        if value >= SECONDS_BELOW:
+            return value
         if value == 0 or (self._dialect.seconds is None and -SECONDS_BELOW < value < SECONDS_BELOW):
             report((field, "so near to 1970 that readers take it for seconds"))
         return value
@@ -406,8 +409,6 @@ class Writer:
         return _text(gtid)
 
     def _id(self, details: Details, is_row: bool, report: Report) -> int:  # noqa: FBT001
-        if not details:
-            return 0
         known = self._row_details if is_row else self._details
         for name in details.keys() - known:
             report((f"details.{name}", "Canal has no such key"))

@@ -37,7 +37,7 @@ from changelane.types import (
     Year,
     parse_instant,
 )
-from changelane.values import parse_date, parse_timestamp, plain
+from changelane.values import iso_text, parse_date, parse_timestamp, plain
 
 Read = Callable[[str], Value]
 """Text to value; raises one of :data:`NOT_A_VALUE` for text that is not of the type."""
@@ -354,6 +354,8 @@ def _write_bits(value: str) -> str:
 
 
 def _write_date(value: dt.date | str) -> str:
+    if value.__class__ is dt.date:
+        return iso_text(value)
     return value if isinstance(value, str) else value.isoformat()
 
 
@@ -366,8 +368,10 @@ def _digits(value: dt.datetime, stated: int | None, least: int) -> int:
 
 
 def _local(value: dt.datetime, digits: int) -> str:
-    text = value.isoformat(" ", "microseconds")
-    return text[: 20 + digits] if digits else text[:19]
+    # of a subclass there is no short way
+    text = iso_text(value) if value.__class__ is dt.datetime else value.isoformat()
+    clock = text[11:] if value.microsecond else f"{text[11:19]}.000000"
+    return f"{text[:10]} {clock[: 9 + digits] if digits else clock[:8]}"
 
 
 def _write_timestamp(precision: int | None) -> Write:
@@ -377,7 +381,7 @@ def _write_timestamp(precision: int | None) -> Write:
         return _local(value, _digits(value, precision, 0))
 
     def write_whole(value: dt.datetime | str) -> str:
-        return value if isinstance(value, str) else value.isoformat(" ", "microseconds")
+        return value if isinstance(value, str) else _local(value, 6)
 
     # with all digits that there are, there are none to count
     return write if precision is None or precision < 6 else write_whole
