@@ -436,8 +436,7 @@ class SchemaPlan:
     def image(self, image: Image, losses: dict[Loss, None], *, fill: bool = False) -> Image:
         """Return what survives of an image; *fill* puts NULL where a column is missing."""
         image = self._kept(image, losses)
-        missing = self._names - image.keys() if fill else ()
-        if missing:
+        if fill and (missing := self._names - image.keys()):
             losses["absent", "a missing column is written as NULL"] = None
             return {**image, **dict.fromkeys(sorted(missing))}
         return image

@@ -102,7 +102,12 @@ class Reductions:
         if before is not None:
             before = self._image(before, known, 0, losses) if known.has_before else None
         if after is not None:
-            after = self._image(after, known, 1, losses)
+            plan = known.plan
+            after = (
+                self._reduce.untyped(after, losses)
+                if plan is None
+                else plan.image(after, losses, fill=known.fills[1])
+            )
         if losses:
             return self._reduce(event)
         if transaction is not None:

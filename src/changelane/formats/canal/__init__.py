@@ -66,7 +66,7 @@ class Canal:
         zone = parse_zone(options.time_zone)
         hidden = HIDDEN_COLUMNS if options.drop_hidden else ()
         self._read = Reader(ReadOptions(dialect, zone, hidden))
-        self._write = Writer(WriteOptions(dialect, zone, options.gtid))
+        self._write = Writer(WriteOptions(dialect, zone, options.gtid)).write
 
     def __reduce__(self) -> tuple[object, ...]:
         return (Canal, (self._options,))

@@ -202,7 +202,7 @@ class Writer:
         self._details = _kept(_DETAILS, options.dialect)
         self._row_details = _kept(_ROW_DETAILS, options.dialect)
 
-    def __call__(self, event: ChangeEvent, report: Report) -> bytes | None:
+    def write(self, event: ChangeEvent, report: Report) -> bytes | None:
         """Return the message's value; ``None`` when Canal has no message for the event."""
         match event:
             case DataChange():
