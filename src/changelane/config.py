@@ -87,7 +87,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         interval: How often ``continuous`` looks for more, such as ``10 seconds``.
         keys: Key columns by table name, where the messages do not tell or should not decide.
         keyless: Tables without a key: ``quarantine`` their events, ``append`` them, or take the
-            whole ``row`` as the key (equal rows are then one).
+            whole ``row`` as the key (equal rows are then one). ``append`` is exactly once by the
+            marker only: events that come again in another batch are appended again.
+        sources: ``one`` server feeds a table, and events of another are set aside; ``many`` may,
+            when their keys never meet.
         epoch: Raised when the source's history changed, as after a failover.
         max_quarantined: How many events may be set aside before the run counts as failed.
         spark: Spark's own options, by their own names.
@@ -98,6 +101,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     interval: str = "10 seconds"
     keys: dict[str, list[str]] = {}
     keyless: Literal["quarantine", "append", "row"] = "quarantine"
+    sources: Literal["one", "many"] = "one"
     epoch: int = 0
     max_quarantined: int | None = None
     spark: dict[str, str] = {}

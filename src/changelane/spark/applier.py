@@ -7,6 +7,7 @@ marker. A crash between any two of these is repaired by running the batch again.
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
 from typing import Final, NamedTuple
 
 from pyspark import StorageLevel
@@ -14,8 +15,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from changelane.spark import fold, moves
+from changelane.spark.crossings import CROSSED, REASON, crossed_keys, marked
 from changelane.spark.delta import DeltaTables, Marker, append_all, merge_changed, merge_final
-from changelane.spark.evolve import MIXED, Misfit, Plan, plan
+from changelane.spark.evolve import Misfit, Plan, Policy, plan
 from changelane.spark.quarantine import Quarantine, Refused
 from changelane.spark.rows import table_id_of
 from changelane.spark.side import Remembered, SideTable
@@ -61,12 +63,15 @@ class Applier:
         spark: The session; in ``foreachBatch`` that of the batch.
         root: The folder.
         keyless: What happens to tables without a key: ``quarantine`` or ``append``.
+        sources: ``one`` server feeds a table; ``many`` may, whose keys never meet.
     """
 
-    def __init__(self, spark: SparkSession, root: str, *, keyless: str = "quarantine") -> None:
+    def __init__(
+        self, spark: SparkSession, root: str, *, keyless: str = "quarantine", sources: str = "one"
+    ) -> None:
         self._spark = spark
         self._root = root.rstrip("/")
-        self._keyless = keyless
+        self._policy = Policy(keyless, sources)
         self._delta = DeltaTables(spark)
         self._side = SideTable(spark, f"{self._root}/{SIDE}")
         self.quarantine = Quarantine(spark, f"{self._root}/{QUARANTINE}")
@@ -97,53 +102,77 @@ class Applier:
     def _apply(
         self, events: DataFrame, marker: Marker, details: Mapping[str, object], report: BatchReport
     ) -> None:
-        plans: list[Plan] = []
-        unseen: list[str] = []
-        refused: list[Refused] = []
         before = self._side.tables()
-        for work in survey(events, report):
-            path = self.path(work.table_id)
-            known = before.get(work.table_id, Remembered())
-            try:
-                one = plan(self._delta, path, work, known, keyless=self._keyless)
-            except Misfit as misfit:
-                refused.append(_refused(work, misfit, work.count, report))
-                continue
-            if one is None:
-                unseen.append(work.table_id)
-            else:
-                plans.append(one)
-        ours = [*unseen, *(one.work.table_id for one in plans)]
-        told = events.where(F.col("kind").isin("data", "truncate") & F.col("table_id").isin(ours))
-        for one in plans:
-            if (odd := one.odd) is not None:
-                # of another kind of position: they cannot be told older or newer
-                report.set_aside("unordered", events.where(odd).count())
-                refused.append(Refused(odd, "unordered", MIXED))
-                told = told.where(~odd)
+        plans, unseen, refused = self._plans(events, before, report)
+        told = events.where(F.col("kind").isin("data", "truncate"))
+        crossed = [keys for one in plans if (keys := self._crossed(told, one, before)) is not None]
+        if crossed:
+            events = marked(events, reduce(DataFrame.unionByName, crossed))
+            told = events.where(F.col("kind").isin("data", "truncate"))
+            refused.append(Refused(F.col(CROSSED), "unordered", REASON, None))
+        for one in refused:
+            told = told.where(~one.rows)
+        ours = [*unseen, *(each.work.table_id for each in plans)]
+        told = told.where(F.col("table_id").isin(ours))
         moved: dict[str, _Moved] = {}
-        for one in plans:
-            refused.extend(_rows_refused(one, report))
-            known = before.get(one.work.table_id, Remembered())
-            known = known._replace(truncated=max(known.truncated, one.work.truncated))
-            if one.target.keys and (one.work.has_other_keys or known.has_moves):
-                self._move(told, one, known, moved)
-        for one in plans:
-            if one.work.table_id in moved:
-                refused.extend(_moves_refused(one, moved[one.work.table_id], report))
+        for each in plans:
+            known = before.get(each.work.table_id, Remembered())
+            known = known._replace(truncated=max(known.truncated, each.work.truncated))
+            if each.target.keys and (each.work.has_other_keys or known.has_moves):
+                self._move(told, each, known, moved)
+        for each in plans:
+            if each.work.table_id in moved:
+                refused.extend(_moves_refused(each, moved[each.work.table_id]))
+        for one in refused:
+            size = events.where(one.rows).count() if one.size is None else one.size
+            report.set_aside(one.code, size)
         if report.quarantined:
             self.quarantine.add(events, refused, marker)
-        if unseen or moved or any(one.work.is_raising for one in plans):
+        if unseen or moved or any(each.work.is_raising for each in plans):
             self._side.remember(self._raised(told, moved))
         commit = _Commit(told, marker, details, _after(before, plans), moved)
         try:
             with ThreadPoolExecutor(MAX_TABLES_AT_ONCE) as pool:
-                report.tables.extend(pool.map(lambda one: self._table(commit, one), plans))
+                report.tables.extend(pool.map(lambda each: self._table(commit, each), plans))
         finally:
-            for one_moved in moved.values():
-                one_moved.keys.unpersist()
-                one_moved.states.unpersist()
+            for kept in (*crossed, *(frame for one in moved.values() for frame in one)):
+                kept.unpersist()
         report.skipped += sum(table.note == APPLIED_BEFORE for table in report.tables)
+
+    def _plans(
+        self, events: DataFrame, before: Mapping[str, Remembered], report: BatchReport
+    ) -> tuple[list[Plan], list[str], list[Refused]]:
+        """Return how tables take their events, tables that only truncates tell of, and the rest."""
+        plans: list[Plan] = []
+        unseen: list[str] = []
+        refused: list[Refused] = []
+        for work in survey(events, report):
+            path = self.path(work.table_id)
+            known = before.get(work.table_id, Remembered())
+            try:
+                one = plan(self._delta, path, work, known, self._policy)
+            except Misfit as misfit:
+                refused.append(_refused(work, misfit, report))
+                continue
+            if one is None:
+                unseen.append(work.table_id)
+                continue
+            plans.append(one)
+            refused.extend(one.refused)
+            if not one.target.keys and one.work.changes:
+                refused.append(_changes_refused(one.work))
+        return plans, unseen, refused
+
+    def _crossed(
+        self, told: DataFrame, one: Plan, before: Mapping[str, Remembered]
+    ) -> DataFrame | None:
+        if not one.crosses or not one.target.keys or not one.work.schemas:
+            return None
+        mine = (F.col("table_id") == one.work.table_id) & (F.col("kind") == "data")
+        rows = told.where(mine & F.col("key").isNotNull())
+        table = self._spark.table(path_table(one.path))
+        known = before.get(one.work.table_id, Remembered())
+        return crossed_keys(rows, table, self._side, one, known)
 
     def _move(
         self, told: DataFrame, one: Plan, known: Remembered, moved: "dict[str, _Moved]"
@@ -170,7 +199,9 @@ class Applier:
         return raised
 
     def _table(self, commit: _Commit, one: Plan) -> TableReport:
-        table = TableReport(str(table_id_of(one.work.table_id)), one.path, one.work.count)
+        told = dict.fromkeys(f"{refused.code}: {refused.reason}" for refused in one.refused)
+        name = str(table_id_of(one.work.table_id))
+        table = TableReport(name, one.path, one.work.count, "; ".join(told))
         last = self._delta.last_batch(one.path, commit.marker)
         if last is not None and last >= commit.marker.batch:
             table.note = APPLIED_BEFORE
@@ -266,7 +297,7 @@ def _after(before: Mapping[str, Remembered], plans: Sequence[Plan]) -> dict[str,
     return known
 
 
-def _moves_refused(one: Plan, moved: _Moved, report: BatchReport) -> list[Refused]:
+def _moves_refused(one: Plan, moved: _Moved) -> list[Refused]:
     """Return the steps of moved keys that the rule refused."""
     found: dict[str, set[str]] = {}
     for row in moved.states.where("code IS NOT NULL").select("code", "order", "key").collect():
@@ -277,28 +308,21 @@ def _moves_refused(one: Plan, moved: _Moved, report: BatchReport) -> list[Refuse
     for code, places in found.items():
         keyed = (F.concat(place, name).isin(*places) for name in ("key", "other_key"))
         here = F.coalesce(next(keyed), F.lit(False)) | F.coalesce(next(keyed), F.lit(False))
-        report.set_aside(code, len(places))
-        refused.append(Refused(mine & here, code, PROBLEMS[code]))
+        refused.append(Refused(mine & here, code, PROBLEMS[code], len(places)))
     return refused
 
 
-def _refused(work: Work, misfit: Misfit, count: int, report: BatchReport) -> Refused:
-    report.set_aside(misfit.code, count)
+def _refused(work: Work, misfit: Misfit, report: BatchReport) -> Refused:
+    """Return all rows of a table, which takes none of them."""
     note = f"{misfit.code}: {misfit.reason}"
-    report.tables.append(TableReport(str(table_id_of(work.table_id)), "", count, note))
+    report.tables.append(TableReport(str(table_id_of(work.table_id)), "", work.count, note))
     mine: Column = F.col("table_id") == work.table_id
-    return Refused(mine & F.col("kind").isin("data", "truncate"), misfit.code, misfit.reason)
+    rows = mine & F.col("kind").isin("data", "truncate")
+    return Refused(rows, misfit.code, misfit.reason, work.count)
 
 
-def _rows_refused(one: Plan, report: BatchReport) -> list[Refused]:
-    """Return the rows of a table that cannot be applied beside the others."""
-    work = one.work
+def _changes_refused(work: Work) -> Refused:
+    """Return the rows that a table without a key does not take."""
     mine = (F.col("table_id") == work.table_id) & (F.col("kind") == "data")
-    if one.target.keys and work.keyless:
-        report.set_aside("no_key", work.keyless)
-        return [Refused(mine & F.col("key").isNull(), "no_key", "the event names no key")]
-    if not one.target.keys and work.changes:
-        reason = "a table without a key is only appended to: name its key columns under `keys`"
-        report.set_aside("no_key", work.changes)
-        return [Refused(mine & F.col("op").isin("u", "d"), "no_key", reason)]
-    return []
+    reason = "a table without a key is only appended to: name its key columns under `keys`"
+    return Refused(mine & F.col("op").isin("u", "d"), "no_key", reason, None)

@@ -41,16 +41,25 @@ class _Shape:
 
     __slots__ = ("id", "is_told", "key", "loose", "row", "schema", "table_id", "writer")
 
-    def __init__(self, table: TableId, schema: TableSchema, key: tuple[str, ...] | None) -> None:
+    def __init__(
+        self,
+        table: TableId,
+        schema: TableSchema,
+        key: tuple[str, ...] | None,
+        server: str | None,
+    ) -> None:
         columns = tuple(
             RowColumn(
                 c.name, str(c.type), spark_type(c.type), c.source_type, c.nullable, c.generated
             )
             for c in schema.columns
         )
-        keyed = (Column(f"\0{name}", UNKNOWN) for name in key or ())
-        self.row = msgspec.json.encode(RowSchema(columns, key)).decode()
-        self.id = TableSchema((*schema.columns, *keyed)).id
+        more = [f"\0{name}" for name in key or ()]
+        if server is not None:
+            more.append(f"\0\0{server}")
+        self.row = msgspec.json.encode(RowSchema(columns, key, server)).decode()
+        told = TableSchema((*schema.columns, *(Column(name, UNKNOWN) for name in more)))
+        self.id = told.id
         self.table_id = table_id_text(table)
         self.writer = RowWriter(schema)
         self.schema = schema
@@ -208,12 +217,14 @@ class RowBuilder:
             return last[3]
         columns = None if told is None else told.columns
         names = () if schema else (*(event.after or ()), *(event.before or ()))
-        place: tuple[object, ...] = (event.table, id(schema) if schema else names, columns)
+        server = event.source.server
+        place: tuple[object, ...] = (event.table, id(schema) if schema else names, columns, server)
         shape = self._shapes.get(place)
         if shape is None or (schema is not None and shape.schema is not schema):
             if schema is None:
                 schema = TableSchema(tuple(Column(name, UNKNOWN) for name in dict.fromkeys(names)))
-            shape = _Shape(event.table, schema, self._key(event.table, columns, schema))
+            key = self._key(event.table, columns, schema)
+            shape = _Shape(event.table, schema, key, server)
             if len(self._shapes) >= _MAX_SHAPES:
                 self._shapes.clear()
             self._shapes[place] = shape

@@ -89,6 +89,13 @@ class DeltaTables:
         fields = ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
         self._spark.sql(f"ALTER TABLE {path_table(path)} ADD COLUMNS ({fields})")
 
+    def widen_columns(self, path: str, columns: Mapping[str, str]) -> None:
+        """Give columns wider types; every value that they hold stays what it is."""
+        for name, kind in columns.items():
+            self._spark.sql(
+                f"ALTER TABLE {path_table(path)} ALTER COLUMN {quoted(name)} TYPE {kind}"
+            )
+
     def set_properties(self, path: str, properties: Mapping[str, str]) -> None:
         """Set changelane's own properties of a table."""
         told = {PREFIX + key: value for key, value in properties.items()}

@@ -8,15 +8,20 @@ import msgspec
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from changelane.position import OffsetPosition
 from changelane.spark.delta import DeltaTables
 from changelane.spark.fold import Target
+from changelane.spark.quarantine import Refused
 from changelane.spark.rows import RowSchema
 from changelane.spark.side import Remembered
 from changelane.spark.sql import COLUMNS, ORDER, RESERVED_PREFIX, STATE_COLUMNS
-from changelane.spark.survey import Work
+from changelane.spark.survey import Work, place_of
 
 MIXED: Final = "positions of different kinds never mix in one table"
+TRUNCATED_ELSEWHERE: Final = (
+    "the events have no positions, and offsets of several partitions or files cannot be compared "
+    "with a truncate of one: use one partition, a format with positions, or raise `epoch`"
+)
+MANY: Final = "many"
 _STATE_TYPES: Final = {ORDER: "binary", COLUMNS: "map<string,binary>"}
 
 
@@ -29,32 +34,36 @@ class Misfit(Exception):  # noqa: N818 - control flow inside this module
         self.reason = reason
 
 
+class Policy(msgspec.Struct, frozen=True):
+    """What users may choose about tables.
+
+    Attributes:
+        keyless: What happens to tables without a key: ``quarantine`` or ``append``.
+        sources: Whether ``one`` source feeds a table, or ``many`` whose keys are disjoint.
+    """
+
+    keyless: str = "quarantine"
+    sources: str = "one"
+
+
 class Plan(NamedTuple):
     """How the events of one table and batch are applied.
 
     Attributes:
-        work: What the batch holds of the table.
+        work: What the batch holds of the table, without what is refused.
         path: Where the table lies.
         target: Its columns, and the schemas of the events.
         properties: changelane's own properties of the table.
+        refused: What of the batch the table does not take.
+        crosses: Whether events of several partitions meet, whose offsets cannot be compared.
     """
 
     work: Work
     path: str
     target: Target
     properties: dict[str, str]
-
-    @property
-    def odd(self) -> Column | None:
-        """The rows whose positions are of another kind than the table's; ``None`` = there are none.
-
-        Such as those of an incremental snapshot, which PostgreSQL's connector sends without.
-        """
-        kind = bytes.fromhex(self.properties["order"])[:2]
-        if all(domain[:2] == kind for domain in self.work.domains):
-            return None
-        mine = F.col("table_id") == self.work.table_id
-        return mine & (F.substring("order", 1, 2) != F.lit(bytearray(kind)))
+    refused: tuple[Refused, ...] = ()
+    crosses: bool = False
 
     @property
     def is_exceptional(self) -> bool:
@@ -63,106 +72,209 @@ class Plan(NamedTuple):
 
 
 def plan(
-    delta: DeltaTables, path: str, work: Work, known: Remembered, *, keyless: str
+    delta: DeltaTables, path: str, work: Work, known: Remembered, policy: Policy
 ) -> Plan | None:
     """Create or evolve the table of some events, and say how they are applied.
 
     ``None`` when there is no table yet and only truncates tell of it: they are remembered.
 
     Raises:
-        Misfit: The table cannot take them.
+        Misfit: The table can take none of them.
     """
     exists = delta.exists(path)
     properties = delta.properties(path) if exists else {}
     if not work.domains or (not work.schemas and not exists):
         return None
-    _check_orders(work, properties, known)
+    kind = _kind(work, properties, known)
+    work = work.only(work.schemas)
+    work.truncated = work.truncated_in.get(kind, b"")
+    refused: list[Refused] = []
     if work.schemas:
-        if work.active.key is None and keyless != "append":
-            raise Misfit("no_key", "the table has no key: name its key columns under `keys`")
-        wanted = _wanted(work)
-        if exists:
-            _evolve(delta, path, work, wanted, properties)
-        else:
-            properties = _told(work) | {"table": work.table_id, "order": min(work.domains).hex()}
-            delta.create(path, wanted | _STATE_TYPES, properties)
+        admission = _Admission(work, delta.columns(path) if exists else {}, properties, policy)
+        refused.extend(admission.refused)
+        work = work.only(admission.admitted)
+        if not work.schemas and not exists:
+            raise admission.misfits[0]
+        if not work.schemas and not work.truncated:
+            raise admission.misfits[0]
+        if work.schemas:
+            told = _told(work, kind, properties, known)
+            if not exists:
+                properties = told | {"table": work.table_id}
+                delta.create(path, admission.added | _STATE_TYPES, properties)
+            else:
+                if admission.added:
+                    delta.add_columns(path, admission.added)
+                if admission.widened:
+                    delta.widen_columns(path, admission.widened)
+                if any(properties.get(name) != value for name, value in told.items()):
+                    delta.set_properties(path, told)
+                    properties |= told
+    if odd := sum(count for domain, count in work.domains.items() if domain != kind):
+        refused.append(_odd(work, kind, odd))
+    crosses = properties.get("place", "").endswith(MANY)
+    if crosses and work.truncated:
+        is_truncate = _mine(work, "truncate")
+        refused.append(Refused(is_truncate, "unordered", TRUNCATED_ELSEWHERE, work.truncates))
+        work.truncated = b""
     active = msgspec.json.decode(properties["schema"], type=RowSchema)
     held = delta.columns(path)
     columns = {name: kind for name, kind in held.items() if name not in STATE_COLUMNS}
     target = Target(columns, tuple(active.key or ()), work.schemas)
-    return Plan(work, path, target, properties)
+    return Plan(work, path, target, properties, tuple(refused), crosses)
 
 
-def _told(work: Work) -> dict[str, str]:
-    return {
-        "schema": msgspec.json.encode(work.active).decode(),
-        "schema_order": max(work.newest.values(), default=b"").hex(),
-    }
+def _mine(work: Work, kind: str) -> Column:
+    return (F.col("table_id") == work.table_id) & (F.col("kind") == kind)
 
 
-def _check_orders(work: Work, properties: Mapping[str, str], known: Remembered) -> None:
-    held = min(work.domains)
+def _kind(work: Work, properties: Mapping[str, str], known: Remembered) -> bytes:
+    """Return the kind of positions that the table compares.
+
+    Raises:
+        Misfit: No event has it.
+    """
+    kind = min(work.domains)
     if "order" in properties:
-        held = bytes.fromhex(properties["order"])
+        kind = bytes.fromhex(properties["order"])[:2]
     elif known.truncated:
-        tag = known.truncated[-9:-1] if known.truncated[1] == OffsetPosition.code else b""
-        held = known.truncated[:2] + tag
-    if not any(domain[:2] == held[:2] for domain in work.domains):
+        kind = known.truncated[:2]
+    if kind not in work.domains:
         raise Misfit("unordered", MIXED)
-    if held[1] == OffsetPosition.code and any(
-        domain != held for domain in work.domains if domain[:2] == held[:2]
-    ):
-        raise Misfit(
-            "unordered",
-            "the events have no positions and come from several partitions or files, whose "
-            "offsets cannot be compared: use one partition, or a format with positions",
-        )
+    return kind
 
 
-def _evolve(
-    delta: DeltaTables,
-    path: str,
-    work: Work,
-    wanted: Mapping[str, str],
-    properties: dict[str, str],
-) -> None:
-    held = {name.lower(): kind for name, kind in delta.columns(path).items()}
-    for name, kind in wanted.items():
-        there = held.get(name.lower())
-        if there is not None and not _widens(kind, there):
-            reason = f"column {name!r} is {there} in the table and {kind} in the events"
-            raise Misfit("schema_mismatch", reason)
-    before = msgspec.json.decode(properties["schema"], type=RowSchema)
-    if work.active.key != before.key:
-        raise Misfit("schema_mismatch", "the key columns are not those of the table")
-    added = {name: kind for name, kind in wanted.items() if name.lower() not in held}
-    if added:
-        delta.add_columns(path, added)
-    told = _told(work)
-    if work.active != before and told["schema_order"] > properties["schema_order"]:
-        delta.set_properties(path, told)
-        properties.update(told)
+def _odd(work: Work, kind: bytes, size: int) -> Refused:
+    """Return the rows whose positions are of another kind than the table's.
+
+    Such as those of an incremental snapshot, which PostgreSQL's connector sends without.
+    """
+    is_row = (F.col("table_id") == work.table_id) & F.col("kind").isin("data", "truncate")
+    rows = is_row & (F.substring("order", 1, 2) != F.lit(bytearray(kind)))
+    return Refused(rows, "unordered", MIXED, size)
 
 
-def _wanted(work: Work) -> dict[str, str]:
-    """Return the columns that a batch's events need, the newest schema's types first."""
-    active = work.active
-    wanted: dict[str, str] = {}
-    seen: dict[str, str] = {}
-    for schema in (active, *work.schemas.values()):
+def _told(
+    work: Work, kind: bytes, properties: Mapping[str, str], known: Remembered
+) -> dict[str, str]:
+    """Return the properties of a table that takes a batch: its newest schema, and its places."""
+    told = {"order": kind.hex()}
+    newest = max(work.newest.values(), default=b"").hex()
+    if newest > properties.get("schema_order", ""):
+        told["schema"] = msgspec.json.encode(work.active).decode()
+        told["schema_order"] = newest
+    server = next((one.server for one in map(work.schemas.get, work.newest_first) if one), None)
+    if server is not None and "server" not in properties:
+        told["server"] = server
+    if work.places:
+        told["place"] = _place(work.places | place_of(known.truncated), properties.get("place"))
+    return told
+
+
+def _place(places: set[bytes], held: str | None) -> str:
+    """Return the newest epoch of offsets and its partition, or that there are several.
+
+    A new epoch begins anew: everything before it is older (apply.md section 1).
+    """
+    epochs = {place[:4].hex() for place in places}
+    tags = {place[4:].hex() for place in places}
+    epoch = max(epochs)
+    if held is not None:
+        before, _, tag = held.partition(":")
+        if before > epoch:
+            return f"{before}:{MANY}"
+        if before == epoch:
+            tags.add(tag)
+    return f"{epoch}:{tags.pop() if len(tags) == 1 and len(epochs) == 1 else MANY}"
+
+
+class _Admission:
+    """Which schemas of a batch a table takes, those of newer events first.
+
+    Attributes:
+        admitted: The schemas that it takes.
+        added: Columns that it gets for them, name -> Spark type.
+        widened: Columns whose type must become wider for them.
+        misfits: Why it does not take the others.
+        refused: Their rows.
+    """
+
+    def __init__(
+        self, work: Work, held: Mapping[str, str], properties: Mapping[str, str], policy: Policy
+    ) -> None:
+        self.admitted: list[str] = []
+        self.added: dict[str, str] = {}
+        self.widened: dict[str, str] = {}
+        self.misfits: list[Misfit] = []
+        self.refused: list[Refused] = []
+        self._there = {name.lower() for name in held}
+        self._names = {name.lower(): name for name in held}
+        self._held = {name.lower(): kind for name, kind in held.items()}
+        self._policy = policy
+        self._server = properties.get("server")
+        self._key: tuple[str, ...] | None = None
+        self._is_new = "schema" not in properties
+        if not self._is_new:
+            self._key = msgspec.json.decode(properties["schema"], type=RowSchema).key
+        for name in work.newest_first:
+            try:
+                self._admit(work.schemas[name])
+            except Misfit as misfit:
+                self.misfits.append(misfit)
+                rows = _mine(work, "data") & (F.col("schema_id") == name)
+                count = work.counts.get(name, 0)
+                self.refused.append(Refused(rows, misfit.code, misfit.reason, count))
+            else:
+                self.admitted.append(name)
+
+    def _admit(self, schema: RowSchema) -> None:
+        self._check_key(schema)
+        is_other = None not in (schema.server, self._server) and schema.server != self._server
+        if is_other and self._policy.sources == "one":
+            reason = (
+                "another server feeds this table: give each server a folder of its own, or, when "
+                "their keys never meet, say `sources: many`"
+            )
+            raise Misfit("source_conflict", reason)
+        for name, kind in self._wanted(schema).items():
+            lower = name.lower()
+            known = self._names.setdefault(lower, name)
+            (self.widened if lower in self._there else self.added)[known] = kind
+            self._held[lower] = kind
+        if self._is_new and not self.admitted:
+            self._key = schema.key
+        self._server = self._server or schema.server
+
+    def _check_key(self, schema: RowSchema) -> None:
+        if self._is_new and not self.admitted:
+            if schema.key is None and self._policy.keyless != "append":
+                raise Misfit("no_key", "the table has no key: name its key columns under `keys`")
+        elif schema.key is None and self._key is not None:
+            raise Misfit("no_key", "the event names no key")
+        elif schema.key != self._key:
+            raise Misfit("schema_mismatch", "the key columns are not those of the table")
+
+    def _wanted(self, schema: RowSchema) -> dict[str, str]:
+        """Return the columns that the table lacks, or has in a narrower type.
+
+        Raises:
+            Misfit: It cannot have them, or its own cannot hold these values.
+        """
         if len({column.name.lower() for column in schema.columns}) < len(schema.columns):
             raise Misfit("case_collision", "columns differ by case only, or not at all")
+        wanted: dict[str, str] = {}
         for column in schema.columns:
             if not column.name:
                 raise Misfit("schema_mismatch", "a column has no name")
             if column.name.lower().startswith(RESERVED_PREFIX):
                 raise Misfit("schema_mismatch", f"column names must not begin {RESERVED_PREFIX}")
-            known = seen.setdefault(column.name.lower(), column.name)
-            if known not in wanted:
-                wanted[known] = column.spark
-            elif not _widens(column.spark, wanted[known]):
-                raise Misfit("schema_mismatch", f"column {known!r} has two types in one batch")
-    return wanted
+            there = self._held.get(column.name.lower())
+            if there is None or (not _widens(column.spark, there) and _widens(there, column.spark)):
+                wanted[column.name] = column.spark
+            elif not _widens(column.spark, there):
+                reason = f"column {column.name!r} is {there} in the table"
+                raise Misfit("schema_mismatch", f"{reason} and {column.spark} in the events")
+        return wanted
 
 
 _WIDENINGS: Final = {

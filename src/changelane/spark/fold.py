@@ -54,8 +54,6 @@ def steps(events: DataFrame, *, moves: bool) -> DataFrame:
         F.when(leaves, F.col("before")).otherwise(F.col("after")).alias("text"),
         F.when(leaves, F.lit(None)).otherwise(F.col("after_missing")).alias("missing"),
         (~leaves & F.col("whole")).alias("whole"),
-        F.col("other_key").alias("other"),
-        "transaction",
     )
     if not moves:
         return plain
@@ -67,8 +65,6 @@ def steps(events: DataFrame, *, moves: bool) -> DataFrame:
         F.col("before").alias("text"),
         F.lit(None).cast("array<string>").alias("missing"),
         F.lit(False).alias("whole"),
-        F.col("key").alias("other"),
-        "transaction",
     )
     return plain.unionByName(left)
 

@@ -18,6 +18,7 @@ def apply_changes(
     query: str | None = None,
     batch: int = 0,
     keyless: str = "quarantine",
+    sources: str = "one",
 ) -> BatchReport:
     """Apply event rows (of :func:`changelane.spark.decode`) to Delta tables, one per source table.
 
@@ -30,7 +31,11 @@ def apply_changes(
         query: Names the stream's history, such as its checkpoint; batches of one query count up,
             and one that a table holds already is skipped. Without it the call stands alone.
         batch: The number of the batch in that query.
-        keyless: What happens to tables without a key: ``quarantine`` or ``append``.
+        keyless: What happens to tables without a key: ``quarantine``, or ``append``, which is
+            exactly once by the marker only: events that come again in another batch are appended
+            again.
+        sources: ``one`` server feeds a table, and events of another are set aside; ``many`` may,
+            whose keys never meet.
     """
-    applier = Applier(events.sparkSession, path, keyless=keyless)
+    applier = Applier(events.sparkSession, path, keyless=keyless, sources=sources)
     return applier.apply(events, Marker(name, query or uuid.uuid4().hex, batch))

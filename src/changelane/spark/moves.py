@@ -9,7 +9,6 @@ itself, in one task; everything else stays with the fold.
 
 import base64
 import decimal
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial, reduce
 from typing import Any, Final
@@ -36,8 +35,9 @@ from changelane.apply import pack as packed
 from changelane.spark import fold
 from changelane.spark.evolve import Plan
 from changelane.spark.fidelity import key_text
+from changelane.spark.held import held_rows, typed, written
 from changelane.spark.side import Remembered, SideTable
-from changelane.spark.sql import COLUMNS, LIVE, ORDER, quoted
+from changelane.spark.sql import COLUMNS, LIVE, ORDER
 
 _VALUES: Final = "map<string,string>"
 TOLD: Final = (
@@ -121,23 +121,8 @@ def _held_arrivals(moves: DataFrame, rows: DataFrame, table: DataFrame, one: Pla
     arrived = moves.where("op != 'd'").groupBy("key").agg(F.max("order").alias("came"))
     upserts = rows.where("op != 'd'").select("key", "order")
     met = upserts.join(arrived, "key").where(F.col("order") < F.col("came")).select("key")
-    typed = _key_rows(arrived.select("key"), one)
-    held = _rows_of(table, one.target).join(F.broadcast(typed), _same_key(one.target))
+    held = held_rows(table, arrived.select("key"), one.target)
     return met.unionByName(held.select("key")).distinct()
-
-
-def _same_key(target: fold.Target) -> Column:
-    condition = F.lit(True)
-    for index, name in enumerate(target.keys):
-        condition = condition & F.col(f"k{index}").eqNullSafe(F.col("row")[name])
-    return condition
-
-
-def _rows_of(table: DataFrame, target: fold.Target) -> DataFrame:
-    """Return a table with its columns in a struct, where no name of theirs meets one of ours."""
-    row = F.struct(*(F.col(quoted(name)).alias(name) for name in target.columns))
-    state = F.col(ORDER).alias("order"), F.col(COLUMNS).alias("orders")
-    return table.select(row.alias("row"), *state)
 
 
 def _closure(seeds: DataFrame, moves: DataFrame) -> DataFrame:
@@ -174,8 +159,7 @@ def resolved(
         F.col("deleted").alias("order"),
         F.col("moved_to").alias("other"),
     )
-    typed = _key_rows(keys, one)
-    held = _held(table, typed, target)
+    held = _held(table, keys, target)
     everything = told
     for part in (remembers, held):
         everything = everything.unionByName(part, allowMissingColumns=True)
@@ -192,7 +176,7 @@ def final(told: DataFrame, one: Plan) -> DataFrame:
     """Return resolved keys as final rows of the table; ``LIVE`` says which of them exist."""
     target = one.target
     columns = [
-        _typed(F.try_element_at("values", F.lit(name)), kind).alias(name)
+        typed(F.try_element_at("values", F.lit(name)), kind).alias(name)
         for name, kind in target.columns.items()
     ]
     return told.where("code IS NULL").select(
@@ -208,23 +192,8 @@ def _as_text(row: Column, kind: str, name: str) -> Column:
     if kind == "binary":
         return F.base64(value)
     if kind.startswith(("array", "struct")):
-        return F.to_json(F.struct(value.cast(_written(kind)).alias("v")))
+        return F.to_json(F.struct(value.cast(written(kind)).alias("v")))
     return value.cast("string")
-
-
-def _written(kind: str) -> str:
-    """Return the type as which nested values become JSON: its own format of times is lossy."""
-    if "struct" in kind or "binary" in kind:
-        return kind
-    return re.sub(r"[^<>]+(?=>)", "string", kind)
-
-
-def _typed(text: Column, kind: str) -> Column:
-    if kind == "binary":
-        return F.unbase64(text)
-    if kind.startswith(("array", "struct")):
-        return F.from_json(text, f"v {_written(kind)}")["v"].cast(kind)
-    return text.cast(kind)
 
 
 def _texts(row: Column, target: fold.Target) -> Column:
@@ -273,23 +242,8 @@ def _steps(rows: DataFrame, target: fold.Target) -> DataFrame:
     )
 
 
-def _key_rows(keys: DataFrame, one: Plan) -> DataFrame:
-    """Return ``key`` and its typed columns, as the table has them."""
-    count = len(one.target.keys)
-    texts = keys.select("key").mapInArrow(_key_texts, "key STRING, texts ARRAY<STRING>")
-    fits = F.size("texts") == count
-    return texts.where(fits).select(
-        "key",
-        *(
-            _typed(F.col("texts")[index], one.target.columns[name]).alias(f"k{index}")
-            for index, name in enumerate(one.target.keys)
-        ),
-    )
-
-
-def _held(table: DataFrame, typed: DataFrame, target: fold.Target) -> DataFrame:
-    found = _rows_of(table, target).join(F.broadcast(typed), _same_key(target))
-    return found.select(
+def _held(table: DataFrame, keys: DataFrame, target: fold.Target) -> DataFrame:
+    return held_rows(table, keys, target).select(
         F.lit("held").alias("what"),
         "key",
         "order",
@@ -325,15 +279,6 @@ def _write(value: Any) -> str | None:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii")
     return format(value, "f") if isinstance(value, decimal.Decimal) else str(value)
-
-
-def _key_texts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        keys = batch.column(0).to_pylist()
-        texts = [[key_text(value) for value in key_values(key.encode())] for key in keys]
-        yield pa.RecordBatch.from_arrays(
-            [pa.array(keys, pa.string()), pa.array(texts, pa.list_(pa.string()))], ["key", "texts"]
-        )
 
 
 def _resolve(

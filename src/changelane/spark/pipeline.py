@@ -58,7 +58,7 @@ def run(spark: SparkSession, pipeline: Pipeline, *, progress: Progress | None = 
     options = pipeline.options
     keys = {table: tuple(columns) for table, columns in options.keys.items()}
     told = lines(spark, pipeline.source)
-    applier = Applier(spark, pipeline.sink.path, keyless=options.keyless)
+    applier = Applier(spark, pipeline.sink.path, keyless=options.keyless, sources=options.sources)
     query_id = _QueryId(spark, pipeline.checkpoint)
 
     def apply(batch: DataFrame, number: int) -> None:

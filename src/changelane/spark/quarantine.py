@@ -43,11 +43,15 @@ _EVENT: Final = (
 
 
 class Refused(NamedTuple):
-    """Event rows that are set aside, as a condition, with a reason code and its words."""
+    """Event rows that are set aside: a condition, a reason code, its words, and how many.
+
+    A size of ``None`` is not known yet.
+    """
 
     rows: Column
     code: str
     reason: str
+    size: int | None
 
 
 class Quarantine:

@@ -7,7 +7,7 @@ column             meaning
 ``kind``           ``data``, ``truncate``, ``schema``, ``error`` or ``other`` (no row is told)
 ``op``             ``c``, ``u``, ``d`` or ``r``; of ``other`` rows the event's kind
 ``table_id``       JSON array text of database, schema and name
-``schema_id``      16 hex digits naming columns and key (a ``schema`` row tells them)
+``schema_id``      16 hex digits naming columns, key and server (a ``schema`` row tells them)
 ``key``            canonical key text of the row (of the new row when the key changed)
 ``other_key``      the key on the other side of a key change
 ``before/after``   image as JSON text that Spark reads exactly (:mod:`changelane.spark.fidelity`)
@@ -77,10 +77,17 @@ class RowColumn(msgspec.Struct, frozen=True):
 
 
 class RowSchema(msgspec.Struct, frozen=True):
-    """The ``after`` of a ``schema`` row: a table's columns, and its key columns when known."""
+    """The ``after`` of a ``schema`` row: what events of one schema have in common.
+
+    Attributes:
+        columns: The table's columns.
+        key: Its key columns, when known.
+        server: The producer's name of the source, when it tells one.
+    """
 
     columns: tuple[RowColumn, ...]
     key: tuple[str, ...] | None = None
+    server: str | None = None
 
 
 def table_id_text(table: TableId) -> str:

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a batch of event rows holds, in numbers: the driver never sees the rows."""
 
-from typing import Any, Final
+from collections.abc import Iterable
+from copy import copy
+from typing import Final
 
 import msgspec
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from changelane.position import LsnPosition, OffsetPosition, PostgresPosition, ScnPosition
@@ -38,12 +40,26 @@ class BatchReport(msgspec.Struct):
 
 
 class Work:
-    """What one batch holds of one table, as the driver's statistics tell."""
+    """What one batch holds of one table, as the driver's statistics tell.
+
+    Attributes:
+        schemas: The schemas of its events.
+        counts: How many events have each.
+        newest: The newest order of each.
+        keyless: Events that name no key.
+        changes: Updates and deletes.
+        truncates: How many truncates there are.
+        truncated_in: The newest truncate of each kind of positions.
+        truncated: The newest truncate of the kind that the table compares, once that is known.
+        domains: Kinds of positions, with the version of their orders (2 bytes), and how many
+            events have each.
+        places: Where orders are offsets: epochs and partitions (12 bytes), two of them at most.
+    """
 
     def __init__(self, table_id: str) -> None:
         self.table_id = table_id
-        self.count = 0
         self.schemas: dict[str, RowSchema] = {}
+        self.counts: dict[str, int] = {}
         self.newest: dict[str, bytes] = {}
         self.has_parts = False
         self.has_moves = False
@@ -51,8 +67,16 @@ class Work:
         self.has_other_keys = False
         self.keyless = 0
         self.changes = 0
+        self.truncates = 0
+        self.truncated_in: dict[bytes, bytes] = {}
         self.truncated = b""
-        self.domains: set[bytes] = set()
+        self.domains: dict[bytes, int] = {}
+        self.places: set[bytes] = set()
+
+    @property
+    def count(self) -> int:
+        """How many events there are."""
+        return sum(self.counts.values()) + self.truncates
 
     @property
     def is_raising(self) -> bool:
@@ -65,11 +89,26 @@ class Work:
         return any(domain[1] in TRANSACTIONAL for domain in self.domains)
 
     @property
+    def newest_first(self) -> list[str]:
+        """The schemas, that of the newest event first; those without a key come last."""
+        return sorted(
+            self.schemas,
+            key=lambda name: (self.schemas[name].key is not None, self.newest.get(name, b""), name),
+            reverse=True,
+        )
+
+    @property
     def active(self) -> RowSchema:
         """The schema of the newest event; events without a key do not count beside others."""
-        keyed = [name for name, schema in self.schemas.items() if schema.key is not None]
-        newest = max(keyed or self.schemas, key=lambda name: (self.newest.get(name, b""), name))
-        return self.schemas[newest]
+        return self.schemas[self.newest_first[0]]
+
+    def only(self, schemas: Iterable[str]) -> "Work":
+        """Return the same without the events of other schemas."""
+        kept = copy(self)
+        kept.schemas = {name: self.schemas[name] for name in schemas}
+        kept.counts = {name: self.counts.get(name, 0) for name in kept.schemas}
+        kept.newest = {name: self.newest.get(name, b"") for name in kept.schemas}
+        return kept
 
 
 def survey(events: DataFrame, report: BatchReport) -> list[Work]:
@@ -77,8 +116,9 @@ def survey(events: DataFrame, report: BatchReport) -> list[Work]:
     data, order = F.col("kind") == "data", F.col("order")
     leaves = F.col("op") == "d"
     moved = F.col("other_key").isNotNull()
+    domain = F.substring(order, 1, 2)
     found = (
-        events.groupBy("kind", "table_id", "schema_id", "code")
+        events.groupBy("kind", "table_id", "schema_id", "code", domain.alias("domain"))
         .agg(
             F.count(F.lit(1)).alias("count"),
             F.max(order).alias("newest"),
@@ -88,10 +128,8 @@ def survey(events: DataFrame, report: BatchReport) -> list[Work]:
             F.count_if(data & F.col("key").isNull()).alias("keyless"),
             F.max(data & moved).alias("others"),
             F.count_if(data & F.col("op").isin("u", "d")).alias("changes"),
-            F.min(F.substring(order, 1, 2)).alias("domain"),
-            F.max(F.substring(order, 1, 2)).alias("domain_2"),
-            F.min(_tag()).alias("tag"),
-            F.max(_tag()).alias("tag_2"),
+            F.min(place(order)).alias("place"),
+            F.max(place(order)).alias("place_2"),
         )
         .collect()
     )
@@ -122,24 +160,36 @@ def _count(row: Row, works: dict[str, Work], report: BatchReport) -> None:
     if kind == "schema":
         return
     report.events += count
-    work.count += count
-    newest = bytes(row["newest"])
+    newest, domain = bytes(row["newest"]), bytes(row["domain"])
+    work.domains[domain] = work.domains.get(domain, 0) + count
     if kind == "truncate":
-        work.truncated = max(work.truncated, newest)
+        work.truncates += count
+        work.truncated_in[domain] = newest
     else:
-        work.newest[row["schema_id"]] = newest
+        schema = row["schema_id"]
+        work.counts[schema] = work.counts.get(schema, 0) + count
+        work.newest[schema] = max(work.newest.get(schema, b""), newest)
     work.has_parts |= bool(row["parts"])
     work.has_moves |= bool(row["moves"])
     work.has_departures |= bool(row["leaves"])
     work.has_other_keys |= bool(row["others"])
     work.keyless += row["keyless"]
     work.changes += row["changes"]
-    for domain, tag in ((row["domain"], row["tag"]), (row["domain_2"], row["tag_2"])):
-        work.domains.add(bytes(domain) + bytes(tag or b""))
+    work.places |= {bytes(row[name]) for name in ("place", "place_2") if row[name] is not None}
 
 
-def _tag() -> Any:
-    """Return what tells partitions apart in an order of offsets, NULL in other domains."""
-    length = F.length("order")
-    tag = F.substring("order", length - 8, F.lit(8))
-    return F.when(F.substring("order", 2, 1) == F.lit(bytearray([OffsetPosition.code])), tag)
+def place(order: Column) -> Column:
+    """Return the epoch and partition of an order of offsets (12 bytes), NULL in other domains.
+
+    Inside one place two orders can be compared, and in two epochs (apply.md section 1).
+    """
+    tag = F.substring(order, F.length(order) - 8, F.lit(8))
+    is_offset = F.substring(order, 2, 1) == F.lit(bytearray([OffsetPosition.code]))
+    return F.when(is_offset, F.concat(F.substring(order, 3, 4), tag))
+
+
+def place_of(order: bytes) -> set[bytes]:
+    """Return the same of an order in hand; nothing in other domains, and of no order."""
+    if len(order) < 2 or order[1] != OffsetPosition.code:
+        return set()
+    return {order[2:6] + order[-9:-1]}
