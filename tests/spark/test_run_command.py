@@ -56,6 +56,16 @@ def test_the_exit_code_says_whether_too_much_was_set_aside(
         assert run(tmp_path / "pipeline.yaml").stdout == "nothing new to apply\n"
 
 
+def test_a_format_without_positions_is_said_aloud_at_the_start(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    assert spark.sparkContext.appName
+    file = written(tmp_path)
+    assert "offsets" not in run(file).stderr
+    file.write_text(file.read_text().replace("native-json", "canal-json"))
+    assert "canal-json tells no positions" in run(file).stderr
+
+
 def test_check_only_reads_the_configuration(tmp_path: Path) -> None:
     file = written(tmp_path, path="nowhere")
     done = run(file, "--check")

@@ -40,6 +40,8 @@ def run(file: str, *, check: bool, master: str | None, output: str) -> None:
         from changelane.spark.environment import session
     except ImportError as error:
         raise MissingExtraError(error.name or "pyspark", "spark") from None
+    if (note := spark_pipeline.order_note(pipeline)) is not None:
+        click.echo(f"changelane: {note}", err=True)
     logging.getLogger("py4j").setLevel(logging.ERROR)
     spark = session(f"changelane {pipeline.name}", master=master, settings=pipeline.options.spark)
     spark.sparkContext.setLogLevel("ERROR")

@@ -6,10 +6,14 @@ checkpoint and its batch, the user metadata holds the rest for people. Whether a
 is checked by our own code (:meth:`DeltaTables.last_batch`), not left to Delta's silent skip.
 """
 
+import random
+import re
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from changelane.spark.environment import REQUIRED, check
@@ -21,6 +25,8 @@ PROPERTIES: Final[dict[str, str]] = {
     "delta.enableDeletionVectors": "false",
 }
 PREFIX: Final = "changelane."
+_CONFLICT: Final = re.compile(r"Concurrent\w*Exception|DELTA_CONCURRENT|DELTA_METADATA_CHANGED")
+"""How Delta says that a commit of another writer came between."""
 
 
 class Marker(msgspec.Struct, frozen=True):
@@ -127,6 +133,23 @@ class DeltaTables:
         # rows are parsed once per winner, not once per column
         session.conf.set("spark.sql.optimizer.enableJsonExpressionOptimization", "false")
         return session
+
+
+def retried(spark: SparkSession, statement: str) -> None:
+    """Run a statement that may be repeated, again when another writer's commit came between.
+
+    Raises:
+        PySparkException: It failed for another reason, or again and again.
+    """
+    for wait_s in (0.2, 0.5, 1, 2, 4, None):
+        try:
+            spark.sql(statement)
+        except PySparkException as error:
+            if wait_s is None or not _CONFLICT.search(str(error)):
+                raise
+            time.sleep(wait_s * (0.5 + random.random()))  # noqa: S311 - only to part two writers
+        else:
+            return
 
 
 def merge_changed(table: str, source: str, keys: Sequence[str], columns: Sequence[str]) -> str:

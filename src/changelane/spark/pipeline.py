@@ -91,6 +91,17 @@ def run(spark: SparkSession, pipeline: Pipeline, *, progress: Progress | None = 
     return report
 
 
+def order_note(pipeline: Pipeline) -> str | None:
+    """Return what to say aloud when nothing but offsets orders a pipeline's events."""
+    source = pipeline.source
+    if get_codec(source.format, **source.format_options).carries.positions:
+        return None
+    return (
+        f"{source.format} tells no positions: its events are ordered by their offsets inside one "
+        "partition, or file; a key that comes in two of them is set aside as `unordered`"
+    )
+
+
 class _Checkpoint(msgspec.Struct):
     id: str
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from changelane.spark.delta import DeltaTables
+from changelane.spark.delta import DeltaTables, retried
 from changelane.spark.sql import path_table
 
 COLUMNS: Final = {
@@ -82,7 +82,8 @@ class SideTable:
         empty = "unhex('')"
         newer = f"coalesce(s.deleted, {empty}) > coalesce(t.deleted, {empty})"
         try:
-            self._spark.sql(
+            retried(
+                self._spark,
                 f"MERGE INTO {path_table(self._path)} t USING global_temp.{view} s "
                 "ON t.table_id = s.table_id AND t.key <=> s.key "
                 f"WHEN MATCHED AND ({newer} OR "
@@ -92,7 +93,7 @@ class SideTable:
                 f"t.moved_to = CASE WHEN {newer} THEN s.moved_to ELSE t.moved_to END, "
                 "t.truncated = greatest(s.truncated, t.truncated) "
                 "WHEN NOT MATCHED THEN INSERT (table_id, key, deleted, moved_to, truncated) "
-                "VALUES (s.table_id, s.key, s.deleted, s.moved_to, s.truncated)"
+                "VALUES (s.table_id, s.key, s.deleted, s.moved_to, s.truncated)",
             )
         finally:
             self._spark.catalog.dropGlobalTempView(view)

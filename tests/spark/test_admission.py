@@ -1,0 +1,217 @@
+"""What a table takes of a batch and what is set aside: by key, by schema and by server."""
+
+import decimal
+from typing import Any, Final
+
+import landed
+import msgspec
+import pytest
+from pyspark.sql import SparkSession
+
+from changelane.event import DataChange, Key, Op, Source, Truncate
+from changelane.position import OffsetPosition, Position, SequencePosition
+from changelane.schema import Column, TableId, TableSchema
+from changelane.spark.survey import BatchReport
+from changelane.types import Decimal, Integer, String
+
+TABLE: Final = TableId("shop", None, "orders")
+KEY: Final = Key(("id",))
+
+
+def schema(**types: Any) -> TableSchema:
+    return TableSchema(tuple(Column(name, kind) for name, kind in types.items()))
+
+
+NARROW: Final = schema(id=Integer(), v=Integer(32))
+WIDE: Final = schema(id=Integer(), v=Integer(64))
+
+
+def row(position: Position, *, op: str = "c", told: TableSchema = NARROW, **image: Any) -> Any:
+    before, after = (image, None) if op == "d" else (None, image)
+    return DataChange(
+        Op(op), TABLE, KEY, before=before, after=after, schema=told, position=position
+    )
+
+
+def at(partition: int, offset: int) -> Position:
+    return OffsetPosition("orders", partition, offset)
+
+
+def of(server: str, event: Any) -> Any:
+    return msgspec.structs.replace(event, source=Source(server=server))
+
+
+def rows(spark: SparkSession, lake: str, *names: str) -> list[tuple[Any, ...]]:
+    found = spark.read.format("delta").load(landed.path(lake, TABLE))
+    return sorted(tuple(one) for one in found.select(*(names or ("id", "v"))).collect())
+
+
+def notes(report: BatchReport) -> str:
+    return "; ".join(table.note for table in report.tables)
+
+
+def test_keys_of_several_partitions_are_applied_beside_each_other(
+    spark: SparkSession, lake: str
+) -> None:
+    first = [row(at(0, 5), id=1, v=1), row(at(1, 3), id=2, v=2), row(at(1, 4), id=2, v=3)]
+    reports = landed.land(spark, lake, [first, [row(at(0, 6), id=1, v=4)]])
+    assert [report.quarantined for report in reports] == [{}, {}]
+    assert rows(spark, lake) == [(1, 4), (2, 3)]
+
+
+def test_a_key_of_two_partitions_is_set_aside_and_no_other(spark: SparkSession, lake: str) -> None:
+    batch = [row(at(0, 5), id=1, v=1), row(at(1, 9), id=1, v=2), row(at(1, 3), id=2, v=2)]
+    report = landed.apply(spark, lake, batch)
+    assert report.quarantined == {"unordered": 2}
+    assert rows(spark, lake) == [(2, 2)]
+
+
+@pytest.mark.parametrize("op", ["c", "d"])
+def test_a_key_that_another_partition_told_before_is_set_aside(
+    spark: SparkSession, lake: str, op: str
+) -> None:
+    late = row(at(1, 9), op=op, id=1, v=2)
+    reports = landed.land(spark, lake, [[row(at(0, 5), id=1, v=1)], [late]])
+    assert reports[1].quarantined == {"unordered": 1}
+    assert rows(spark, lake) == [(1, 1)]
+
+
+def test_a_key_that_another_partition_deleted_is_set_aside(spark: SparkSession, lake: str) -> None:
+    batches = [
+        [row(at(0, 5), id=1, v=1), row(at(0, 6), op="d", id=1, v=1)],
+        [row(at(1, 2), id=1, v=2), row(at(1, 3), id=2, v=2)],
+    ]
+    reports = landed.land(spark, lake, batches)
+    assert reports[1].quarantined == {"unordered": 1}
+    assert rows(spark, lake) == [(2, 2)]
+
+
+def test_a_key_change_into_another_partition_is_set_aside(spark: SparkSession, lake: str) -> None:
+    moved = DataChange(
+        Op.UPDATE,
+        TABLE,
+        KEY,
+        before={"id": 1, "v": 1},
+        after={"id": 2, "v": 1},
+        schema=NARROW,
+        position=at(1, 1),
+    )
+    reports = landed.land(spark, lake, [[row(at(0, 5), id=1, v=1)], [moved]])
+    assert reports[1].quarantined == {"unordered": 1}
+    assert rows(spark, lake) == [(1, 1)]
+
+
+def test_a_new_epoch_lifts_what_two_partitions_told(spark: SparkSession, lake: str) -> None:
+    landed.apply(spark, lake, [row(at(0, 5), id=1, v=1), row(at(1, 5), id=2, v=1)])
+    told = landed.messages(spark, [row(at(1, 1), id=1, v=2), row(at(0, 1), id=2, v=2)])
+    events = landed.decode(told, "native-json", epoch=1)
+    report = landed.Applier(spark, lake).apply(events, landed.Marker("test", "next", 0))
+    assert report.quarantined == {}
+    assert rows(spark, lake) == [(1, 2), (2, 2)]
+
+
+def test_a_truncate_of_one_of_several_partitions_is_set_aside(
+    spark: SparkSession, lake: str
+) -> None:
+    batch = [row(at(0, 5), id=1, v=1), row(at(1, 3), id=2, v=2)]
+    gone = [Truncate(TABLE, position=at(1, 4)), row(at(1, 5), id=2, v=3)]
+    reports = landed.land(spark, lake, [batch, gone])
+    assert reports[1].quarantined == {"unordered": 1}
+    assert rows(spark, lake) == [(1, 1), (2, 3)]
+
+
+def test_rows_of_one_partition_cannot_be_compared_with_a_truncate_of_another(
+    spark: SparkSession, lake: str
+) -> None:
+    one = [row(at(0, 5), id=1, v=1), Truncate(TABLE, position=at(0, 6)), row(at(0, 7), id=2, v=2)]
+    reports = landed.land(spark, lake, [one, [row(at(1, 9), id=3, v=3), row(at(0, 8), id=4, v=4)]])
+    assert reports[1].quarantined == {"unordered": 1}
+    assert rows(spark, lake) == [(2, 2), (4, 4)]
+
+
+def test_a_wider_type_widens_the_column(spark: SparkSession, lake: str) -> None:
+    big = 1 << 40
+    batches = [
+        [row(SequencePosition(1), id=1, v=1)],
+        [
+            row(SequencePosition(2), told=WIDE, id=2, v=big),
+            row(SequencePosition(3), id=3, v=3),
+        ],
+    ]
+    reports = landed.land(spark, lake, batches)
+    assert reports[1].quarantined == {}
+    assert rows(spark, lake) == [(1, 1), (2, big), (3, 3)]
+
+
+def test_decimals_widen_without_a_changed_value(spark: SparkSession, lake: str) -> None:
+    small, large = schema(id=Integer(), v=Decimal(6, 2)), schema(id=Integer(), v=Decimal(12, 4))
+    batches = [
+        [row(SequencePosition(1), told=small, id=1, v=decimal.Decimal("1234.56"))],
+        [row(SequencePosition(2), told=large, id=2, v=decimal.Decimal("12345678.1234"))],
+    ]
+    reports = landed.land(spark, lake, batches)
+    assert reports[1].quarantined == {}
+    assert rows(spark, lake) == [
+        (1, decimal.Decimal("1234.5600")),
+        (2, decimal.Decimal("12345678.1234")),
+    ]
+
+
+def test_a_schema_that_does_not_fit_is_set_aside_and_no_other(
+    spark: SparkSession, lake: str
+) -> None:
+    text = schema(id=Integer(), v=String())
+    batches = [
+        [row(SequencePosition(1), id=1, v=1)],
+        [
+            row(SequencePosition(2), id=2, v=2),
+            row(SequencePosition(3), told=text, id=3, v="three"),
+            row(SequencePosition(4), op="d", id=1, v=1),
+        ],
+    ]
+    reports = landed.land(spark, lake, batches)
+    assert reports[1].quarantined == {"schema_mismatch": 1}
+    assert "'v' is int" in notes(reports[1])
+    assert rows(spark, lake) == [(2, 2)]
+
+
+def test_an_older_event_of_a_schema_with_fewer_columns_fits(spark: SparkSession, lake: str) -> None:
+    more = schema(id=Integer(), v=Integer(32), w=String())
+    batch = [
+        row(SequencePosition(5), told=more, id=1, v=1, w="x"),
+        row(SequencePosition(3), id=2, v=2),
+    ]
+    assert landed.apply(spark, lake, batch).quarantined == {}
+    assert rows(spark, lake, "id", "v", "w") == [(1, 1, "x"), (2, 2, None)]
+
+
+def test_events_of_a_second_server_are_set_aside(spark: SparkSession, lake: str) -> None:
+    batches = [
+        [of("one", row(SequencePosition(1), id=1, v=1))],
+        [
+            of("two", row(SequencePosition(9), id=1, v=9)),
+            of("one", row(SequencePosition(2), id=2, v=2)),
+        ],
+    ]
+    reports = landed.land(spark, lake, batches)
+    assert reports[1].quarantined == {"source_conflict": 1}
+    assert "sources: many" in notes(reports[1])
+    assert rows(spark, lake) == [(1, 1), (2, 2)]
+
+
+def test_two_servers_of_one_batch_are_told_apart(spark: SparkSession, lake: str) -> None:
+    batch = [
+        of("one", row(SequencePosition(1), id=1, v=1)),
+        of("two", row(SequencePosition(2), id=1, v=2)),
+    ]
+    assert landed.apply(spark, lake, batch).quarantined == {"source_conflict": 1}
+
+
+def test_many_servers_may_feed_a_table_on_request(spark: SparkSession, lake: str) -> None:
+    batch = [
+        of("one", row(SequencePosition(1), id=1, v=1)),
+        of("two", row(SequencePosition(1), id=2, v=2)),
+    ]
+    report = landed.apply(spark, lake, batch, sources="many")
+    assert report.quarantined == {}
+    assert rows(spark, lake) == [(1, 1), (2, 2)]
