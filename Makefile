@@ -6,7 +6,7 @@ VENV   := .venv
 PYTHON_IN_VENV := $(VENV)/bin/python
 
 # What tests and demo load, by the names in src/changelane/spark/jars.py.
-JARS   := delta
+JARS   := delta iceberg
 
 INSTALLED := $(VENV)/.installed
 FETCHED   := .cache/jars-fetched

@@ -78,6 +78,13 @@ class DeltaSink(
     path: str
 
 
+class IcebergSink(DeltaSink, frozen=True, kw_only=True, tag="iceberg", forbid_unknown_fields=True):
+    """Iceberg tables under one folder (a catalog of the type ``hadoop``), one per source table."""
+
+
+Sink = DeltaSink | IcebergSink
+
+
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the pipeline works.
 
@@ -112,8 +119,13 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     name: str
     source: FilesSource
-    sink: DeltaSink
+    sink: Sink
     options: Options = Options()
+
+    @property
+    def table_format(self) -> str:
+        """The format of the tables: ``delta`` or ``iceberg``."""
+        return str(self.sink.__struct_config__.tag)
 
     @property
     def checkpoint(self) -> str:

@@ -27,13 +27,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.codegen.wholeStage": "false",
         "spark.buffer.pageSize": "2m",
     }
-    found = session("changelane tests", master="local[2]", settings=settings)
+    found = session(
+        "changelane tests", master="local[2]", settings=settings, lakes=("delta", "iceberg")
+    )
     found.sparkContext.setLogLevel("OFF")
     yield found
     found.stop()
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> str:
-    """The folder of a stream's tables."""
-    return str(tmp_path / "lake")
+@pytest.fixture(params=["delta", "iceberg"])
+def lake(tmp_path: Path, request: pytest.FixtureRequest) -> str:
+    """The folder of a stream's tables; its name is their format."""
+    return str(tmp_path / request.param)

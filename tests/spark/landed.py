@@ -1,6 +1,7 @@
 """Lands events in Delta through the whole way of the main job, and reads them back."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
@@ -12,7 +13,8 @@ from changelane.event import ChangeEvent
 from changelane.schema import TableId
 from changelane.spark import decode
 from changelane.spark.applier import Applier
-from changelane.spark.delta import Marker
+from changelane.spark.lake import Marker
+from changelane.spark.lakes import lake as open_lake
 from changelane.spark.sql import COLUMNS, ORDER, folder
 from changelane.spark.survey import BatchReport
 from changelane.tables.memory import MemoryTables
@@ -45,7 +47,9 @@ def apply(
 ) -> BatchReport:
     """Apply one batch of events."""
     told = decode(messages(spark, events), "native-json")
-    return Applier(spark, lake, **options).apply(told, Marker("test", query, batch))
+    return Applier(spark, lake, table_format=Path(lake).name, **options).apply(
+        told, Marker("test", query, batch)
+    )
 
 
 def land(
@@ -57,6 +61,15 @@ def land(
 
 def path(lake: str, table: TableId) -> str:
     return f"{lake}/tables/{folder(table.database, table.schema, table.name)}"
+
+
+def table_of(spark: SparkSession, lake: str, table: TableId | str) -> DataFrame:
+    """Return a table as it lies there; a text names one of changelane's own."""
+    if isinstance(table, str):
+        name = table
+    else:
+        name = f"tables/{folder(table.database, table.schema, table.name)}"
+    return open_lake(spark, lake, Path(lake).name).read(name)
 
 
 def python(value: Any) -> Any:
@@ -75,7 +88,7 @@ def read(
     *convert* makes the values of the oracle of those columns that Spark has another type for.
     """
     rows, unknown, orders = {}, {}, {}
-    found = spark.read.format("delta").load(path(lake, table))
+    found = table_of(spark, lake, table)
     columns = [name for name in found.columns if name not in {ORDER, COLUMNS}]
     told = found.select(*(F.col(f"`{name}`") for name in [*columns, ORDER, COLUMNS])).collect()
     for one in told:

@@ -1,6 +1,7 @@
 """What a table takes of a batch and what is set aside: by key, by schema and by server."""
 
 import decimal
+from pathlib import Path
 from typing import Any, Final
 
 import landed
@@ -42,7 +43,7 @@ def of(server: str, event: Any) -> Any:
 
 
 def rows(spark: SparkSession, lake: str, *names: str) -> list[tuple[Any, ...]]:
-    found = spark.read.format("delta").load(landed.path(lake, TABLE))
+    found = landed.table_of(spark, lake, TABLE)
     return sorted(tuple(one) for one in found.select(*(names or ("id", "v"))).collect())
 
 
@@ -105,7 +106,8 @@ def test_a_new_epoch_lifts_what_two_partitions_told(spark: SparkSession, lake: s
     landed.apply(spark, lake, [row(at(0, 5), id=1, v=1), row(at(1, 5), id=2, v=1)])
     told = landed.messages(spark, [row(at(1, 1), id=1, v=2), row(at(0, 1), id=2, v=2)])
     events = landed.decode(told, "native-json", epoch=1)
-    report = landed.Applier(spark, lake).apply(events, landed.Marker("test", "next", 0))
+    applier = landed.Applier(spark, lake, table_format=Path(lake).name)
+    report = applier.apply(events, landed.Marker("test", "next", 0))
     assert report.quarantined == {}
     assert rows(spark, lake) == [(1, 2), (2, 2)]
 

@@ -256,11 +256,14 @@ def batches() -> list[list[ChangeEvent]]:
     return told
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=["delta", "iceberg"])
 def lake(
-    spark: SparkSession, batches: list[list[ChangeEvent]], tmp_path_factory: pytest.TempPathFactory
+    spark: SparkSession,
+    batches: list[list[ChangeEvent]],
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
 ) -> str:
-    lake = str(tmp_path_factory.mktemp("counterexamples"))
+    lake = str(tmp_path_factory.mktemp("counterexamples") / request.param)
     landed.land(spark, lake, batches)
     return lake
 
@@ -305,8 +308,7 @@ def test_2_a_late_truncate_takes_only_older_rows(spark: SparkSession, lake: str)
 def test_5_an_update_that_misses_one_of_30_columns_lists_that_one(
     spark: SparkSession, lake: str
 ) -> None:
-    path = landed.path(lake, TableId("shop", None, "wide"))
-    (row,) = spark.read.format("delta").load(path).collect()
+    (row,) = landed.table_of(spark, lake, TableId("shop", None, "wide")).collect()
     assert bytes(row["_changelane_order"]) == order(9)
     assert {c: bytes(o) for c, o in row["_changelane_columns"].items()} == {"c7": order(1)}
     assert [row[name] for name in COLUMNS] == [1, *([2] * 7), 1, *([2] * 21)]
@@ -314,27 +316,27 @@ def test_5_an_update_that_misses_one_of_30_columns_lists_that_one(
 
 def test_the_worked_example_is_stored_as_the_contract_shows(spark: SparkSession, lake: str) -> None:
     """After each batch: version 0 made the table, and not every batch changes it."""
-    path = landed.path(lake, TableId("shop", None, "example"))
-    (row,) = spark.read.format("delta").load(path).collect()
+    (row,) = landed.table_of(spark, lake, TableId("shop", None, "example")).collect()
     assert (row["id"], row["state"], row["total"]) == (1, 1, 99)
     assert (bytes(row["_changelane_order"]), row["_changelane_columns"]) == (order(130), None)
-    side = spark.read.format("delta").load(f"{lake}/_changelane/side")
+    side = landed.table_of(spark, lake, "_changelane/side")
     (remembered,) = side.where("""table_id = '["shop",null,"example"]'""").collect()
     assert bytes(remembered["deleted"]) == order(120, 0)
 
 
 def test_7_a_swap_that_nothing_decides_is_set_aside(spark: SparkSession, tmp_path: Any) -> None:
+    lake = f"{tmp_path}/delta"
     swap = [update(10, 2, old=1, a="A", tx="x"), update(11, 1, old=2, a="B", tx="x")]
     at = SequencePosition
     told = [
         msgspec.structs.replace(event, position=at(event.position.lsn))
         for event in (*BIRTHS, *swap)
     ]
-    (report,) = landed.land(spark, str(tmp_path), [told])
+    (report,) = landed.land(spark, lake, [told])
     expected = landed.oracle([told])
     assert [refused.code for refused in expected.quarantine] == ["ambiguous_key_move"]
     assert report.quarantined == {"ambiguous_key_move": 1}
-    aside = spark.read.format("delta").load(f"{tmp_path}/_changelane/quarantine").collect()
+    aside = landed.table_of(spark, lake, "_changelane/quarantine").collect()
     assert [row["code"] for row in aside] == ["ambiguous_key_move"]
     assert aside[0]["event"]
-    assert landed.read(spark, str(tmp_path), TABLE, ("id",)) == landed.remembered(expected, TABLE)
+    assert landed.read(spark, lake, TABLE, ("id",)) == landed.remembered(expected, TABLE)

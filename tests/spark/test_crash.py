@@ -14,7 +14,8 @@ from changelane.event import ChangeEvent, DataChange, Key, Op, Truncate
 from changelane.position import PostgresPosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark.applier import APPLIED_BEFORE, Applier
-from changelane.spark.delta import DeltaTables
+from changelane.spark.lakes.delta import Delta
+from changelane.spark.lakes.iceberg import Iceberg
 from changelane.types import UNAVAILABLE, Integer, String
 
 SCHEMA: Final = TableSchema((Column("id", Integer()), Column("a", String()), Column("b", String())))
@@ -90,7 +91,8 @@ def dies_at(name: str) -> Callable[[pytest.MonkeyPatch], None]:
 
                 patch.setattr(Applier, "_table", only_one)
             case "after a truncate, before its rows":
-                patch.setattr(DeltaTables, "committing", die)
+                patch.setattr(Delta, "committing", die)
+                patch.setattr(Iceberg, "committing", die)
             case "before the checkpoint":
                 apply = Applier._apply
 
@@ -131,7 +133,7 @@ def test_a_batch_that_died_is_repaired_by_running_it_again(
         for table in (ONE, TWO):
             found = landed.read(spark, lake, table, ("id",))
             assert found == landed.remembered(tables, table), (number, place, table)
-        log = spark.read.format("delta").load(landed.path(lake, LOG))
+        log = landed.table_of(spark, lake, LOG)
         assert log.count() == len(tables.rows(LOG))
 
 

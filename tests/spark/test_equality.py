@@ -243,12 +243,15 @@ def stories() -> dict[str, Story]:
     return {**told, "evolving": evolving()}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=["delta", "iceberg"])
 def stream(
-    spark: SparkSession, stories: dict[str, Story], tmp_path_factory: pytest.TempPathFactory
+    spark: SparkSession,
+    stories: dict[str, Story],
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
 ) -> Stream:
     """All stories, landed as one stream of a few batches."""
-    lake = str(tmp_path_factory.mktemp("equality"))
+    lake = str(tmp_path_factory.mktemp("equality") / request.param)
     batches = [
         [event for story in stories.values() for event in story.batches[number]]
         for number in range(BATCHES)
@@ -266,7 +269,7 @@ def check(spark: SparkSession, lake: str, story: Story) -> None:
 
 
 @pytest.mark.parametrize("name", [*CROWDS, *VARIANTS, "evolving"])
-def test_delta_equals_memory(
+def test_tables_equal_memory(
     spark: SparkSession, stream: Stream, stories: dict[str, Story], name: str
 ) -> None:
     check(spark, stream.lake, stories[name])

@@ -20,7 +20,7 @@ from changelane.position import SequencePosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark import decode
 from changelane.spark.applier import Applier
-from changelane.spark.delta import Marker
+from changelane.spark.lake import Marker
 from changelane.types import UNAVAILABLE, Geometry, Integer, String, parse_instant, parse_type
 
 TABLE: Final = TableId("shop", None, "values")
@@ -233,10 +233,12 @@ def change(op: str, at: int, after: Any, before: Any = None) -> DataChange:
     return DataChange(Op(op), TABLE, Key(("id",)), before, after, SCHEMA, position)
 
 
-@pytest.fixture(scope="module")
-def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, DataFrame]:
+@pytest.fixture(scope="module", params=["delta", "iceberg"])
+def tables(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> dict[str, DataFrame]:
     """The table after each of the three ways."""
-    lake = str(tmp_path_factory.mktemp("fidelity"))
+    lake = str(tmp_path_factory.mktemp("fidelity") / request.param)
     ids = range(ROWS)
     rows = [
         {s.name: s.values[number] if number < len(s.values) else None for s in SLOTS}
@@ -254,9 +256,7 @@ def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dic
     ):
         report = landed.apply(spark, lake, events, batch=number)
         assert not report.quarantined
-        version = spark.sql(f"DESCRIBE HISTORY delta.`{landed.path(lake, TABLE)}` LIMIT 1").first()
-        reader = spark.read.format("delta").option("versionAsOf", version["version"])
-        found[name] = reader.load(landed.path(lake, TABLE)).persist()
+        found[name] = landed.table_of(spark, lake, TABLE).localCheckpoint()
         assert found[name].count() == ROWS
     return found
 
@@ -367,7 +367,7 @@ def test_what_does_not_fit_is_set_aside_with_its_code_and_path(
     messages = spark.createDataFrame([(raw,) for raw, _ in told], "value binary")
     events = decode(messages, "native-json")
     Applier(spark, str(tmp_path)).apply(events, Marker("test", "q", 0))
-    aside = spark.read.format("delta").load(f"{tmp_path}/_changelane/quarantine").collect()
+    aside = landed.table_of(spark, lake, "_changelane/quarantine").collect()
     found = {bytes(row["raw_value"]): row["code"] for row in aside}
     wrong = {raw: (found.get(raw), code) for raw, code in codes.items() if found.get(raw) != code}
     assert not wrong
@@ -384,6 +384,6 @@ def test_a_very_long_text_arrives(spark: SparkSession, tmp_path: Any) -> None:
         Op.CREATE, TABLE, Key(("id",)), None, {"id": 1, "v": BIG}, schema, SequencePosition(1)
     )
     landed.apply(spark, str(tmp_path), [event])
-    table = spark.read.format("delta").load(landed.path(str(tmp_path), TABLE))
+    table = landed.table_of(spark, lake, TABLE)
     row = table.selectExpr("length(v) AS size", "v = repeat('é😀\x7f', 5000000) AS same").first()
     assert (row["size"], row["same"]) == (len(BIG), True)

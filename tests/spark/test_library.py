@@ -29,7 +29,7 @@ def change(op: str, at: int, id: int, state: str, table: TableId = TABLE, **more
 
 
 def rows(spark: SparkSession, lake: str, table: TableId = TABLE) -> list[tuple[Any, ...]]:
-    found = spark.read.format("delta").load(landed.path(lake, table))
+    found = landed.table_of(spark, lake, table)
     return sorted(tuple(row) for row in found.select("id", "state").collect())
 
 
@@ -40,7 +40,7 @@ def test_text_messages_are_decoded_and_applied(spark: SparkSession, lake: str) -
     messages = spark.createDataFrame([(one, "ignored") for one in lines], "value string, x string")
     events = decode(messages, format="native-json")
     assert [row["kind"] for row in events.collect()].count("data") == 2
-    report = apply_changes(events, lake)
+    report = apply_changes(events, lake, table_format=Path(lake).name)
     assert report.events == 2
     assert [table.table for table in report.tables] == ["shop.orders"]
     assert rows(spark, lake) == [(1, "new"), (2, "new")]
@@ -70,7 +70,16 @@ def test_a_stream_applies_its_batches(spark: SparkSession, lake: str, tmp_path: 
 
     def apply(batch: DataFrame, number: int) -> None:
         events = decode(batch, "native-json", keys={"keyed": ("id",)})
-        done.append(apply_changes(events, lake, name="orders", query="one", batch=number))
+        done.append(
+            apply_changes(
+                events,
+                lake,
+                table_format=Path(lake).name,
+                name="orders",
+                query="one",
+                batch=number,
+            )
+        )
 
     def run() -> None:
         stream = spark.readStream.text(str(folder)).writeStream.foreachBatch(apply)

@@ -43,7 +43,12 @@ def run(file: str, *, check: bool, master: str | None, output: str) -> None:
     if (note := spark_pipeline.order_note(pipeline)) is not None:
         click.echo(f"changelane: {note}", err=True)
     logging.getLogger("py4j").setLevel(logging.ERROR)
-    spark = session(f"changelane {pipeline.name}", master=master, settings=pipeline.options.spark)
+    spark = session(
+        f"changelane {pipeline.name}",
+        master=master,
+        settings=pipeline.options.spark,
+        lakes=(pipeline.table_format,),
+    )
     spark.sparkContext.setLogLevel("ERROR")
     report = spark_pipeline.run(spark, pipeline, progress=_progress)
     if output == "json":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Applies batches of event rows to Delta tables: the rule of apply.md, on Spark.
+"""Applies batches of event rows to the tables of a lake: the rule of apply.md, on Spark.
 
 One batch: quarantine first, then the side table, then one commit per table, each with the batch's
 marker. A crash between any two of these is repaired by running the batch again.
@@ -16,17 +16,17 @@ from pyspark.sql import functions as F
 
 from changelane.spark import fold, moves
 from changelane.spark.crossings import CROSSED, REASON, crossed_keys, marked
-from changelane.spark.delta import DeltaTables, Marker, append_all, merge_changed, merge_final
 from changelane.spark.evolve import Misfit, Plan, Policy, plan
+from changelane.spark.lake import Marker
+from changelane.spark.lakes import lake
 from changelane.spark.quarantine import Quarantine, Refused
 from changelane.spark.rows import table_id_of
 from changelane.spark.side import Remembered, SideTable
-from changelane.spark.sql import ORDER, folder, path_table
+from changelane.spark.sql import ORDER, folder
+from changelane.spark.statements import append_all, merge_changed, merge_final
 from changelane.spark.survey import BatchReport, TableReport, Work, survey
 
 TABLES: Final = "tables"
-SIDE: Final = "_changelane/side"
-QUARANTINE: Final = "_changelane/quarantine"
 
 MAX_TABLES_AT_ONCE: Final = 4
 APPLIED_BEFORE: Final = "applied before"
@@ -57,29 +57,30 @@ class _Moved(NamedTuple):
 
 
 class Applier:
-    """Applies event rows to the Delta tables under one folder.
+    """Applies event rows to the tables under one folder.
 
     Args:
         spark: The session; in ``foreachBatch`` that of the batch.
         root: The folder.
+        table_format: ``delta`` or ``iceberg``.
         keyless: What happens to tables without a key: ``quarantine`` or ``append``.
         sources: ``one`` server feeds a table; ``many`` may, whose keys never meet.
     """
 
     def __init__(
-        self, spark: SparkSession, root: str, *, keyless: str = "quarantine", sources: str = "one"
+        self,
+        spark: SparkSession,
+        root: str,
+        *,
+        table_format: str = "delta",
+        keyless: str = "quarantine",
+        sources: str = "one",
     ) -> None:
         self._spark = spark
-        self._root = root.rstrip("/")
+        self._lake = lake(spark, root, table_format)
         self._policy = Policy(keyless, sources)
-        self._delta = DeltaTables(spark)
-        self._side = SideTable(spark, f"{self._root}/{SIDE}")
-        self.quarantine = Quarantine(spark, f"{self._root}/{QUARANTINE}")
-
-    def path(self, table_id: str) -> str:
-        """Return the path of a table."""
-        table = table_id_of(table_id)
-        return f"{self._root}/{TABLES}/{folder(table.database, table.schema, table.name)}"
+        self._side = SideTable(spark, self._lake)
+        self.quarantine = Quarantine(spark, self._lake)
 
     def apply(
         self, events: DataFrame, marker: Marker, details: Mapping[str, object] | None = None
@@ -147,10 +148,10 @@ class Applier:
         unseen: list[str] = []
         refused: list[Refused] = []
         for work in survey(events, report):
-            path = self.path(work.table_id)
+            name = name_of(work.table_id)
             known = before.get(work.table_id, Remembered())
             try:
-                one = plan(self._delta, path, work, known, self._policy)
+                one = plan(self._lake, name, work, known, self._policy)
             except Misfit as misfit:
                 refused.append(_refused(work, misfit, report))
                 continue
@@ -170,7 +171,7 @@ class Applier:
             return None
         mine = (F.col("table_id") == one.work.table_id) & (F.col("kind") == "data")
         rows = told.where(mine & F.col("key").isNotNull())
-        table = self._spark.table(path_table(one.path))
+        table = self._lake.read(one.name)
         known = before.get(one.work.table_id, Remembered())
         return crossed_keys(rows, table, self._side, one, known)
 
@@ -179,7 +180,7 @@ class Applier:
     ) -> None:
         mine = (F.col("table_id") == one.work.table_id) & (F.col("kind") == "data")
         rows = told.where(mine & F.col("key").isNotNull())
-        table = self._spark.table(path_table(one.path))
+        table = self._lake.read(one.name)
         keys = moves.moved_keys(rows, table, self._side, one, known)
         if keys is None:
             return
@@ -200,9 +201,10 @@ class Applier:
 
     def _table(self, commit: _Commit, one: Plan) -> TableReport:
         told = dict.fromkeys(f"{refused.code}: {refused.reason}" for refused in one.refused)
+        path = self._lake.path(one.name)
         name = str(table_id_of(one.work.table_id))
-        table = TableReport(name, one.path, one.work.count, "; ".join(told))
-        last = self._delta.last_batch(one.path, commit.marker)
+        table = TableReport(name, path, one.work.count, "; ".join(told))
+        last = self._lake.last_batch(one.name, commit.marker)
         if last is not None and last >= commit.marker.batch:
             table.note = APPLIED_BEFORE
             return table
@@ -212,7 +214,7 @@ class Applier:
         if one.work.truncated and known is not None:
             self._clear(one, known.truncated)
         if one.work.schemas:
-            spark = self._delta.committing(commit.marker, commit.details)
+            spark = self._lake.committing(commit.marker, commit.details)
             self._merge(spark, rows, one, known, commit.moved.get(one.work.table_id))
         return table
 
@@ -242,10 +244,10 @@ class Applier:
             self._run(spark, fold.winners(folded, target), one, merge_changed)
             return
         if "exceptions" not in one.properties:
-            self._delta.set_properties(one.path, {"exceptions": "true"})
+            self._lake.set_properties(one.name, {"exceptions": "true"})
         parts = fold.fold_parts(told, target, apart=is_tied)
         folded = self._with_memory(parts, keyed, one, known)
-        table = self._spark.table(path_table(one.path))
+        table = self._lake.read(one.name)
         source = fold.final(fold.joined(folded, table, target), target)
         if moved is not None:
             source = source.unionByName(moves.final(moved.states, one))
@@ -269,20 +271,26 @@ class Applier:
         source.createOrReplaceGlobalTempView(view)
         try:
             columns = tuple(one.target.columns)
-            table = path_table(one.path)
+            table = self._lake.sql(one.name)
             spark.sql(statement(table, f"global_temp.{view}", one.target.keys, columns))
         finally:
             self._spark.catalog.dropGlobalTempView(view)
 
     def _clear(self, one: Plan, truncated: bytes) -> None:
         """Evaluate every row again after T was raised: ``DELETE WHERE U <= T``."""
-        table = path_table(one.path)
+        table = self._lake.sql(one.name)
         if "exceptions" not in one.properties:
             below = f"{ORDER} <= unhex('{truncated.hex()}')"
             self._spark.sql(f"DELETE FROM {table} WHERE {below}")
             return
-        touched = fold.truncated(self._spark.table(table), one.target, truncated)
+        touched = fold.truncated(self._lake.read(one.name), one.target, truncated)
         self._run(self._spark, fold.final(touched, one.target), one, merge_final)
+
+
+def name_of(table_id: str) -> str:
+    """Return the place of a table in the lake."""
+    table = table_id_of(table_id)
+    return f"{TABLES}/{folder(table.database, table.schema, table.name)}"
 
 
 def _after(before: Mapping[str, Remembered], plans: Sequence[Plan]) -> dict[str, Remembered]:

@@ -3,8 +3,8 @@
 
 import os
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from changelane.errors import ConfigError, MissingExtraError
 from changelane.spark.jars import LOG4J, fetched, ivy_dir, packages
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 SETTINGS: Final[dict[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.shuffle.partitions": "4",
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.databricks.delta.properties.defaults.checkpointInterval": "20",
@@ -27,6 +25,19 @@ SETTINGS: Final[dict[str, str]] = {
     "spark.sql.variable.substitute": "false",
 }
 """What :func:`session` sets unless the user says otherwise."""
+
+LAKE_SETTINGS: Final[dict[str, dict[str, str]]] = {
+    "delta": {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    },
+    "iceberg": {
+        "spark.sql.extensions": (
+            "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+        ),
+    },
+}
+"""What the table formats need of a session; extensions are joined."""
 
 REQUIRED: Final[dict[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
@@ -42,13 +53,15 @@ def session(
     *,
     master: str | None = None,
     settings: Mapping[str, str] | None = None,
+    lakes: Sequence[str] = ("delta",),
 ) -> "SparkSession":
-    """Return the running session, or a new one that has Delta and exact time zones.
+    """Return the running session, or a new one that has table formats and exact time zones.
 
     Args:
         name: The application's name.
         master: Where to run; Spark's own default, else ``local[*]``.
         settings: Spark's own options by their own names; they win over :data:`SETTINGS`.
+        lakes: The table formats, ``delta`` and ``iceberg``.
 
     Raises:
         MissingExtraError: pyspark is not installed.
@@ -65,21 +78,29 @@ def session(
     running = SparkSession.getActiveSession()
     if running is None:
         builder = builder.master(master or os.environ.get("MASTER") or "local[*]")
-        if jars := fetched("delta"):
+        if jars := fetched(*lakes):
             builder = builder.config("spark.jars", ",".join(map(str, jars)))
         else:
-            builder = builder.config("spark.jars.packages", packages("delta"))
+            builder = builder.config("spark.jars.packages", packages(*lakes))
             if (ivy := ivy_dir()) is not None:
                 builder = builder.config("spark.jars.ivy", str(ivy))
         logs = f"-Dlog4j2.configurationFile={LOG4J.as_uri()}"
         builder = builder.config("spark.driver.extraJavaOptions", logs)
         builder = builder.config("spark.ui.enabled", "false")
         builder = builder.config("spark.ui.showConsoleProgress", "false")
-        for key, value in (SETTINGS | dict(settings or {})).items():
+        for key, value in (SETTINGS | _lake_settings(lakes) | dict(settings or {})).items():
             builder = builder.config(key, value)
     spark = builder.getOrCreate()
     check(spark)
     return spark
+
+
+def _lake_settings(lakes: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in lakes:
+        for key, value in LAKE_SETTINGS[name].items():
+            found[key] = f"{found[key]},{value}" if key in found else value
+    return found
 
 
 def check(spark: "SparkSession") -> None:
@@ -93,3 +114,22 @@ def check(spark: "SparkSession") -> None:
         if found != value:
             msg = f"Spark's {key} is {found!r} and must be {value!r}: set it before"
             raise ConfigError(msg)
+
+
+def check_class(spark: "SparkSession", name: str, lake: str) -> None:
+    """Refuse a session that has not loaded a table format's classes.
+
+    Raises:
+        ConfigError: It names the package to add.
+    """
+    from py4j.protocol import Py4JJavaError
+
+    jvm: Any = spark._jvm
+    try:
+        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
+    except Py4JJavaError:
+        msg = (
+            f"this Spark session has no {lake}: start it with changelane.spark.session("
+            f"lakes=[{lake!r}]), or with spark.jars.packages={packages(lake)}"
+        )
+        raise ConfigError(msg) from None

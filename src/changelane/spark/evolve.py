@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables follow the schemas of their events: create, add columns, or refuse with the reason."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from changelane.spark.delta import DeltaTables
 from changelane.spark.fold import Target
+from changelane.spark.lake import Lake, widens
 from changelane.spark.quarantine import Refused
 from changelane.spark.rows import RowSchema
 from changelane.spark.side import Remembered
@@ -51,7 +51,7 @@ class Plan(NamedTuple):
 
     Attributes:
         work: What the batch holds of the table, without what is refused.
-        path: Where the table lies.
+        name: The table's place in the lake.
         target: Its columns, and the schemas of the events.
         properties: changelane's own properties of the table.
         refused: What of the batch the table does not take.
@@ -59,7 +59,7 @@ class Plan(NamedTuple):
     """
 
     work: Work
-    path: str
+    name: str
     target: Target
     properties: dict[str, str]
     refused: tuple[Refused, ...] = ()
@@ -71,9 +71,7 @@ class Plan(NamedTuple):
         return self.work.has_parts or "exceptions" in self.properties
 
 
-def plan(
-    delta: DeltaTables, path: str, work: Work, known: Remembered, policy: Policy
-) -> Plan | None:
+def plan(lake: Lake, name: str, work: Work, known: Remembered, policy: Policy) -> Plan | None:
     """Create or evolve the table of some events, and say how they are applied.
 
     ``None`` when there is no table yet and only truncates tell of it: they are remembered.
@@ -81,8 +79,8 @@ def plan(
     Raises:
         Misfit: The table can take none of them.
     """
-    exists = delta.exists(path)
-    properties = delta.properties(path) if exists else {}
+    exists = lake.exists(name)
+    properties = lake.properties(name) if exists else {}
     if not work.domains or (not work.schemas and not exists):
         return None
     kind = _kind(work, properties, known)
@@ -90,7 +88,8 @@ def plan(
     work.truncated = work.truncated_in.get(kind, b"")
     refused: list[Refused] = []
     if work.schemas:
-        admission = _Admission(work, delta.columns(path) if exists else {}, properties, policy)
+        held = lake.columns(name) if exists else {}
+        admission = _Admission(work, held, properties, policy, lake.widens)
         refused.extend(admission.refused)
         work = work.only(admission.admitted)
         if not work.schemas and not exists:
@@ -101,14 +100,14 @@ def plan(
             told = _told(work, kind, properties, known)
             if not exists:
                 properties = told | {"table": work.table_id}
-                delta.create(path, admission.added | _STATE_TYPES, properties)
+                lake.create(name, admission.added | _STATE_TYPES, properties)
             else:
                 if admission.added:
-                    delta.add_columns(path, admission.added)
+                    lake.add_columns(name, admission.added)
                 if admission.widened:
-                    delta.widen_columns(path, admission.widened)
-                if any(properties.get(name) != value for name, value in told.items()):
-                    delta.set_properties(path, told)
+                    lake.widen_columns(name, admission.widened)
+                if any(properties.get(key) != value for key, value in told.items()):
+                    lake.set_properties(name, told)
                     properties |= told
     if odd := sum(count for domain, count in work.domains.items() if domain != kind):
         refused.append(_odd(work, kind, odd))
@@ -118,10 +117,10 @@ def plan(
         refused.append(Refused(is_truncate, "unordered", TRUNCATED_ELSEWHERE, work.truncates))
         work.truncated = b""
     active = msgspec.json.decode(properties["schema"], type=RowSchema)
-    held = delta.columns(path)
-    columns = {name: kind for name, kind in held.items() if name not in STATE_COLUMNS}
+    held = lake.columns(name)
+    columns = {column: kind for column, kind in held.items() if column not in STATE_COLUMNS}
     target = Target(columns, tuple(active.key or ()), work.schemas)
-    return Plan(work, path, target, properties, tuple(refused), crosses)
+    return Plan(work, name, target, properties, tuple(refused), crosses)
 
 
 def _mine(work: Work, kind: str) -> Column:
@@ -200,7 +199,12 @@ class _Admission:
     """
 
     def __init__(
-        self, work: Work, held: Mapping[str, str], properties: Mapping[str, str], policy: Policy
+        self,
+        work: Work,
+        held: Mapping[str, str],
+        properties: Mapping[str, str],
+        policy: Policy,
+        can_widen: Callable[[str, str], bool],
     ) -> None:
         self.admitted: list[str] = []
         self.added: dict[str, str] = {}
@@ -211,6 +215,7 @@ class _Admission:
         self._names = {name.lower(): name for name in held}
         self._held = {name.lower(): kind for name, kind in held.items()}
         self._policy = policy
+        self._can_widen = can_widen
         self._server = properties.get("server")
         self._key: tuple[str, ...] | None = None
         self._is_new = "schema" not in properties
@@ -269,29 +274,16 @@ class _Admission:
             if column.name.lower().startswith(RESERVED_PREFIX):
                 raise Misfit("schema_mismatch", f"column names must not begin {RESERVED_PREFIX}")
             there = self._held.get(column.name.lower())
-            if there is None or (not _widens(column.spark, there) and _widens(there, column.spark)):
+            if there is None:
                 wanted[column.name] = column.spark
-            elif not _widens(column.spark, there):
+            elif widens(column.spark, there):
+                continue
+            elif self._may_widen(column.name.lower(), there, column.spark):
+                wanted[column.name] = column.spark
+            else:
                 reason = f"column {column.name!r} is {there} in the table"
                 raise Misfit("schema_mismatch", f"{reason} and {column.spark} in the events")
         return wanted
 
-
-_WIDENINGS: Final = {
-    "tinyint": ("smallint", "int", "bigint"),
-    "smallint": ("int", "bigint"),
-    "int": ("bigint",),
-    "float": ("double",),
-}
-
-
-def _widens(one: str, other: str) -> bool:
-    """Say whether every value of *one* is a value of *other*."""
-    one, other = (kind.lower().replace(" ", "") for kind in (one, other))
-    if one == other or other in _WIDENINGS.get(one, ()):
-        return True
-    if one.startswith("decimal(") and other.startswith("decimal("):
-        p, s = map(int, one[8:-1].split(","))
-        q, r = map(int, other[8:-1].split(","))
-        return r >= s and q - r >= p - s
-    return False
+    def _may_widen(self, name: str, there: str, kind: str) -> bool:
+        return widens(there, kind) if name not in self._there else self._can_widen(there, kind)

@@ -12,8 +12,8 @@ from changelane.codec import get_codec
 from changelane.config import Pipeline
 from changelane.errors import ChangelaneError
 from changelane.spark.applier import Applier
-from changelane.spark.delta import Marker
 from changelane.spark.files import decode_lines, lines
+from changelane.spark.lake import Marker
 from changelane.spark.survey import BatchReport
 
 Progress = Callable[[BatchReport], None]
@@ -129,4 +129,5 @@ def _reason(error: Exception) -> str:
 
 def quarantined(spark: SparkSession, pipeline: Pipeline) -> Any:
     """Return the quarantine of a pipeline as a DataFrame."""
-    return Applier(spark, pipeline.sink.path).quarantine.table()
+    applier = Applier(spark, pipeline.sink.path, table_format=pipeline.table_format)
+    return applier.quarantine.table()

@@ -8,9 +8,10 @@ from typing import Final, NamedTuple
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from changelane.spark.delta import DeltaTables, Marker
-from changelane.spark.sql import path_table
+from changelane.spark.lake import Lake, Marker
+from changelane.spark.sql import quoted
 
+NAME: Final = "_changelane/quarantine"
 COLUMNS: Final = {
     "code": "STRING",
     "reason": "STRING",
@@ -55,17 +56,16 @@ class Refused(NamedTuple):
 
 
 class Quarantine:
-    """A Delta table of messages and events that were set aside, with their reasons."""
+    """A table of messages and events that were set aside, with their reasons."""
 
-    def __init__(self, spark: SparkSession, path: str) -> None:
+    def __init__(self, spark: SparkSession, lake: Lake) -> None:
         self._spark = spark
-        self._path = path
-        self._delta = DeltaTables(spark)
-        self._delta.create(path, COLUMNS, {})
+        self._lake = lake
+        lake.create(NAME, COLUMNS, {})
 
     def table(self) -> DataFrame:
         """Return everything that was set aside."""
-        return self._spark.table(path_table(self._path))
+        return self._lake.read(NAME)
 
     def add(self, events: DataFrame, refused: Sequence[Refused], marker: Marker) -> None:
         """Set aside the ``error`` rows of a batch and what was refused of it, once.
@@ -75,7 +75,7 @@ class Quarantine:
             refused: What else is set aside, and why; the first that fits a row counts.
             marker: The batch; a batch that was set aside before is not set aside again.
         """
-        last = self._delta.last_batch(self._path, marker)
+        last = self._lake.last_batch(NAME, marker)
         if last is not None and last >= marker.batch:
             return
         rows = F.col("kind") == "error"
@@ -103,13 +103,16 @@ class Quarantine:
             F.lit(marker.batch).cast("bigint").alias("batch"),
             F.lit(_version()).alias("decoder"),
         )
-        (
-            set_aside.write.format("delta")
-            .mode("append")
-            .option("txnAppId", marker.app)
-            .option("txnVersion", marker.batch)
-            .save(self._path)
-        )
+        view = f"changelane_quarantine_{id(set_aside):x}"
+        set_aside.createOrReplaceGlobalTempView(view)
+        try:
+            names = ", ".join(map(quoted, COLUMNS))
+            self._lake.committing(marker, {}).sql(
+                f"INSERT INTO {self._lake.sql(NAME)} ({names}) "
+                f"SELECT {names} FROM global_temp.{view}"
+            )
+        finally:
+            self._spark.catalog.dropGlobalTempView(view)
 
 
 def _version() -> str:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The side table: what must be remembered of rows that are not there.
 
-One Delta table per stream: table, key, ``deleted`` (D), ``moved_to``; the row with a NULL key
+One table per stream: table, key, ``deleted`` (D), ``moved_to``; the row with a NULL key
 holds ``truncated`` (T) and ``purged`` (H). It is written before the targets: raising registers
 twice is harmless (apply.md section 3).
 """
@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from changelane.spark.delta import DeltaTables, retried
-from changelane.spark.sql import path_table
+from changelane.spark.lake import Lake, retried
 
+NAME: Final = "_changelane/side"
 COLUMNS: Final = {
     "table_id": "STRING",
     "key": "STRING",
@@ -35,15 +35,14 @@ class Remembered(NamedTuple):
 class SideTable:
     """The side table of one stream."""
 
-    def __init__(self, spark: SparkSession, path: str) -> None:
+    def __init__(self, spark: SparkSession, lake: Lake) -> None:
         self._spark = spark
-        self._path = path
-        self._delta = DeltaTables(spark)
-        self._delta.create(path, COLUMNS, {})
+        self._lake = lake
+        lake.create(NAME, COLUMNS, {})
 
     def table(self) -> DataFrame:
         """Return the whole side table."""
-        return self._spark.table(path_table(self._path))
+        return self._lake.read(NAME)
 
     def raised(self, events: DataFrame) -> DataFrame:
         """Return the registers that departures and truncates raise, as the side table has them.
@@ -84,7 +83,7 @@ class SideTable:
         try:
             retried(
                 self._spark,
-                f"MERGE INTO {path_table(self._path)} t USING global_temp.{view} s "
+                f"MERGE INTO {self._lake.sql(NAME)} t USING global_temp.{view} s "
                 "ON t.table_id = s.table_id AND t.key <=> s.key "
                 f"WHEN MATCHED AND ({newer} OR "
                 f"coalesce(s.truncated, {empty}) > coalesce(t.truncated, {empty})) "

@@ -30,9 +30,9 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def path_table(path: str) -> str:
-    """Return a Delta table at a path for SQL."""
-    return f"delta.{quoted(path)}"
+def text(value: str) -> str:
+    """Return a text as SQL's literal."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def folder(*parts: str | None) -> str:
@@ -44,14 +44,14 @@ def folder(*parts: str | None) -> str:
     >>> folder("shop", None, "../../x")
     'shop.~2E~2E~2F~2E~2E~2Fx'
     """
-    text = ".".join("".join(map(_escape, part)) or "~" for part in parts if part is not None)
+    name = ".".join("".join(map(_escape, part)) or "~" for part in parts if part is not None)
     shape = "".join("0" if part is None else "1" for part in parts)
     # absent parts move the others: only one shape of each length goes without saying
     if shape not in _PLAIN_SHAPES:
-        text += "~p" + shape
-    if len(text) <= _MAX_FOLDER:
-        return text
-    return text[: _MAX_FOLDER - 17] + "~" + hashlib.sha256(text.encode()).hexdigest()[:16]
+        name += "~p" + shape
+    if len(name) <= _MAX_FOLDER:
+        return name
+    return name[: _MAX_FOLDER - 17] + "~" + hashlib.sha256(name.encode()).hexdigest()[:16]
 
 
 def _escape(character: str) -> str:

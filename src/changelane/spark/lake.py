@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The interface of lakes: tables of one format in a folder, and commits that carry a marker."""
+
+import random
+import re
+import time
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+import msgspec
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from changelane.spark.environment import REQUIRED
+
+PREFIX: Final = "changelane."
+"""What changelane's own table properties begin with."""
+
+
+class Marker(msgspec.Struct, frozen=True):
+    """Which batch of which stream a commit belongs to.
+
+    Attributes:
+        pipeline: The pipeline's name.
+        query: The id of the checkpoint: a new checkpoint is a new query, never a silent skip.
+        batch: The number of the batch in that query.
+    """
+
+    pipeline: str
+    query: str
+    batch: int
+
+    @property
+    def app(self) -> str:
+        """What the batches of one stream have in common."""
+        return f"changelane:{self.pipeline}:{self.query}"
+
+    @property
+    def told(self) -> dict[str, object]:
+        """The marker for people."""
+        return {"pipeline": self.pipeline, "query": self.query, "batch": self.batch}
+
+
+class Lake(Protocol):
+    """The tables of one format under one folder.
+
+    A table is named by its place in the folder, such as ``tables/shop.orders``.
+    """
+
+    def path(self, table: str) -> str:
+        """Return where a table lies, for people."""
+        ...
+
+    def sql(self, table: str) -> str:
+        """Return a table's name for SQL."""
+        ...
+
+    def read(self, table: str) -> DataFrame:
+        """Return what a table holds now."""
+        ...
+
+    def exists(self, table: str) -> bool:
+        """Say whether there is such a table."""
+        ...
+
+    def columns(self, table: str) -> dict[str, str]:
+        """Return name -> Spark type (DDL) of a table's columns, state columns included."""
+        ...
+
+    def properties(self, table: str) -> dict[str, str]:
+        """Return changelane's own properties of a table, without their prefix."""
+        ...
+
+    def create(self, table: str, columns: Mapping[str, str], properties: Mapping[str, str]) -> None:
+        """Create a table unless it exists; columns are name -> Spark type."""
+        ...
+
+    def add_columns(self, table: str, columns: Mapping[str, str]) -> None:
+        """Add columns at the end."""
+        ...
+
+    def widens(self, one: str, other: str) -> bool:
+        """Say whether a column of type *one* can become *other* and keep every value."""
+        ...
+
+    def widen_columns(self, table: str, columns: Mapping[str, str]) -> None:
+        """Give columns wider types; every value that they hold stays what it is."""
+        ...
+
+    def set_properties(self, table: str, properties: Mapping[str, str]) -> None:
+        """Set changelane's own properties of a table."""
+        ...
+
+    def last_batch(self, table: str, marker: Marker) -> int | None:
+        """Return the last batch of the marker's stream that the table holds."""
+        ...
+
+    def committing(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
+        """Return a session whose commits carry a marker.
+
+        Args:
+            marker: The batch.
+            details: More for people and for resuming: source offsets, schema version.
+        """
+        ...
+
+
+_WIDENINGS: Final = {
+    "tinyint": ("smallint", "int", "bigint"),
+    "smallint": ("int", "bigint"),
+    "int": ("bigint",),
+    "float": ("double",),
+}
+
+
+def widens(one: str, other: str) -> bool:
+    """Say whether every value of *one* is a value of *other*."""
+    one, other = (kind.lower().replace(" ", "") for kind in (one, other))
+    if one == other or other in _WIDENINGS.get(one, ()):
+        return True
+    if one.startswith("decimal(") and other.startswith("decimal("):
+        p, s = map(int, one[8:-1].split(","))
+        q, r = map(int, other[8:-1].split(","))
+        return r >= s and q - r >= p - s
+    return False
+
+
+def types_of(table: DataFrame) -> dict[str, str]:
+    """Return name -> Spark type (DDL) of a table's columns."""
+    return {field.name: field.dataType.simpleString() for field in table.schema.fields}
+
+
+def own(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return changelane's own properties as a table keeps them."""
+    return {PREFIX + key: value for key, value in properties.items()}
+
+
+def own_of(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return changelane's own of all properties that a table keeps."""
+    return {
+        key.removeprefix(PREFIX): value
+        for key, value in properties.items()
+        if key.startswith(PREFIX)
+    }
+
+
+def beside(spark: SparkSession) -> SparkSession:
+    """Return a session of its own with the settings that values depend on."""
+    session = spark.newSession()
+    for key in (*REQUIRED, "spark.sql.shuffle.partitions"):
+        session.conf.set(key, str(spark.conf.get(key)))
+    # rows are parsed once per winner, not once per column
+    session.conf.set("spark.sql.optimizer.enableJsonExpressionOptimization", "false")
+    return session
+
+
+_CONFLICT: Final = re.compile(
+    r"Concurrent\w*Exception|DELTA_CONCURRENT|DELTA_METADATA_CHANGED|ValidationException|"
+    r"CommitFailedException"
+)
+"""How the formats say that a commit of another writer came between."""
+
+
+def retried(spark: SparkSession, statement: str) -> None:
+    """Run a statement that may be repeated, again when another writer's commit came between.
+
+    Raises:
+        PySparkException: It failed for another reason, or again and again.
+    """
+    for wait_s in (0.2, 0.5, 1, 2, 4, None):
+        try:
+            spark.sql(statement)
+        except PySparkException as error:
+            if wait_s is None or not _CONFLICT.search(str(error)):
+                raise
+            time.sleep(wait_s * (0.5 + random.random()))  # noqa: S311 - only to part two writers
+        else:
+            return

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Delta tables: create, add columns, commit with a marker, read the last marker.
+
+The marker goes into the table's own commit: ``txnAppId`` and ``txnVersion`` are the pipeline's
+checkpoint and its batch, the user metadata holds the rest for people. Whether a batch was applied
+is checked by our own code (:meth:`Delta.last_batch`), not left to Delta's silent skip.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+
+from changelane.spark import statements
+from changelane.spark.environment import check, check_class
+from changelane.spark.lake import Marker, beside, own, own_of, types_of, widens
+from changelane.spark.sql import quoted
+
+PROPERTIES: Final[dict[str, str]] = {
+    "delta.columnMapping.mode": "name",
+    "delta.enableTypeWidening": "true",
+    "delta.enableDeletionVectors": "false",
+}
+
+
+class Delta:
+    """The Delta tables under one folder."""
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        check(spark)
+        check_class(spark, "io.delta.sql.DeltaSparkSessionExtension", "delta")
+        self._spark = spark
+        self._root = root.rstrip("/")
+
+    def path(self, table: str) -> str:
+        return f"{self._root}/{table}"
+
+    def sql(self, table: str) -> str:
+        return f"delta.{quoted(self.path(table))}"
+
+    def read(self, table: str) -> DataFrame:
+        return self._spark.table(self.sql(table))
+
+    def exists(self, table: str) -> bool:
+        return bool(self._log(table).tableExists())
+
+    def _log(self, table: str) -> Any:
+        jvm: Any = self._spark._jvm
+        delta = jvm.org.apache.spark.sql.delta
+        log = delta.DeltaLog.forTable(self._spark._jsparkSession, self.path(table))
+        none = jvm.scala.Option.empty()
+        log.update(False, none, none)
+        return log
+
+    def columns(self, table: str) -> dict[str, str]:
+        return types_of(self.read(table))
+
+    def properties(self, table: str) -> dict[str, str]:
+        shown = self._spark.sql(f"SHOW TBLPROPERTIES {self.sql(table)}").collect()
+        return own_of({row["key"]: row["value"] for row in shown})
+
+    def create(self, table: str, columns: Mapping[str, str], properties: Mapping[str, str]) -> None:
+        told = PROPERTIES | own(properties)
+        statement = statements.create_table(
+            self.sql(table), columns, using="delta", properties=told
+        )
+        self._spark.sql(statement)
+
+    def add_columns(self, table: str, columns: Mapping[str, str]) -> None:
+        self._spark.sql(statements.add_columns(self.sql(table), columns))
+
+    def widens(self, one: str, other: str) -> bool:
+        return widens(one, other)
+
+    def widen_columns(self, table: str, columns: Mapping[str, str]) -> None:
+        for statement in statements.widen_columns(self.sql(table), columns):
+            self._spark.sql(statement)
+
+    def set_properties(self, table: str, properties: Mapping[str, str]) -> None:
+        self._spark.sql(statements.set_properties(self.sql(table), own(properties)))
+
+    def last_batch(self, table: str, marker: Marker) -> int | None:
+        log = self._log(table)
+        if not log.tableExists():
+            return None
+        found = log.unsafeVolatileSnapshot().transactions().get(marker.app)
+        return int(found.get()) if found.isDefined() else None
+
+    def committing(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
+        session = beside(self._spark)
+        metadata = msgspec.json.encode(marker.told | dict(details)).decode()
+        session.conf.set("spark.databricks.delta.write.txnAppId", marker.app)
+        session.conf.set("spark.databricks.delta.write.txnVersion", str(marker.batch))
+        session.conf.set("spark.databricks.delta.commitInfo.userMetadata", metadata)
+        return session

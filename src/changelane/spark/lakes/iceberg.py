@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Iceberg tables: create, evolve, commit with a marker, read the last marker.
+
+The marker goes into the summary of the table's own snapshot. The tables lie in a catalog of their
+own over the lake's folder; its cache is off, because it hides the commits of other sessions.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+
+from changelane.spark import statements
+from changelane.spark.environment import check, check_class
+from changelane.spark.lake import PREFIX, Marker, beside, own, own_of, types_of, widens
+from changelane.spark.sql import quoted
+
+PROPERTIES: Final[dict[str, str]] = {
+    "format-version": "2",
+    "write.delete.mode": "copy-on-write",
+    "write.update.mode": "copy-on-write",
+    "write.merge.mode": "copy-on-write",
+    # one file of metadata a commit: keep the last hundred
+    "write.metadata.delete-after-commit.enabled": "true",
+}
+_SNAPSHOT: Final = "spark.sql.iceberg.snapshot-property."
+_APP: Final = PREFIX + "app"
+_BATCH: Final = PREFIX + "batch"
+_DETAILS: Final = PREFIX + "details"
+
+
+class Iceberg:
+    """The Iceberg tables under one folder."""
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        check(spark)
+        check_class(spark, "org.apache.iceberg.spark.SparkCatalog", "iceberg")
+        self._spark = spark
+        self._root = root.rstrip("/") if "://" in root else str(Path(root).absolute())
+        digest = hashlib.sha256(self._root.encode("utf-8", "surrogatepass")).hexdigest()
+        self._catalog = f"changelane_{digest[:12]}"
+        self._configure(spark)
+
+    def _configure(self, session: SparkSession) -> None:
+        prefix = f"spark.sql.catalog.{self._catalog}"
+        session.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
+        session.conf.set(f"{prefix}.type", "hadoop")
+        session.conf.set(f"{prefix}.warehouse", self._root)
+        session.conf.set(f"{prefix}.cache-enabled", "false")
+
+    def path(self, table: str) -> str:
+        return f"{self._root}/{table}"
+
+    def sql(self, table: str) -> str:
+        return ".".join(quoted(part) for part in (self._catalog, *table.split("/")))
+
+    def read(self, table: str) -> DataFrame:
+        return self._spark.table(self.sql(table))
+
+    def exists(self, table: str) -> bool:
+        return bool(self._spark.catalog.tableExists(self.sql(table)))
+
+    def columns(self, table: str) -> dict[str, str]:
+        return types_of(self.read(table))
+
+    def _table(self, table: str) -> Any:
+        jvm: Any = self._spark._jvm
+        load = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable
+        return load(self._spark._jsparkSession, self.sql(table))
+
+    def properties(self, table: str) -> dict[str, str]:
+        return own_of(dict(self._table(table).properties()))
+
+    def create(self, table: str, columns: Mapping[str, str], properties: Mapping[str, str]) -> None:
+        told = PROPERTIES | own(properties)
+        statement = statements.create_table(
+            self.sql(table), columns, using="iceberg", properties=told
+        )
+        self._spark.sql(statement)
+
+    def add_columns(self, table: str, columns: Mapping[str, str]) -> None:
+        self._spark.sql(statements.add_columns(self.sql(table), columns))
+
+    def widens(self, one: str, other: str) -> bool:
+        if one.startswith("decimal"):
+            # the specification lets a decimal grow in front of the point only
+            return widens(one, other) and _scale(one) == _scale(other)
+        return widens(one, other)
+
+    def widen_columns(self, table: str, columns: Mapping[str, str]) -> None:
+        for statement in statements.widen_columns(self.sql(table), columns):
+            self._spark.sql(statement)
+
+    def set_properties(self, table: str, properties: Mapping[str, str]) -> None:
+        self._spark.sql(statements.set_properties(self.sql(table), own(properties)))
+
+    def last_batch(self, table: str, marker: Marker) -> int | None:
+        if not self.exists(table):
+            return None
+        jvm: Any = self._spark._jvm
+        for snapshot in jvm.org.apache.iceberg.util.SnapshotUtil.currentAncestors(
+            self._table(table)
+        ):
+            summary = snapshot.summary()
+            if summary.get(_APP) == marker.app:
+                return int(summary.get(_BATCH))
+        return None
+
+    def committing(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
+        session = beside(self._spark)
+        self._configure(session)
+        session.conf.set(_SNAPSHOT + _APP, marker.app)
+        session.conf.set(_SNAPSHOT + _BATCH, str(marker.batch))
+        told = msgspec.json.encode(marker.told | dict(details)).decode()
+        session.conf.set(_SNAPSHOT + _DETAILS, told)
+        return session
+
+
+def _scale(kind: str) -> str:
+    return kind.rpartition(",")[2]

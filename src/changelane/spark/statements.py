@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The statements that make, change and fill a table; Delta and Iceberg read the same ones."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from changelane.spark.sql import COLUMNS, DEPARTED, LIVE, ORDER, UPSERTED, quoted, text
+
+
+def create_table(
+    table: str, columns: Mapping[str, str], *, using: str, properties: Mapping[str, str]
+) -> str:
+    """Return the statement that makes a table unless it exists; columns are name -> type."""
+    return (
+        f"CREATE TABLE IF NOT EXISTS {table} ({_fields(columns)}) "
+        f"USING {using} TBLPROPERTIES ({_pairs(properties)})"
+    )
+
+
+def add_columns(table: str, columns: Mapping[str, str]) -> str:
+    """Return the statement that adds columns at the end."""
+    return f"ALTER TABLE {table} ADD COLUMNS ({_fields(columns)})"
+
+
+def widen_columns(table: str, columns: Mapping[str, str]) -> Iterator[str]:
+    """Return the statements that give columns wider types."""
+    for name, kind in columns.items():
+        yield f"ALTER TABLE {table} ALTER COLUMN {quoted(name)} TYPE {kind}"
+
+
+def set_properties(table: str, properties: Mapping[str, str]) -> str:
+    """Return the statement that sets properties."""
+    return f"ALTER TABLE {table} SET TBLPROPERTIES ({_pairs(properties)})"
+
+
+def _fields(columns: Mapping[str, str]) -> str:
+    return ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
+
+
+def _pairs(properties: Mapping[str, str]) -> str:
+    return ", ".join(f"{text(key)} = {text(value)}" for key, value in properties.items())
+
+
+def merge_changed(table: str, source: str, keys: Sequence[str], columns: Sequence[str]) -> str:
+    """Return the *row form*: of two versions of a row the newer one wins.
+
+    *source* has the user columns, the newest upsert and delete (never NULL) and whether
+    the row lives. For tables that never held an exception and whole rows only.
+    """
+    match = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in keys)
+    newer = f"s.{UPSERTED} > t.{ORDER}"
+    tie = f"s.{UPSERTED} = t.{ORDER}"
+    greater = {
+        name: f"(t.{quoted(name)} IS NULL OR s.{quoted(name)} > t.{quoted(name)})"
+        for name in columns
+        if name not in keys
+    }
+    differs = " OR ".join(
+        f"(s.{quoted(name)} IS NOT NULL AND {condition})" for name, condition in greater.items()
+    )
+    sets = [f"t.{quoted(name)} = s.{quoted(name)}" for name in columns]
+    sets.append(f"t.{ORDER} = s.{UPSERTED}")
+    ties = [
+        f"t.{quoted(name)} = CASE WHEN {condition} THEN s.{quoted(name)} ELSE t.{quoted(name)} END"
+        for name, condition in greater.items()
+    ]
+    tied = f"WHEN MATCHED AND s.{LIVE} AND {tie} AND ({differs}) THEN UPDATE SET {', '.join(ties)} "
+    names = ", ".join([*map(quoted, columns), ORDER, COLUMNS])
+    values = ", ".join([*(f"s.{quoted(name)}" for name in columns), f"s.{UPSERTED}", "NULL"])
+    return (
+        f"MERGE INTO {table} t USING {source} s ON {match} "
+        f"WHEN MATCHED AND s.{LIVE} AND {newer} THEN UPDATE SET {', '.join(sets)} "
+        + (tied if ties else "")
+        + f"WHEN MATCHED AND s.{DEPARTED} >= t.{ORDER} THEN DELETE "
+        f"WHEN NOT MATCHED AND s.{LIVE} THEN INSERT ({names}) VALUES ({values})"
+    )
+
+
+def merge_final(table: str, source: str, keys: Sequence[str], columns: Sequence[str]) -> str:
+    """Return the statement for rows that are final already (the *column form* joins before it).
+
+    *source* has the user columns, the state columns and whether the row lives.
+    """
+    match = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in keys)
+    every = [*columns, ORDER, COLUMNS]
+    sets = ", ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in every)
+    names = ", ".join(map(quoted, every))
+    values = ", ".join(f"s.{quoted(name)}" for name in every)
+    return (
+        f"MERGE INTO {table} t USING {source} s ON {match} "
+        f"WHEN MATCHED AND NOT s.{LIVE} THEN DELETE "
+        f"WHEN MATCHED THEN UPDATE SET {sets} "
+        f"WHEN NOT MATCHED AND s.{LIVE} THEN INSERT ({names}) VALUES ({values})"
+    )
+
+
+def append_all(table: str, source: str, keys: Sequence[str], columns: Sequence[str]) -> str:
+    """Return the statement of tables without a key: exactly once by the marker only."""
+    del keys
+    names = ", ".join([*map(quoted, columns), ORDER, COLUMNS])
+    values = ", ".join([*(f"s.{quoted(name)}" for name in columns), f"s.{UPSERTED}", "NULL"])
+    return f"INSERT INTO {table} ({names}) SELECT {values} FROM {source} s"
