@@ -8,6 +8,7 @@ is updated (the column form).
 import datetime as dt
 import decimal
 import json
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import landed
@@ -358,7 +359,7 @@ RAW: Final = [
 
 
 def test_what_does_not_fit_is_set_aside_with_its_code_and_path(
-    spark: SparkSession, tmp_path: Any
+    spark: SparkSession, lake: str
 ) -> None:
     told = [(line(kind, json.dumps(value)), code) for kind, value, code in BAD]
     told += [(line(kind, value), code) for kind, value, code in RAW]
@@ -366,7 +367,7 @@ def test_what_does_not_fit_is_set_aside_with_its_code_and_path(
     assert len(codes) == len(told)
     messages = spark.createDataFrame([(raw,) for raw, _ in told], "value binary")
     events = decode(messages, "native-json")
-    Applier(spark, str(tmp_path)).apply(events, Marker("test", "q", 0))
+    Applier(spark, lake, table_format=Path(lake).name).apply(events, Marker("test", "q", 0))
     aside = landed.table_of(spark, lake, "_changelane/quarantine").collect()
     found = {bytes(row["raw_value"]): row["code"] for row in aside}
     wrong = {raw: (found.get(raw), code) for raw, code in codes.items() if found.get(raw) != code}
@@ -378,12 +379,12 @@ def test_what_does_not_fit_is_set_aside_with_its_code_and_path(
         assert "999999999" not in row["reason"]
 
 
-def test_a_very_long_text_arrives(spark: SparkSession, tmp_path: Any) -> None:
+def test_a_very_long_text_arrives(spark: SparkSession, lake: str) -> None:
     schema = TableSchema((Column("id", Integer()), Column("v", String())))
     event = DataChange(
         Op.CREATE, TABLE, Key(("id",)), None, {"id": 1, "v": BIG}, schema, SequencePosition(1)
     )
-    landed.apply(spark, str(tmp_path), [event])
+    landed.apply(spark, lake, [event])
     table = landed.table_of(spark, lake, TABLE)
     row = table.selectExpr("length(v) AS size", "v = repeat('é😀\x7f', 5000000) AS same").first()
     assert (row["size"], row["same"]) == (len(BIG), True)
