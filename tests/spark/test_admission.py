@@ -145,18 +145,23 @@ def test_a_wider_type_widens_the_column(spark: SparkSession, lake: str) -> None:
     assert rows(spark, lake) == [(1, 1), (2, big), (3, 3)]
 
 
-def test_decimals_widen_without_a_changed_value(spark: SparkSession, lake: str) -> None:
-    small, large = schema(id=Integer(), v=Decimal(6, 2)), schema(id=Integer(), v=Decimal(12, 4))
+@pytest.mark.parametrize(
+    ("wider", "where"), [(Decimal(12, 2), {"delta", "iceberg"}), (Decimal(12, 4), {"delta"})]
+)
+def test_decimals_widen_where_the_format_can_without_a_changed_value(
+    spark: SparkSession, lake: str, wider: Decimal, where: set[str]
+) -> None:
+    """Iceberg's decimals grow in front of the point only."""
+    small, large = schema(id=Integer(), v=Decimal(6, 2)), schema(id=Integer(), v=wider)
+    one, two = decimal.Decimal("1234.56"), decimal.Decimal("12345678.12")
     batches = [
-        [row(SequencePosition(1), told=small, id=1, v=decimal.Decimal("1234.56"))],
-        [row(SequencePosition(2), told=large, id=2, v=decimal.Decimal("12345678.1234"))],
+        [row(SequencePosition(1), told=small, id=1, v=one)],
+        [row(SequencePosition(2), told=large, id=2, v=two)],
     ]
     reports = landed.land(spark, lake, batches)
-    assert reports[1].quarantined == {}
-    assert rows(spark, lake) == [
-        (1, decimal.Decimal("1234.5600")),
-        (2, decimal.Decimal("12345678.1234")),
-    ]
+    widened = Path(lake).name in where
+    assert reports[1].quarantined == ({} if widened else {"schema_mismatch": 1})
+    assert rows(spark, lake) == ([(1, one), (2, two)] if widened else [(1, one)])
 
 
 def test_a_schema_that_does_not_fit_is_set_aside_and_no_other(

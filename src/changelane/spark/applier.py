@@ -14,9 +14,10 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from changelane.spark import fold, moves
+from changelane.spark import fold, moves, side
 from changelane.spark.crossings import CROSSED, REASON, crossed_keys, marked
 from changelane.spark.evolve import Misfit, Plan, Policy, plan
+from changelane.spark.fence import Fence, raise_fence
 from changelane.spark.lake import Marker
 from changelane.spark.lakes import lake
 from changelane.spark.quarantine import Quarantine, Refused
@@ -77,10 +78,19 @@ class Applier:
         sources: str = "one",
     ) -> None:
         self._spark = spark
+        self._fence: Fence | None = None
         self._lake = lake(spark, root, table_format)
         self._policy = Policy(keyless, sources)
         self._side = SideTable(spark, self._lake)
         self.quarantine = Quarantine(spark, self._lake)
+
+    def raise_fence(self, pipeline: str) -> None:
+        """Begin a run of a pipeline: runs that began before stop when they next write.
+
+        Raises:
+            FencedError: Others begin at the same moment, again and again.
+        """
+        self._fence = raise_fence(self._lake, side.NAME, pipeline)
 
     def apply(
         self, events: DataFrame, marker: Marker, details: Mapping[str, object] | None = None
@@ -91,6 +101,9 @@ class Applier:
             events: Event rows of any tables.
             marker: The batch; a table that holds it already is skipped.
             details: More for the user metadata of the commits.
+
+        Raises:
+            FencedError: A newer run of the pipeline writes the tables.
         """
         report = BatchReport(marker.batch)
         kept = events.persist(StorageLevel.MEMORY_AND_DISK)
@@ -103,6 +116,8 @@ class Applier:
     def _apply(
         self, events: DataFrame, marker: Marker, details: Mapping[str, object], report: BatchReport
     ) -> None:
+        if self._fence is not None:
+            self._fence.check(self._lake.properties(side.NAME))
         before = self._side.tables()
         plans, unseen, refused = self._plans(events, before, report)
         told = events.where(F.col("kind").isin("data", "truncate"))
@@ -151,7 +166,7 @@ class Applier:
             name = name_of(work.table_id)
             known = before.get(work.table_id, Remembered())
             try:
-                one = plan(self._lake, name, work, known, self._policy)
+                one = plan(self._lake, name, work, known, self._policy, fence=self._fence)
             except Misfit as misfit:
                 refused.append(_refused(work, misfit, report))
                 continue

@@ -8,6 +8,7 @@ import msgspec
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from changelane.spark.fence import Fence
 from changelane.spark.fold import Target
 from changelane.spark.lake import Lake, widens
 from changelane.spark.quarantine import Refused
@@ -71,16 +72,27 @@ class Plan(NamedTuple):
         return self.work.has_parts or "exceptions" in self.properties
 
 
-def plan(lake: Lake, name: str, work: Work, known: Remembered, policy: Policy) -> Plan | None:
+def plan(
+    lake: Lake,
+    name: str,
+    work: Work,
+    known: Remembered,
+    policy: Policy,
+    *,
+    fence: Fence | None = None,
+) -> Plan | None:
     """Create or evolve the table of some events, and say how they are applied.
 
     ``None`` when there is no table yet and only truncates tell of it: they are remembered.
 
     Raises:
         Misfit: The table can take none of them.
+        FencedError: A newer run of the pipeline writes the table.
     """
     exists = lake.exists(name)
     properties = lake.properties(name) if exists else {}
+    if fence is not None:
+        fence.check(properties)
     if not work.domains or (not work.schemas and not exists):
         return None
     kind = _kind(work, properties, known)
@@ -98,6 +110,8 @@ def plan(lake: Lake, name: str, work: Work, known: Remembered, policy: Policy) -
             raise admission.misfits[0]
         if work.schemas:
             told = _told(work, kind, properties, known)
+            if fence is not None:
+                told |= fence.told(properties)
             if not exists:
                 properties = told | {"table": work.table_id}
                 lake.create(name, admission.added | _STATE_TYPES, properties)

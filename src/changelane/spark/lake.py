@@ -161,6 +161,11 @@ _CONFLICT: Final = re.compile(
 """How the formats say that a commit of another writer came between."""
 
 
+def is_conflict(error: PySparkException) -> bool:
+    """Say whether a commit failed because one of another writer came between."""
+    return _CONFLICT.search(str(error)) is not None
+
+
 def retried(spark: SparkSession, statement: str) -> None:
     """Run a statement that may be repeated, again when another writer's commit came between.
 
@@ -171,7 +176,7 @@ def retried(spark: SparkSession, statement: str) -> None:
         try:
             spark.sql(statement)
         except PySparkException as error:
-            if wait_s is None or not _CONFLICT.search(str(error)):
+            if wait_s is None or not is_conflict(error):
                 raise
             time.sleep(wait_s * (0.5 + random.random()))  # noqa: S311 - only to part two writers
         else:

@@ -59,6 +59,7 @@ def run(spark: SparkSession, pipeline: Pipeline, *, progress: Progress | None = 
     keys = {table: tuple(columns) for table, columns in options.keys.items()}
     told = lines(spark, pipeline.source)
     applier = Applier(spark, pipeline.sink.path, keyless=options.keyless, sources=options.sources)
+    applier.raise_fence(pipeline.name)
     query_id = _QueryId(spark, pipeline.checkpoint)
 
     def apply(batch: DataFrame, number: int) -> None:

@@ -101,9 +101,8 @@ class Iceberg:
         if not self.exists(table):
             return None
         jvm: Any = self._spark._jvm
-        for snapshot in jvm.org.apache.iceberg.util.SnapshotUtil.currentAncestors(
-            self._table(table)
-        ):
+        snapshots = jvm.org.apache.iceberg.util.SnapshotUtil.currentAncestors(self._table(table))
+        for snapshot in snapshots.iterator():
             summary = snapshot.summary()
             if summary.get(_APP) == marker.app:
                 return int(summary.get(_BATCH))

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A second run of a pipeline meets a fence: the newer one goes on, the older one stops.
+
+Each run takes the next number, which the side table keeps; a table keeps the number of the run
+that wrote it last. A run that finds a greater number than its own stops before it writes. On Delta
+the change of that property makes a commit of the older run fail that was under way; on Iceberg
+such a commit may still come through, and is harmless to rows, because registers only grow.
+"""
+
+import uuid
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from pyspark.errors import PySparkException
+
+from changelane.errors import ApplyError
+from changelane.spark.lake import Lake, is_conflict
+
+_ATTEMPTS: Final = 20
+
+
+class FencedError(ApplyError):
+    """A newer run of the pipeline writes the tables."""
+
+
+class Fence(msgspec.Struct, frozen=True):
+    """One run of a pipeline, by its number."""
+
+    pipeline: str
+    number: int
+
+    @property
+    def key(self) -> str:
+        """The property that tells the newest run."""
+        return f"run.{self.pipeline}"
+
+    def check(self, properties: Mapping[str, str]) -> None:
+        """Stop when a newer run wrote here.
+
+        Raises:
+            FencedError: It did.
+        """
+        newest = int(properties.get(self.key, "0").partition(":")[0])
+        if newest > self.number:
+            msg = (
+                f"run {newest} of this pipeline writes these tables, and this is run "
+                f"{self.number}: it stops, so that only one writes; stop the other one first if "
+                "this one should go on"
+            )
+            raise FencedError(msg)
+
+    def told(self, properties: Mapping[str, str]) -> dict[str, str]:
+        """Return the property that a table does not hold yet."""
+        told = {self.key: str(self.number)}
+        return {} if properties.get(self.key) == told[self.key] else told
+
+
+def raise_fence(lake: Lake, table: str, pipeline: str) -> Fence:
+    """Return the fence of a new run: its number is greater than that of every run before.
+
+    Args:
+        lake: The tables.
+        table: The one that keeps the numbers.
+        pipeline: The pipeline's name.
+
+    Raises:
+        FencedError: Others raise theirs at the same moment, again and again.
+    """
+    for _ in range(_ATTEMPTS):
+        key = Fence(pipeline, 0).key
+        newest = int(lake.properties(table).get(key, "0").partition(":")[0])
+        token = f"{newest + 1}:{uuid.uuid4().hex}"
+        try:
+            lake.set_properties(table, {key: token})
+        except PySparkException as error:
+            if not is_conflict(error):
+                raise
+            continue
+        if lake.properties(table).get(key) == token:
+            return Fence(pipeline, newest + 1)
+    msg = "several runs of this pipeline start at the same moment: start one"
+    raise FencedError(msg)
