@@ -136,7 +136,8 @@ def _statement(sql: str, words: Sequence[Word], dialect: Dialect, usual: TableId
         table = usual if cursor.named is None else cursor.named
         return Statement(action, table, (), text, str(error))
     table = usual if cursor.named is None else cursor.named
-    return Statement(_refined(action, changes, dialect), table, changes, text)
+    reason = None if changes else "it names no change"
+    return Statement(_refined(action, changes, dialect), table, changes, text, reason)
 
 
 def _refined(action: str, changes: Sequence[Change], dialect: Dialect) -> str:
