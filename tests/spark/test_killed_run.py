@@ -10,9 +10,14 @@ import sys
 import time
 from pathlib import Path
 
+import landed
 import pytest
+from killed import POINTS
+from pyspark.sql import SparkSession
+from test_crash import BATCHES, LOG, ONE, TWO
 
-DEMO = Path(__file__).resolve().parents[2] / "demo"
+HERE = Path(__file__).resolve().parent
+DEMO = HERE.parents[1] / "demo"
 KILLS = 2
 
 
@@ -67,3 +72,39 @@ def test_a_run_that_is_killed_again_and_again_ends_like_the_database(spark, demo
         assert demo.shown_rows(table, keys) == demo.expected(name), f"seed {seed}"
     quarantine = spark.read.format("delta").load(f"{lake}/_changelane/quarantine")
     assert [row["code"] for row in quarantine.collect()] == ["truncated"]
+
+
+@pytest.mark.parametrize("table_format", ["delta", "iceberg"])
+def test_a_run_that_is_killed_at_each_step_ends_like_the_oracle(
+    spark: SparkSession, tmp_path: Path, table_format: str
+) -> None:
+    lake = str(tmp_path / table_format)
+    source = tmp_path / "in"
+    source.mkdir()
+    for number, batch in enumerate(BATCHES):
+        lines = [m.value for event in batch for m in landed.CODEC.encode(event).messages]
+        (source / f"{number}.jsonl").write_bytes(b"\n".join([*lines, b"{broken"]) + b"\n")
+        os.utime(source / f"{number}.jsonl", (number, number))  # Spark reads the oldest first
+    pipeline = tmp_path / "pipeline.yaml"
+    pipeline.write_text(
+        "name: killed\n"
+        f"source: {{type: files, path: in, format: native-json, max_files_per_batch: 1}}\n"
+        f"sink: {{type: {table_format}, path: {table_format}}}\n"
+        "options: {keyless: append}\n"
+    )
+    for point in POINTS:
+        done = subprocess.run(
+            [sys.executable, str(HERE / "killed.py"), point, str(pipeline)],
+            capture_output=True,
+            text=True,
+            check=False,
+            start_new_session=True,
+        )
+        wanted = 0 if point == "never" else -signal.SIGKILL
+        assert done.returncode == wanted, f"{point}: {done.stderr[-2000:]}"
+    tables = landed.oracle(BATCHES)
+    for table in (ONE, TWO):
+        assert landed.read(spark, lake, table, ("id",)) == landed.remembered(tables, table)
+    assert landed.table_of(spark, lake, LOG).count() == len(tables.rows(LOG))
+    aside = landed.table_of(spark, lake, "_changelane/quarantine").collect()
+    assert [row["code"] for row in aside] == ["malformed_json"] * len(BATCHES)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a pipeline and kills itself with -9 when it comes to a named point for the first time.
+
+Usage: killed.py POINT PIPELINE.yaml    POINT is one of POINTS, or "never"
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+from changelane.cli import main
+from changelane.spark.applier import Applier
+from changelane.spark.quarantine import Quarantine
+from changelane.spark.side import SideTable
+
+
+def die() -> None:
+    # the driver's JVM and Python's workers with it
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def after(owner: type, name: str) -> Callable[[], None]:
+    def patch() -> None:
+        method = getattr(owner, name)
+
+        def dying(*arguments: Any) -> Any:
+            method(*arguments)
+            die()
+
+        setattr(owner, name, dying)
+
+    return patch
+
+
+def between_tables() -> None:
+    method = Applier._table
+    done = []
+
+    def dying(self: Any, commit: Any, one: Any) -> Any:
+        if done:
+            die()
+        found = method(self, commit, one)
+        done.append(one)
+        return found
+
+    Applier._table = dying
+    # one after the other, so that there is a between
+    import changelane.spark.applier
+
+    changelane.spark.applier.MAX_TABLES_AT_ONCE = 1
+
+
+POINTS: Final[dict[str, Callable[[], None]]] = {
+    "after the quarantine": after(Quarantine, "add"),
+    "after the side table": after(SideTable, "remember"),
+    "between two tables": between_tables,
+    "after the commits, before the checkpoint": after(Applier, "apply"),
+    "never": lambda: None,
+}
+
+if __name__ == "__main__":
+    POINTS[sys.argv[1]]()
+    main(["run", sys.argv[2], "--master", "local[2]"])
