@@ -2,6 +2,7 @@
 """Debezium messages to events: dispatch, wrapping, keys, placeholders, and what is not one."""
 
 import base64
+import datetime as dt
 import json
 import pickle
 import time
@@ -270,6 +271,23 @@ def test_a_key_that_cannot_be_read_fails_nothing_and_comes_back(key):
     assert event.after == {"id": 1}
     assert event.key is None
     assert DEBEZIUM.encode(event).messages[0].key == key
+
+
+def test_delete_without_before_uses_key():
+    """REPLICA IDENTITY NOTHING with message.key.columns: only the message's key tells the row."""
+    value, key = envelope(op="d"), {"id": 7}
+    change = decode(value, key)
+    assert (change.before, change.before_holds) == ({"id": 7}, Completeness.KEY)
+    assert change.key == Key(("id",))
+    written = get_codec("debezium-json").encode(change)
+    assert json.loads(written.messages[0].value)["before"] is None
+    assert json.loads(written.messages[0].key) == key
+
+
+def test_delete_without_before_reads_its_key_by_the_types_of_the_row():
+    day = field("int32", "d", name="io.debezium.time.Date", version=1)
+    change = decode(wrapped([day, field("string", "note")], envelope(op="d")), {"d": 19000})
+    assert change.before == {"d": dt.date(2022, 1, 8)}
 
 
 def test_a_routers_addition_is_no_key_column():

@@ -420,3 +420,20 @@ def test_sample_messages_of_other_projects_are_read(corpus, name):
     assert isinstance(event, DataChange)
     assert event.table.name
     assert (event.schema is None) == ("schema" not in json.loads(text))
+
+
+@pytest.mark.parametrize("typed", [True, False])
+def test_a_text_that_equals_the_placeholder_is_a_loss(typed):
+    text = "__debezium_unavailable_value"
+    schema = TableSchema((Column("id", Integer()), Column("note", String()))) if typed else None
+    change = DataChange(
+        Op.CREATE, TableId("shop", None, "t"), after={"id": 1, "note": text}, schema=schema
+    )
+    encoded = get_codec("debezium-json").encode(change, on_loss="warn")
+    kind = "string" if typed else "unknown"
+    assert (
+        f"value:{kind}",
+        "equals the placeholder: readers take it as not sent",
+    ) in encoded.losses
+    other = get_codec("debezium-json", placeholder="none such").encode(change, on_loss="warn")
+    assert not any(field.startswith("value:") for field, _ in other.losses)

@@ -201,7 +201,13 @@ class Decoder:
                 if is_new and told is not None and row is not None and "key" not in details:
                     place.hint = hint_of(message.key, told, row, plan)
                 key = told or key
-        if before is not None:
+        if before is None and op is _DELETE and key_row:
+            # nothing but the message's key tells which row went (REPLICA IDENTITY NOTHING)
+            before = dict(key_row)
+            plan.convert(before, "key")
+            details["before"] = None
+            before_holds = _UNKNOWN if plan.schema is not None else _KEY
+        elif before is not None:
             partial = self._before(place, op, before, after, key_row, plan, details)
             if plan.schema is None:
                 before_holds = _KEY if partial else _FULL

@@ -149,7 +149,7 @@ class Encoder:
         before = after = None
         if fillers is None and self._may_fill(event):
             fillers = _NOTHING
-        if event.before is not None:
+        if event.before is not None and "before" not in details:
             before = writer.write(event.before, report, placeholders, fillers)
         if event.after is not None:
             after = writer.write(event.after, report, placeholders)

@@ -8,8 +8,8 @@ from changelane.serdes import json
 
 OWN_DETAILS: Final = frozenset(
     "source times name fields columns placeholders fillers key header envelope transaction op"
-    " before_image topic schemas value data_collections databaseName schemaName tableChanges part"
-    " raw".split()
+    " before before_image topic schemas value data_collections databaseName schemaName"
+    " tableChanges part raw".split()
 )
 """What the reader of this family keeps in an event's details."""
 

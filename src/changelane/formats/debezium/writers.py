@@ -87,7 +87,17 @@ class RowWriter:
                 row[name] = value
             else:
                 row[name] = _written(name, wire, wire.encode, value, report)
+        if self._placeholder.may_be_in(row):
+            self._report_lookalikes(image, row, report)
         return row
+
+    def _report_lookalikes(self, image: Image, row: dict[str, Any], report: Report) -> None:
+        """Report values that a reader takes for the placeholder."""
+        for name in self._placeholder.found(row, self._wires):
+            if image[name] is not UNAVAILABLE:
+                wire = self._wires.get(name)
+                kind = "unknown" if wire is None else type_name(wire.type)
+                report((f"value:{kind}", "equals the placeholder: readers take it as not sent"))
 
     def _hide(
         self,
