@@ -437,3 +437,29 @@ def test_a_text_that_equals_the_placeholder_is_a_loss(typed):
     ) in encoded.losses
     other = get_codec("debezium-json", placeholder="none such").encode(change, on_loss="warn")
     assert not any(field.startswith("value:") for field, _ in other.losses)
+
+
+def test_columns_of_mysql_are_written_as_its_connector_writes_them():
+    """corpus/captured, types_all: a TINYINT is int16, a MEDIUMINT UNSIGNED int32, a DATETIME ms."""
+    types = {
+        "ti": (Integer(8), "tinyint(4)", "int16", ""),
+        "mi": (Integer(32, unsigned=True), "mediumint(8) unsigned", "int32", ""),
+        "dt": (Timestamp(), "datetime", "int64", "io.debezium.time.Timestamp"),
+        "dt6": (Timestamp(6), "datetime(6)", "int64", "io.debezium.time.MicroTimestamp"),
+    }
+    columns = tuple(Column(name, told[0], told[1], True) for name, told in types.items())
+    moment = dt.datetime(2024, 2, 29, 23, 59, 59)
+    change = DataChange(
+        Op.CREATE,
+        TableId("shop", None, "t"),
+        after={"ti": -3, "mi": 16777215, "dt": moment, "dt6": moment.replace(microsecond=1)},
+        schema=TableSchema(columns),
+        source=Source(product="mysql"),
+    )
+    encoded = get_codec("debezium-json").encode(change)
+    fields = json.loads(encoded.messages[0].value)["schema"]["fields"][1]["fields"]
+    wanted = [(kind, name) for _, _, kind, name in types.values()]
+    assert [(field["type"], field.get("name", "")) for field in fields] == wanted
+    (back,) = get_codec("debezium-json").decode(encoded.messages[0])
+    assert back.after == change.after
+    assert [column.type for column in back.schema.columns][:2] == [Integer(8), types["mi"][0]]

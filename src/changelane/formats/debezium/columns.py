@@ -88,6 +88,7 @@ class Modes(msgspec.Struct, frozen=True):
         decimals: Form of decimals.
         vendor: What the semantic names of a vendor start with, such as ``com.huawei``: decimals
             are text under its ``.cdc.data.Decimal``; empty for Debezium's own.
+        binlog: The events tell of MySQL or MariaDB: types are those of their connectors.
         vendor_timestamps: Local timestamps are text under its ``.cdc.data.timestamp``.
     """
 
@@ -95,16 +96,17 @@ class Modes(msgspec.Struct, frozen=True):
     decimals: DecimalFormat = DecimalFormat.BASE64
     vendor: str = ""
     vendor_timestamps: bool = False
+    binlog: bool = False
 
 
 def modes_of(time: TimePrecisionMode, decimals: DecimalFormat, product: str | None) -> Modes:
     """Return the modes for a product."""
+    binlog = product in {"mysql", "mariadb"}
     if time is TimePrecisionMode.AUTO:
-        binlog = product in {None, "mysql", "mariadb"}
-        time = (
-            TimePrecisionMode.ADAPTIVE_TIME_MICROSECONDS if binlog else TimePrecisionMode.ADAPTIVE
-        )
-    return Modes(time, decimals)
+        time = TimePrecisionMode.ADAPTIVE
+        if binlog or product is None:
+            time = TimePrecisionMode.ADAPTIVE_TIME_MICROSECONDS
+    return Modes(time, decimals, binlog=binlog)
 
 
 # -- reading -----------------------------------------------------------------------------------
@@ -132,6 +134,7 @@ _NARROW: Final[Mapping[tuple[str, str, str], Integer]] = {
     ("smallint", "int32", ""): Integer(16, unsigned=True),
     ("int", "int64", ""): Integer(32, unsigned=True),
     ("integer", "int64", ""): Integer(32, unsigned=True),
+    ("mediumint", "int32", ""): Integer(32, unsigned=True),
     ("bigint", "bytes", f"{CONNECT}Decimal"): Integer(64, unsigned=True),
 }
 """MySQL's name of an unsigned type, literal type, semantic name -> the type of the column.
@@ -143,6 +146,8 @@ A ``bigint`` that comes as int64 is not among them: its values have wrapped.
 def wire_of_field(field: Schema) -> Wire:
     """Return how the values of a row's field travel, its source type heeded."""
     text = field.parameter.get(_SOURCE_TYPE)
+    if field.type == "int16" and text is not None and text.lower() == "tinyint":
+        return wire_of(field, Integer(8))
     match = None if text is None else _UNSIGNED.fullmatch(text)
     if match is None or field.parameter.get("scale", "0") != "0":
         return wire_of(field)
@@ -164,7 +169,7 @@ def _default(field: Schema, wire: Wire) -> object:
 
 def field_of(column: Column, modes: Modes) -> Schema:
     """Return the field of a row's schema for a column."""
-    schema = schema_of(column.type, modes)
+    schema = _binlog_schema(column, modes) if modes.binlog else schema_of(column.type, modes)
     parameters = dict(schema.parameter)
     if column.source_type is not None:
         match = _ARGUMENTS.fullmatch(column.source_type)
@@ -182,6 +187,27 @@ def field_of(column: Column, modes: Modes) -> Schema:
     )
     default = default_of(column, wire_with(field, modes))
     return field if default is UNSET else msgspec.structs.replace(field, default=default)
+
+
+_BINLOG_TYPE: Final = re.compile(
+    r"(tinyint|mediumint|datetime)(?:\((\d+)\))?(\s.*)?", re.IGNORECASE | re.DOTALL
+)
+
+
+def _binlog_schema(column: Column, modes: Modes) -> Schema:
+    """Return the schema that the MySQL connector gives a column, by its source type.
+
+    It knows fewer integers than MySQL, and a DATETIME without digits has none (B 1.12).
+    """
+    match = None if column.source_type is None else _BINLOG_TYPE.fullmatch(column.source_type)
+    match (match[1].lower(), column.type) if match else None:
+        case ("tinyint", Integer(8, False)):
+            return Schema("int16")
+        case ("mediumint", Integer(32, True)):
+            return Schema("int32")
+        case ("datetime", Timestamp()) if match is not None:
+            return _timestamp(int(match[2] or 0), modes.time)
+    return schema_of(column.type, modes)
 
 
 def losses_of(column: Column, field: Schema) -> tuple[Loss, ...]:

@@ -339,7 +339,7 @@ def _refined(wire: Wire, kind: LogicalType) -> Wire:
             )
         case Decimal(), String():
             return replace(wire, type=kind, decode=forms.decimal_text_in, encode=forms.plain_out)
-        case Integer(unsigned=True), Integer():
+        case Integer(), Integer() if kind.unsigned or kind.bits < told.bits:
             return replace(wire, type=kind)
         case _ if type(kind) is type(told) and not isinstance(kind, Integer | Decimal):
             return replace(wire, type=kind)
