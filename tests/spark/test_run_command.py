@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from changelane.cli import main
+from changelane.spark.pipeline import _reason
 
 DEMO: Final = Path(__file__).resolve().parents[2] / "demo"
 
@@ -64,6 +65,16 @@ def test_a_format_without_positions_is_said_aloud_at_the_start(
     assert "offsets" not in run(file).stderr
     file.write_text(file.read_text().replace("native-json", "canal-json"))
     assert "canal-json tells no positions" in run(file).stderr
+
+
+def test_the_reason_of_a_failed_run_quotes_no_value() -> None:
+    told = (
+        "[CAST_INVALID_INPUT] The value 'secret' of the type \"STRING\" cannot be cast to `INT`.\n"
+        "\tat org.apache.spark('secret')\n=== Streaming Query ===\nsecret"
+    )
+    reason = _reason(ValueError(told))
+    assert "secret" not in reason
+    assert reason.startswith("[CAST_INVALID_INPUT] The value '...' of the type")
 
 
 def test_check_only_reads_the_configuration(tmp_path: Path) -> None:

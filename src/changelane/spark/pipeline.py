@@ -2,8 +2,9 @@
 """``changelane run``: a source, the decoder and the applier as one Spark stream."""
 
 import contextlib
+import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
@@ -122,10 +123,13 @@ class _QueryId:
         return self._id
 
 
+_QUOTED: Final = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
+
+
 def _reason(error: Exception) -> str:
-    text = str(error)
-    marker = "=== Streaming Query ==="
-    return text.partition(marker)[0].strip() or type(error).__name__
+    """Return why a stream ended, without the values that Spark's words may quote."""
+    text = str(error).partition("=== Streaming Query ===")[0].strip()
+    return _QUOTED.sub("'...'", text.partition("\n\tat ")[0]) or type(error).__name__
 
 
 def quarantined(spark: SparkSession, pipeline: Pipeline) -> Any:
