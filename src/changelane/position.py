@@ -23,8 +23,8 @@ DEPARTURE: Final = 0
 ARRIVAL: Final = 1
 """Phase of an upsert and of the arrival of a key."""
 
-_U64: Final = (1 << 64) - 1
 _U32: Final = (1 << 32) - 1
+_U64: Final = (1 << 64) - 1
 _BIAS_128: Final = 1 << 127
 _ROW_KEY: Final = struct.Struct(">QQI")
 
@@ -275,6 +275,52 @@ def encode_order(
     return (
         _header(position.code, epoch, snapshot) + position.key() + (b"\x01" if phase else b"\x00")
     )
+
+
+def shown_order(order: bytes) -> str:
+    """Return what an order says, for people; a file of MySQL's by its number.
+
+    >>> shown_order(encode_order(MySqlPosition("binlog.000003", 4711)))
+    'binary log 3, position 4711'
+    """
+    if len(order) < _HEADER.size + 1:
+        return "none"
+    _, code, epoch, stage = _HEADER.unpack_from(order)
+    words = [_shown(code, order[_HEADER.size : -1])]
+    if stage == 0:
+        words.append("snapshot")
+    if epoch:
+        words.append(f"epoch {epoch}")
+    return ", ".join(words)
+
+
+def _shown(code: int, key: bytes) -> str:
+    match code:
+        case MySqlPosition.code:
+            file, pos, row = struct.unpack_from(">QQI", key)
+            return f"binary log {file}, position {pos}" + (f", row {row}" if row else "")
+        case PostgresPosition.code:
+            commit, lsn, _ = struct.unpack_from(">QQI", key)
+            return (
+                f"LSN {lsn >> 32:X}/{lsn & _U32:X} after commit {commit >> 32:X}/{commit & _U32:X}"
+            )
+        case ScnPosition.code:
+            commit, scn = int.from_bytes(key[:16], "big"), int.from_bytes(key[16:32], "big")
+            return f"commit SCN {commit}, SCN {scn}"
+        case SequencePosition.code:
+            value = int.from_bytes(key[:16], "big") - _BIAS_128
+            (row,) = struct.unpack_from(">I", key, 16)
+            return f"sequence {value}" + (f", row {row}" if row else "")
+        case OffsetPosition.code:
+            offset, row, _, partition = struct.unpack_from(">QIII", key)
+            return f"offset {offset} of partition {partition}" + (f", row {row}" if row else "")
+        case _:
+            return f"position {key.hex()}"
+
+
+def _lsn(number: int) -> str:
+    """Return an LSN as PostgreSQL prints it."""
+    return f"{number >> 32:X}/{number & 0xFFFFFFFF:X}"
 
 
 def domain_of(order: bytes) -> int:

@@ -42,7 +42,11 @@ def run_in_child(tmp_path):
     """Start the command as a process of its own."""
 
     def start(*arguments, **options):
-        code = "from changelane.cli import main; main()"
+        # a shell that runs the tests in the background starts everything deaf to Ctrl-C
+        code = (
+            "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+            "from changelane.cli import main; main()"
+        )
         return subprocess.Popen(
             [sys.executable, "-c", code, *map(str, arguments)],
             cwd=tmp_path,

@@ -14,6 +14,8 @@ COMMANDS: Final[dict[str, str]] = {
     "convert": "Turn messages of one format into another.",
     "inspect": "Say what a file of messages holds, and show its events.",
     "run": "Apply a pipeline's changes to its tables (Spark).",
+    "status": "Show a pipeline's tables: rows, position, lag (Spark).",
+    "explain": "Show all that is known of one key of a table (Spark).",
     "formats": "List the formats, what they carry, and what a conversion loses.",
 }
 """Command -> its one line of help. The command is the object of that name in the module of it."""

@@ -18,7 +18,7 @@ from changelane.spark import fold, moves, side
 from changelane.spark.crossings import CROSSED, REASON, crossed_keys, marked
 from changelane.spark.evolve import Misfit, Plan, Policy, plan
 from changelane.spark.fence import Fence, raise_fence
-from changelane.spark.lake import Marker
+from changelane.spark.lake import TABLES, Marker
 from changelane.spark.lakes import lake
 from changelane.spark.quarantine import Quarantine, Refused
 from changelane.spark.rows import table_id_of
@@ -26,8 +26,6 @@ from changelane.spark.side import Remembered, SideTable
 from changelane.spark.sql import ORDER, folder
 from changelane.spark.statements import append_all, merge_changed, merge_final
 from changelane.spark.survey import BatchReport, TableReport, Work, survey
-
-TABLES: Final = "tables"
 
 MAX_TABLES_AT_ONCE: Final = 4
 APPLIED_BEFORE: Final = "applied before"
@@ -229,7 +227,8 @@ class Applier:
         if one.work.truncated and known is not None:
             self._clear(one, known.truncated)
         if one.work.schemas:
-            spark = self._lake.committing(commit.marker, commit.details)
+            told = one.work.told | dict(commit.details)
+            spark = self._lake.committing(commit.marker, told)
             self._merge(spark, rows, one, known, commit.moved.get(one.work.table_id))
         return table
 

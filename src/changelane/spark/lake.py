@@ -5,7 +5,7 @@ import random
 import re
 import time
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 from pyspark.errors import PySparkException
@@ -13,6 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from changelane.spark.environment import REQUIRED
 
+TABLES: Final = "tables"
+"""The folder of the sources' tables; everything else of a lake is changelane's own."""
 PREFIX: Final = "changelane."
 """What changelane's own table properties begin with."""
 
@@ -41,6 +43,18 @@ class Marker(msgspec.Struct, frozen=True):
         return {"pipeline": self.pipeline, "query": self.query, "batch": self.batch}
 
 
+class Commit(msgspec.Struct, frozen=True):
+    """What the newest commit of a table tells.
+
+    Attributes:
+        time_ms: When it was made, milliseconds since 1970-01-01 UTC.
+        details: Its marker, and what went with it.
+    """
+
+    time_ms: int
+    details: Mapping[str, Any]
+
+
 class Lake(Protocol):
     """The tables of one format under one folder.
 
@@ -57,6 +71,10 @@ class Lake(Protocol):
 
     def read(self, table: str) -> DataFrame:
         """Return what a table holds now."""
+        ...
+
+    def tables(self) -> list[str]:
+        """Return the tables of the sources, by name."""
         ...
 
     def exists(self, table: str) -> bool:
@@ -95,6 +113,10 @@ class Lake(Protocol):
         """Return the last batch of the marker's stream that the table holds."""
         ...
 
+    def last_commit(self, table: str) -> Commit | None:
+        """Return the newest commit that carries a marker."""
+        ...
+
     def committing(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
         """Return a session whose commits carry a marker.
 
@@ -123,6 +145,20 @@ def widens(one: str, other: str) -> bool:
         q, r = map(int, other[8:-1].split(","))
         return r >= s and q - r >= p - s
     return False
+
+
+def folders(spark: SparkSession, path: str) -> list[str]:
+    """Return the names of the folders in a folder of any file system, none when it is not there."""
+    jvm: Any = spark._jvm
+    folder = jvm.org.apache.hadoop.fs.Path(path)
+    system = folder.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+    if not system.exists(folder):
+        return []
+    return sorted(
+        str(status.getPath().getName())
+        for status in system.listStatus(folder)
+        if status.isDirectory()
+    )
 
 
 def types_of(table: DataFrame) -> dict[str, str]:

@@ -53,6 +53,7 @@ class Work:
         truncated: The newest truncate of the kind that the table compares, once that is known.
         domains: Kinds of positions, with the version of their orders (2 bytes), and how many
             events have each.
+        time_us: The newest time of a change at its source, microseconds since 1970-01-01 UTC.
         places: Where orders are offsets: epochs and partitions (12 bytes), two of them at most.
     """
 
@@ -70,6 +71,7 @@ class Work:
         self.truncates = 0
         self.truncated_in: dict[bytes, bytes] = {}
         self.truncated = b""
+        self.time_us: int | None = None
         self.domains: dict[bytes, int] = {}
         self.places: set[bytes] = set()
 
@@ -77,6 +79,12 @@ class Work:
     def count(self) -> int:
         """How many events there are."""
         return sum(self.counts.values()) + self.truncates
+
+    @property
+    def told(self) -> dict[str, object]:
+        """What the commit of the table says of these events."""
+        newest = max(self.newest.values(), default=b"")
+        return {"events": self.count, "order": newest.hex(), "source_time_us": self.time_us}
 
     @property
     def is_raising(self) -> bool:
@@ -128,6 +136,7 @@ def survey(events: DataFrame, report: BatchReport) -> list[Work]:
             F.count_if(data & F.col("key").isNull()).alias("keyless"),
             F.max(data & moved).alias("others"),
             F.count_if(data & F.col("op").isin("u", "d")).alias("changes"),
+            F.unix_micros(F.max("source_time")).alias("time_us"),
             F.min(place(order)).alias("place"),
             F.max(place(order)).alias("place_2"),
         )
@@ -173,6 +182,8 @@ def _count(row: Row, works: dict[str, Work], report: BatchReport) -> None:
     work.has_moves |= bool(row["moves"])
     work.has_departures |= bool(row["leaves"])
     work.has_other_keys |= bool(row["others"])
+    if row["time_us"] is not None:
+        work.time_us = max(work.time_us or row["time_us"], row["time_us"])
     work.keyless += row["keyless"]
     work.changes += row["changes"]
     work.places |= {bytes(row[name]) for name in ("place", "place_2") if row[name] is not None}

@@ -11,10 +11,21 @@ from typing import Any, Final
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from changelane.spark import statements
 from changelane.spark.environment import check, check_class
-from changelane.spark.lake import Marker, beside, own, own_of, types_of, widens
+from changelane.spark.lake import (
+    TABLES,
+    Commit,
+    Marker,
+    beside,
+    folders,
+    own,
+    own_of,
+    types_of,
+    widens,
+)
 from changelane.spark.sql import quoted
 
 PROPERTIES: Final[dict[str, str]] = {
@@ -41,6 +52,9 @@ class Delta:
 
     def read(self, table: str) -> DataFrame:
         return self._spark.table(self.sql(table))
+
+    def tables(self) -> list[str]:
+        return [f"{TABLES}/{name}" for name in folders(self._spark, self.path(TABLES))]
 
     def exists(self, table: str) -> bool:
         return bool(self._log(table).tableExists())
@@ -86,6 +100,16 @@ class Delta:
             return None
         found = log.unsafeVolatileSnapshot().transactions().get(marker.app)
         return int(found.get()) if found.isDefined() else None
+
+    def last_commit(self, table: str) -> Commit | None:
+        history = self._spark.sql(f"DESCRIBE HISTORY {self.sql(table)}")
+        told = history.where("userMetadata IS NOT NULL").select(
+            F.unix_millis("timestamp").alias("time_ms"), "userMetadata"
+        )
+        row = told.first()  # the newest comes first
+        if row is None:
+            return None
+        return Commit(row["time_ms"], msgspec.json.decode(row["userMetadata"], type=dict[str, Any]))
 
     def committing(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
         session = beside(self._spark)

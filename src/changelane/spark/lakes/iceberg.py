@@ -6,7 +6,7 @@ own over the lake's folder; its cache is off, because it hides the commits of ot
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +15,18 @@ from pyspark.sql import DataFrame, SparkSession
 
 from changelane.spark import statements
 from changelane.spark.environment import check, check_class
-from changelane.spark.lake import PREFIX, Marker, beside, own, own_of, types_of, widens
+from changelane.spark.lake import (
+    PREFIX,
+    TABLES,
+    Commit,
+    Marker,
+    beside,
+    folders,
+    own,
+    own_of,
+    types_of,
+    widens,
+)
 from changelane.spark.sql import quoted
 
 PROPERTIES: Final[dict[str, str]] = {
@@ -60,6 +71,9 @@ class Iceberg:
     def read(self, table: str) -> DataFrame:
         return self._spark.table(self.sql(table))
 
+    def tables(self) -> list[str]:
+        return [f"{TABLES}/{name}" for name in folders(self._spark, self.path(TABLES))]
+
     def exists(self, table: str) -> bool:
         return bool(self._spark.catalog.tableExists(self.sql(table)))
 
@@ -97,15 +111,27 @@ class Iceberg:
     def set_properties(self, table: str, properties: Mapping[str, str]) -> None:
         self._spark.sql(statements.set_properties(self.sql(table), own(properties)))
 
+    def _snapshots(self, table: str) -> Iterator[Any]:
+        jvm: Any = self._spark._jvm
+        ancestors = jvm.org.apache.iceberg.util.SnapshotUtil.currentAncestors(self._table(table))
+        found: Iterator[Any] = ancestors.iterator()
+        return found
+
     def last_batch(self, table: str, marker: Marker) -> int | None:
         if not self.exists(table):
             return None
-        jvm: Any = self._spark._jvm
-        snapshots = jvm.org.apache.iceberg.util.SnapshotUtil.currentAncestors(self._table(table))
-        for snapshot in snapshots.iterator():
+        for snapshot in self._snapshots(table):
             summary = snapshot.summary()
             if summary.get(_APP) == marker.app:
                 return int(summary.get(_BATCH))
+        return None
+
+    def last_commit(self, table: str) -> Commit | None:
+        for snapshot in self._snapshots(table):
+            told = snapshot.summary().get(_DETAILS)
+            if told is not None:
+                details = msgspec.json.decode(told, type=dict[str, Any])
+                return Commit(snapshot.timestampMillis(), details)
         return None
 
     def committing(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``changelane explain``: everything that is still known of one key."""
+
+import decimal
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from changelane.cli.lakes import open_pipeline
+from changelane.cli.terminal import printable, shortened
+
+if TYPE_CHECKING:
+    from changelane.spark.status import KeyHistory
+
+_LONGEST: Final = 60
+_NUMBERS: Final = msgspec.json.Decoder(float_hook=decimal.Decimal)
+
+
+@click.command()
+@click.argument("file", metavar="PIPELINE.yaml", type=click.Path(dir_okay=False))
+@click.option("--table", required=True, help="The table's name at its source, or its last part.")
+@click.option(
+    "--key",
+    "pairs",
+    required=True,
+    multiple=True,
+    metavar="COLUMN=VALUE",
+    help="The key; once for each of its columns. A value is JSON, or else text.",
+)
+@click.option("--master", metavar="URL", help="Where Spark runs; local[*] when nothing says else.")
+@click.option("--output", type=click.Choice(["text", "json"]), default="text")
+def explain(
+    file: str, *, table: str, pairs: tuple[str, ...], master: str | None, output: str
+) -> None:
+    """Show the row of a key with the position that each column comes from, and what else is known.
+
+    That is: the newest delete, where the row moved to, the table's truncate, and the events of the
+    key that were set aside.
+    """
+    key = dict(map(_pair, pairs))
+    spark, lake = open_pipeline(file, master)
+    from changelane.spark.status import explain as read
+
+    found = read(spark, lake, table, key)
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(found)))
+        return
+    show(found, Console())
+
+
+def _pair(text: str) -> tuple[str, Any]:
+    """Return the column and the value of a pair.
+
+    >>> _pair("id=7"), _pair("sku=TEA-01"), _pair('sku="7"')
+    (('id', 7), ('sku', 'TEA-01'), ('sku', '7'))
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.BadParameter("write COLUMN=VALUE", param_hint="--key")
+    try:
+        return name, _NUMBERS.decode(value)
+    except msgspec.DecodeError:
+        return name, value
+
+
+def show(found: "KeyHistory", console: Console) -> None:
+    """Print what is known of a key."""
+    console.print(f"{escape(printable(found.table))} {escape(printable(found.key))}", style="bold")
+    if found.columns:
+        table = Table(box=None, pad_edge=False)
+        for name in ("column", "value", "from"):
+            table.add_column(name, overflow="fold")
+        for one in found.columns:
+            value = "NULL" if one.value is None else shortened(one.value, _LONGEST)
+            table.add_row(
+                escape(printable(one.column)),
+                escape(value) if one.known else "not known",
+                escape(one.position),
+            )
+        console.print(table)
+    else:
+        console.print("there is no such row")
+    if found.deleted is not None:
+        console.print(f"deleted or moved away at {escape(found.deleted)}")
+    if found.moved_to is not None:
+        console.print(f"its row moved to {escape(printable(found.moved_to))}")
+    if found.truncated is not None:
+        console.print(f"its table was truncated at {escape(found.truncated)}")
+    for line in found.quarantined:
+        console.print(f"set aside: {escape(printable(line))}")

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``changelane status``: what a pipeline's tables hold, and how far they are."""
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from changelane.cli.lakes import open_pipeline
+from changelane.cli.terminal import printable
+
+if TYPE_CHECKING:
+    from changelane.spark.status import TableStatus
+
+
+@click.command()
+@click.argument("file", metavar="PIPELINE.yaml", type=click.Path(dir_okay=False))
+@click.option("--master", metavar="URL", help="Where Spark runs; local[*] when nothing says else.")
+@click.option("--output", type=click.Choice(["text", "json"]), default="text")
+def status(file: str, *, master: str | None, output: str) -> None:
+    """Show each table of a pipeline: rows, position, lag, and what is remembered or set aside.
+
+    It reads the tables only; the pipeline may be running.
+    """
+    _, lake = open_pipeline(file, master)
+    from changelane.spark.status import status as read
+
+    found = read(lake)
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(found)))
+        return
+    if not found:
+        click.echo("no tables yet: `changelane run` makes them")
+        return
+    show(found, Console())
+
+
+def show(found: "list[TableStatus]", console: Console) -> None:
+    """Print the state of tables."""
+    table = Table(box=None, pad_edge=False)
+    for name, justify in (
+        ("table", "left"),
+        ("rows", "right"),
+        ("incomplete", "right"),
+        ("remembered", "right"),
+        ("set aside", "right"),
+        ("behind", "right"),
+        ("position", "left"),
+    ):
+        table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    now_ms = time.time() * 1000
+    for one in found:
+        behind = "" if one.source_time_ms is None else _span((now_ms - one.source_time_ms) / 1000)
+        table.add_row(
+            escape(printable(one.table)),
+            f"{one.rows:,}",
+            f"{one.incomplete:,}",
+            f"{one.remembered:,}",
+            f"{one.quarantined:,}",
+            behind,
+            escape(one.position),
+        )
+    console.print(table)
+
+
+def _span(seconds: float) -> str:
+    """Return a span of time in its greatest unit.
+
+    >>> _span(5), _span(7200), _span(400_000)
+    ('5 s', '2 h', '4 d')
+    """
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size or (unit == "d" and seconds >= size):
+            return f"{seconds // size:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"

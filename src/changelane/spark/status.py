@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a lake's tables hold, and what is known of one key: for people with a pager."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from changelane.apply import key_bytes, unpack
+from changelane.errors import ConfigError
+from changelane.position import phase_of, shown_order
+from changelane.spark import quarantine, side
+from changelane.spark.fold import Target
+from changelane.spark.held import held_rows
+from changelane.spark.lake import Lake
+from changelane.spark.rows import RowSchema, table_id_of
+from changelane.spark.sql import COLUMNS, STATE_COLUMNS
+from changelane.types import Value
+
+
+class TableStatus(msgspec.Struct):
+    """One table.
+
+    Attributes:
+        table: Its name at the source.
+        path: Where it lies.
+        rows: How many rows it has.
+        incomplete: How many of them have a column that is not known.
+        remembered: How many keys are remembered that lost their row.
+        quarantined: How many of its events are set aside.
+        position: Where its newest commit stands in the source's log.
+        source_time_ms: The newest change of that commit, at its source.
+        committed_ms: When that commit was made.
+        pipeline: Who made it, and in which batch.
+    """
+
+    table: str
+    path: str
+    rows: int
+    incomplete: int
+    remembered: int
+    quarantined: int
+    position: str
+    source_time_ms: int | None = None
+    committed_ms: int | None = None
+    pipeline: str = ""
+    batch: int | None = None
+
+
+def status(lake: Lake) -> list[TableStatus]:
+    """Return the state of every table of a lake."""
+    remembered = _counts(lake, side.NAME, "deleted IS NOT NULL")
+    aside = _counts(lake, quarantine.NAME, "table_id IS NOT NULL")
+    found = []
+    for name in lake.tables():
+        if not lake.exists(name):
+            continue
+        properties = lake.properties(name)
+        table_id = properties.get("table", "")
+        held = lake.read(name).agg(
+            F.count(F.lit(1)).alias("rows"), F.count_if(_is_incomplete()).alias("incomplete")
+        )
+        (counted,) = held.collect()
+        commit = lake.last_commit(name)
+        told: Mapping[str, Any] = {} if commit is None else commit.details
+        time_us = told.get("source_time_us")
+        found.append(
+            TableStatus(
+                str(table_id_of(table_id)) if table_id else name,
+                lake.path(name),
+                counted["rows"],
+                counted["incomplete"],
+                remembered.get(table_id, 0),
+                aside.get(table_id, 0),
+                shown_order(bytes.fromhex(str(told.get("order", "")))),
+                None if time_us is None else time_us // 1000,
+                None if commit is None else commit.time_ms,
+                str(told.get("pipeline", "")),
+                told.get("batch"),
+            )
+        )
+    return found
+
+
+def _is_incomplete() -> Column:
+    return F.coalesce(
+        F.exists(F.map_values(COLUMNS), lambda order: F.length(order) == 0), F.lit(False)
+    )
+
+
+def _counts(lake: Lake, table: str, condition: str) -> dict[str, int]:
+    if not lake.exists(table):
+        return {}
+    found = lake.read(table).where(condition).groupBy("table_id").count().collect()
+    return {row["table_id"]: row["count"] for row in found}
+
+
+class ColumnState(msgspec.Struct):
+    """One column of a row: its value as text, and the event that it comes from."""
+
+    column: str
+    value: str | None
+    known: bool
+    position: str
+
+
+class KeyHistory(msgspec.Struct):
+    """Everything that is still known of a key.
+
+    Attributes:
+        table: The table's name at the source.
+        key: The key.
+        columns: The row; empty when there is none.
+        deleted: Where the newest delete or departure stands.
+        moved_to: The key that the row moved to.
+        truncated: Where the table's newest truncate stands.
+        quarantined: The events of the key that are set aside: reason, and coordinates.
+    """
+
+    table: str
+    key: str
+    columns: list[ColumnState]
+    deleted: str | None = None
+    moved_to: str | None = None
+    truncated: str | None = None
+    quarantined: list[str] = []
+
+
+def explain(spark: SparkSession, lake: Lake, table: str, key: Mapping[str, Value]) -> KeyHistory:
+    """Return what is known of one key of a table.
+
+    Args:
+        spark: The session.
+        lake: The tables.
+        table: The table's name at the source, or its last part.
+        key: The values of the key columns.
+
+    Raises:
+        ConfigError: There is no such table, or these are not its key columns.
+    """
+    name, properties = _found(lake, table)
+    schema = msgspec.json.decode(properties["schema"], type=RowSchema)
+    wanted = tuple(schema.key or ())
+    if set(key) != set(wanted) or not wanted:
+        msg = f"the key columns of {table} are: {', '.join(wanted) or 'none'}"
+        raise ConfigError(msg)
+    text = key_bytes({column: key[column] for column in wanted}).decode()
+    table_id = properties["table"]
+    columns = [column for column in lake.columns(name) if column not in STATE_COLUMNS]
+    target = Target({c: kind for c, kind in lake.columns(name).items() if c in columns}, wanted, {})
+    keys = spark.createDataFrame([(text,)], "key string")
+    rows = held_rows(lake.read(name), keys, target).select(
+        F.struct(*(F.col("row")[c].cast("string").alias(f"c{i}") for i, c in enumerate(columns))),
+        "order",
+        "orders",
+    )
+    states: list[ColumnState] = []
+    for values, order, exceptions in rows.collect():
+        orders = unpack(bytes(order), {c: bytes(o) for c, o in (exceptions or {}).items()}, columns)
+        for index, column in enumerate(columns):
+            known = orders[column]
+            states.append(
+                ColumnState(column, values[index], bool(known), shown_order(known or b""))
+            )
+    found = KeyHistory(str(table_id_of(table_id)), text, states)
+    mine = lake.read(side.NAME).where(F.col("table_id") == table_id)
+    for row in mine.where((F.col("key") == text) | F.col("key").isNull()).collect():
+        if row["key"] is None:
+            found.truncated = None if row["truncated"] is None else shown_order(row["truncated"])
+        elif row["deleted"] is not None:
+            found.deleted, found.moved_to = _departure(bytes(row["deleted"])), row["moved_to"]
+    found.quarantined = _set_aside(lake.read(quarantine.NAME), table_id, text)
+    return found
+
+
+def _departure(order: bytes) -> str:
+    return shown_order(order) + ("" if phase_of(order) == 0 else " (arrival)")
+
+
+def _found(lake: Lake, table: str) -> tuple[str, Mapping[str, str]]:
+    names: list[str] = []
+    for name in lake.tables():
+        properties = lake.properties(name)
+        there = table_id_of(properties["table"]) if "table" in properties else None
+        if there is not None and table in {str(there), there.name}:
+            names.append(name)
+    if len(names) == 1:
+        return names[0], lake.properties(names[0])
+    what = "no table" if not names else "more than one table"
+    msg = f"{what} is called {table!r}: `changelane status` lists them"
+    raise ConfigError(msg)
+
+
+def _set_aside(aside: DataFrame, table_id: str, key: str) -> list[str]:
+    mine = aside.where((F.col("table_id") == table_id) & F.col("event").isNotNull())
+    named = F.get_json_object("event", "$.key"), F.get_json_object("event", "$.other_key")
+    rows = mine.where((named[0] == key) | (named[1] == key))
+    return [
+        f"{row['code']}: {row['reason']} (batch {row['batch']}, "
+        + json.dumps([row["topic"], row["partition"], row["offset"]])
+        + ")"
+        for row in rows.orderBy("batch", "offset").collect()
+    ]

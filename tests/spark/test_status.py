@@ -1,0 +1,113 @@
+"""``status`` and ``explain``: what people see of a lake."""
+
+import datetime as dt
+from pathlib import Path
+from typing import Any, Final
+
+import landed
+import msgspec
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from changelane.cli import main
+from changelane.errors import ConfigError
+from changelane.event import DataChange, Key, Op, Truncate
+from changelane.position import MySqlPosition
+from changelane.schema import Column, TableId, TableSchema
+from changelane.spark.lakes import lake as open_lake
+from changelane.spark.status import ColumnState, explain, status
+from changelane.types import UNAVAILABLE, Integer, String
+
+TABLE: Final = TableId("shop", None, "orders")
+SCHEMA: Final = TableSchema((Column("id", Integer()), Column("state", String())))
+TIME_NS: Final = 1_700_000_000_000_000_000
+
+
+def change(op: str, pos: int, after: Any, before: Any = None, schema: Any = SCHEMA) -> DataChange:
+    position = MySqlPosition("binlog.000003", pos)
+    return DataChange(
+        Op(op), TABLE, Key(("id",)), before, after, schema, position, source_time_ns=TIME_NS + pos
+    )
+
+
+FIT: Final = [
+    change("c", 1, {"id": 1, "state": "new"}),
+    change("u", 4, {"id": 1, "state": "paid"}),
+    change("u", 5, {"id": 2, "state": UNAVAILABLE}),
+    change("c", 6, {"id": 3, "state": "gone"}),
+    change("u", 7, {"id": 4, "state": "gone"}, {"id": 3, "state": "gone"}),
+]
+MISFIT: Final = change(
+    "u",
+    9,
+    {"id": 1, "state": 3},
+    schema=TableSchema((Column("id", Integer()), Column("state", Integer()))),
+)
+
+
+@pytest.fixture
+def tables(spark: SparkSession, lake: str) -> Any:
+    landed.land(
+        spark, lake, [FIT, [MISFIT, Truncate(TABLE, position=MySqlPosition("b.000002", 1))]]
+    )
+    return open_lake(spark, lake, Path(lake).name)
+
+
+def test_status_tells_what_each_table_holds(tables: Any) -> None:
+    (one,) = status(tables)
+    assert (one.table, one.rows, one.incomplete, one.quarantined) == ("shop.orders", 3, 1, 1)
+    assert one.remembered == 1
+    assert one.position == "binary log 3, position 7"
+    assert one.source_time_ms == TIME_NS // 1_000_000
+    assert (one.pipeline, one.batch) == ("test", 0)
+    now_ms = dt.datetime.now(dt.UTC).timestamp() * 1000
+    assert one.committed_ms is not None
+    assert now_ms - 600_000 < one.committed_ms <= now_ms
+
+
+def test_explain_tells_where_each_column_comes_from(spark: SparkSession, tables: Any) -> None:
+    found = explain(spark, tables, "orders", {"id": 1})
+    at = "binary log 3, position 4"
+    assert found.columns == [
+        ColumnState("id", "1", known=True, position=at),
+        ColumnState("state", "paid", known=True, position=at),
+    ]
+    assert found.truncated == "binary log 2, position 1"
+    (line,) = found.quarantined
+    assert line.startswith("schema_mismatch: column 'state' is string in the table and BIGINT")
+    partial = explain(spark, tables, "shop.orders", {"id": 2})
+    assert [column.known for column in partial.columns] == [True, False]
+
+
+def test_explain_tells_where_a_row_went(spark: SparkSession, tables: Any) -> None:
+    found = explain(spark, tables, "orders", {"id": 3})
+    assert (found.columns, found.moved_to) == ([], "[4]")
+    assert found.deleted == "binary log 3, position 7"
+    with pytest.raises(ConfigError, match="the key columns of orders are: id"):
+        explain(spark, tables, "orders", {"state": "x"})
+    with pytest.raises(ConfigError, match="no table is called 'nothing'"):
+        explain(spark, tables, "nothing", {"id": 1})
+
+
+def test_the_commands_show_it(spark: SparkSession, tables: Any, lake: str, tmp_path: Path) -> None:
+    assert spark.sparkContext.appName
+    assert tables.tables()
+    file = tmp_path / "pipeline.yaml"
+    name = Path(lake).name
+    file.write_text(
+        "name: test\nsource: {type: files, path: in, format: native-json}\n"
+        f"sink: {{type: {name}, path: {name}}}\n"
+    )
+    shown = CliRunner().invoke(main, ["status", str(file)], env={"COLUMNS": "200"})
+    assert shown.exit_code == 0, shown.output
+    assert "shop.orders" in shown.stdout
+    assert "binary log 3, position 7" in shown.stdout
+    told = CliRunner().invoke(main, ["status", str(file), "--output", "json"])
+    assert msgspec.json.decode(told.stdout)[0]["rows"] == 3
+    shown = CliRunner().invoke(
+        main, ["explain", str(file), "--table", "orders", "--key", "id=1"], env={"COLUMNS": "200"}
+    )
+    assert shown.exit_code == 0, shown.output
+    assert "paid" in shown.stdout
+    assert "set aside: schema_mismatch" in shown.stdout
