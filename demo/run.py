@@ -22,10 +22,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from changelane import DataChange, DecodeError, HalfUpdate, Message, get_codec
+from changelane.cli.explain import show as show_key
+from changelane.cli.status import show as show_status
 from changelane.config import load
 from changelane.files import Lines, open_input
 from changelane.spark import session
+from changelane.spark.lakes import lake as open_lake
 from changelane.spark.pipeline import quarantined, run
+from changelane.spark.status import explain, status
 
 HERE = Path(__file__).resolve().parent
 LAKE = HERE.parent / ".demo"
@@ -65,6 +69,11 @@ def main() -> int:
     history("shop.customers 2: the late event loses", "customers", {"id": 2})
     history("shop.products TEA-01 -> TEA-001: the key changes", "products", {"sku": "TEA-001"})
     set_aside(spark)
+    lake = open_lake(spark, str(LAKE))
+    console.print("[bold]changelane explain demo/shop.yaml --table products --key sku=TEA-001")
+    show_key(explain(spark, lake, "products", {"sku": "TEA-001"}), console)
+    console.print("\n[bold]changelane status demo/shop.yaml")
+    show_status(status(lake), console)
     console.print(f"\ntables in {LAKE.name}/tables, {time.monotonic() - started:.0f} s in all")
     console.print("run it again, or kill it in the middle: the tables end the same\n")
     spark.stop()

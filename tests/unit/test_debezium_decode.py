@@ -455,6 +455,21 @@ def test_declared_types_for_messages_without_schema():
         decode(envelope(after=row | {"day": "x"}), None, options)
 
 
+@pytest.mark.parametrize("name", ["more", 'a "quoted" name', "ключ", "c0"])
+def test_a_column_that_is_not_declared_is_kept_without_a_type(name):
+    codec = get_codec("debezium-json", schemas={"t": {"id": "int64 key", "n": "decimal(5,2)"}})
+    rows = [{"id": 1, "n": "AfQ="}, {"id": 2, "n": None, name: "kept"}, {"id": 3, name: [1, None]}]
+    for row in [*rows, *rows]:
+        (event,) = codec.decode(message(envelope(after=row)))
+        assert event.after["id"] == row["id"]
+        assert event.after.keys() == row.keys()
+        assert event.after.get(name) == row.get(name)
+        types = {column.name: str(column.type) for column in event.schema.columns}
+        assert types["n"] == "decimal(5,2)"
+        if name in row:
+            assert types[name] == "unknown"
+
+
 @pytest.mark.parametrize("form", ["base64", "numeric", "string"])
 def test_declared_decimals_in_all_forms(form):
     options = {"schemas": {"t": {"n": "decimal(12,2)"}}, "decimal_format": form}

@@ -1,18 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Types that the user declares for messages without a schema (B-20)."""
 
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
-from changelane.errors import ConfigError
+import msgspec
+
+from changelane.errors import ConfigError, DecodeError
 from changelane.event import Key, KeyOrigin
 from changelane.formats.debezium.columns import field_of, modes_of, wire_with
+from changelane.formats.debezium.connect import Schema
 from changelane.formats.debezium.options import Options
-from changelane.formats.debezium.plans import RowPlan
+from changelane.formats.debezium.plans import RowPlan, decoder
 from changelane.formats.debezium.sources import Place
+from changelane.formats.debezium.types import Wire
+from changelane.formats.debezium.wire import Envelope
 from changelane.schema import Column, TableId, TableSchema
-from changelane.types import LogicalType, parse_type
+from changelane.types import UNKNOWN, LogicalType, parse_type
 
 _KEY: Final = " key"
+_MOST_COLUMNS: Final = 10_000
 
 
 class Declared:
@@ -54,11 +61,81 @@ class Declared:
             )
             fields = {column.name: field_of(column, modes) for column in columns}
             wires = {c.name: wire_with(fields[c.name], modes, c.type) for c in columns}
-            plan = RowPlan(wires, TableSchema(columns))
-            plan.is_declared = True
-            plan.fields = fields
-            return plan, key
+            return _plan(columns, wires, fields), key
         return None
+
+    def extended(self, place: Place, names: Iterable[str]) -> tuple[RowPlan, Key | None]:
+        """Return how rows are read that have columns which are not declared.
+
+        Their types are not known, so their JSON is their value.
+
+        Raises:
+            DecodeError: The table would have more columns than any database allows.
+        """
+        found = self._found[place.table]
+        if found is None:
+            raise ValueError
+        plan, key = found
+        new = [Column(name, UNKNOWN) for name in names if name not in plan.wires]
+        if not new:
+            return found
+        columns = (*(plan.schema.columns if plan.schema else ()), *new)
+        if len(columns) > _MOST_COLUMNS:
+            raise DecodeError("too many columns", code="too_many_columns", path="$.after")
+        fields = {**plan.fields, **{column.name: Schema("string") for column in new}}
+        wires = {**plan.wires, **{column.name: Wire(UNKNOWN, Any) for column in new}}
+        extended = self._found[place.table] = (_plan(columns, wires, fields), key)
+        return extended
+
+
+def _plan(
+    columns: tuple[Column, ...], wires: Mapping[str, Wire], fields: Mapping[str, Schema]
+) -> RowPlan:
+    plan = RowPlan(wires, TableSchema(columns))
+    plan.is_declared = True
+    plan.fields = fields
+    plan.envelope = _strict_envelope(wires)
+    return plan
+
+
+def _strict_envelope(wires: Mapping[str, Wire]) -> Callable[[Any], Any]:
+    """Return what reads a row change, and refuses a row with other columns than these.
+
+    Classes refuse unknown names where typed dictionaries overlook them.
+    """
+    names = tuple(wires)
+    told = {f"c{index}": name for index, name in enumerate(names)}
+    members = [
+        (f"c{index}", wire.json | None | msgspec.UnsetType, msgspec.UNSET)
+        for index, wire in enumerate(wires.values())
+    ]
+    try:
+        kind = msgspec.defstruct("row", members, rename=told, forbid_unknown_fields=True, gc=False)
+    except ValueError:
+        return _misfit  # names that only the long way can read
+    read = decoder(Envelope[kind]).decode  # type: ignore[valid-type]
+
+    def row(found: Any) -> dict[str, Any]:
+        values = msgspec.structs.astuple(found)
+        if msgspec.UNSET in values:
+            pairs = zip(names, values, strict=True)
+            return {name: value for name, value in pairs if value is not msgspec.UNSET}
+        return dict(zip(names, values, strict=True))
+
+    def envelope(value: Any) -> Any:
+        found = read(value)
+        if found.before is not None:
+            found.before = row(found.before)
+        if found.after is not None:
+            found.after = row(found.after)
+        return found
+
+    return envelope
+
+
+def _misfit(value: Any) -> Any:
+    del value
+    raise msgspec.ValidationError
 
 
 def _type(table: str, column: str, text: str) -> LogicalType:

@@ -172,6 +172,8 @@ class Decoder:
         declared = place.declared
         if declared is not None:
             if plan is PLAIN:
+                names = dict.fromkeys((*(before or ()), *(after or ())))
+                declared = place.declared = self._declared.extended(place, names)
                 before, after = _typed(declared[0], before, after)
                 plan = declared[0]
             if plan is declared[0]:
