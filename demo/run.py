@@ -71,7 +71,7 @@ def main() -> int:
     set_aside(spark)
     lake = open_lake(spark, str(LAKE))
     console.print("[bold]changelane explain demo/shop.yaml --table products --key sku=TEA-001")
-    show_key(explain(spark, lake, "products", {"sku": "TEA-001"}), console)
+    show_key(explain(lake, "products", {"sku": "TEA-001"}), console)
     console.print("\n[bold]changelane status demo/shop.yaml")
     show_status(status(lake), console)
     console.print(f"\ntables in {LAKE.name}/tables, {time.monotonic() - started:.0f} s in all")

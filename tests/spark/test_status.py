@@ -66,8 +66,8 @@ def test_status_tells_what_each_table_holds(tables: Any) -> None:
     assert now_ms - 600_000 < one.committed_ms <= now_ms
 
 
-def test_explain_tells_where_each_column_comes_from(spark: SparkSession, tables: Any) -> None:
-    found = explain(spark, tables, "orders", {"id": 1})
+def test_explain_tells_where_each_column_comes_from(tables: Any) -> None:
+    found = explain(tables, "orders", {"id": 1})
     at = "binary log 3, position 4"
     assert found.columns == [
         ColumnState("id", "1", known=True, position=at),
@@ -76,18 +76,18 @@ def test_explain_tells_where_each_column_comes_from(spark: SparkSession, tables:
     assert found.truncated == "binary log 2, position 1"
     (line,) = found.quarantined
     assert line.startswith("schema_mismatch: column 'state' is string in the table and BIGINT")
-    partial = explain(spark, tables, "shop.orders", {"id": 2})
+    partial = explain(tables, "shop.orders", {"id": 2})
     assert [column.known for column in partial.columns] == [True, False]
 
 
-def test_explain_tells_where_a_row_went(spark: SparkSession, tables: Any) -> None:
-    found = explain(spark, tables, "orders", {"id": 3})
+def test_explain_tells_where_a_row_went(tables: Any) -> None:
+    found = explain(tables, "orders", {"id": 3})
     assert (found.columns, found.moved_to) == ([], "[4]")
     assert found.deleted == "binary log 3, position 7"
     with pytest.raises(ConfigError, match="the key columns of orders are: id"):
-        explain(spark, tables, "orders", {"state": "x"})
+        explain(tables, "orders", {"state": "x"})
     with pytest.raises(ConfigError, match="no table is called 'nothing'"):
-        explain(spark, tables, "nothing", {"id": 1})
+        explain(tables, "nothing", {"id": 1})
 
 
 def test_the_commands_show_it(spark: SparkSession, tables: Any, lake: str, tmp_path: Path) -> None:

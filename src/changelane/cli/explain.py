@@ -42,10 +42,10 @@ def explain(
     key that were set aside.
     """
     key = dict(map(_pair, pairs))
-    spark, lake = open_pipeline(file, master)
+    lake = open_pipeline(file, master)
     from changelane.spark.status import explain as read
 
-    found = read(spark, lake, table, key)
+    found = read(lake, table, key)
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(found)))
         return

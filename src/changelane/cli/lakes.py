@@ -8,13 +8,11 @@ from changelane.config import load
 from changelane.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from changelane.spark.lake import Lake
 
 
-def open_pipeline(file: str, master: str | None) -> "tuple[SparkSession, Lake]":
-    """Return a session and the tables of a pipeline's file.
+def open_pipeline(file: str, master: str | None) -> "Lake":
+    """Return the tables of a pipeline's file, in a session of their own.
 
     Raises:
         ConfigError: The file is wrong.
@@ -30,4 +28,4 @@ def open_pipeline(file: str, master: str | None) -> "tuple[SparkSession, Lake]":
     settings = pipeline.options.spark
     spark = session("changelane", master=master, settings=settings, lakes=(pipeline.table_format,))
     spark.sparkContext.setLogLevel("ERROR")
-    return spark, lake(spark, pipeline.sink.path, pipeline.table_format)
+    return lake(spark, pipeline.sink.path, pipeline.table_format)

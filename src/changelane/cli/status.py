@@ -26,7 +26,7 @@ def status(file: str, *, master: str | None, output: str) -> None:
 
     It reads the tables only; the pipeline may be running.
     """
-    _, lake = open_pipeline(file, master)
+    lake = open_pipeline(file, master)
     from changelane.spark.status import status as read
 
     found = read(lake)

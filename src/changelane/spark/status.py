@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from changelane.apply import key_bytes, unpack
@@ -129,11 +129,10 @@ class KeyHistory(msgspec.Struct):
     quarantined: list[str] = []
 
 
-def explain(spark: SparkSession, lake: Lake, table: str, key: Mapping[str, Value]) -> KeyHistory:
+def explain(lake: Lake, table: str, key: Mapping[str, Value]) -> KeyHistory:
     """Return what is known of one key of a table.
 
     Args:
-        spark: The session.
         lake: The tables.
         table: The table's name at the source, or its last part.
         key: The values of the key columns.
@@ -151,8 +150,9 @@ def explain(spark: SparkSession, lake: Lake, table: str, key: Mapping[str, Value
     table_id = properties["table"]
     columns = [column for column in lake.columns(name) if column not in STATE_COLUMNS]
     target = Target({c: kind for c, kind in lake.columns(name).items() if c in columns}, wanted, {})
-    keys = spark.createDataFrame([(text,)], "key string")
-    rows = held_rows(lake.read(name), keys, target).select(
+    held = lake.read(name)
+    keys = held.sparkSession.createDataFrame([(text,)], "key string")
+    rows = held_rows(held, keys, target).select(
         F.struct(*(F.col("row")[c].cast("string").alias(f"c{i}") for i, c in enumerate(columns))),
         "order",
         "orders",
