@@ -176,7 +176,8 @@ class Reductions:
 
 
 def _stated(transaction: Transaction) -> tuple[bool, ...]:
-    return tuple(part is None for part in msgspec.structs.astuple(transaction))
+    # an empty id tells nothing, and so its loss is none
+    return tuple(part in (None, "") for part in msgspec.structs.astuple(transaction))
 
 
 def _kind(event: DataChange) -> int:

@@ -51,7 +51,9 @@ def alike(draw: st.DrawFn) -> list[DataChange]:
             "key": st.sampled_from([None, first.key, Key(("none",))]),
             "source_time_ns": st.sampled_from([None, 0, 1, 10**18, 10**18 + 1]),
             "process_time_ns": st.sampled_from([None, 0, -1, 10**18, 10**18 + 10**6]),
-            "transaction": st.sampled_from([None, Transaction("1"), Transaction("1", 2, size=3)]),
+            "transaction": st.sampled_from(
+                [None, Transaction("1"), Transaction("1", 2, size=3), Transaction("", 2)]
+            ),
             "position": st.sampled_from([None, first.position, OffsetPosition("t", 0, 1)]),
             "details": st.sampled_from([{}, {"source": {"a": 1}}]),
             "before_holds": st.sampled_from(Completeness),
@@ -108,6 +110,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"position": OffsetPosition("t", 0, 1)},
     {"transaction": None},
     {"transaction": Transaction("1", 2, 3, 4, last=True)},
+    {"transaction": Transaction("")},
     {"source": Source("postgresql", "debezium", "shop", "1.0")},
     {"source": Source()},
     {"source_time_ns": None},
