@@ -295,6 +295,13 @@ def test_options_of_either_format_are_passed_on():
     assert json.loads(result.stdout)["after"] == {"a": "2024-07-01T00:00:00Z"}
 
 
+def test_an_option_of_several_values_is_json():
+    value = {"op": "c", "after": {"id": 1}, "source": {"namespace": "n", "table": "t"}}
+    keys = 'keys={"t":["id"]}'
+    result = convert("--from-option", keys, data=json.dumps(value), source="lindorm-json")
+    assert json.loads(result.stdout)["key"] == ["id"]
+
+
 BAD_LINES = {
     "truncated": b'{"op":"c","table":{"name":"t"}',
     "unknown op": b'{"op":"zz","table":{"name":"t"}}',
@@ -431,6 +438,13 @@ def test_wrong_use_ends_with_2_and_one_sentence(arguments, message):
     assert result.exit_code == 2
     assert message in result.stderr
     assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("text", ["id", '{"t":"id"}', "[]"])
+def test_an_option_of_several_values_that_is_not_of_its_type_is_wrong_use(text):
+    result = convert("--from-option", f"keys={text}", source="lindorm-json")
+    assert result.exit_code == 2
+    assert "lindorm-json" in result.stderr
 
 
 def test_a_wrong_format_gets_the_nearest_right_one():
