@@ -306,6 +306,31 @@ def test_a_family_is_the_longest_that_is_known_else_what_the_first_underscore_en
         assert family == (name[: name.index("_")] if "_" in name else None)
 
 
+def test_two_fields_that_would_be_one_column_are_refused():
+    row = {"ROW": "dXNlcjE=", "a_x": "bHVja3k=", "a:x": ""}
+    with pytest.raises(DecodeError, match="one column"):
+        read(told("c", after=row), split_families=True)
+    assert len(read(told("c", after=row)).after) == 3
+
+
+@pytest.mark.parametrize("key", [b'{"id":5}', b'{"ROW":"not Base64!"}', b"user1", b'"dXNlcjE="'])
+@pytest.mark.parametrize("tables", ["auto", "hbase"])
+def test_a_key_that_cannot_be_read_does_not_spoil_an_hbase_row(key, tables):
+    value = told("c", after={"ROW": "dXNlcjE=", "f_name": "bHVja3k="})
+    event = read(value, key=key, tables=tables)
+    assert event.after == {"ROW": b"user1", "f_name": b"lucky"}
+    assert event.key.columns == ("ROW",)
+    (again,) = get_codec("lindorm-json").encode(event, on_loss="warn").messages
+    assert again.key == key
+
+
+def test_a_deleted_hbase_row_that_only_its_key_tells_has_the_column_of_its_key():
+    event = read(told("d"), key=b'{"ROW":"dXNlcjE="}')
+    assert event.before == {"ROW": b"user1"}
+    assert event.schema == TableSchema((Column("ROW", Bytes(), nullable=False),))
+    assert event.key.columns == ("ROW",)
+
+
 def test_a_table_of_bytes_with_a_column_row_is_written_as_an_hbase_table():
     schema = TableSchema((Column("ROW", Bytes(), nullable=False), Column("f_n", Bytes())))
     event = change("c", after={"ROW": b"user1", "f_n": b"\xff"}, schema=schema)

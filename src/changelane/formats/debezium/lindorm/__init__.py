@@ -128,10 +128,10 @@ def _member(options: Options) -> Member:
         images = hbase.read(draft.table, (draft.before, draft.after, draft.key_row))
         if images is not None:
             draft.before, draft.after, draft.key_row = images
-            draft.schema = hbase_schema(tuple({**(draft.before or {}), **(draft.after or {})}))
+            row = {**(draft.before or {}), **(draft.after or {})}
+            draft.schema = hbase_schema(tuple(row or draft.key_row or ()))
         _tell_deleted_columns(draft, options)
-        if draft.key is None:
-            _tell_key(draft, options, is_hbase=images is not None)
+        _tell_key(draft, options, is_hbase=images is not None)
         time_ms = draft.envelope.source.ts_ms
         is_ordered = options.order is Order.SOURCE_TIME and time_ms is not None
         if is_ordered and draft.offset is not None:
@@ -162,9 +162,14 @@ def _tell_deleted_columns(draft: Draft, options: Options) -> None:
 
 
 def _tell_key(draft: Draft, options: Options, *, is_hbase: bool) -> None:
-    """Tell the key of a message without one: ``ROW`` of HBase tables, else what the user says."""
+    """Tell the key that no message key does: what the user says, else ``ROW`` of HBase tables.
+
+    "The column name of the primary key column is fixed to ROW": a key of other columns is none.
+    """
+    row = draft.after or draft.before or draft.key_row or {}
+    if draft.key is not None and not (is_hbase and row.keys().isdisjoint(draft.key.columns)):
+        return
     columns = named(options.keys, draft.table)
-    row = draft.after or draft.before or {}
     if columns and all(name in row for name in columns):
         draft.key = Key(tuple(columns), KeyOrigin.CONFIG)
     elif is_hbase:

@@ -52,14 +52,21 @@ class HBase:
     ) -> tuple[dict[str, Any] | None, ...] | None:
         """Return the images of an HBase table's row as bytes; ``None`` when it is no such row.
 
+        Args:
+            table: Its table.
+            images: The images before and after, and the message key's values: a key that is not
+                of such a row counts where nothing else tells the row only (B-05).
+
         Raises:
-            DecodeError: The tables are HBase tables by option, and a value is not Base64.
+            DecodeError: The tables are HBase tables by option, and a value is not Base64; or two
+                fields have one name where families are split.
         """
         kind = self._options.tables
         if kind is TableKind.SQL:
             return None
-        present = [image for image in images if image is not None]
-        if kind is TableKind.AUTO and not all(_may_be_hbase(image) for image in present):
+        present = [image for image in images[:2] if image is not None]
+        judged = present or [image for image in images if image is not None]
+        if kind is TableKind.AUTO and not all(_may_be_hbase(image) for image in judged):
             return None
         names = self._names(table)
         result: list[dict[str, Any] | None] = []
@@ -68,11 +75,17 @@ class HBase:
                 result.append(None)
                 continue
             try:
-                result.append({names(name): _bytes(value) for name, value in image.items()})
+                cells = {names(name): _bytes(value) for name, value in image.items()}
             except (binascii.Error, ValueError, TypeError):
+                if path == "key" and present:
+                    result.append(None)
+                    continue
                 if kind is TableKind.AUTO:
                     return None
                 raise DecodeError("not Base64", code="wrong_type", path=path) from None
+            if len(cells) != len(image):
+                raise DecodeError("two fields are one column", code="wrong_type", path=path)
+            result.append(cells)
         return tuple(result)
 
     def is_written(self, event: DataChange) -> bool:
