@@ -216,6 +216,23 @@ def test_unique_is_the_primary_key():
     assert payload_of(decode(unique=None))["unique"] is None
 
 
+def test_a_unique_of_no_column_is_no_key():
+    event = decode(unique={})
+    assert event.key is None
+    assert payload_of(event)["unique"] == {}
+
+
+def test_the_schema_of_a_unique_that_is_null_is_the_keys_whatever_came_before():
+    event = decode(unique=None)
+    one, other = (
+        msgspec.structs.replace(event, key=Key(names)) for names in (("id", "time1"), ("none",))
+    )
+    codec = get_codec("cdl-json")
+    written(one, codec, on_loss="warn")
+    again = written(other, codec, on_loss="warn")
+    assert again == written(other, get_codec("cdl-json"), on_loss="warn")
+
+
 def test_unique_of_another_row_is_kept():
     event = decode(OPERATION="UPDATE", unique={"id": 33}, before=row(id=33))
     assert event.key.columns == ("id",)

@@ -325,7 +325,9 @@ def _place(
 def _key(change: Change, details: dict[str, object]) -> Key | None:
     """Return the columns of the primary key; values that no image has are kept."""
     unique = change.unique
-    if unique is None:
+    if not unique:
+        if unique is not None:
+            details["unique"] = {}
         return None
     row = change.data if change.data is not None else change.before
     if row is None or change.OPERATION == "DELETE":

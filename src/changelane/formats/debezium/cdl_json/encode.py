@@ -194,22 +194,22 @@ class Encoder:
         owner, table = payload["SEG_OWNER"], payload["TABLE_NAME"]
         name = str(details.get("name", ".".join(part for part in (owner, table) if part)))
         unique, extra = payload["unique"], tuple(payload.items())[13:]
-        shape = (
-            id(writer),
-            name,
-            tuple(unique or ()),
-            *(None if payload[image] is None else tuple(payload[image]) for image in _IMAGES),
-            *(payload[field] is None for field in _REQUIRED),
-            tuple((field, type(value)) for field, value in extra),
-            json.dumps(details.get("unique_fields")),
-        )
-        block = self._blocks.get(shape)
         told: Any = details.get("unique_fields", _NOTHING)
         members = tuple(
             msgspec.convert(told[column], Schema) if column in told else writer.fields[column]
             for column in unique or (() if event.key is None else event.key.columns)
             if column in writer.fields
         )
+        shape = (
+            id(writer),
+            name,
+            tuple(member.member for member in members),
+            *(None if payload[image] is None else tuple(payload[image]) for image in _IMAGES),
+            *(payload[field] is None for field in _REQUIRED),
+            tuple((field, type(value)) for field, value in extra),
+            json.dumps(details.get("unique_fields")),
+        )
+        block = self._blocks.get(shape)
         key = struct(members, name="unique")
         if block is None:
             if len(self._blocks) >= _MOST_WRITERS:
