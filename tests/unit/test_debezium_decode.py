@@ -652,3 +652,29 @@ def test_a_statement_without_described_tables_tells_what_it_does(statement, kind
     assert isinstance(event, kind)
     assert (event.ddl, event.table.name) == (statement, "a")
     assert getattr(event, "action", None) == action
+
+
+def test_a_key_with_nothing_but_what_a_routing_transform_adds_names_no_column():
+    key = b'{"__dbz__physicalTableIdentifier":"s.t"}'
+    value = b'{"before":null,"after":{"id":1},"source":{"connector":"postgresql"},"op":"c"}'
+    (event,) = get_codec("debezium-json").decode(Message(value, key))
+    assert event.key is None
+    (again,) = get_codec("debezium-json").encode(event, on_loss="warn").messages
+    assert again.key == key
+
+
+def test_a_tombstone_has_no_column_that_a_routing_transform_adds():
+    names = ("id", "__dbz__physicalTableIdentifier")
+    kinds = ("int32", "string")
+    fields = [
+        {"type": kind, "optional": False, "field": name}
+        for kind, name in zip(kinds, names, strict=True)
+    ]
+    block = {"type": "struct", "fields": fields, "optional": False, "name": "srv.s.t.Key"}
+    key = json.dumps({"schema": block, "payload": dict(zip(names, (1, "s.t"), strict=True))})
+    codec = get_codec("debezium-json")
+    (event,) = codec.decode(Message(None, key.encode(), topic="srv.s.t"))
+    assert event.key == {"id": 1}
+    assert event.schema.names == {"id"}
+    (again,) = codec.encode(event).messages
+    assert again.key == key.encode()

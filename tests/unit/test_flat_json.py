@@ -68,6 +68,18 @@ def losses(event, codec):
 
 # -- deletes -------------------------------------------------------------------------------------
 
+
+def test_what_a_routing_transform_adds_to_a_key_is_no_column_of_a_deleted_row():
+    key = b'{"id":4,"__dbz__physicalTableIdentifier":"srv.public.t"}'
+    event = decode(value=None, key=key)
+    assert (event.before, event.key.columns) == ({"id": 4}, ("id",))
+    (again,) = written(event, flat(delete_tombstone_handling_mode="tombstone"), on_loss="warn")
+    assert (again.value, again.key) == (None, key)
+    only = decode(value=None, key=b'{"__dbz__physicalTableIdentifier":"srv.public.t"}')
+    assert isinstance(only, Tombstone)
+    assert only.key is None
+
+
 MODES = ["auto", "drop", "tombstone", "rewrite", "rewrite-with-tombstone", "delete-to-tombstone"]
 
 
@@ -538,6 +550,15 @@ def test_the_short_way_reads_what_the_long_way_reads():
     first = codec.decode(one)
     assert codec.decode(one) == first
     assert codec.decode(Message(b" " + one.value, one.key, topic=one.topic)) == first
+
+
+def test_rows_of_ever_other_columns_do_not_fill_the_memory(monkeypatch):
+    monkeypatch.setattr(added, "_MOST_PLACES", 10)
+    reader = added.OriginReader(flat_json.Options())
+    told = {"__table": "t"}
+    for _ in range(40):
+        reader.read_plain(added.Shape(told, added.every("__")), told, "t")
+    assert len(reader._places) <= 11
 
 
 @pytest.mark.parametrize("value", [None, "x", 5, -1, True, 1.5, [], {}])

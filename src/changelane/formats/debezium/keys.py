@@ -15,7 +15,7 @@ from changelane.formats.debezium.plans import PLAIN, KeyPlan, RowPlan, decoder
 from changelane.formats.debezium.rawtext import as_text
 from changelane.formats.debezium.sources import KeyHint
 from changelane.message import Message
-from changelane.schema import TableId
+from changelane.schema import TableId, TableSchema
 from changelane.serdes import json
 
 NEW_KEY: Final = "__debezium.newkey"
@@ -23,6 +23,8 @@ OLD_KEY: Final = "__debezium.oldkey"
 MISFIT: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError)
 _UNREADABLE: Final = (*MISFIT, DecodeError, TypeError, AttributeError)
 _MOST_KEYS: Final = 10_000
+_ROUTED: Final = "__dbz__"
+"""What the names start with that a routing transform adds to keys, to tell tables apart (B 1.3)."""
 
 _object = decoder(dict[str, Any]).decode
 
@@ -64,7 +66,7 @@ class KeyReader:
 
     def __init__(self) -> None:
         self._blocks: Blocks[KeyPlan] = Blocks(KeyPlan)
-        self._names: dict[tuple[str, ...], tuple[Key, bool]] = {}
+        self._names: dict[tuple[str, ...], tuple[Key | None, bool]] = {}
 
     def read(
         self,
@@ -98,18 +100,18 @@ class KeyReader:
             elif plan.schema is not None and key_plan.fits(plan):
                 return key, values
         details["key"] = as_text(data)
-        return key, {name: values[name] for name in key.columns}
+        return key, None if key is None else {name: values[name] for name in key.columns}
 
-    def key_of(self, names: tuple[str, ...]) -> Key:
+    def key_of(self, names: tuple[str, ...]) -> Key | None:
         """Return the key of the columns that a message key has."""
         return (self._names.get(names) or self._key(names))[0]
 
-    def _key(self, names: tuple[str, ...]) -> tuple[Key, bool]:
+    def _key(self, names: tuple[str, ...]) -> tuple[Key | None, bool]:
         if len(self._names) >= _MOST_KEYS:
             self._names.clear()
-        # what a routing transform adds to tell tables apart is no column (B 1.3)
-        key = Key(tuple(name for name in names if not name.startswith("__dbz__")))
-        found = self._names[names] = (key, len(key.columns) == len(names))
+        columns = tuple(name for name in names if not name.startswith(_ROUTED))
+        key = Key(columns) if columns else None
+        found = self._names[names] = (key, len(columns) == len(names))
         return found
 
     def _wrapped(self, data: bytes) -> tuple[KeyPlan | None, Any]:
@@ -166,16 +168,22 @@ class KeyReader:
             details["value"] = as_text(message.value)
         plan: RowPlan = PLAIN
         key: JsonRow | None = None
+        schema: TableSchema | None = None
         if message.key is not None:
             try:
                 key_plan, key = self._wrapped(message.key)
                 plan = key_plan or PLAIN
+                schema = plan.schema
                 if key is not None:
                     plan.convert(key, "key")
             except _UNREADABLE:
-                key, plan = None, PLAIN
+                key = None
+            if key and any(name.startswith(_ROUTED) for name in key):
+                details["key"] = as_text(message.key)
+                key = {name: value for name, value in key.items() if not name.startswith(_ROUTED)}
+                schema = None if schema is None else _columns_of(schema, key)
             if not key:
-                key, plan = None, PLAIN
+                key, plan, schema = None, PLAIN, None
                 details["key"] = as_text(message.key)
         if plan.base and plan.base != sources.sanitised(message.topic or ""):
             details["name"] = plan.base
@@ -184,4 +192,8 @@ class KeyReader:
         for name, value in message.headers:
             if name == NEW_KEY and value:
                 moved_to = self._other(value, plan, details)
-        return Tombstone(TableId(), key, plan.schema, moved_to, details)
+        return Tombstone(TableId(), key, schema, moved_to, details)
+
+
+def _columns_of(schema: TableSchema, row: Mapping[str, Any]) -> TableSchema:
+    return TableSchema(tuple(column for column in schema.columns if column.name in row))

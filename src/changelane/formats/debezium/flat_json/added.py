@@ -183,6 +183,8 @@ class OriginReader:
         place = self._places.get(key)
         if place is None:
             place = self._place({field: told[name] for name, field in shape.place}, topic)
+            if len(self._places) >= _MOST_PLACES:
+                self._places.clear()
             self._places[key] = place
         if place.rest:
             return None
