@@ -106,6 +106,13 @@ def test_a_delete_without_image_is_told_by_its_key():
         get_codec("arcion-json").decode(no_key)
 
 
+@pytest.mark.parametrize("key", [b'{"r_regionkey":"one"}', b'{"r_regionkey":[1]}', b'{"id":1}'])
+def test_a_delete_that_only_a_key_of_other_types_tells_is_refused(key):
+    message = msgspec.structs.replace(spoilt("delete", before={}), key=key)
+    with pytest.raises(DecodeError, match="missing"):
+        get_codec("arcion-json").decode(message)
+
+
 def test_a_server_id_is_text_and_comes_back_as_it_was():
     codec = get_codec("arcion-json")
     for told in ("1", 1):

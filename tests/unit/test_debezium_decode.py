@@ -678,3 +678,36 @@ def test_a_tombstone_has_no_column_that_a_routing_transform_adds():
     assert event.schema.names == {"id"}
     (again,) = codec.encode(event).messages
     assert again.key == key.encode()
+
+
+KEYED = {
+    "type": "struct",
+    "fields": [
+        {
+            "type": "struct",
+            "fields": [
+                {"type": "int32", "optional": False, "field": "id"},
+                {"type": "string", "optional": False, "field": "name"},
+            ],
+            "optional": True,
+            "name": "srv.s.t.Value",
+            "field": "before",
+        }
+    ],
+    "optional": False,
+    "name": "srv.s.t.Envelope",
+}
+
+
+@pytest.mark.parametrize("key", ["Ann", [1], 1 << 40, {"a": 1}, True])
+def test_a_key_that_is_not_of_its_columns_type_is_not_the_key_of_a_deleted_row(key):
+    source = {"connector": "postgresql", "name": "srv", "schema": "s", "table": "t"}
+    payload = {"before": {"id": 5, "name": ""}, "after": None, "source": source, "op": "d"}
+    value = json.dumps({"schema": KEYED, "payload": payload}).encode()
+    message = Message(value, json.dumps({"id": key}).encode(), topic="srv.s.t")
+    codec = get_codec("debezium-json")
+    (event,) = codec.decode(message)
+    assert event.before == {"id": 5, "name": UNAVAILABLE}
+    assert codec.decode(message) == (event,)
+    (one,) = codec.decode(Message(value, b'{"id":7}'))
+    assert one.before["id"] == 7

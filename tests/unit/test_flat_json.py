@@ -191,6 +191,15 @@ def test_a_deleted_row_is_believed_where_the_user_says_so_and_where_its_database
     assert event.before["name"] is UNAVAILABLE
 
 
+@pytest.mark.parametrize("key", [b'{"id":"Ann"}', b'{"id":[1]}', b'{"id":1.5}'])
+def test_a_key_that_is_not_of_its_columns_type_is_not_the_key_of_a_deleted_row(key):
+    (one,) = written(change(Op.DELETE), on_loss="warn")
+    (event,) = flat().decode(Message(one.value, key, topic=one.topic))
+    assert event.before == {"id": 4, "name": UNAVAILABLE}
+    (event,) = flat().decode(Message(one.value, b'{"id":7}', topic=one.topic))
+    assert event.before == {"id": 7, "name": UNAVAILABLE}
+
+
 def test_a_deleted_row_of_a_table_without_key_is_believed():
     assert decode({"__deleted": "true"}, key=None).before == ROW
 

@@ -16,7 +16,7 @@ from changelane.event import ChangeEvent, Completeness, DataChange, Key, Op, Tra
 from changelane.formats.debezium import notices, sources
 from changelane.formats.debezium.connect import Blocks, unwrap
 from changelane.formats.debezium.declared import Declared
-from changelane.formats.debezium.keys import MISFIT, JsonRow, KeyReader, hint_of, is_hinted
+from changelane.formats.debezium.keys import MISFIT, JsonRow, KeyReader, hint_of, is_hinted, read_as
 from changelane.formats.debezium.options import BeforeImage, Dialect, Options
 from changelane.formats.debezium.placeholders import Placeholder
 from changelane.formats.debezium.plans import PLAIN, RowPlan, ValuePlan, decoder
@@ -261,8 +261,9 @@ class Decoder:
         if key is None or not doubtful:
             self._finish(before, plan, "$.before", details)
             return False
-        if op is _DELETE:
-            before.update((name, value) for name, value in key.items() if name in before)
+        if op is _DELETE and not key.items() <= before.items():
+            told = read_as(key, plan) or {}
+            before.update((name, value) for name, value in told.items() if name in before)
         blank = blanked(before, key, plan, details)
         self._finish(before, plan, "$.before", details)
         before.update(dict.fromkeys(blank, UNAVAILABLE))

@@ -61,6 +61,20 @@ def is_hinted(data: bytes, hint: KeyHint, row: Mapping[str, Any]) -> bool:
     return False
 
 
+def read_as(key: JsonRow, plan: RowPlan) -> JsonRow | None:
+    """Return a key's JSON as that of a row of *plan*, ``None`` when it is of other types.
+
+    A message key may come without its schema, or with another: what it says stands in for a
+    column of the row only where it is a value of that column.
+    """
+    try:
+        row: JsonRow = plan.rows(json.dumps(key))
+        plan.convert(dict(row), "key")
+    except _UNREADABLE:
+        return None
+    return row
+
+
 class KeyReader:
     """Reads the keys of one codec's messages. A key that cannot be read fails nothing (B-05)."""
 

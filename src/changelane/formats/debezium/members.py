@@ -23,7 +23,7 @@ from changelane.event import (
     Transaction,
 )
 from changelane.formats.debezium.connect import Blocks, unwrap
-from changelane.formats.debezium.keys import MISFIT, KeyReader
+from changelane.formats.debezium.keys import MISFIT, KeyReader, read_as
 from changelane.formats.debezium.notices import MILLISECOND, loads
 from changelane.formats.debezium.plans import PLAIN, RowPlan, ValuePlan, decoder
 from changelane.formats.debezium.sources import integer
@@ -52,7 +52,7 @@ class Draft(msgspec.Struct):
         before: The image before, values already converted; an empty one is none.
         after: The image after.
         key: The key columns, as the message key tells them.
-        key_row: The message key's own values, converted.
+        key_row: The message key's own values, converted, where a delete has no other.
         details: What the model has no place for.
         offset: The message's place in its partition.
         hidden_before: Columns of the image before whose value was not sent; null until settled.
@@ -199,7 +199,8 @@ class MemberReader:
         self._member.origin(draft)
         if message.key is not None:
             draft.key, row = self._keys.read(message.key, after or before, plan, details)
-            draft.key_row = None if row is None else dict(row)
+            if before is None and op is Op.DELETE and row is not None:
+                draft.key_row = read_as(row, plan)
         self._member.prepare(draft)
         if plan.conversions:
             if draft.before is not None:

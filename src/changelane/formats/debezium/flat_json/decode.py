@@ -24,7 +24,7 @@ from changelane.formats.debezium.flat_json.added import (
 )
 from changelane.formats.debezium.flat_json.options import Deletes, Options, row_modes
 from changelane.formats.debezium.images import finish
-from changelane.formats.debezium.keys import MISFIT, JsonRow, KeyReader
+from changelane.formats.debezium.keys import MISFIT, JsonRow, KeyReader, read_as
 from changelane.formats.debezium.options import STANDARD, BeforeImage
 from changelane.formats.debezium.placeholders import Placeholder
 from changelane.formats.debezium.plans import PLAIN, RowPlan, decoder, filler_of, plain_json
@@ -197,8 +197,9 @@ class Decoder:
         if op is Op.DELETE and key_row is not None and not self.believes(place.source.product):
             # columns that are NOT NULL have invented values: trust only the key
             blank = tuple(name for name in row if name not in key_row)
+            told_key = key_row if key_row.items() <= row.items() else read_as(key_row, plan) or {}
+            row.update((name, value) for name, value in told_key.items() if name in row)
             row.update(dict.fromkeys(blank))
-            row.update((name, value) for name, value in key_row.items() if name in row)
             holds = Completeness.KEY if plan.schema is None else holds
         finish(row, plan, self._placeholder, "$", details, blank)
         is_gone = op is Op.DELETE
