@@ -204,6 +204,10 @@ def test_a_value_that_was_not_sent_is_never_written_as_deleted():
     event = change("u", ANNE, ANNE | {"last_name": UNAVAILABLE})
     with pytest.raises(UnsupportedError, match="unavailable"):
         written(event)
+    for after in (event.after, {"id": "1004", "first_name": "Anne"}):
+        changed = msgspec.structs.replace(event, after=after)
+        (message,) = get_codec("lindorm-json").encode(changed, on_loss="warn").messages
+        assert "last_name" not in read(message.value).after
 
 
 # -- schemas from payloads -----------------------------------------------------------------------

@@ -184,18 +184,20 @@ def leave_out_deleted(event: DataChange, report: Report) -> DataChange:
     """Return an update whose deleted columns are missing, as Lindorm tells them.
 
     A column is deleted where it had a value and is NULL now. Any other NULL is written as null.
+    What only the before image has is unchanged: left in, a reader would take it for deleted.
     """
     before, after = event.before, event.after
     if before is None or after is None:
         return event
     if any(name not in after for name in before):
-        report(("absent", "a column that only the before image has is read as deleted"))
+        report(("absent", "a column that only the before image has is left out of it"))
+        before = {name: value for name, value in before.items() if name in after}
     kept = {
         name: value
         for name, value in after.items()
         if value is not None or before.get(name) is None
     }
-    return msgspec.structs.replace(event, after=kept or after)
+    return msgspec.structs.replace(event, before=before or None, after=kept or after)
 
 
 # -- schemas from payloads -----------------------------------------------------------------------
