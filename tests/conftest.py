@@ -4,10 +4,18 @@
 Tests under ``tests/spark`` are marked ``spark``, those under ``tests/integration`` ``services``.
 Fast tests run first. On CI (the variable ``CI`` is set) nothing of these two kinds may be skipped:
 a service that did not start is a failure there, and a reason to skip everywhere else.
+
+Each run has a time zone and a locale of its own, drawn from a seed that the header prints:
+``CHANGELANE_TEST_SEED`` sets it. Spark's tests start the JVM in the zone of the machine.
 """
 
+import locale
 import os
-from collections.abc import Generator
+import random
+import time
+import zoneinfo
+from collections.abc import Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -24,6 +32,52 @@ settings.load_profile("changelane")
 
 # Local Spark listens on this machine only.
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+# Decimal commas, dotless letters, other digits, as far as the machine knows them.
+LOCALES = ("C", "C.UTF-8", "POSIX", "de_DE.UTF-8", "tr_TR.UTF-8", "fr_FR.UTF-8", "ar_EG.UTF-8")
+# The workers of a run inherit the seed of their controller, and so all are in one place.
+SEED = os.environ.setdefault("CHANGELANE_TEST_SEED", str(random.SystemRandom().randrange(2**32)))
+OWN_PLACE = {name: os.environ.get(name) for name in ("TZ", "LC_ALL")}
+
+
+def _go(place: dict[str, str | None]) -> None:
+    """Take on a time zone and a locale, for this process and those that it starts."""
+    for name, value in place.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    time.tzset()
+    locale.setlocale(locale.LC_ALL, "")
+
+
+def _drawn_place() -> dict[str, str | None]:
+    draw = random.Random(SEED)
+    zone = draw.choice(sorted(zoneinfo.available_timezones() - {"localtime", "Factory"}))
+    known = []
+    for name in LOCALES:
+        with suppress(locale.Error):
+            locale.setlocale(locale.LC_ALL, name)
+            known.append(name)
+    return {"TZ": zone, "LC_ALL": draw.choice(known)}
+
+
+PLACE = _drawn_place()
+_go(PLACE)
+
+
+def pytest_report_header() -> str:
+    drawn = " ".join(f"{name}={value}" for name, value in PLACE.items())
+    return f"changelane: CHANGELANE_TEST_SEED={SEED} ({drawn})"
+
+
+@pytest.fixture(scope="session")
+def own_place() -> Iterator[None]:
+    """The time zone and the locale of the machine, for what must not be started elsewhere."""
+    _go(OWN_PLACE)
+    yield
+    _go(PLACE)
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,10 @@ sys.path.insert(0, str(Path(__file__).parent))  # for `landed`, which these test
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(
+    tmp_path_factory: pytest.TempPathFactory,
+    own_place: None,  # noqa: ARG001 - the tests read timestamps back in the zone of the JVM
+) -> Iterator[SparkSession]:
     settings = {
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),

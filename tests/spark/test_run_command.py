@@ -106,7 +106,7 @@ def test_wrong_configurations_end_with_2_and_one_line(
 def test_a_wrong_format_ends_with_2(spark: SparkSession, tmp_path: Path) -> None:
     assert spark.sparkContext.appName
     file = written(tmp_path)
-    file.write_text(file.read_text().replace("native-json", "native-jsn"))
+    file.write_text(file.read_text("utf-8").replace("native-json", "native-jsn"))
     done = run(file)
     assert done.exit_code == 2
     assert "did you mean 'native-json'" in done.stderr
@@ -115,7 +115,7 @@ def test_a_wrong_format_ends_with_2(spark: SparkSession, tmp_path: Path) -> None
 def test_the_demo_runs_as_a_process_of_its_own_and_tells_it_as_json(tmp_path: Path) -> None:
     shutil.copytree(DEMO / "input", tmp_path / "input")
     file = tmp_path / "shop.yaml"
-    file.write_text((DEMO / "shop.yaml").read_text() + "options: {max_quarantined: 0}\n")
+    file.write_text((DEMO / "shop.yaml").read_text("utf-8") + "options: {max_quarantined: 0}\n")
     command = Path(sys.executable).with_name("changelane")
     done = subprocess.run(
         [command, "run", file, "--master", "local[2]", "--output", "json"],

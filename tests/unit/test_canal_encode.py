@@ -102,7 +102,7 @@ def one_row(message, index):
 
 
 def captured():
-    lines = (ROOT / "demo" / "input" / "shop-mysql.canal.jsonl").read_text().splitlines()
+    lines = (ROOT / "demo" / "input" / "shop-mysql.canal.jsonl").read_text("utf-8").splitlines()
     return [json.loads(line)["value"] for line in lines]
 
 

@@ -75,14 +75,14 @@ def test_paths_may_be_compressed(tmp_path):
     (tmp_path / "in.jsonl.gz").write_bytes(gzip.compress(f"{GOOD}\n".encode()))
     assert convert(tmp_path / "in.jsonl.gz", tmp_path / "out.jsonl.zst").exit_code == 0
     assert convert(tmp_path / "out.jsonl.zst", tmp_path / "out.jsonl").exit_code == 0
-    assert json.loads((tmp_path / "out.jsonl").read_text())["after"] == {"id": 1}
+    assert json.loads((tmp_path / "out.jsonl").read_text("utf-8"))["after"] == {"id": 1}
 
 
 def test_a_file_may_be_converted_in_place(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text(f"{GOOD}\n")
     assert convert(path, path).exit_code == 0
-    assert json.loads(path.read_text())["after"] == {"id": 1}
+    assert json.loads(path.read_text("utf-8"))["after"] == {"id": 1}
 
 
 def test_an_empty_file_gives_an_empty_file(tmp_path):
@@ -126,7 +126,7 @@ def test_a_broken_line_never_stops_a_conversion(tmp_path):
     (tmp_path / "in").write_text(data)
     result = convert(tmp_path / "in", tmp_path / "out")
     assert result.exit_code == 1
-    assert len((tmp_path / "out").read_text().splitlines()) == 3
+    assert len((tmp_path / "out").read_text("utf-8").splitlines()) == 3
     assert "line 2: native-json: Input data was truncated" in result.stderr
     assert "line 4: native-json: unknown op at $.op" in result.stderr
     assert "secret" not in result.output
@@ -146,7 +146,7 @@ def test_failures_are_kept_as_they_came_and_can_be_read_again(tmp_path):
     kept = tmp_path / "failures.jsonl"
     result = convert("--failures", kept, data=f'{GOOD}\n{BROKEN}\n{{"op":"?"}}\n')
     assert result.exit_code == 1
-    records = [json.loads(line) for line in kept.read_text().splitlines()]
+    records = [json.loads(line) for line in kept.read_text("utf-8").splitlines()]
     assert [r["line"] for r in records] == [2, 3]
     assert [r["value"] for r in records] == [BROKEN, '{"op":"?"}']
     assert (records[1]["reason"], records[1]["path"]) == ("unknown_operation", "$.op")
@@ -167,13 +167,13 @@ def test_failures_of_records_keep_key_headers_and_coordinates(tmp_path):
     }
     result = convert("--failures", tmp_path / "f", data=json.dumps(record))
     assert "line 1: native-json: Input data was truncated in t-1@2" in result.stderr
-    kept = json.loads((tmp_path / "f").read_text())
+    kept = json.loads((tmp_path / "f").read_text("utf-8"))
     assert record.items() <= kept.items()
 
 
 def test_bytes_that_are_no_text_are_kept_too(tmp_path):
     convert("--failures", tmp_path / "f", data=b"\xff\xfe\n")
-    assert json.loads((tmp_path / "f").read_text())["value_base64"] == "//4="
+    assert json.loads((tmp_path / "f").read_text("utf-8"))["value_base64"] == "//4="
 
 
 def test_a_run_without_failures_empties_the_file_of_failures(tmp_path):
@@ -212,7 +212,7 @@ def test_fail_fast_stops_at_the_first_failure_and_writes_no_output(tmp_path):
     assert "line 2:" in result.stderr
     assert "line 3:" not in result.stderr
     assert not out.exists()
-    assert len(kept.read_text().splitlines()) == 1
+    assert len(kept.read_text("utf-8").splitlines()) == 1
     assert list(tmp_path.iterdir()) == [kept]
 
 
@@ -229,8 +229,8 @@ def test_a_truncated_archive_keeps_the_old_output_and_the_failures(tmp_path):
     result = convert("--failures", tmp_path / "f", tmp_path / "in.gz", tmp_path / "out")
     assert result.exit_code == 1
     assert "the compressed file ends too early" in result.stderr
-    assert (tmp_path / "out").read_text() == "old"
-    assert len((tmp_path / "f").read_text().splitlines()) > 1000
+    assert (tmp_path / "out").read_text("utf-8") == "old"
+    assert len((tmp_path / "f").read_text("utf-8").splitlines()) > 1000
 
 
 # -- what the target cannot carry ---------------------------------------------------------------
@@ -248,7 +248,7 @@ def test_a_loss_is_a_failure_of_its_event_and_names_the_way_out(tmp_path):
     assert "line 1: canal-json: canal-json cannot carry position" in result.stderr
     assert "--on-loss warn" in result.stderr
     assert "refused   1 part that canal-json cannot carry" in result.stderr
-    dead = json.loads(kept.read_text())
+    dead = json.loads(kept.read_text("utf-8"))
     assert (dead["stage"], dead["reason"]) == ("encode", "unsupported")
     assert dead["format"] == "native-json"
     again = convert("--on-loss", "warn", "--output", "json", kept, target="canal-json")
@@ -334,7 +334,7 @@ def test_hostile_names_reach_neither_the_file_system_nor_the_terminal(tmp_path):
     data = "\n".join(native(1, table={"name": name}) for name in names)
     (tmp_path / "in").write_text(data)
     assert convert(tmp_path / "in", tmp_path / "out").exit_code == 0
-    written = (tmp_path / "out").read_text().splitlines()
+    written = (tmp_path / "out").read_text("utf-8").splitlines()
     assert [json.loads(line)["table"]["name"] for line in written] == names
     wrong = json.dumps({"op": "c", "table": {"name": "t"}, "schema": 1, "after": {"\x1b[2J": []}})
     assert "\x1b" not in convert(data=wrong).stderr
@@ -403,7 +403,7 @@ def test_an_orphan_half_fails_or_passes_as_told(tmp_path):
     assert [json.loads(line)["op"] for line in result.stdout.splitlines()] == ["c"]
     assert result.exit_code == 1
     assert summary(result)["failed_messages"] == 1
-    (failure,) = (json.loads(line) for line in failures.read_text().splitlines())
+    (failure,) = (json.loads(line) for line in failures.read_text("utf-8").splitlines())
     assert (failure["stage"], failure["reason"]) == ("join", "orphan_half")
     assert '"half":true' in json.dumps(failure).replace(" ", "").replace("\\", "")
     result = convert("--orphan-halves", "pass", data=data)
@@ -506,7 +506,7 @@ def test_failures_have_a_file_of_their_own_however_it_is_spelled(tmp_path, spell
         result = convert(*arguments, "--failures", same)
         assert result.exit_code == 2
         assert f"{name} and --failures are the same file" in result.stderr
-        assert path.read_text() == GOOD
+        assert path.read_text("utf-8") == GOOD
 
 
 def test_standard_streams_may_be_named_as_devices(run_in_child):
