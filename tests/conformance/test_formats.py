@@ -303,7 +303,7 @@ def test_format_on_the_suite(check, name):
 @pytest.mark.parametrize("other", NAMES)
 @pytest.mark.parametrize("name", NAMES)
 def test_pair(name, other):
-    check_pair(get_codec(name), get_codec(other), SUITE, examples=30)
+    check_pair(get_codec(name), get_codec(other), SUITE, examples=4)
 
 
 @pytest.mark.parametrize("path", CAPTURED, ids=lambda path: "/".join(path.parts[-3:]))

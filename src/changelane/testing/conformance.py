@@ -6,6 +6,7 @@ take what they compare with.
 """
 
 import json
+import os
 import pickle
 import socket
 import time
@@ -29,8 +30,10 @@ from changelane.testing import golden, malformed
 from changelane.testing.compare import decode_all, differences, shown, without_echoes
 from changelane.testing.strategies import events
 
-EXAMPLES: Final = 150
+EXAMPLES: Final = 50
 """Examples that Hypothesis makes for each check."""
+EFFORT: Final = int(os.environ.get("CHANGELANE_EFFORT", "1"))
+"""How many times as many examples are made of everything: ``make fuzz`` takes its time."""
 MOST_SECONDS: Final = 2.0
 """What decoding one message may take, however it was made."""
 
@@ -43,7 +46,7 @@ def _examples(strategy: st.SearchStrategy[Any], check: Callable[[Any], None], co
     """Run a check on generated examples: the same ones every time."""
     quiet = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
     decorate = settings(
-        max_examples=count,
+        max_examples=count * EFFORT,
         deadline=None,
         derandomize=True,
         database=None,
