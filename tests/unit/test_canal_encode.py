@@ -345,6 +345,45 @@ def test_control_of_another_producer_is_a_loss():
     assert losses(Watermark()) == ["event:watermark"]
 
 
+# -- what MySQL does not have ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "again"),
+    [
+        ("date", "infinity", "infinity"),
+        ("date", "-0043-03-15", "-0043-03-15"),
+        ("timestamp(6)", "-infinity", "-infinity"),
+        ("timestamp(6)", "2024-01-01T00:00:00.123456789", "2024-01-01T00:00:00.123456789"),
+        ("instant(3)", "infinity", "infinity"),
+        ("instant(3)", "2024-01-01T00:00:00.123456789Z", "2024-01-01T00:00:00.123456789Z"),
+        ("time(6)", "839:00:00", "839:00:00"),
+        ("set('a','b')", "a,a", "a"),
+        ("set('a','b')", "b,a", "a,b"),
+        ("float64", float("inf"), None),
+    ],
+)
+def test_a_value_that_mysql_does_not_have_is_told(kind, value, again):
+    change = DataChange(
+        Op.CREATE,
+        TableId("shop", None, "t"),
+        after={"v": value},
+        schema=TableSchema((Column("v", parse_type(kind)),)),
+    )
+    encoded = get_codec("canal-json").encode(change, on_loss="ignore")
+    assert [field.partition(":")[0] for field, _ in encoded.losses] == ["value"]
+    (found,) = get_codec("canal-json").decode(encoded.messages[0])
+    assert found.after == {"v": again}
+
+
+@pytest.mark.parametrize("text", ["9999:00:00", "noon", ""])
+def test_a_time_that_no_reader_takes_is_refused(text):
+    schema = TableSchema((Column("v", parse_type("time(6)")),))
+    change = DataChange(Op.CREATE, TableId("shop", None, "t"), after={"v": text}, schema=schema)
+    with pytest.raises(EncodeError, match="not of its type"):
+        get_codec("canal-json").encode(change, on_loss="ignore")
+
+
 # -- what is carried comes back ----------------------------------------------------------------
 
 VALUES = {
@@ -352,8 +391,8 @@ VALUES = {
     "uint64": st.integers(0, 2**64 - 1),
     "decimal(38,10)": st.decimals(allow_nan=False, allow_infinity=False, places=10),
     "decimal": st.decimals(allow_nan=False, allow_infinity=False),
-    "float32": st.floats(allow_nan=False, width=32),
-    "float64": st.floats(allow_nan=False),
+    "float32": st.floats(allow_nan=False, allow_infinity=False, width=32),
+    "float64": st.floats(allow_nan=False, allow_infinity=False),
     "string": st.text(st.characters(exclude_categories=("Cs",))),
     "bytes": st.binary(),
     "bits(5)": st.text("01", min_size=5, max_size=5),
@@ -361,8 +400,7 @@ VALUES = {
     "time(6)": st.sampled_from(["-838:59:59.000001", "00:00:00", "24:00:00.5"]),
     "timestamp(6)": st.datetimes() | st.just("0000-00-00 00:00:00"),
     "timestamp": st.datetimes(),
-    "instant(3)": st.datetimes(timezones=st.just(dt.UTC))
-    | st.sampled_from(["infinity", "-infinity", "2024-01-01T00:00:00.123456789Z"]),
+    "instant(3)": st.datetimes(timezones=st.just(dt.UTC)),
     "year": st.integers(0, 9999),
     "enum('a','it''s','2')": st.sampled_from(["a", "it's", "2", ""]),
     "enum": st.text(st.characters(exclude_categories=("Cs",))),

@@ -156,7 +156,8 @@ def carries(dialect: Dialect) -> Carries:
     has_types = dialect.writes("mysqlType")
     untyped = _JSON_TYPES if dialect.json_values else frozenset({String})
     times = "s" if dialect.seconds else "ms"
-    extremes = {Extreme.NON_FINITE, Extreme.TEMPORAL_TEXT} if has_types else set[Extreme]()
+    # MySQL has no NaN and no infinity of numbers
+    extremes = {Extreme.TEMPORAL_TEXT} if has_types else set[Extreme]()
     return Carries(
         operations=dialect.operations,
         kinds=frozenset(kinds | ({"watermark"} if dialect.has_commit_ts else set())),

@@ -27,7 +27,7 @@ from changelane.format import Report
 from changelane.formats.canal import ddl, ticdc
 from changelane.formats.canal.decode import SECONDS_BELOW
 from changelane.formats.canal.dialects import Dialect
-from changelane.formats.canal.values import NOT_A_VALUE, Write, write_integer, writer
+from changelane.formats.canal.values import NOT_A_VALUE, Foreign, Write, write_integer, writer
 from changelane.formats.canal.wire import JsonRow, WrittenMessage
 from changelane.position import SequencePosition
 from changelane.schema import TableId, TableSchema
@@ -119,8 +119,12 @@ class TablePlan:
         self.mysql_types = msgspec.Raw(json.dumps(texts))
         self._sql_types = msgspec.Raw(json.dumps(self._codes))
 
-    def row(self, image: Image) -> JsonRow:
+    def row(self, image: Image, report: Report) -> JsonRow:
         """Return an image as texts, its columns in the order of the table.
+
+        Args:
+            image: The image.
+            report: Called for each value that MySQL does not have.
 
         Raises:
             EncodeError: A value is not of its column's type.
@@ -142,6 +146,8 @@ class TablePlan:
                     row[name] = value
                 else:
                     raise TypeError
+        except Foreign:
+            row = self._told(image, report)
         except NOT_A_VALUE:
             raise EncodeError(f"column {name!r} holds a value that is not of its type") from None
         if len(row) != len(image):
@@ -164,6 +170,26 @@ class TablePlan:
             name: number(text) if name in self._numbers and isinstance(text, str) else text
             for name, text in row.items()
         }
+
+    def _told(self, image: Image, report: Report) -> JsonRow:
+        """Return the texts of an image of which MySQL does not have every value."""
+        row: JsonRow = {}
+        for name, write in self._columns:
+            value = image.get(name)
+            try:
+                if write is not None and value is not None:
+                    row[name] = write(value)
+                elif isinstance(value, str) or (value is None and name in image):
+                    row[name] = value
+                elif name in image:
+                    raise TypeError
+            except Foreign as found:
+                report(found.loss)
+                row[name] = found.text
+            except NOT_A_VALUE:
+                msg = f"column {name!r} holds a value that is not of its type"
+                raise EncodeError(msg) from None
+        return row
 
     def check(self, image: Image, report: Report) -> None:
         """Report bits whose leading zeros a number does not keep and no length gives back."""
@@ -266,7 +292,7 @@ class Writer:
         image = event.before if is_delete else event.after
         if image is None:
             raise EncodeError("an event without the row that it is about")
-        row = plan.row(image)
+        row = plan.row(image, report)
         if plan.unsized:
             plan.check(image, report)
         if is_delete and self._dialect.delete_row_in == "old":
@@ -277,7 +303,7 @@ class Writer:
             report(("type:enum", "members are not written: values are numbers of them"))
         if op is _UPDATE and event.before is not None:
             plan.check(event.before, report)
-            self._add_before(message, row, plan.row(event.before), report)
+            self._add_before(message, row, plan.row(event.before, report), report)
         if self._dialect.json_values:
             message.data, message.old = _as_json(plan, message.data), _as_json(plan, message.old)
         message.mysqlType = self._part(plan.mysql_types)

@@ -14,6 +14,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
+from changelane.carries import Loss
 from changelane.serdes import json
 from changelane.source_types.mysql import MySqlType
 from changelane.types import (
@@ -52,6 +53,33 @@ NOT_A_VALUE: Final = (
     LookupError,
     AttributeError,
     struct.error,
+)
+
+
+class Foreign(Exception):  # noqa: N818 - no error: the text is written, and a loss is told
+    """A value that MySQL does not have and that is written all the same.
+
+    Attributes:
+        text: What is written.
+        loss: What is said about it.
+    """
+
+    def __init__(self, text: str, field: str, reason: str) -> None:
+        super().__init__(reason)
+        self.text = text
+        self.loss: Loss = (f"value:{field}", reason)
+
+
+_NO_SUCH: Final = "MySQL has no such value; written as its text"
+# "MySQL retrieves and displays TIME values in 'hh:mm:ss' format (or 'hhh:mm:ss' format for large
+# hours values). TIME values may range from '-838:59:59' to '838:59:59'."
+# https://dev.mysql.com/doc/refman/8.0/en/time.html
+_MYSQL_TIME: Final = re.compile(
+    r"-?(?:[0-9]{2}|[0-7][0-9]{2}|8[0-2][0-9]|83[0-8]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
+)
+_MYSQL_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_MYSQL_TIMESTAMP: Final = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
 )
 
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,4000}")
@@ -292,6 +320,8 @@ def writer(of: MySqlType, *, labels: bool, zone: dt.tzinfo) -> Write | None:
             return _write_bits
         case Date():
             return _write_date
+        case Time():
+            return _write_time
         case Timestamp():
             return _write_timestamp(kind.precision)
         case InstantType():
@@ -353,10 +383,30 @@ def _write_bits(value: str) -> str:
     return str(int(value, 2))
 
 
+def _text(value: str, field: str, readable: re.Pattern[str], known: re.Pattern[str]) -> str:
+    """Return a text that Python has no value for, if it is one that can be read again.
+
+    Raises:
+        ValueError: It is not.
+        Foreign: It is, and no value of MySQL.
+    """
+    if known.fullmatch(value):
+        return value
+    if not readable.fullmatch(value):
+        raise ValueError
+    raise Foreign(value, field, _NO_SUCH)
+
+
 def _write_date(value: dt.date | str) -> str:
     if value.__class__ is dt.date:
         return iso_text(value)
-    return value if isinstance(value, str) else value.isoformat()
+    if isinstance(value, str):
+        return _text(value, "date", _DATE_TEXT, _MYSQL_DATE)
+    return value.isoformat()
+
+
+def _write_time(value: str) -> str:
+    return _text(value, "time", _TIME, _MYSQL_TIME)
 
 
 def _digits(value: dt.datetime, stated: int | None, least: int) -> int:
@@ -377,11 +427,13 @@ def _local(value: dt.datetime, digits: int) -> str:
 def _write_timestamp(precision: int | None) -> Write:
     def write(value: dt.datetime | str) -> str:
         if isinstance(value, str):
-            return value
+            return _text(value, "timestamp", _TIMESTAMP_TEXT, _MYSQL_TIMESTAMP)
         return _local(value, _digits(value, precision, 0))
 
     def write_whole(value: dt.datetime | str) -> str:
-        return value if isinstance(value, str) else _local(value, 6)
+        if isinstance(value, str):
+            return _text(value, "timestamp", _TIMESTAMP_TEXT, _MYSQL_TIMESTAMP)
+        return _local(value, 6)
 
     # with all digits that there are, there are none to count
     return write if precision is None or precision < 6 else write_whole
@@ -390,7 +442,7 @@ def _write_timestamp(precision: int | None) -> Write:
 def _write_instant(precision: int | None, zone: dt.tzinfo) -> Write:
     def write(value: dt.datetime | str) -> str:
         if isinstance(value, str):
-            return value
+            return _text(value, "instant", _TIMESTAMP_TEXT, _MYSQL_TIMESTAMP)
         digits = _digits(value, precision, value.digits if isinstance(value, Instant) else 0)
         try:
             local = value.astimezone(zone)
@@ -417,7 +469,16 @@ def _write_set(members: tuple[str, ...]) -> Write:
     bits = {label: 1 << bit for bit, label in enumerate(members)}
 
     def write(value: str) -> str:
-        return str(sum({bits[label] for label in value.split(",")})) if value else "0"
+        if not value:
+            return "0"
+        found = [bits[label] for label in value.split(",")]
+        mask = 0
+        for bit in found:
+            if bit <= mask:  # a member twice, or before one that is declared before it
+                reason = "members are written once, and in the order of the column"
+                raise Foreign(str(sum(set(found))), "set", reason)
+            mask |= bit
+        return str(mask)
 
     return write
 
