@@ -5,7 +5,7 @@ import decimal
 from collections.abc import Mapping
 from typing import Any, Final
 
-from changelane.event import Source, Transaction
+from changelane.event import DataChange, Op, Source, Transaction
 from changelane.format import Report
 from changelane.formats.debezium.connect import Schema, struct
 from changelane.position import (
@@ -116,6 +116,21 @@ def report_position(position: Position | None, report: Report) -> None:
     """Report the part of a position that Debezium has no field for."""
     if isinstance(position, PostgresPosition) and position.row:
         report(("position", "the row inside a PostgreSQL position is not written"))
+
+
+NO_SNAPSHOT: Final = frozenset({"", "false"})
+"""Words of the field ``snapshot`` for a row that is not part of one."""
+
+
+def report_snapshot(event: DataChange, report: Report) -> None:
+    """Tell what the field ``snapshot`` makes of a row for a reader (B-04)."""
+    told = event.source.snapshot
+    if told is None:
+        return
+    if told in NO_SNAPSHOT:
+        report(("source.snapshot", "read as no snapshot"))
+    elif event.op is Op.CREATE:
+        report(("operation:c", "read as a snapshot read, since its source names a snapshot"))
 
 
 def source_block(

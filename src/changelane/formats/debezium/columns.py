@@ -168,7 +168,11 @@ def _default(field: Schema, wire: Wire) -> object:
 
 
 def field_of(column: Column, modes: Modes) -> Schema:
-    """Return the field of a row's schema for a column."""
+    """Return the field of a row's schema for a column.
+
+    Raises:
+        EncodeError: No reader takes a number of that size, lest it eats memory.
+    """
     schema = _binlog_schema(column, modes) if modes.binlog else schema_of(column.type, modes)
     parameters = dict(schema.parameter)
     if column.source_type is not None:
@@ -185,7 +189,11 @@ def field_of(column: Column, modes: Modes) -> Schema:
         parameters=parameters or UNSET,
         field=column.name,
     )
-    default = default_of(column, wire_with(field, modes))
+    try:
+        default = default_of(column, wire_with(field, modes))
+    except DecodeError:
+        msg = f"column {column.name!r}: {column.type} is larger than what can be read again"
+        raise EncodeError(msg) from None
     return field if default is UNSET else msgspec.structs.replace(field, default=default)
 
 

@@ -162,6 +162,7 @@ class Encoder:
         if before is not None and self._is_doubted(event):
             report_doubt(event, before, writer, report, has_schema=has_schema)
         _report_rest(event, report)
+        blocks.report_snapshot(event, report)
         block = None
         if has_schema:
             for loss in writer.losses:

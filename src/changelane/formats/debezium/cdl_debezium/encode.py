@@ -14,6 +14,7 @@ from changelane.event import (
     Watermark,
 )
 from changelane.format import Report
+from changelane.formats.debezium.blocks import NO_SNAPSHOT, report_snapshot
 from changelane.formats.debezium.cdl_debezium.wire import (
     DEBEZIUM_VERSION,
     INT64,
@@ -163,7 +164,8 @@ def _source(event: DataChange, report: Report) -> dict[str, Any]:
         lsn = position.lsn if position.lsn < INT64 else position.lsn - U64
         if position.last_commit_lsn is not None or position.row:
             report(("position", "only the LSN is written"))
-    snapshot = source.snapshot
+    snapshot = None if source.snapshot in NO_SNAPSHOT else source.snapshot
+    report_snapshot(event, report)
     if (snapshot is None and event.op is Op.READ) or snapshot not in {None, *SNAPSHOTS}:
         report(("source.snapshot", "written as true"))
         snapshot = "true"

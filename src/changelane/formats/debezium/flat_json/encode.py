@@ -129,6 +129,7 @@ class Encoder:
         topic, base = _topic(event)
         payload = {**row, **{one.name: _value(one, told, is_gone=is_gone) for one in added}}
         self._report_untold(event, added, headers, topic, report)
+        blocks.report_snapshot(event, report)
         has_schema = self._options.schemas_enable and event.schema is not None
         block = None
         if has_schema:
