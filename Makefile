@@ -46,7 +46,8 @@ check: $(INSTALLED) ## lint, formatting, types, and the shape of the code
 
 golden: $(INSTALLED) ## write the golden files anew; review the difference before committing
 	@$(PYTHON_IN_VENV) -m pytest tests/conformance -m "not spark" --golden=write $(ARGS)
-	@git status --short tests/golden
+	@$(PYTHON_IN_VENV) scripts/write_pages.py
+	@git status --short tests/golden docs
 
 bench: java $(INSTALLED) $(FETCHED) ## measure speed against the baselines (several minutes)
 	@$(PYTHON_IN_VENV) benchmarks/run.py $(ARGS)

@@ -47,10 +47,12 @@ from changelane.schema import Column, TableId, TableSchema
 from changelane.types import (
     UNAVAILABLE,
     Array,
+    Bits,
     Boolean,
     Bytes,
     Date,
     Decimal,
+    Enum,
     Float,
     Geometry,
     GeometryType,
@@ -61,11 +63,16 @@ from changelane.types import (
     LogicalType,
     Map,
     Record,
+    Set,
     String,
     Text,
+    Time,
     Timestamp,
+    TimeTz,
     Unknown,
+    Uuid,
     Value,
+    Xml,
     Year,
 )
 
@@ -102,11 +109,39 @@ _SAMPLES: Final[dict[type[LogicalType], tuple[LogicalType, Value]]] = {
     Record: (Record((("a", String()),)), {"a": "b"}),
     Text: (Text("ltree"), "a.b"),
     Unknown: (Unknown(), "1"),
+    Time: (Time(6), "10:00:00"),
+    TimeTz: (TimeTz(6), "10:00:00Z"),
+    Uuid: (Uuid(), "00112233-4455-6677-8899-aabbccddeeff"),
+    Xml: (Xml(), "<a/>"),
 }
-_EXTREMES: Final[dict[Extreme, tuple[LogicalType, Value]]] = {
-    Extreme.NON_FINITE: (Float(64), float("nan")),
-    Extreme.NON_FINITE_DECIMAL: (Decimal(), decimal.Decimal("NaN")),
-    Extreme.TEMPORAL_TEXT: (Date(), "infinity"),
+_EXTREMES: Final[dict[Extreme, tuple[tuple[LogicalType, Value], ...]]] = {
+    Extreme.NON_FINITE: ((Float(64), float("nan")),),
+    Extreme.NON_FINITE_DECIMAL: ((Decimal(), decimal.Decimal("NaN")),),
+    Extreme.TEMPORAL_TEXT: (
+        (Date(), "infinity"),
+        (Date(), "-0043-03-15"),
+        (Date(), "0000-00-00"),
+        (Timestamp(6), "infinity"),
+        (Timestamp(6), "-0043-03-15T12:00:00"),
+        (Timestamp(6), "+294276-12-31T23:59:59.999999"),
+        (Timestamp(9), "2024-01-01T12:00:00.123456789"),
+        (Timestamp(0), "0000-00-00 00:00:00"),
+        (InstantType(6), "infinity"),
+        (InstantType(0), "0000-00-00 00:00:00"),
+    ),
+}
+# Values that some database has of a type and another has not: any format with the type meets them.
+_BEYOND: Final[dict[type[LogicalType], tuple[tuple[LogicalType, Value], ...]]] = {
+    Time: ((Time(0), "838:59:59"), (Time(0), "-838:59:59"), (Time(6), "24:00:00")),
+    Integer: ((Integer(64, unsigned=True), 2**64 - 1),),
+    Decimal: (
+        (Decimal(76, 10), decimal.Decimal("9" * 66 + "." + "9" * 10)),
+        (Decimal(5, -2), decimal.Decimal("1.2E+3")),
+        (Decimal(), decimal.Decimal("0.1")),
+    ),
+    Bits: ((Bits(), "001"), (Bits(64), "1" * 64)),
+    Set: ((Set(("a", "b")), "a,b"),),
+    Enum: ((Enum(("a", "b")), ""),),
 }
 
 
@@ -114,13 +149,24 @@ def losses_between(source: Codec, target: Codec) -> tuple[Loss, ...]:
     """Return what *target* may lose of what *source* can say, each loss once."""
     found: dict[Loss, None] = {}
     for probe in probes(source.carries):
-        for event in source.reduce(probe)[0]:
+        for event in _said(source, probe):
             try:
                 losses = target.encode(event, on_loss=OnLoss.IGNORE).losses
             except EncodeError as error:
                 losses = (("event", str(error)),)
             found.update(dict.fromkeys(losses))
     return tuple(found)
+
+
+def _said(source: Codec, probe: ChangeEvent) -> tuple[ChangeEvent, ...]:
+    """Return what the source can say of a probe; nothing when it has no form for its value."""
+    try:
+        told = source.encode(probe, on_loss=OnLoss.IGNORE).losses
+    except EncodeError:
+        return ()
+    reduced, known = source.reduce(probe)
+    is_late = any(loss not in known and loss[0].startswith("value:") for loss in told)
+    return () if is_late else reduced
 
 
 def probes(carries: Carries) -> Iterator[ChangeEvent]:
@@ -191,7 +237,12 @@ def _values(carries: Carries) -> Iterator[ChangeEvent]:
         sample, value = _SAMPLES.get(kind) or (kind(), "1")
         yield _with_value(sample, value)
     for extreme in sorted(carries.extremes):
-        yield _with_value(*_EXTREMES[extreme])
+        for beyond in _EXTREMES[extreme]:
+            if type(beyond[0]) in carries.types:
+                yield _with_value(*beyond)
+    for kind in sorted(carries.types & _BEYOND.keys(), key=lambda kind: kind.__name__):
+        for beyond in _BEYOND[kind]:
+            yield _with_value(*beyond)
     if carries.column_flags:
         flagged = msgspec.structs.replace(_NOTE, nullable=True, generated=True, default="-")
         yield _change(schema=TableSchema((_ID, flagged)))

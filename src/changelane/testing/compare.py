@@ -65,7 +65,7 @@ def _differences(got: ChangeEvent, want: ChangeEvent, carries: Carries) -> Itera
         if one != two:
             yield f"{field}: {one!r} instead of {two!r}"
     yield from _keys(getattr(got, "key", None), getattr(want, "key", None))
-    bare = _bare(getattr(want, "schema", None))
+    bare = bare_zeros(getattr(want, "schema", None))
     for field in ("before", "after", "moved_to"):
         yield from _images(field, getattr(got, field, None), getattr(want, field, None), bare)
     one, two = getattr(got, "schema", None), getattr(want, "schema", None)
@@ -100,11 +100,11 @@ def _images(
     for name in [*want, *(name for name in got if name not in want)]:
         if name not in got or name not in want:
             yield f"{field}.{name}: {'absent' if name not in got else 'invented'}"
-        elif not same_value(*(_stripped(bare.get(name), image[name]) for image in (got, want))):
+        elif not same_value(*(stripped(bare.get(name), image[name]) for image in (got, want))):
             yield f"{field}.{name}: {got[name]!r} instead of {want[name]!r}"
 
 
-def _bare(schema: TableSchema | None) -> Mapping[str, re.Pattern[str]]:
+def bare_zeros(schema: TableSchema | None) -> Mapping[str, re.Pattern[str]]:
     """Return the columns in whose text some zeros say nothing, each with these zeros.
 
     They are those at the end of the fraction of a time that is text here, and those before bits
@@ -125,7 +125,8 @@ _TRAILING: Final = re.compile(r"\.0+(?![0-9])|(?<=\.)([0-9]*[1-9])0+(?![0-9])")
 _LEADING: Final = re.compile(r"^0+(?=.)()")
 
 
-def _stripped(zeros: re.Pattern[str] | None, value: Value) -> Value:
+def stripped(zeros: re.Pattern[str] | None, value: Value) -> Value:
+    """Return a text without the zeros that :func:`bare_zeros` names for its column."""
     return zeros.sub(r"\1", value) if zeros is not None and isinstance(value, str) else value
 
 
