@@ -35,7 +35,7 @@ EXAMPLES: Final = 50
 EFFORT: Final = int(os.environ.get("CHANGELANE_EFFORT", "1"))
 """How many times as many examples are made of everything: ``make fuzz`` takes its time."""
 MOST_SECONDS: Final = 2.0
-"""What decoding one message may take, however it was made."""
+"""Processor time that decoding one message may take, however it was made."""
 
 
 class ConformanceError(AssertionError):
@@ -299,13 +299,13 @@ def _secret_messages(codec: Codec) -> list[bytes]:
 
 def _check_spoilt(codec: Codec, spoilt: Iterable[bytes], *, encode: bool = False) -> None:
     for index, data in enumerate(spoilt):
-        start = time.monotonic()
+        start = time.thread_time()
         # Every other message is spoilt in its key as well.
         decoded = _decode_or_refuse(codec, Message(data, data if index % 2 else None))
         if encode:
             for event in decoded:
                 _encode_everywhere(event)
-        took = time.monotonic() - start
+        took = time.thread_time() - start
         _require(took < MOST_SECONDS, f"{took:.1f} s for {data[:2000]!r}")
 
 
