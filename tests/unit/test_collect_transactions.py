@@ -87,6 +87,36 @@ def test_commit_after_the_transaction_went_on_is_kept():
     assert collected(*whole("a", 2), commit) == [*whole("a", 2), commit]
 
 
+def test_markers_without_an_id_pass_in_their_place():
+    # DTS and DataHub say where transactions begin and end, and not which ones
+    row = DataChange(Op.CREATE, TABLE, after={"id": 1})
+    begin = TransactionMarker("begin", Transaction(""))
+    commit = TransactionMarker("commit", Transaction(""))
+    collect = CollectTransactions()
+    for event in (begin, row, commit, begin, row, commit):
+        assert collect.push(event) == (event,)
+    assert (collect.flush(), collect.state.duplicates) == ((), 0)
+
+
+def test_operations_without_numbers_stay_between_their_markers():
+    told = []
+    events = []
+    for name in ("a", "b"):
+        begin = TransactionMarker("begin", Transaction(name))
+        row = DataChange(Op.CREATE, TABLE, after={"id": name}, transaction=Transaction(name))
+        commit = TransactionMarker("commit", Transaction(name))
+        events += [begin, row, row, commit, begin, commit]
+    assert collected(*events, report=told.append) == events
+    assert told == []
+
+
+def test_empty_transaction_without_a_size_passes():
+    told = []
+    events = [TransactionMarker(status, Transaction("a")) for status in ("begin", "commit")]
+    assert collected(*events, report=told.append) == events
+    assert told == []
+
+
 # -- duplicates ----------------------------------------------------------------------------------
 
 

@@ -4,7 +4,7 @@
 import datetime as dt
 
 import pytest
-from dts_records import V1, branch, character, decode, integer, record, row
+from dts_records import V1, branch, character, date_time, decode, integer, record, row
 
 from changelane import DecodeError, Message, get_codec
 from changelane.event import (
@@ -169,6 +169,31 @@ def test_the_rows_of_a_control_record_are_kept():
     assert (event.details["before"], event.details["after"]) == ({"c": 1}, {"c": 2})
 
 
+@pytest.mark.parametrize(
+    ("operation", "field"),
+    [("INSERT", "beforeImages"), ("INIT", "beforeImages"), ("DELETE", "afterImages")],
+)
+def test_an_image_that_the_operation_does_not_have_is_refused_unless_it_tells_nothing(
+    operation, field
+):
+    images = {"beforeImages": [integer(1)], "afterImages": [integer(1)]}
+    none = "NONE"
+    event = decode(record(operation=operation, **images | {field: [none]}))
+    assert (event.before, event.after).count(None) == 1
+    with pytest.raises(DecodeError) as error:
+        decode(record(operation=operation, **images))
+    assert (error.value.code, error.value.path) == ("unexpected_image", f"$.{field}")
+
+
+def test_what_else_a_marker_or_a_heartbeat_says_is_kept():
+    for operation in ("BEGIN", "COMMIT", "HEARTBEAT"):
+        event = decode(record(operation=operation, beforeImages="x", afterImages=[integer(2)]))
+        told = {name: event.details[name] for name in ("objectName", "before", "after")}
+        assert told == {"objectName": "shop.orders", "before": "x", "after": {"c": 2}}
+    event = decode(bare("DDL", objectName="shop", beforeImages="x", afterImages="drop table t"))
+    assert event.details["before"] == "x"
+
+
 def test_a_ddl_is_named_after_its_database_and_its_statement():
     event = decode(bare("DDL", objectName="mydb", afterImages="create table t1(a bigint)"))
     assert isinstance(event, SchemaChange)
@@ -303,6 +328,31 @@ def test_a_column_of_two_types_in_one_record_is_refused():
     )
     with pytest.raises(DecodeError, match="a column of two types"):
         decode(data)
+
+
+@pytest.mark.parametrize(
+    ("number", "before", "after"),
+    [
+        (253, character(b"x", "klingon"), character(b"x", "gbk")),
+        (12, date_time(2020, 1, 1, 1, 1, 1, 0), date_time(2020, 1, 1, None, None, None, None)),
+        (10, date_time(2020, 1, 1, 1, 1, 1, 0), date_time(2020, 1, 1, None, None, None, None)),
+        (12, branch("Timestamp", timestamp=1, millis=0), date_time(2020, 1, 1, 1, 1, 1, 0)),
+    ],
+)
+def test_both_images_have_to_hold_the_type_that_either_tells(number, before, after):
+    fields = [{"name": "c", "dataTypeNumber": number}]
+    for images in ((before, after), (after, before)):
+        data = record(
+            operation="UPDATE", fields=fields, beforeImages=[images[0]], afterImages=[images[1]]
+        )
+        with pytest.raises(DecodeError, match="a column of two types"):
+            decode(data)
+
+
+@pytest.mark.parametrize("number", [-2, -1, 2])
+def test_a_boolean_as_a_number_is_0_or_1(number):
+    with pytest.raises(DecodeError):
+        decode(row(16, integer(number), source="PostgreSQL", objectName="d.s.t"))
 
 
 def test_an_unsigned_bigint_says_so_only_where_it_must():

@@ -5,7 +5,8 @@ SharePlex says with every operation which one of how many it is (seed 000: "idx 
 that the sequence number of the operation is 1 in the transaction that contains a total number of
 11 operations"); Debezium counts in its messages and tells the size at the commit. A transaction is
 complete when all its numbers are there. One that does not become complete within the bounds is
-released as far as it came and told; nothing is dropped but what came twice.
+released as far as it came and told; nothing is dropped but what came twice. Markers without an id
+(DTS, DataHub) and transactions whose operations have no numbers pass as they come.
 """
 
 import bisect
@@ -187,6 +188,7 @@ class CollectTransactions:
         state = self.state
         place = _place_of(event)
         if place is None:
+            self._end_uncounted(_name_of(event))
             self._wait(_Ready(state.seen, (event,), is_loose=True))
             return
         source, transaction = place
@@ -226,6 +228,14 @@ class CollectTransactions:
         state.held += 1
         if _is_complete(group):
             self._end(name, is_complete=True)
+        elif group.begin is not None and group.commit is not None:
+            self._end_uncounted(name)
+
+    def _end_uncounted(self, name: _Id | None) -> None:
+        """Let the begin of a transaction go on whose operations turn out to have no numbers."""
+        group = None if name is None else self.state.open.get(name)
+        if name is not None and group is not None and not group.operations and group.size is None:
+            self._end(name, is_complete=False, is_counted=False)
 
     def _end_late(self) -> None:
         state = self.state
@@ -236,7 +246,7 @@ class CollectTransactions:
                 break
             self._end(name, is_complete=False)
 
-    def _end(self, name: _Id, *, is_complete: bool) -> None:
+    def _end(self, name: _Id, *, is_complete: bool, is_counted: bool = True) -> None:
         """Let a transaction go on as far as it came."""
         state = self.state
         group = state.open.pop(name)
@@ -247,7 +257,7 @@ class CollectTransactions:
             state.ended.popitem(last=False)
         state.held -= group.count
         events = _in_order(group)
-        if not is_complete:
+        if not is_complete and is_counted:
             told = Incomplete(name[2], len(group.operations), group.size)
             if self._report is not None:
                 self._report(told)
@@ -281,7 +291,8 @@ def _place_of(event: ChangeEvent) -> tuple[Source, Transaction] | None:
             return _place_of(change)
         case TransactionMarker():
             is_edge = event.status in {"begin", "commit"}
-            return (event.source, event.transaction) if is_edge else None
+            # an empty id is none: all transactions of the stream would be one
+            return (event.source, event.transaction) if is_edge and event.transaction.id else None
         case DataChange() | Truncate() | LogicalMessage():
             transaction = event.transaction
             if transaction is None or transaction.order is None:
@@ -289,6 +300,14 @@ def _place_of(event: ChangeEvent) -> tuple[Source, Transaction] | None:
             return event.source, transaction
         case _:
             return None
+
+
+def _name_of(event: ChangeEvent) -> _Id | None:
+    """Return the name of the transaction that an event tells, with or without a number."""
+    event = event.change if isinstance(event, HalfUpdate) else event
+    if not isinstance(event, DataChange | Truncate | LogicalMessage) or event.transaction is None:
+        return None
+    return (event.source.product, event.source.server, event.transaction.id)
 
 
 def _commit_scn(event: ChangeEvent) -> int | None:

@@ -195,15 +195,16 @@ class Reader:
         if plan is None:
             raise DecodeError("a row without its columns", code="missing_field", path="$.fields")
         if op is _DELETE:
-            after = None
             if before is None:
                 path = "$.beforeImages"
                 raise DecodeError("a delete without its row", code="missing_field", path=path)
+            if after is not None:
+                after = _nothing(after, "afterImages")
         elif after is None:
             path = "$.afterImages"
             raise DecodeError("a change without its row", code="missing_field", path=path)
-        elif op is not _UPDATE:
-            before = None
+        elif op is not _UPDATE and before is not None:
+            before = _nothing(before, "beforeImages")
         schema = plan.schema
         if body.found:
             schema, before, after = plan.covering(body.found, before, after)
@@ -260,18 +261,16 @@ class Reader:
             "details": details,
         }
         status = TRANSACTION_OPERATIONS.get(operation)
+        is_control = status is None and operation != "HEARTBEAT"
+        text = body.after if is_control and isinstance(body.after, str) else None
+        details.update(_bodies(body, text))
+        if not is_control and head.objectName is not None:
+            details["objectName"] = head.objectName
         if status is not None:
             transaction = _transaction(head.sourceTxid) or Transaction("")
             return (TransactionMarker(status, transaction, **told),)
-        if operation == "HEARTBEAT":
+        if not is_control:
             return (Watermark("heartbeat", **told),)
-        for name, image in (("before", body.before), ("after", body.after)):
-            if isinstance(image, str) and name == "before":
-                details[name] = image
-            elif isinstance(image, dict) and body.plan is not None:
-                schema = body.plan.covering(body.found, None, None)[0]
-                details[name] = _shown(image, schema)
-        text = body.after if isinstance(body.after, str) else None
         return (Control(operation, text, self._table(head.objectName), **told),)
 
     def _ddl(self, head: Head, body: Body) -> tuple[ChangeEvent, ...]:
@@ -285,6 +284,11 @@ class Reader:
         details = dict(_details(head, body, position))
         if head.operation != "DDL":
             details["operation"] = head.operation
+        if isinstance(body.before, str):
+            details["before"] = body.before
+        elif body.before is not None:
+            path = "$.beforeImages"
+            raise DecodeError("a row where a statement is meant", code="wrong_type", path=path)
         told: dict[str, Any] = {
             "position": position,
             "source": _SOURCES[head.sourceType],
@@ -323,6 +327,13 @@ def _details(head: Head, body: Body, position: Position | None) -> Details:
     return details
 
 
+def _nothing(image: Image, field: str) -> None:
+    """Refuse the values of an image that the operation does not have."""
+    if any(value is not None for value in image.values()):
+        reason = "a row that the operation does not have"
+        raise DecodeError(reason, code="unexpected_image", path=f"$.{field}")
+
+
 def _time(value: int) -> int | None:
     """Return a source time in nanoseconds: its unit is seconds, or milliseconds when it is great.
 
@@ -348,6 +359,23 @@ def _read_time(tags: dict[str, str]) -> int | None:
 
 def _transaction(txid: str) -> Transaction | None:
     return None if txid in {"", NO_TRANSACTION} else Transaction(txid)
+
+
+def _bodies(body: Body, text: str | None) -> dict[str, object]:
+    """Return the images of a record that is no change of a row as JSON values, without *text*."""
+    shown: dict[str, object] = {
+        name: image
+        for name, image in (("before", body.before), ("after", body.after))
+        if isinstance(image, str) and image is not text
+    }
+    if body.plan is None:
+        return shown
+    rows = (None if isinstance(image, str) else image for image in (body.before, body.after))
+    schema, *images = body.plan.covering(body.found, *rows)
+    for name, image in zip(("before", "after"), images, strict=True):
+        if image is not None:
+            shown[name] = _shown(image, schema)
+    return shown
 
 
 def _shown(image: Image, schema: TableSchema) -> dict[str, Value]:

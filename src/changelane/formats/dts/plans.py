@@ -22,6 +22,7 @@ from changelane.types import (
     Float,
     Geometry,
     GeometryType,
+    Instant,
     InstantType,
     Integer,
     Interval,
@@ -121,7 +122,8 @@ class TablePlan:
         columns: list[Column] = []
         for usual in self.schema.columns:
             column = found.get(usual.name, usual)
-            if column.type != usual.type:
+            if column is not usual:
+                # the other image may tell a third type
                 column = _common(column, before, after)
                 before = _as(column, before, "beforeImages")
                 after = _as(column, after, "afterImages")
@@ -151,20 +153,20 @@ def _wrong_length(field: str) -> DecodeError:
 
 _UNSIGNED: Final = Integer(64, unsigned=True)
 _DECIMAL: Final = Decimal()
-_CLASSES: Final[dict[type[LogicalType], type | tuple[type, ...]]] = {
-    Integer: int,
-    Decimal: decimal.Decimal,
-    Float: float,
-    Boolean: bool,
-    Year: int,
-    Bytes: bytes,
-    GeometryType: Geometry,
+_CLASSES: Final[dict[type[LogicalType], tuple[type, ...]]] = {
+    Integer: (int,),
+    Decimal: (decimal.Decimal,),
+    Float: (float,),
+    Boolean: (bool,),
+    Year: (int,),
+    Bytes: (bytes,),
+    GeometryType: (Geometry,),
     Date: (dt.date, str),
     Timestamp: (dt.datetime, str),
-    InstantType: (dt.datetime, str),
+    InstantType: (Instant, str),
     Interval: (dt.timedelta, int, str),
 }
-"""The classes of the values of a type; all others are text."""
+"""The classes of the values of a type, themselves and not their subclasses; others are text."""
 
 
 def _typed(value: values.Typed, held: Column | None) -> Column:
@@ -191,7 +193,7 @@ def _as(column: Column, image: Image | None, field: str) -> Image | None:
         return image
     if isinstance(column.type, Decimal) and isinstance(value, int):
         return {**image, column.name: decimal.Decimal(value)}
-    if not isinstance(value, _CLASSES.get(type(column.type), str)):
+    if type(value) not in _CLASSES.get(type(column.type), (str,)):
         raise DecodeError("a column of two types", code="wrong_type", path=f"$.{field}")
     return image
 

@@ -156,7 +156,7 @@ def _integer(setting: Setting, kind: LogicalType) -> Read:
         case Bits():
             return _convert_integer(_bits_of)
         case Boolean():
-            return _convert_integer((False, True).__getitem__)
+            return _convert_integer({0: False, 1: True}.__getitem__)
         case Decimal():
             return _convert_integer(decimal.Decimal)
         case Year():
