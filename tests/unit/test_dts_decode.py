@@ -218,6 +218,18 @@ def test_statements_are_told_apart(sql, action, table):
     assert (event.action, event.table) == (action, table)
 
 
+@pytest.mark.parametrize(
+    ("sql", "action"),
+    [
+        ("alter table t rename to u", "rename"),
+        ("create database d", "create_database"),
+        ("alter table t add index i (a)", "create_index"),
+    ],
+)
+def test_a_ddl_has_the_action_that_it_has_in_every_format(sql, action):
+    assert decode(bare("DDL", objectName="shop", afterImages=sql)).action == action
+
+
 def test_a_ddl_of_postgresql_names_schema_and_table():
     sql = 'alter table "public".orders add c int'
     event = decode(bare("DDL", source="PostgreSQL", objectName="mydb", afterImages=sql))

@@ -207,6 +207,8 @@ def test_drop_column_is_a_schema_change_that_keeps_what_was_said(spelling):
         ("DROP TABLE t", "drop"),
         ("DROP INDEX i", "drop_index"),
         ("ALTER INDEX i REBUILD", "other"),
+        ("/* nightly */ DROP TABLE t", "drop"),
+        ("ALTER TABLE t RENAME TO u", "rename"),
         ("GRANT SELECT ON t TO u", "other"),
     ],
 )
@@ -256,8 +258,27 @@ def test_halves_are_paired_by_what_both_share(place, pair):
 
 @pytest.mark.parametrize("op", ["merge", "", "ins upd", "x" * 100_000])
 def test_unknown_operation_is_refused(op):
-    message = {"meta": meta(op), "data": {"a": "1"}}
-    assert refused(message) == ("unknown_operation", "$.meta.op")
+    for columns in ({"data": {"a": "1"}}, {"key": {"a": "1"}}):
+        assert refused({"meta": meta(op), **columns}) == ("unknown_operation", "$.meta.op")
+
+
+def test_unknown_operation_without_columns_is_kept():
+    place = {"scn": "5", "trans": "1.2.3", "seq": 2, "size": 4, "userid": 84, "new": [1]}
+    message = {"meta": meta("commit", **place), "data": {}}
+    event = decode(message)
+    assert (event.type, event.text) == ("commit", None)
+    assert event.table == TableId(schema="CL_BIZ1", name="MIO_LOG")
+    assert event.position == ScnPosition(5, tx_seq=2)
+    assert event.details == {name: place[name] for name in place if name != "scn"}
+    assert refused(message, strict=True) == ("unknown_operation", "$.meta.op")
+    assert refused({"meta": {"op": ""}}) == ("unknown_operation", "$.meta.op")
+
+
+def test_statement_that_truncates_is_a_truncate():
+    for op in ("ddl", "truncate"):
+        event = decode({"meta": meta(op), "data": {"sql": "TRUNCATE TABLE t", "x": "1"}})
+        assert isinstance(event, Truncate)
+        assert (event.ddl, event.details) == ("TRUNCATE TABLE t", {"data": {"x": "1"}})
 
 
 # -- the place in the stream ---------------------------------------------------------------------

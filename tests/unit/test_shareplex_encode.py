@@ -337,6 +337,14 @@ def test_truncates_and_schema_changes_are_refused_unless_asked_for():
         assert encoded.losses[0][0].startswith("event:")
 
 
+def test_truncate_comes_back_with_its_statement():
+    codec = get_codec("shareplex-json", ddl=True)
+    table = TableId(schema="S", name="T")
+    event = Truncate(table, "TRUNCATE TABLE s.t", source=codec.carries.stamp)
+    encoded = codec.encode(event)
+    assert codec.decode(encoded.messages[0]) == (event,)
+
+
 def test_truncate_comes_back():
     event = Truncate(
         TABLE,

@@ -75,6 +75,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         zulu: Write times in UTC with ``Z``, as the DTS document says, and not as its examples are.
         ddl: Write truncates and schema changes, for which no document shows a message.
         binary: How bytes are written: ``hex`` as Oracle's RAWTOHEX does it, or ``base64``.
+        strict: Refuse operations that no document names. Those that tell columns are refused in
+            any case, for they could be rows; the others are control events otherwise.
     """
 
     dialect: Literal["auto", "dts", "native"] = "auto"
@@ -83,6 +85,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     zulu: bool = False
     ddl: bool = False
     binary: Literal["hex", "base64"] = "hex"
+    strict: bool = False
 
 
 class SharePlex:
@@ -96,7 +99,7 @@ class SharePlex:
             key_image = "key"
         zone = parse_zone(options.time_zone)
         self.carries: Final = _carries(options, names_key=key_image == "key")
-        self._read = Reader(ReadOptions(options.dialect == "dts", key_image, zone))
+        self._read = Reader(ReadOptions(options.dialect == "dts", key_image, zone, options.strict))
         self._write = Writer(
             WriteOptions(
                 text_only=not is_native,

@@ -7,11 +7,13 @@ from typing import Final, Literal
 
 import msgspec
 
+from changelane.ddl import action_of
 from changelane.errors import DecodeError
 from changelane.event import (
     NO_DETAILS,
     ChangeEvent,
     Completeness,
+    Control,
     DataChange,
     Details,
     HalfUpdate,
@@ -24,7 +26,7 @@ from changelane.event import (
     Transaction,
     Truncate,
 )
-from changelane.formats.shareplex.operations import Operation, action_of, operation_of
+from changelane.formats.shareplex.operations import Operation, operation_of
 from changelane.formats.shareplex.times import reader
 from changelane.formats.shareplex.wire import AnyMeta, Change, KnownMeta, Row, load
 from changelane.position import ScnPosition
@@ -66,11 +68,13 @@ class ReadOptions(msgspec.Struct, frozen=True):
         text_only: Values are text or null; anything else is refused.
         key_image: What ``key`` holds: ``full``, ``key`` or ``auto`` for unknown.
         zone: The zone of times that name none.
+        is_strict: Operations that no document names are refused.
     """
 
     text_only: bool
     key_image: KeyImage
     zone: dt.tzinfo
+    is_strict: bool = False
 
 
 class Reader:
@@ -78,6 +82,7 @@ class Reader:
 
     def __init__(self, options: ReadOptions) -> None:
         self._text_only = options.text_only
+        self._is_strict = options.is_strict
         self._holds = _HOLDS[options.key_image]
         self._read_time = reader(options.zone)
         self._tables: dict[str, TableId] = {}
@@ -96,11 +101,7 @@ class Reader:
             case Operation.DROP_COLUMN | Operation.DDL:
                 return self._ddl(operation, message, others)
             case _:
-                raise DecodeError(
-                    "no operation of SharePlex has that name",
-                    code="unknown_operation",
-                    path="$.meta.op",
-                )
+                return self._control(message, others)
 
     # -- rows ----------------------------------------------------------------------------------
 
@@ -164,30 +165,53 @@ class Reader:
 
     # -- everything else -----------------------------------------------------------------------
 
-    def _truncate(self, message: Change, others: Row) -> Truncate:
+    def _control(self, message: Change, others: Row) -> Control:
+        """Return an operation that no document names; one that tells a row is never passed over."""
         meta = message.meta
+        if self._is_strict or not meta.op or message.data or message.key:
+            raise DecodeError(
+                "no operation of SharePlex has that name",
+                code="unknown_operation",
+                path="$.meta.op",
+            )
+        place = _Place(meta, others)
+        return Control(
+            meta.op,
+            None,
+            self._table(meta.table),
+            place.position,
+            SOURCE,
+            self._time(meta.time, "time"),
+            self._time(meta.posttime, "posttime"),
+            {**place.details, **place.told()},
+        )
+
+    def _truncate(self, message: Change, others: Row) -> Truncate:
+        meta, data = message.meta, dict(message.data or {})
         place = _Place(meta, others)
         return Truncate(
             self._table(meta.table),
-            None,
+            _statement(data),
             place.position,
             place.transaction,
             SOURCE,
             self._time(meta.time, "time"),
             self._time(meta.posttime, "posttime"),
-            {**place.details, **_rows(message.data, message.key)},
+            {**place.details, **_rows(data, message.key)},
         )
 
-    def _ddl(self, operation: Operation, message: Change, others: Row) -> SchemaChange:
+    def _ddl(self, operation: Operation, message: Change, others: Row) -> SchemaChange | Truncate:
         meta, data = message.meta, dict(message.data or {})
         sql: str | None = None
+        action = "alter"
         if operation is Operation.DROP_COLUMN:
-            action = "alter"
             others["op"] = meta.op
         else:
-            if isinstance(data.get("sql"), str):
-                sql = data.pop("sql")
-            action = action_of(sql)
+            text = data.get("sql")
+            action = action_of(text if isinstance(text, str) else None, SOURCE.product)
+            if action == "truncate":
+                return self._truncate(message, others)
+            sql = _statement(data)
         place = _Place(meta, others)
         return SchemaChange(
             self._table(meta.table),
@@ -315,6 +339,11 @@ def table_of(text: str | None) -> TableId:
         return TableId()
     owner, dot, name = text.partition(".")
     return TableId(schema=owner, name=name) if dot else TableId(name=text)
+
+
+def _statement(data: Row) -> str | None:
+    """Take the statement out of what stands beside an operation, if there is one."""
+    return data.pop("sql") if isinstance(data.get("sql"), str) else None
 
 
 def _rows(data: Row | None, key: Row | None) -> Row:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from changelane.ddl import action_of
 from changelane.errors import EncodeError
 from changelane.event import (
     ChangeEvent,
@@ -19,8 +20,8 @@ from changelane.event import (
     key_of,
 )
 from changelane.format import Report
-from changelane.formats.shareplex.decode import table_of
-from changelane.formats.shareplex.operations import Operation, action_of, operation_of
+from changelane.formats.shareplex.decode import SOURCE, table_of
+from changelane.formats.shareplex.operations import Operation, operation_of
 from changelane.formats.shareplex.times import writer
 from changelane.formats.shareplex.wire import META, Row, WrittenChange
 from changelane.position import ScnPosition
@@ -80,6 +81,7 @@ class Writer:
                 meta = self._meta(event, _OPERATIONS[event.op], event.details, report)
             case Truncate():
                 data, key = _beside(event.details)
+                data = _with_statement(data, event.ddl, report)
                 details = {n: v for n, v in event.details.items() if n not in _ROWS}
                 meta = self._meta(event, Operation.TRUNCATE, details, report)
             case SchemaChange():
@@ -153,13 +155,9 @@ class Writer:
             return self._meta(event, op, details, report), data, key  # type: ignore[arg-type]
         if op is not None:
             report(("details.op", "not the operation of a schema change"))
-        if event.action != action_of(event.ddl):
+        if event.action != action_of(event.ddl, SOURCE.product):
             report(("action", "is left to the statement"))
-        if event.ddl is not None:
-            data = {**(data or {}), "sql": event.ddl}
-        elif data is not None and "sql" in data:
-            report(("details.data", "would be read as a statement"))
-            data = None
+        data = _with_statement(data, event.ddl, report)
         return self._meta(event, Operation.DDL, details, report), data, key
 
     def _meta(self, event: Written, op: str, details: Any, report: Report) -> dict[str, Any]:
@@ -223,6 +221,16 @@ def _beside(details: Any) -> tuple[Row | None, Row | None]:
     """Return ``data`` and ``key`` of an operation that is about no row."""
     data, key = (details.get(name) for name in ("data", "key"))
     return (data if isinstance(data, dict) else None, key if isinstance(key, dict) else None)
+
+
+def _with_statement(data: Row | None, sql: str | None, report: Report) -> Row | None:
+    """Return ``data`` with a statement in it."""
+    if sql is not None:
+        return {**(data or {}), "sql": sql}
+    if data is not None and "sql" in data:
+        report(("details.data", "would be read as a statement"))
+        return None
+    return data
 
 
 def _told(rest: Row, name: str, value: Any, kind: type | tuple[type, ...] = int) -> Any:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What stands under ``op``: the codes of messages and the names of the documents."""
 
-import re
 from enum import StrEnum
 from typing import Final
 
@@ -50,26 +49,3 @@ def operation_of(text: str) -> Operation | None:
     if found is None and len(text) <= _MOST_SPELLED:
         found = OPERATIONS.get(" ".join(text.lower().replace("_", " ").split()))
     return found
-
-
-_ACTION: Final = re.compile(
-    r"\s*(create|alter|drop|rename)\s+(?:(?:unique|bitmap|global|temporary)\s+)*(table|index)?",
-    re.IGNORECASE,
-)
-
-
-def action_of(sql: str | None) -> str:
-    """Return the action of a schema change that a statement begins with.
-
-    >>> action_of("CREATE UNIQUE INDEX i ON t (c)"), action_of("GRANT SELECT ON t TO u")
-    ('create_index', 'other')
-    """
-    match = _ACTION.match((sql or "")[:1024])
-    if match is None:
-        return "other"
-    verb, what = match[1].lower(), (match[2] or "").lower()
-    if what == "table":
-        return verb
-    if what == "index" and verb in {"create", "drop"}:
-        return f"{verb}_index"
-    return "other"
