@@ -483,7 +483,32 @@ def test_the_row_id_of_oracle_is_no_column_of_the_table():
     assert one(told).before == {"id": 1, "rowid": "AAAR3sAAEAAAACXAAA"}
 
 
+def test_a_row_of_oracle_that_moved_keeps_both_row_ids():
+    columns = {"id": "LONG", "rowid": "STRING"}
+    before, after = {"id": 1, "rowid": "AAA"}, {"id": 2, "rowid": "BBB"}
+    told = message("UPDATE_AFTER", before=before, after=after, columns=columns)
+    told["schema"]["source"]["dbType"] = "Oracle"
+    assert one(told).details == {"rowid": "BBB", "rowidBefore": "AAA"}
+    told["payload"]["before"]["dataColumn"]["rowid"] = "BBB"
+    assert one(told).details == {"rowid": "BBB"}
+
+
 # -- sequence and times ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sequence", ["-5", -2, "-01", "1 ", "\u0661", "9" * 37])
+def test_a_sequence_is_made_of_digits(sequence):
+    assert refused(message("INSERT", sequence, after=ROW)) == (
+        "wrong_type",
+        "$.payload.sequenceId",
+    )
+
+
+def test_a_position_that_is_no_sequence_is_a_loss():
+    for op in ("c", "u"):
+        encoded = BLOB.encode(change(op, -5), on_loss="ignore")
+        assert ("position", "a sequence is made of digits") in encoded.losses
+        assert all("sequenceId" not in json.loads(m.value)["payload"] for m in encoded.messages)
 
 
 def test_a_full_load_has_the_sequence_minus_one_and_merges_with_increments_by_it():

@@ -221,6 +221,11 @@ def test_the_time_is_read_in_both_spellings_as_number_text_or_timestamp(name, to
     assert time_ns == (None if milliseconds is None else milliseconds * 10**6)
 
 
+def test_a_time_that_would_be_read_as_microseconds_is_a_loss():
+    event = change(source_time_ns=(10**14 + 1) * 1_000_000)
+    assert ("source_time", "so far that readers take it for microseconds") in losses(event)
+
+
 def test_times_that_are_none_are_refused():
     for wrong in ("yesterday", True, 1.5, [1]):
         assert refused(row() | {"_excute_time_": wrong}) == ("wrong_type", "$._excute_time_")
@@ -241,6 +246,11 @@ def test_the_table_is_that_of_the_row_else_of_the_option_else_of_the_topic():
     assert refused(row() | {"_source_table_": 1}) == ("wrong_type", "$._source_table_")
     with pytest.raises(ConfigError):
         get_codec("datahub-tuple", table="a.b.c.d")
+
+
+def test_a_row_that_leaves_its_table_empty_is_of_the_table_of_the_option():
+    told = row() | {"_source_table_": ""}
+    assert one(told, table="shop.orders").table == TableId("shop", None, "orders")
 
 
 @pytest.mark.parametrize("keys", ["id,note", ("id", "note")])

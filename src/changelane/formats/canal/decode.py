@@ -46,6 +46,8 @@ ROW_OPERATIONS: Final[dict[str, Op]] = {
 SECONDS_BELOW: Final = 10_000_000_000
 """Times nearer to 1970 than this many units are seconds: as milliseconds it would be April 1970."""
 
+_MOST_MILLISECONDS: Final = 253_402_300_800_000
+"""The year 10000."""
 _MOST_PLANS: Final = 1024
 _MOST_CACHED_BYTES: Final = 1 << 20
 
@@ -200,11 +202,17 @@ class Reader:
         message = load(value)
         op = ROW_OPERATIONS.get(message.type)
         if op is None or message.isDdl:
+            if message.data or message.old or message.updateBefore:
+                path = "$.type" if op is None else "$.isDdl"
+                raise DecodeError("rows of an unknown type", code="unknown_operation", path=path)
             return (self._other(message),)
         if message.tidb is not None and op is not _DELETE:
             ticdc.check_row(message.tidb)
         if message.data or (op is _DELETE and message.old):
             return self._rows(message, op)
+        if any(message.old or message.updateBefore or ()):
+            path = "$.data"
+            raise DecodeError("old rows without new ones", code="missing_field", path=path)
         return (self._statement(message),)
 
     # -- rows ----------------------------------------------------------------------------------
@@ -221,12 +229,16 @@ class Reader:
             images = self._deleted(plan, data, old)
         elif op is _UPDATE:
             images = self._updated(plan, data, old)
+        elif any(old):
+            # "old: UPDATE only"; what it tells must not be lost
+            reason = f"{message.type} has no old rows"
+            raise DecodeError(reason, code="unexpected_image", path=f"$.{old_name}")
         else:
             images = [(None, plan.read(row, "data", i), _FULL) for i, row in enumerate(data)]
         table = _table(message)
         details = _details(message, plan.sql_types)
-        source_time = self._time(message.es)
-        process_time = self._time(message.ts)
+        source_time = self._time(message.es, "es")
+        process_time = self._time(message.ts, "ts")
         typed = plan.schema is not None
         position = None if message.tidb is None else ticdc.position(message.tidb, "commitTs")
         events = [
@@ -302,10 +314,6 @@ class Reader:
         if kind == ticdc.WATERMARK:
             return self._watermark(message)
         if not message.isDdl and (kind == "QUERY" or kind not in ddl.TYPES_OF_DDL):
-            if message.data:
-                raise DecodeError(
-                    "rows of an unknown type", code="unknown_operation", path="$.type"
-                )
             return self._control(message)
         action = ddl.told(kind, sql)
         table = table_of(sql, "mysql", _table(message))
@@ -334,18 +342,20 @@ class Reader:
     def _parts(self, message: FlatMessage) -> dict[str, Any]:
         return {
             "source": SOURCE,
-            "source_time_ns": self._time(message.es),
-            "process_time_ns": self._time(message.ts),
+            "source_time_ns": self._time(message.es, "es"),
+            "process_time_ns": self._time(message.ts, "ts"),
             "details": _details(message, None, sql=False),
             "position": None if message.tidb is None else ticdc.position(message.tidb, "commitTs"),
         }
 
-    def _time(self, value: int | None) -> int | None:
+    def _time(self, value: int | None, field: str) -> int | None:
         if not value:  # 0 is what producers without a time write (InLong)
             return None
         seconds = self._dialect.seconds
         if seconds is None:
             seconds = -SECONDS_BELOW < value < SECONDS_BELOW
+        if not -_MOST_MILLISECONDS < value * (1000 if seconds else 1) < _MOST_MILLISECONDS:
+            raise DecodeError("out of range", code="value_out_of_range", path=f"$.{field}")
         return value * (1_000_000_000 if seconds else 1_000_000)
 
 

@@ -66,6 +66,8 @@ MARKER: Final = Transaction("")
 
 ROWID: Final = "rowid"
 """The column that the format adds to rows of Oracle (A 4.2)."""
+OLD_ROWID: Final = "rowidBefore"
+"""The detail with the row id before an update, where it is another."""
 
 TYPES: Final[dict[str, tuple[LogicalType, Read]]] = {
     "BOOLEAN": (Boolean(), read_boolean),
@@ -291,13 +293,16 @@ def _refuse_image(op: str, field: str) -> None:
 
 
 def _without_rowid(images: dict[str, Image | None], details: Details) -> Details:
-    """Move the row id of Oracle from the images to the details."""
-    for field in ("after", "before"):
+    """Move the row id of Oracle from the images to the details; a row that moved has two."""
+    told: dict[str, object] = {}
+    for field in ("before", "after"):
         image = images[field]
         if image is not None and ROWID in image:
-            details = {ROWID: image[ROWID], **details}
+            if told.get(ROWID, image[ROWID]) != image[ROWID]:
+                told[OLD_ROWID] = told[ROWID]
+            told[ROWID] = image[ROWID]
             images[field] = {name: image[name] for name in image if name != ROWID}
-    return details
+    return {**told, **details}
 
 
 def _nanoseconds(value: int | None, field: str) -> int | None:

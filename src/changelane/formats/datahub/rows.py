@@ -140,7 +140,7 @@ class Reader:
                 "a sequence that is not made of digits", code="wrong_type", path=f"$.{SEQUENCE}"
             )
         options = self._options
-        table = self._table(row.pop(TABLE, None), topic)
+        table = self._table(row.pop(TABLE, None) or None, topic)
         time_ns = _time(row.pop(TIME, None), row.pop(OTHER_TIME, None))
         image, details = self._image(row)
         holds = _UNKNOWN if options.schema is not None else _FULL
@@ -256,6 +256,14 @@ def _time(one: Any, other: Any) -> int | None:
     return value * 1_000_000
 
 
+def _written_time(value_ns: int | None, report: Report) -> int | None:
+    value = milliseconds(value_ns, "source_time", report)
+    if value is not None and value > _MICROSECONDS_ABOVE:
+        report(("source_time", "so far that readers take it for microseconds"))
+        return None
+    return value
+
+
 def _written(kind: LogicalType, value: Any, told: LogicalType) -> Value:
     """Return the JSON form of a value in a topic's column of type *kind*."""
     match kind:
@@ -329,7 +337,7 @@ class Writer:
         row: dict[str, Any] = {
             SEQUENCE: None if sequence is None else str(sequence),
             OPERATION: operation,
-            options.time_column: milliseconds(change.source_time_ns, "source_time", report),
+            options.time_column: _written_time(change.source_time_ns, report),
             TABLE: change.table.name,
             BEFORE: "Y" if is_delete else "N",
             AFTER: "N" if is_delete else "Y",

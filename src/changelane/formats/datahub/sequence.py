@@ -20,7 +20,7 @@ from changelane.position import Position, SequencePosition
 FULL_LOAD: Final = -1
 """The sequence of every row of a full load."""
 
-_SEQUENCE: Final = re.compile(r"-?[0-9]{1,36}", re.ASCII)
+_SEQUENCE: Final = re.compile(rf"[0-9]{{1,36}}|{FULL_LOAD}")
 
 
 def read_sequence(value: str | int | None, path: str) -> int | None:
@@ -43,6 +43,9 @@ def sequence_of(position: Position | None, report: Report) -> int | None:
         return None
     if position.row:
         report(("position.row", "a sequence has no rows"))
+    if position.value < FULL_LOAD:
+        report(("position", "a sequence is made of digits"))
+        return None
     return position.value
 
 

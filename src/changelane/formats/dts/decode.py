@@ -198,13 +198,14 @@ class Reader:
             if before is None:
                 path = "$.beforeImages"
                 raise DecodeError("a delete without its row", code="missing_field", path=path)
-            if after is not None:
-                after = _nothing(after, "afterImages")
+            _check_unknown(after, "afterImages")
+            after = None
         elif after is None:
             path = "$.afterImages"
             raise DecodeError("a change without its row", code="missing_field", path=path)
-        elif op is not _UPDATE and before is not None:
-            before = _nothing(before, "beforeImages")
+        elif op is not _UPDATE:
+            _check_unknown(before, "beforeImages")
+            before = None
         schema = plan.schema
         if body.found:
             schema, before, after = plan.covering(body.found, before, after)
@@ -327,9 +328,9 @@ def _details(head: Head, body: Body, position: Position | None) -> Details:
     return details
 
 
-def _nothing(image: Image, field: str) -> None:
+def _check_unknown(image: Image | None, field: str) -> None:
     """Refuse the values of an image that the operation does not have."""
-    if any(value is not None for value in image.values()):
+    if image and any(value is not None for value in image.values()):
         reason = "a row that the operation does not have"
         raise DecodeError(reason, code="unexpected_image", path=f"$.{field}")
 
