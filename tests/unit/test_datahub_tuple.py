@@ -223,7 +223,7 @@ def test_the_time_is_read_in_both_spellings_as_number_text_or_timestamp(name, to
 
 def test_a_time_that_would_be_read_as_microseconds_is_a_loss():
     event = change(source_time_ns=(10**14 + 1) * 1_000_000)
-    assert ("source_time", "so far that readers take it for microseconds") in losses(event)
+    assert losses(event) == {"source_time": "so far that readers take it for microseconds"}
 
 
 def test_times_that_are_none_are_refused():
