@@ -494,3 +494,35 @@ def test_halves_that_share_nothing_stay_a_delete_and_an_insert():
         for op, seq in (("UPDATE BEFORE", 3), ("UPDATE AFTER", 4))
     ]
     assert [event.op for event in run(JoinHalves(), halves)] == [Op.DELETE, Op.CREATE]
+
+
+def half(op, value, **place):
+    return decode({"meta": meta(f"UPDATE {op}", **place), "data": {"a": value}})
+
+
+@pytest.mark.parametrize("place", [{}, {"trans": "7.0.1"}, {"scn": "9"}, {"rowid": "AAA"}])
+def test_halves_that_tell_no_pair_are_one_update_when_they_are_neighbours(place):
+    alone, before, after = (
+        half("BEFORE", "0"),
+        half("BEFORE", "1", **place),
+        half("AFTER", "2", **place),
+    )
+    join = JoinHalves(orphans="half")
+    assert join.push(alone) == ()
+    assert join.push(before) == (alone,)
+    join = JoinHalves(orphans="half", state=pickle.loads(pickle.dumps(join.state)))
+    (update,) = join.push(after)
+    assert (update.op, update.before, update.after) == (Op.UPDATE, {"a": "1"}, {"a": "2"})
+    assert join.push(after) == (after,)
+    assert (join.push(before), join.flush()) == ((), (before,))
+
+
+def test_halves_that_tell_no_pair_are_orphans_when_anything_is_between_them():
+    before, after = half("BEFORE", "1"), half("AFTER", "2")
+    row = decode({"meta": meta(), "data": {"a": "3"}})
+    other = half("AFTER", "2", table="O.OTHER")
+    for between in (row, other, half("AFTER", "2", trans="7.0.1"), half("AFTER", "2", scn="9")):
+        events = [before, between, after]
+        assert list(run(JoinHalves(orphans="half"), events)) == events
+        changes = [event.change if isinstance(event, HalfUpdate) else event for event in events]
+        assert list(run(JoinHalves(orphans="change"), events)) == changes

@@ -11,12 +11,16 @@ The halves become one update only where they prove to belong together, in one of
   "The UPDATE_BEFOR and UPDATE_AFTER operations for the same update share a sequence ID"): same
   table and same pair, whatever their keys. Such a half without a partner is an *orphan*: the row
   before alone does not say that the row went.
+
+Halves that tell neither (SharePlex without transaction or row id, A 3.2: "UPDATE BEFORE/AFTER pairs
+join on (trans, seq) or adjacency") are one update where the row after is the very next event of the
+stream, and orphans otherwise.
 """
 
 from collections import ChainMap, OrderedDict
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeGuard
 
 import msgspec
 
@@ -89,6 +93,7 @@ class JoinState(msgspec.Struct):
         waiting: Halves that wait for their partners, the oldest first.
         tables: The same by table.
         departed: Those that wait for a tombstone as well, by the change of their key.
+        adjacent: A row before that only the next event can complete.
         joined: Joined changes of a key whose tombstone may still come.
         parted: Halves that went on alone, whose partners may still come.
     """
@@ -97,6 +102,7 @@ class JoinState(msgspec.Struct):
     waiting: OrderedDict[_Token, _Waiting] = msgspec.field(default_factory=OrderedDict)
     tables: dict[TableId, _Table] = {}
     departed: dict[_Move, _Token] = {}
+    adjacent: HalfUpdate | None = None
     joined: OrderedDict[_Move, int] = msgspec.field(default_factory=OrderedDict)
     parted: OrderedDict[_Token, tuple[Op, int]] = msgspec.field(default_factory=OrderedDict)
 
@@ -130,6 +136,11 @@ class JoinHalves:
         state = self.state
         state.seen += 1
         released = self._expired() if state.waiting or state.joined or state.parted else ()
+        if state.adjacent is not None:
+            half, state.adjacent = state.adjacent, None
+            if _completes(event, half):
+                return (*released, _update(half.change, event.change))
+            released += self._alone(_Waiting(half, None, 0))
         if isinstance(event, HalfUpdate):
             return (*released, *self._half(event))
         if isinstance(event, Tombstone) and event.moved_to is not None and self._is_ours(event):
@@ -142,6 +153,8 @@ class JoinHalves:
         """Release the halves that found no partner."""
         waiting = self.state.waiting.values()
         released = tuple(event for one in waiting for event in self._alone(one))
+        if self.state.adjacent is not None:
+            released += self._alone(_Waiting(self.state.adjacent, None, 0))
         self.state = JoinState()
         return released
 
@@ -149,7 +162,11 @@ class JoinHalves:
         state, change = self.state, half.change
         token = _token(half)
         if token is None:
-            return (*self._release(self._overtaken(change)), change)
+            released = self._release(self._overtaken(change))
+            if _tells_nothing(half) and change.op is Op.DELETE:
+                state.adjacent = half
+                return released
+            return (*released, *self._alone(_Waiting(half, None, 0)))
         own = _own_key(change)
         overtaken = set() if own is None else self._overtaken_in(change.table, (own,))
         other = state.waiting.get(token)
@@ -249,7 +266,7 @@ class JoinHalves:
 
     def _alone(self, waiting: _Waiting) -> tuple[ChangeEvent, ...]:
         half = waiting.half
-        if half.pair is not None and self._orphans is Orphans.HALF:
+        if self._orphans is Orphans.HALF and (half.pair is not None or _tells_nothing(half)):
             return (half,)
         return (half.change, *waiting.tombstones)
 
@@ -320,6 +337,23 @@ def _shape(image: Image) -> _Shape:
 
 def _frozen(image: Image | None) -> _Values:
     return tuple(sorted((name, repr(value)) for name, value in (image or {}).items()))
+
+
+def _tells_nothing(half: HalfUpdate) -> bool:
+    """Say whether a half names neither a pair nor the other key."""
+    return half.pair is None and half.other_key is None
+
+
+def _completes(event: ChangeEvent, before: HalfUpdate) -> TypeGuard[HalfUpdate]:
+    """Say whether an event is the other half of the row before that came just before it."""
+    return (
+        isinstance(event, HalfUpdate)
+        and _tells_nothing(event)
+        and event.change.op is not Op.DELETE
+        and event.change.table == before.change.table
+        and event.change.position == before.change.position
+        and event.change.transaction == before.change.transaction
+    )
 
 
 def _token(half: HalfUpdate) -> _Token | None:
