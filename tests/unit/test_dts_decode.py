@@ -297,6 +297,14 @@ def test_an_image_has_as_many_values_as_there_are_fields(image):
         decode(record(fields=fields, afterImages=image))
 
 
+def test_a_row_of_no_columns_is_read_to_its_end():
+    nothing = {"fields": [], "beforeImages": [], "afterImages": []}
+    event = decode(record(operation="UPDATE", **nothing), strict=True)
+    assert (event.before, event.after, event.schema.columns) == ({}, {}, ())
+    assert "bornTimestamp" not in event.details
+    assert decode(record(operation="DELETE", **nothing | {"afterImages": None})).before == {}
+
+
 def test_a_column_that_is_named_twice_is_refused():
     fields = [{"name": "a", "dataTypeNumber": 3}] * 2
     with pytest.raises(DecodeError, match=r"named twice at \$\.fields"):

@@ -75,7 +75,7 @@ class TablePlan:
         count, at = read_count(data, at)
         index = 0
         try:
-            if count == len(columns):
+            if count and count == len(columns):
                 for name, readers in columns:
                     value, at = readers[data[at]](data, at + 1)
                     image[name] = value
