@@ -334,6 +334,30 @@ def test_decimals_and_timestamps_are_text_under_the_vendors_names():
     assert read(msgspec.json.encode(value)).after == row
 
 
+TIMESTAMPS = [
+    "2024-02-04",
+    "2024-02-04 11:59",
+    "2024-02-04T11:59:56+08:00",
+    "2024-02-04 11:59:56.123456789",
+    "0000-00-00 00:00:00",
+    "0044-03-15 00:00:00 BC",
+    "-infinity",
+]
+
+
+@pytest.mark.parametrize("text", TIMESTAMPS)
+def test_a_timestamp_that_python_has_not_stays_text(text):
+    assert read(spoilt({"after": {"id": 35, "time1": text}})).after["time1"] == text
+
+
+@pytest.mark.parametrize("text", ["", "soon", "2024-02-04 soon", "11:59:56", "1.5"])
+def test_a_text_that_is_no_timestamp_is_refused_without_it(text):
+    with pytest.raises(DecodeError, match="not a value of timestamp") as error:
+        read(spoilt({"after": {"id": 35, "time1": text}}))
+    assert error.value.path == "$.payload.after.time1"
+    assert "soon" not in str(error.value)
+
+
 def test_generated_events_come_from_the_products_that_are_written():
     carries = get_codec("cdl-debezium-json").carries
     found = set()

@@ -175,6 +175,14 @@ def test_without_before_image_the_schema_tells_what_was_deleted_unless_the_user_
     assert read(value, absent_after="unchanged").after == {"id": 1}
 
 
+@pytest.mark.parametrize("op", ["c", "d"])
+def test_images_of_other_operations_come_back_as_they_came(op):
+    before, after = {"id": "1", "a": "x", "b": "y"}, {"id": "1", "a": None}
+    value, losses = written(read(told(op, before, after)))
+    assert (value["payload"]["before"], value["payload"]["after"]) == (before, after)
+    assert not losses
+
+
 def test_a_value_that_became_null_is_written_as_a_deleted_column():
     value, losses = written(change("u", ANNE, ANNE | {"last_name": None}))
     assert value["payload"]["after"] == {"id": "1004", "first_name": "Anne"}

@@ -34,6 +34,11 @@ _FLOATS: Final = {
     "-Infinity": -math.inf,
     "+Infinity": math.inf,
 }
+_TIMESTAMP: Final = re.compile(
+    r"[+-]?\d{1,9}-\d\d?-\d\d?([T ]\d\d?:\d\d(:\d\d([.,]\d{1,9})?)?)?"
+    r"( ?(Z|UTC|[+-]\d\d(:?\d\d){0,2}))?( BC)?|[+-]?infinity",
+    re.ASCII | re.IGNORECASE,
+)
 _MILLIS: Final = re.compile(r"-?\d{1,18}", re.ASCII)
 _MAX_NUMBER_BYTES: Final = MAX_DECIMAL_DIGITS * 4
 
@@ -239,13 +244,16 @@ def lenient_timestamp_in(text: str) -> dt.datetime | str:
     """Return the local timestamp of a text in a form that no document fixes (B-31).
 
     ISO 8601 with a ``T`` or a space, or a count of milliseconds since 1970; what has an offset, or
-    more digits than Python, stays text.
+    more digits than Python, or is no day of the calendar, stays text. No other text is one.
 
     >>> lenient_timestamp_in("2024-02-04 11:59:56"), lenient_timestamp_in("1707047996013")
     (datetime.datetime(2024, 2, 4, 11, 59, 56), datetime.datetime(2024, 2, 4, 11, 59, 56, 13000))
     """
     if _MILLIS.fullmatch(text):
         return millis_timestamp(int(text))
+    if _TIMESTAMP.fullmatch(text) is None:
+        msg = "not a timestamp"
+        raise ValueError(msg)
     return parse_timestamp(text)
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from changelane.carries import Loss
 from changelane.errors import DecodeError
-from changelane.event import DataChange, Image
+from changelane.event import DataChange, Image, Op
 from changelane.format import Report
 from changelane.formats.debezium.forms import bytes_in, bytes_out
 from changelane.formats.debezium.lindorm.options import Options, TableKind
@@ -187,7 +187,7 @@ def leave_out_deleted(event: DataChange, report: Report) -> DataChange:
     What only the before image has is unchanged: left in, a reader would take it for deleted.
     """
     before, after = event.before, event.after
-    if before is None or after is None:
+    if event.op is not Op.UPDATE or before is None or after is None:
         return event
     if any(name not in after for name in before):
         report(("absent", "a column that only the before image has is left out of it"))
