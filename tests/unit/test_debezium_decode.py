@@ -29,7 +29,7 @@ from changelane.event import (
     Truncate,
     Watermark,
 )
-from changelane.formats.debezium import sources
+from changelane.formats.debezium import connect, sources
 from changelane.formats.debezium.wire import MySqlSource, PostgresSource
 from changelane.position import LsnPosition, MySqlPosition, PostgresPosition, ScnPosition
 from changelane.schema import TableId
@@ -711,3 +711,11 @@ def test_a_key_that_is_not_of_its_columns_type_is_not_the_key_of_a_deleted_row(k
     assert codec.decode(message) == (event,)
     (one,) = codec.decode(Message(value, b'{"id":7}'))
     assert one.before["id"] == 7
+
+
+def test_plans_of_ever_other_large_schemas_do_not_fill_the_memory(monkeypatch):
+    monkeypatch.setattr(connect, "_MAX_BYTES", 1000)
+    blocks = connect.Blocks(len)
+    for number in range(100):
+        assert blocks.plan(b"%0300d" % number) == 300
+        assert len(blocks._plans) <= 3

@@ -20,6 +20,8 @@ Unset = msgspec.UnsetType
 
 _MAX_DEPTH: Final = 64
 _MAX_PLANS: Final = 1024
+_MAX_BYTES: Final = 32 << 20
+"""Of the blocks whose plans are kept: the blocks of real tables have some kilobytes."""
 _TAIL: Final = 96
 
 
@@ -144,6 +146,7 @@ class Blocks(Generic[Plan]):
     def __init__(self, compile: Callable[[bytes], Plan]) -> None:
         self._compile = compile
         self._plans: dict[bytes, Plan] = {}
+        self._size = 0
         self._tails: dict[bytes, tuple[bytes, Plan]] = {}
         self._last: tuple[bytes, Plan] | None = None
 
@@ -152,10 +155,12 @@ class Blocks(Generic[Plan]):
         plan = self._plans.get(block)
         if plan is None:
             plan = self._compile(block)
-            if len(self._plans) >= _MAX_PLANS:
+            if len(self._plans) >= _MAX_PLANS or self._size + len(block) > _MAX_BYTES:
                 self._plans.clear()
                 self._tails.clear()
+                self._size = 0
             self._plans[block] = plan
+            self._size += len(block)
         return plan
 
     def remember(self, data: bytes, block: bytes, plan: Plan) -> None:
