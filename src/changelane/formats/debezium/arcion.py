@@ -262,7 +262,7 @@ class Arcion:
         if not value or not is_envelope(value, (b'"op"', b'"source"')):
             return False
         try:
-            return _is_arcion(value) and bool(self._decode(message))
+            return _is_arcion(value, self._options) and bool(self._decode(message))
         except DecodeError:
             return False
 
@@ -356,12 +356,14 @@ def _snapshot(event: DataChange, report: Report) -> str | None:
     return "true"
 
 
-def _is_arcion(value: bytes) -> bool:
-    """Say whether the connector is in upper case, or names the source block's schema."""
+def _is_arcion(value: bytes, options: Options) -> bool:
+    """Say whether the connector is in upper case, or has its name, or names the block's schema."""
     block, payload = unwrap(value) or (None, value)
     source = json.loads(payload, _Sourced).source
     if source.connector is not None:
         return bool(source.connector) and source.connector == source.connector.upper()
+    if source.name in {options.connector_name, options.snapshot_connector_name}:
+        return True
     members = () if block is None else parse(block).members
     labels = {member.member: member.label for member in members}
     return source.name is not None and labels.get("source") == source.name
