@@ -16,9 +16,10 @@ export SPARK_LOCAL_IP ?= 127.0.0.1
 
 # More arguments for pytest, as in: make test ARGS="-k canal -x"
 ARGS ?=
+SECONDS_OF_FUZZ ?= 300
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check golden bench clean java
+.PHONY: help demo test check golden fuzz bench clean java
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -48,6 +49,10 @@ golden: $(INSTALLED) ## write the golden files anew; review the difference befor
 	@$(PYTHON_IN_VENV) -m pytest tests/conformance -m "not spark" --golden=write $(ARGS)
 	@$(PYTHON_IN_VENV) scripts/write_pages.py
 	@git status --short tests/golden docs
+
+fuzz: $(INSTALLED) ## mutated messages for every decoder, and the checks of the kit with more examples
+	@$(PYTHON_IN_VENV) scripts/fuzz.py --seconds $(SECONDS_OF_FUZZ) $(ARGS)
+	@CHANGELANE_EFFORT=10 $(PYTHON_IN_VENV) -m pytest -q tests/conformance -n 2
 
 bench: java $(INSTALLED) $(FETCHED) ## measure speed against the baselines (several minutes)
 	@$(PYTHON_IN_VENV) benchmarks/run.py $(ARGS)

@@ -301,7 +301,7 @@ def _check_spoilt(codec: Codec, spoilt: Iterable[bytes], *, encode: bool = False
     for index, data in enumerate(spoilt):
         start = time.thread_time()
         # Every other message is spoilt in its key as well.
-        decoded = _decode_or_refuse(codec, Message(data, data if index % 2 else None))
+        decoded = decode_or_refuse(codec, Message(data, data if index % 2 else None))
         if encode:
             for event in decoded:
                 _encode_everywhere(event)
@@ -309,7 +309,12 @@ def _check_spoilt(codec: Codec, spoilt: Iterable[bytes], *, encode: bool = False
         _require(took < MOST_SECONDS, f"{took:.1f} s for {data[:2000]!r}")
 
 
-def _decode_or_refuse(codec: Codec, message: Message) -> tuple[ChangeEvent, ...]:
+def decode_or_refuse(codec: Codec, message: Message) -> tuple[ChangeEvent, ...]:
+    """Return the events of a message, or none when it is refused as it has to be.
+
+    Raises:
+        ConformanceError: It gives another error, or one without a path or with a value.
+    """
     try:
         events_read = codec.decode(message)
     except DecodeError as error:
