@@ -24,7 +24,18 @@ from changelane.testing.conformance import MOST_SECONDS, ConformanceError, decod
 Mutate = Callable[[bytes, random.Random], bytes]
 
 _WORDS: Final = (
-    *(b"null", b"true", b"NaN", b"-0", b"1e999999999", b"9" * 400, b'""', b"{}", b"[]"),
+    *(
+        b"null",
+        b"true",
+        b"NaN",
+        b"-0",
+        b"1e999999999",
+        b"-1.5e9999999999999999999",
+        b"9" * 400,
+        b'""',
+        b"{}",
+        b"[]",
+    ),
     *(b'"\\ud800"', b"\\u0000", b"\xff\xfe", b"\xef\xbb\xbf", b"[" * 2000, b'{"a":' * 2000),
     *(b"\x00", b"\xff" * 8, b"\x80" * 9 + b"\x01", b"\xfe\xff\xff\xff\x0f", b"infinity"),
 )

@@ -60,7 +60,13 @@ _WRONG: Final[tuple[Any, ...]] = (
     {"s3cr3t-text": "s3cr3t-text"},
     [[[[1]]]],
 )
-_HUGE: Final = ("1e999999999", "-1E+999999999", "1e-999999999", "9" * 5000)
+_HUGE: Final = (
+    "1e999999999",
+    "-1E+999999999",
+    "1e-999999999",
+    "-1.5e-9999999999999999999999",
+    "9" * 5000,
+)
 
 
 def truncations(data: bytes) -> Iterator[bytes]:

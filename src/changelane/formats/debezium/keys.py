@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Message keys, tombstones, and the two halves of a key change (B 1.3, 1.5, 1.7)."""
 
+import decimal
 from collections.abc import Mapping
 from operator import itemgetter
 from typing import Any, Final
@@ -20,7 +21,13 @@ from changelane.serdes import json
 
 NEW_KEY: Final = "__debezium.newkey"
 OLD_KEY: Final = "__debezium.oldkey"
-MISFIT: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError)
+MISFIT: Final = (
+    msgspec.MsgspecError,
+    UnicodeDecodeError,
+    RecursionError,
+    ValueError,
+    decimal.InvalidOperation,  # an exponent beyond all numbers
+)
 _UNREADABLE: Final = (*MISFIT, DecodeError, TypeError, AttributeError)
 _MOST_KEYS: Final = 10_000
 _ROUTED: Final = "__dbz__"
