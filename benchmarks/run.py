@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Speed as ratios against named baselines, measured in the same run. See README.md beside this.
 
-Usage: run.py [decode|convert|rows|spark|apply] ...   (all of them when none is named)
+Usage: run.py [formats|decode|convert|rows|spark|apply] ...   (all of them when none is named)
 """
 
 import argparse
 import gc
+import io
 import os
 import shutil
 import sys
@@ -15,12 +16,16 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import fastavro
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from messages import ORDERS, ORDERS_TYPES, WIDE, Columns, messages
 
 from changelane import Message, get_codec
+from changelane import formats as names
+from changelane.errors import EncodeError
+from changelane.formats.dts.avro import SCHEMA_V2
 
 ROUNDS = 5
 
@@ -312,7 +317,40 @@ def apply() -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def _parse(name: str) -> Callable[[bytes], object]:
+    """Return the bare parse of a format's bytes: no types, no events."""
+    if name != "dts-avro":
+        return msgspec.json.Decoder().decode
+    schema = fastavro.parse_schema(SCHEMA_V2)
+    return lambda data: fastavro.schemaless_reader(io.BytesIO(data), schema, schema)
+
+
+def formats() -> None:
+    """Per core: each format, orders as it writes them, against msgspec or fastavro alone."""
+    case = CASES[0]
+    reader = get_codec("debezium-json", **options(case))
+    events = [event for message in told(case, 4000) for event in reader.decode(message)]
+    for name in names.FORMATS:
+        writer = get_codec(name)
+        try:
+            written = [writer.encode(event, on_loss="warn").messages for event in events]
+        except EncodeError as error:
+            print(f"{name:<20} {error}", flush=True)
+            continue
+        given = [message for messages_of_one in written for message in messages_of_one]
+        base = rate(_parse(name), [message.value for message in given])
+        size = sum(len(message.value or b"") for message in given) // len(given)
+        read = rate(writer.decode, given)
+        write = rate(lambda event, writer=writer: writer.encode(event, on_loss="warn"), events)
+        print(
+            f"{name:<20} {size:>5} B   parse {base:>9,.0f}/s   decode {read:>8,.0f}/s"
+            f" {base / read:5.1f} x   encode {write:>8,.0f}/s {base / write:5.1f} x",
+            flush=True,
+        )
+
+
 PARTS: dict[str, Callable[[], None]] = {
+    "formats": formats,
     "decode": decode,
     "convert": convert,
     "rows": rows,
