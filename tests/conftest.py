@@ -49,7 +49,8 @@ def _go(place: dict[str, str | None]) -> None:
         else:
             os.environ[name] = value
     time.tzset()
-    locale.setlocale(locale.LC_ALL, "")
+    with suppress(locale.Error):  # the machine's own may be one that it does not have
+        locale.setlocale(locale.LC_ALL, "")
 
 
 def _drawn_place() -> dict[str, str | None]:
