@@ -301,8 +301,12 @@ def key_of(event: DataChange, image: Image) -> Image | None:
 
 
 def is_key_change(event: DataChange) -> bool:
-    """Say whether an update moved its row to another key, as far as both images tell."""
+    """Say whether an update moved its row to another key, as far as both images tell.
+
+    A key column that the row after leaves out did not change.
+    """
     if event.op is not Op.UPDATE or event.before is None or event.after is None:
         return False
     old = key_of(event, event.before)
-    return old is not None and old != key_of(event, event.after)
+    new = key_of(event, event.after) or key_of(event, {**event.before, **event.after})
+    return old is not None and old != new

@@ -2,6 +2,7 @@
 """What records of DTS mean: kinds of records, names, keys, times, positions."""
 
 import datetime as dt
+import json
 
 import pytest
 from dts_records import V1, branch, character, date_time, decode, integer, record, row
@@ -19,6 +20,7 @@ from changelane.event import (
     TransactionMarker,
     Truncate,
     Watermark,
+    is_key_change,
 )
 from changelane.position import MySqlPosition
 from changelane.schema import TableId
@@ -492,3 +494,21 @@ def test_what_the_record_says_besides_is_kept():
 def test_dates_of_a_record_are_in_no_zone():
     value = branch("Timestamp", timestamp=0, millis=0)
     assert decode(row(7, value)).after["c"] == dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def test_a_key_column_that_an_update_does_not_repeat_did_not_change():
+    fields = [{"name": name, "dataTypeNumber": 3} for name in ("id", "v")]
+    event = decode(
+        record(
+            operation="UPDATE",
+            tags={"pk_uk_info": '{"PRIMARY":["id"]}'},
+            fields=fields,
+            beforeImages=[integer(1), integer(2)],
+            afterImages=["NONE", integer(3)],
+        )
+    )
+    assert not is_key_change(event)
+    for name in ("debezium-json", "arcion-json"):
+        (message,) = get_codec(name).encode(event, on_loss="ignore").messages
+        assert json.loads(message.key)["payload"] == {"id": 1}
+        assert json.loads(message.value)["payload"]["op"] == "u"

@@ -30,7 +30,7 @@ from changelane.formats.debezium.connect import Schema, struct
 from changelane.formats.debezium.keys import NEW_KEY, OLD_KEY
 from changelane.formats.debezium.options import BeforeImage, Dialect, Options, Tombstones
 from changelane.formats.debezium.placeholders import Placeholder
-from changelane.formats.debezium.plans import key_schema
+from changelane.formats.debezium.plans import key_row, key_schema
 from changelane.formats.debezium.rawtext import from_text, is_foreign, wrapped
 from changelane.formats.debezium.sources import topic_of
 from changelane.formats.debezium.writers import RowWriter
@@ -174,7 +174,7 @@ class Encoder:
                     self._blocks.clear()
                 rows = writer.structs(before, after, base)
                 block = self._blocks[shape] = self._envelope(event, rows, base, payload)
-        key = self._key(event, after if after is not None else before, writer, base, has_schema)
+        key = self._key(event, key_row(event.key, before, after), writer, base, has_schema)
         return Message(wrapped(block, payload), key, headers, topic or None)
 
     def _is_doubted(self, event: DataChange) -> bool:

@@ -16,7 +16,7 @@ from changelane.formats.debezium.blocks import described, guessed, parsed
 from changelane.formats.debezium.columns import Modes
 from changelane.formats.debezium.connect import UNSET, Schema, struct
 from changelane.formats.debezium.placeholders import Placeholder
-from changelane.formats.debezium.plans import key_schema
+from changelane.formats.debezium.plans import key_row, key_schema
 from changelane.formats.debezium.rawtext import from_text, wrapped
 from changelane.formats.debezium.writers import RowWriter
 from changelane.message import Message
@@ -181,7 +181,7 @@ class MemberWriter:
             block = self._schema_block(images, payload, parts, base)
         elif event.schema is not None:
             report(("schema", "column types are not written"))
-        row = after if after is not None else before
+        row = key_row(event.key, before, after)
         key = self._key(event, row, writer, base if has_schema else None, parts.key)
         return Message(wrapped(block, payload), key, topic=parts.topic)
 

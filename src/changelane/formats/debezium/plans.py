@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from changelane.errors import DecodeError
+from changelane.event import Key
 from changelane.formats.debezium import connect
 from changelane.formats.debezium.columns import (
     DecimalFormat,
@@ -202,3 +203,12 @@ def filler_of(column: Column, field: Schema, modes: Modes) -> object:
 
 PLAIN: Final = RowPlan(None, None)
 """Rows of a message without a schema: no types are guessed (B-20)."""
+
+
+def key_row(
+    key: Key | None, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
+) -> Mapping[str, Any] | None:
+    """Return the row that tells the key: a key column that an update leaves out did not change."""
+    if before is None or after is None or key is None:
+        return before if after is None else after
+    return after if all(name in after for name in key.columns) else {**before, **after}
