@@ -15,6 +15,8 @@ from changelane.spark.rows import RowSchema
 from changelane.spark.sql import COLUMNS, DEPARTED, LIVE, ORDER, UPSERTED, quoted
 
 CORRUPT: Final = "_changelane_corrupt"
+_WRONG: Final = "an event row is not the JSON that its schema says"
+_ROW: Final = "_changelane_row"
 _HELD: Final = "_changelane_held"
 _ORDERS: Final = "_changelane_orders"
 _OPTIONS: Final = {
@@ -141,22 +143,56 @@ def parsed(text: Column, schema_id: Column, target: Target) -> Column:
     return result
 
 
-def _projected(text: Column, schema: RowSchema, target: Target) -> Column:
-    ddl = ", ".join(f"{quoted(column.name)} {column.spark}" for column in schema.columns)
-    told = {column.name.lower(): column for column in schema.columns}
-    read = F.from_json(text, f"{ddl}, {quoted(CORRUPT)} STRING", _OPTIONS)
+def typed_rows(
+    told: DataFrame, text: Column, schema_id: Column, target: Target, state: Mapping[str, Column]
+) -> DataFrame:
+    """Return the rows of *text* as columns, beside other columns.
 
+    The same as :func:`parsed`, which Spark compiles when there is but one schema.
+
+    Args:
+        told: What has the text.
+        text: JSON of rows.
+        schema_id: Whose schema it has.
+        target: The table.
+        state: The other columns by name, at least one; every reader of the rows must read the
+            first, which stops the statement where the text is not what its schema says.
+    """
+    named = [column.alias(name) for name, column in state.items()]
+    if len(target.schemas) > 1:
+        row = parsed(text, schema_id, target).alias(_ROW)
+        return told.select(row, *named).select(f"{_ROW}.*", *state)
+    (schema,) = target.schemas.values()
+    read = told.select(_read(text, schema).alias(_ROW), *named)
+    row, (checked, *others) = F.col(_ROW), state
+    wrong = F.raise_error(F.lit(_WRONG)).cast(read.schema[checked].dataType)
+    check = F.when(row[CORRUPT].isNull(), F.col(checked)).otherwise(wrong).alias(checked)
+    return read.select(*_fields(row, schema, target), check, *others)
+
+
+def _read(text: Column, schema: RowSchema) -> Column:
+    ddl = ", ".join(f"{quoted(column.name)} {column.spark}" for column in schema.columns)
+    return F.from_json(text, f"{ddl}, {quoted(CORRUPT)} STRING", _OPTIONS)
+
+
+def _fields(row: Column, schema: RowSchema, target: Target) -> list[Column]:
+    """Return the target's columns of a row that was read by its own schema."""
+    told = {column.name.lower(): column for column in schema.columns}
+    fields = []
+    for name, kind in target.columns.items():
+        column = told.get(name.lower())
+        value = F.lit(None) if column is None else row[column.name]
+        fields.append(value.cast(kind).alias(name))
+    return fields
+
+
+def _projected(text: Column, schema: RowSchema, target: Target) -> Column:
     def project(row: Column) -> Column:
-        fields = []
-        for name, kind in target.columns.items():
-            column = told.get(name.lower())
-            value = F.lit(None) if column is None else row[column.name]
-            fields.append(value.cast(kind).alias(name))
-        wrong = F.raise_error(F.lit("an event row is not the JSON that its schema says"))
-        return F.when(row[CORRUPT].isNull(), F.struct(*fields)).otherwise(wrong)
+        whole = F.struct(*_fields(row, schema, target))
+        return F.when(row[CORRUPT].isNull(), whole).otherwise(F.raise_error(F.lit(_WRONG)))
 
     # the lambda's variable is evaluated once, however many columns read it
-    return F.element_at(F.transform(F.array(read), project), 1)
+    return F.element_at(F.transform(F.array(_read(text, schema)), project), 1)
 
 
 def carried(schema_id: Column, missing: Column, target: Target) -> Column:
@@ -191,12 +227,8 @@ def winners(folded: DataFrame, target: Target) -> DataFrame:
     text = F.coalesce("w.text", "l.text")
     schema_id = F.coalesce("w.schema_id", "l.schema_id")
     newest = F.coalesce("u", nothing())
-    return folded.select(
-        parsed(text, schema_id, target).alias("row"),
-        newest.alias(UPSERTED),
-        F.col("d").alias(DEPARTED),
-        (newest > F.col("d")).alias(LIVE),
-    ).select("row.*", UPSERTED, DEPARTED, LIVE)
+    state = {UPSERTED: newest, DEPARTED: F.col("d"), LIVE: newest > F.col("d")}
+    return typed_rows(folded, text, schema_id, target, state)
 
 
 def joined(folded: DataFrame, table: DataFrame, target: Target) -> DataFrame:
@@ -300,10 +332,10 @@ def appended(events: DataFrame, target: Target, truncated: bytes) -> DataFrame:
 
     Not those that the newest truncate took.
     """
-    row = parsed(F.col("after"), F.col("schema_id"), target)
     newer = F.col("order") > F.lit(bytearray(truncated))
-    told = events.where(F.col("op").isin("c", "r") & newer).select(row.alias("row"), "order")
-    return told.select("row.*", F.col("order").alias(UPSERTED))
+    told = events.where(F.col("op").isin("c", "r") & newer)
+    state = {UPSERTED: F.col("order")}
+    return typed_rows(told, F.col("after"), F.col("schema_id"), target, state)
 
 
 def truncated(table: DataFrame, target: Target, order: bytes) -> DataFrame:
