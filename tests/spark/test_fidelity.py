@@ -8,6 +8,7 @@ is updated (the column form).
 import datetime as dt
 import decimal
 import json
+import re
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -274,9 +275,17 @@ def shown(tables: dict[str, DataFrame]) -> dict[str, list[Any]]:
 @pytest.mark.parametrize("way", ["inserted", "moved", "updated"])
 @pytest.mark.parametrize("slot", SLOTS, ids=[slot.kind for slot in SLOTS])
 def test_values_are_what_they_were(
-    tables: dict[str, DataFrame], shown: dict[str, list[Any]], slot: Slot, way: str
+    tables: dict[str, DataFrame],
+    shown: dict[str, list[Any]],
+    slot: Slot,
+    way: str,
+    request: pytest.FixtureRequest,
 ) -> None:
-    assert tables[way].schema[slot.name].dataType.simpleString() == slot.spark
+    wanted = slot.spark
+    if request.node.callspec.params["tables"] == "iceberg":
+        # its specification knows no smaller integer
+        wanted = re.sub("tinyint|smallint", "int", wanted)
+    assert tables[way].schema[slot.name].dataType.simpleString() == wanted
     found = [row[slot.name] for row in shown[way]]
     if slot.kind == "geometry(point)":
         assert found[: len(slot.texts)] == slot.texts
