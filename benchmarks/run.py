@@ -269,10 +269,10 @@ def spark() -> None:
             told_id = events.where("kind = 'schema'").first()["schema_id"]
             columns = {column.name: column.spark for column in schema.columns}
             target = fold.Target(columns, schema.key or (), {told_id: schema})
-            typed = events.where("kind = 'data'").select(
-                fold.parsed(F.col("after"), F.col("schema_id"), target).alias("row")
-            )
-            ours = count / _seconds(lambda typed=typed: _drain(typed.select("row.*")))
+            rows = events.where("kind = 'data'")
+            text, schema_id, state = F.col("after"), F.col("schema_id"), {"o": F.col("order")}
+            typed = fold.typed_rows(rows, text, schema_id, target, state)
+            ours = count / _seconds(lambda typed=typed: _drain(typed))
             line("bytes to typed rows", case, ours, base, "rows/s")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
