@@ -106,7 +106,9 @@ def test_tables_without_a_key_are_set_aside_appended_to_or_keyed_by_their_row(
         Truncate(TABLE, position=SequencePosition(4)),
         change("c", 5, 3, "y", key=None),
     ]
-    aside, appended, keyed = (str(tmp_path / name) for name in ("aside", "appended", "keyed"))
+    aside, appended, keyed = (
+        str(tmp_path / name / "delta") for name in ("aside", "appended", "keyed")
+    )
     assert landed.apply(spark, aside, events).quarantined == {"no_key": 2}
     for number, batch in enumerate((events, late)):
         landed.apply(spark, appended, batch, batch=number, keyless="append")
