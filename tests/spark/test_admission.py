@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from changelane.event import DataChange, Key, Op, Source, Truncate
 from changelane.position import OffsetPosition, Position, SequencePosition
 from changelane.schema import Column, TableId, TableSchema
+from changelane.spark.lakes import lake as open_lake
 from changelane.spark.survey import BatchReport
 from changelane.types import Decimal, Integer, String
 
@@ -222,3 +223,14 @@ def test_many_servers_may_feed_a_table_on_request(spark: SparkSession, lake: str
     report = landed.apply(spark, lake, batch, sources="many")
     assert report.quarantined == {}
     assert rows(spark, lake) == [(1, 1), (2, 2)]
+
+
+def test_a_table_that_somebody_else_made_is_left_alone(spark: SparkSession, lake: str) -> None:
+    theirs = open_lake(spark, lake, Path(lake).name)
+    spark.sql(
+        f"CREATE TABLE {theirs.sql('tables/shop.orders')} (id BIGINT) USING {Path(lake).name}"
+    )
+    report = landed.apply(spark, lake, [row(SequencePosition(1), id=1, v=1)])
+    assert report.quarantined == {"foreign_table": 1}
+    assert "changelane did not make" in notes(report)
+    assert theirs.columns("tables/shop.orders") == {"id": "bigint"}

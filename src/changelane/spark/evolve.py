@@ -95,6 +95,8 @@ def plan(
         fence.check(properties)
     if not work.domains or (not work.schemas and not exists):
         return None
+    if exists and "schema" not in properties:
+        raise Misfit("foreign_table", "a table lies there that changelane did not make")
     kind = _kind(work, properties, known)
     work = work.only(work.schemas)
     work.truncated = work.truncated_in.get(kind, b"")
@@ -104,25 +106,11 @@ def plan(
         admission = _Admission(work, held, properties, policy, lake.widens)
         refused.extend(admission.refused)
         work = work.only(admission.admitted)
-        if not work.schemas and not exists:
-            raise admission.misfits[0]
-        if not work.schemas and not work.truncated:
-            raise admission.misfits[0]
         if work.schemas:
-            told = _told(work, kind, properties, known)
-            if fence is not None:
-                told |= fence.told(properties)
-            if not exists:
-                properties = told | {"table": work.table_id}
-                lake.create(name, admission.added | _STATE_TYPES, properties)
-            else:
-                if admission.added:
-                    lake.add_columns(name, admission.added)
-                if admission.widened:
-                    lake.widen_columns(name, admission.widened)
-                if any(properties.get(key) != value for key, value in told.items()):
-                    lake.set_properties(name, told)
-                    properties |= told
+            told = _told(work, kind, properties, known) | ({} if fence is None else fence.told)
+            properties = _evolved(lake, name, admission, told, properties)
+        elif not exists or not work.truncated:
+            raise admission.misfits[0]
     if odd := sum(count for domain, count in work.domains.items() if domain != kind):
         refused.append(_odd(work, kind, odd))
     crosses = properties.get("place", "").endswith(MANY)
@@ -135,6 +123,26 @@ def plan(
     columns = {column: kind for column, kind in held.items() if column not in STATE_COLUMNS}
     target = Target(columns, tuple(active.key or ()), work.schemas)
     return Plan(work, name, target, properties, tuple(refused), crosses)
+
+
+def _evolved(
+    lake: Lake,
+    name: str,
+    admission: "_Admission",
+    told: Mapping[str, str],
+    properties: Mapping[str, str],
+) -> dict[str, str]:
+    """Give a table the columns, types and properties that it needs; return its properties."""
+    if not properties:
+        lake.create(name, admission.added | _STATE_TYPES, told)
+        return dict(told)
+    if admission.added:
+        lake.add_columns(name, admission.added)
+    if admission.widened:
+        lake.widen_columns(name, admission.widened)
+    if any(properties.get(key) != value for key, value in told.items()):
+        lake.set_properties(name, told)
+    return {**properties, **told}
 
 
 def _mine(work: Work, kind: str) -> Column:
@@ -171,7 +179,7 @@ def _told(
     work: Work, kind: bytes, properties: Mapping[str, str], known: Remembered
 ) -> dict[str, str]:
     """Return the properties of a table that takes a batch: its newest schema, and its places."""
-    told = {"order": kind.hex()}
+    told = {"order": kind.hex(), "table": work.table_id}
     newest = max(work.newest.values(), default=b"").hex()
     if newest > properties.get("schema_order", ""):
         told["schema"] = msgspec.json.encode(work.active).decode()

@@ -50,10 +50,10 @@ class Fence(msgspec.Struct, frozen=True):
             )
             raise FencedError(msg)
 
-    def told(self, properties: Mapping[str, str]) -> dict[str, str]:
-        """Return the property that a table does not hold yet."""
-        told = {self.key: str(self.number)}
-        return {} if properties.get(self.key) == told[self.key] else told
+    @property
+    def told(self) -> dict[str, str]:
+        """The property that a table holds once this run wrote it."""
+        return {self.key: str(self.number)}
 
 
 def raise_fence(lake: Lake, table: str, pipeline: str) -> Fence:

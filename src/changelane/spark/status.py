@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from changelane.apply import key_bytes, unpack
 from changelane.errors import ConfigError
-from changelane.position import phase_of, shown_order
+from changelane.position import shown_order
 from changelane.spark import quarantine, side
 from changelane.spark.fold import Target
 from changelane.spark.held import held_rows
@@ -169,15 +169,11 @@ def explain(lake: Lake, table: str, key: Mapping[str, Value]) -> KeyHistory:
     mine = lake.read(side.NAME).where(F.col("table_id") == table_id)
     for row in mine.where((F.col("key") == text) | F.col("key").isNull()).collect():
         if row["key"] is None:
-            found.truncated = None if row["truncated"] is None else shown_order(row["truncated"])
+            found.truncated = row["truncated"] and shown_order(bytes(row["truncated"]))
         elif row["deleted"] is not None:
-            found.deleted, found.moved_to = _departure(bytes(row["deleted"])), row["moved_to"]
+            found.deleted, found.moved_to = shown_order(bytes(row["deleted"])), row["moved_to"]
     found.quarantined = _set_aside(lake.read(quarantine.NAME), table_id, text)
     return found
-
-
-def _departure(order: bytes) -> str:
-    return shown_order(order) + ("" if phase_of(order) == 0 else " (arrival)")
 
 
 def _found(lake: Lake, table: str) -> tuple[str, Mapping[str, str]]:
