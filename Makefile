@@ -34,7 +34,7 @@ test: java $(INSTALLED) $(FETCHED) ## run all tests, the fast ones first (ARGS="
 	@echo "changelane: the fast tests"
 	@$(PYTHON_IN_VENV) -m pytest -m "not spark and not services" -n 2 $(ARGS) || [ $$? -eq 5 ]
 	@echo "changelane: the tests on Spark (several minutes)"
-	@$(PYTHON_IN_VENV) -m pytest -m "spark or services" $(ARGS) || [ $$? -eq 5 ]
+	@$(PYTHON_IN_VENV) -m pytest -m "spark or services" -n 2 --dist loadfile $(ARGS) || [ $$? -eq 5 ]
 
 check: $(INSTALLED) ## lint, formatting, types, and the shape of the code
 	@echo "changelane: ruff check"

@@ -24,6 +24,18 @@ def schema(**types: Any) -> TableSchema:
     return TableSchema(tuple(Column(name, kind) for name, kind in types.items()))
 
 
+@pytest.fixture
+def lake(tmp_path: Path) -> str:
+    """What is taken and what not is decided before any table format matters; see also `both`."""
+    return str(tmp_path / "iceberg")
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def both(tmp_path: Path, request: pytest.FixtureRequest) -> str:
+    """The folder of a lake of each format."""
+    return str(tmp_path / request.param)
+
+
 NARROW: Final = schema(id=Integer(), v=Integer(32))
 WIDE: Final = schema(id=Integer(), v=Integer(64))
 
@@ -78,14 +90,14 @@ def test_a_key_that_another_partition_told_before_is_set_aside(
     assert rows(spark, lake) == [(1, 1)]
 
 
-def test_a_key_that_another_partition_deleted_is_set_aside(spark: SparkSession, lake: str) -> None:
+def test_a_key_that_another_partition_deleted_is_set_aside(spark: SparkSession, both: str) -> None:
     batches = [
         [row(at(0, 5), id=1, v=1), row(at(0, 6), op="d", id=1, v=1)],
         [row(at(1, 2), id=1, v=2), row(at(1, 3), id=2, v=2)],
     ]
-    reports = landed.land(spark, lake, batches)
+    reports = landed.land(spark, both, batches)
     assert reports[1].quarantined == {"unordered": 1}
-    assert rows(spark, lake) == [(2, 2)]
+    assert rows(spark, both) == [(2, 2)]
 
 
 def test_a_key_change_into_another_partition_is_set_aside(spark: SparkSession, lake: str) -> None:
@@ -132,7 +144,7 @@ def test_rows_of_one_partition_cannot_be_compared_with_a_truncate_of_another(
     assert rows(spark, lake) == [(2, 2), (4, 4)]
 
 
-def test_a_wider_type_widens_the_column(spark: SparkSession, lake: str) -> None:
+def test_a_wider_type_widens_the_column(spark: SparkSession, both: str) -> None:
     big = 1 << 40
     batches = [
         [row(SequencePosition(1), id=1, v=1)],
@@ -141,16 +153,16 @@ def test_a_wider_type_widens_the_column(spark: SparkSession, lake: str) -> None:
             row(SequencePosition(3), id=3, v=3),
         ],
     ]
-    reports = landed.land(spark, lake, batches)
+    reports = landed.land(spark, both, batches)
     assert reports[1].quarantined == {}
-    assert rows(spark, lake) == [(1, 1), (2, big), (3, 3)]
+    assert rows(spark, both) == [(1, 1), (2, big), (3, 3)]
 
 
 @pytest.mark.parametrize(
     ("wider", "where"), [(Decimal(12, 2), {"delta", "iceberg"}), (Decimal(12, 4), {"delta"})]
 )
 def test_decimals_widen_where_the_format_can_without_a_changed_value(
-    spark: SparkSession, lake: str, wider: Decimal, where: set[str]
+    spark: SparkSession, both: str, wider: Decimal, where: set[str]
 ) -> None:
     """Iceberg's decimals grow in front of the point only."""
     small, large = schema(id=Integer(), v=Decimal(6, 2)), schema(id=Integer(), v=wider)
@@ -159,10 +171,10 @@ def test_decimals_widen_where_the_format_can_without_a_changed_value(
         [row(SequencePosition(1), told=small, id=1, v=one)],
         [row(SequencePosition(2), told=large, id=2, v=two)],
     ]
-    reports = landed.land(spark, lake, batches)
-    widened = Path(lake).name in where
+    reports = landed.land(spark, both, batches)
+    widened = Path(both).name in where
     assert reports[1].quarantined == ({} if widened else {"schema_mismatch": 1})
-    assert rows(spark, lake) == ([(1, one), (2, two)] if widened else [(1, one)])
+    assert rows(spark, both) == ([(1, one), (2, two)] if widened else [(1, one)])
 
 
 def test_a_schema_that_does_not_fit_is_set_aside_and_no_other(
@@ -225,12 +237,12 @@ def test_many_servers_may_feed_a_table_on_request(spark: SparkSession, lake: str
     assert rows(spark, lake) == [(1, 1), (2, 2)]
 
 
-def test_a_table_that_somebody_else_made_is_left_alone(spark: SparkSession, lake: str) -> None:
-    theirs = open_lake(spark, lake, Path(lake).name)
+def test_a_table_that_somebody_else_made_is_left_alone(spark: SparkSession, both: str) -> None:
+    theirs = open_lake(spark, both, Path(both).name)
     spark.sql(
-        f"CREATE TABLE {theirs.sql('tables/shop.orders')} (id BIGINT) USING {Path(lake).name}"
+        f"CREATE TABLE {theirs.sql('tables/shop.orders')} (id BIGINT) USING {Path(both).name}"
     )
-    report = landed.apply(spark, lake, [row(SequencePosition(1), id=1, v=1)])
+    report = landed.apply(spark, both, [row(SequencePosition(1), id=1, v=1)])
     assert report.quarantined == {"foreign_table": 1}
     assert "changelane did not make" in notes(report)
     assert theirs.columns("tables/shop.orders") == {"id": "bigint"}
