@@ -59,7 +59,13 @@ def run(spark: SparkSession, pipeline: Pipeline, *, progress: Progress | None = 
     options = pipeline.options
     keys = {table: tuple(columns) for table, columns in options.keys.items()}
     told = lines(spark, pipeline.source)
-    applier = Applier(spark, pipeline.sink.path, keyless=options.keyless, sources=options.sources)
+    applier = Applier(
+        spark,
+        pipeline.sink.path,
+        table_format=pipeline.table_format,
+        keyless=options.keyless,
+        sources=options.sources,
+    )
     applier.raise_fence(pipeline.name)
     query_id = _QueryId(spark, pipeline.checkpoint)
 
