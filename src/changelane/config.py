@@ -21,7 +21,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -98,6 +98,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             marker only: events that come again in another batch are appended again.
         sources: ``one`` server feeds a table, and events of another are set aside; ``many`` may,
             when their keys never meet.
+        apply: ``direct`` merges every table of a batch with it. ``log`` makes the batch one commit
+            in a change log, and each table takes what waits there on its own: for streams of some
+            dozens of tables and more.
+        merge_events: With ``log``, a table is merged once so many events wait for it,
+        merge_seconds: or once the oldest has waited for so long, and at the end of a run.
         epoch: Raised when the source's history changed, as after a failover.
         max_quarantined: How many events may be set aside before the run counts as failed.
         spark: Spark's own options, by their own names.
@@ -109,6 +114,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     keys: dict[str, list[str]] = {}
     keyless: Literal["quarantine", "append", "row"] = "quarantine"
     sources: Literal["one", "many"] = "one"
+    apply: Literal["direct", "log"] = "direct"
+    merge_events: Annotated[int, msgspec.Meta(ge=1)] = 100_000
+    merge_seconds: Annotated[float, msgspec.Meta(ge=0)] = 60.0
     epoch: int = 0
     max_quarantined: int | None = None
     spark: dict[str, str] = {}

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from changelane.cli import main
-from changelane.spark.pipeline import _reason
+from changelane.spark.reasons import reason_of
 
 DEMO: Final = Path(__file__).resolve().parents[2] / "demo"
 
@@ -72,7 +72,7 @@ def test_the_reason_of_a_failed_run_quotes_no_value() -> None:
         "[CAST_INVALID_INPUT] The value 'secret' of the type \"STRING\" cannot be cast to `INT`.\n"
         "\tat org.apache.spark('secret')\n=== Streaming Query ===\nsecret"
     )
-    reason = _reason(ValueError(told))
+    reason = reason_of(ValueError(told))
     assert "secret" not in reason
     assert reason.startswith("[CAST_INVALID_INPUT] The value '...' of the type")
 

@@ -14,6 +14,7 @@ COMMANDS: Final[dict[str, str]] = {
     "convert": "Turn messages of one format into another.",
     "inspect": "Say what a file of messages holds, and show its events.",
     "run": "Apply a pipeline's changes to its tables (Spark).",
+    "resume": "Let parked tables take the events that wait for them (Spark).",
     "status": "Show a pipeline's tables: rows, position, lag (Spark).",
     "explain": "Show all that is known of one key of a table (Spark).",
     "formats": "List the formats, what they carry, and what a conversion loses.",

@@ -29,7 +29,8 @@ def run(file: str, *, check: bool, master: str | None, output: str) -> None:
     be read or applied is set aside in the quarantine, with its reason, and the run goes on.
 
     Exit codes: 0 done, and what was set aside stayed within options.max_quarantined (any number
-    when that is not given); 1 beyond it, or failed; 2 wrong use or configuration.
+    when that is not given); 1 beyond it, a table is parked, or failed; 2 wrong use or
+    configuration.
     """
     pipeline = load(file)
     if check:
@@ -60,13 +61,19 @@ def run(file: str, *, check: bool, master: str | None, output: str) -> None:
     if allowed is not None and total > allowed:
         click.echo(f"changelane: {total} set aside, more than the {allowed} allowed", err=True)
         sys.exit(1)
+    for name, reason in sorted(report.parked.items()):
+        click.echo(f"changelane: {printable(name)} is parked: {printable(reason)}", err=True)
+    if report.parked:
+        click.echo(f"changelane: mend them, then: changelane resume {file}", err=True)
+        sys.exit(1)
 
 
 def _progress(batch: "BatchReport") -> None:
     aside = sum(batch.quarantined.values())
     note = f", {aside} set aside" if aside else ""
-    tables = len(batch.tables)
-    click.echo(f"batch {batch.batch}: {batch.events} events, {tables} tables{note}", err=True)
+    done, logged = len(batch.tables), batch.logged
+    tables = f"{done} tables" if not logged else f"{logged} tables in the log, {done} merged"
+    click.echo(f"batch {batch.batch}: {batch.events} events, {tables}{note}", err=True)
 
 
 def _summary(report: "RunReport", path: str) -> None:

@@ -48,6 +48,7 @@ def show(found: "list[TableStatus]", console: Console) -> None:
         ("incomplete", "right"),
         ("remembered", "right"),
         ("set aside", "right"),
+        ("waiting", "right"),
         ("behind", "right"),
         ("position", "left"),
     ):
@@ -61,10 +62,14 @@ def show(found: "list[TableStatus]", console: Console) -> None:
             f"{one.incomplete:,}",
             f"{one.remembered:,}",
             f"{one.quarantined:,}",
+            f"{one.waiting:,}",
             behind,
             escape(one.position),
         )
     console.print(table)
+    for one in found:
+        if one.parked is not None:
+            console.print(escape(f"{printable(one.table)} is parked: {printable(one.parked)}"))
 
 
 def _span(seconds: float) -> str:

@@ -5,12 +5,14 @@ One batch: quarantine first, then the side table, then one commit per table, eac
 marker. A crash between any two of these is repaired by running the batch again.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import reduce
 from typing import Final, NamedTuple
 
 from pyspark import StorageLevel
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -21,6 +23,7 @@ from changelane.spark.fence import Fence, raise_fence
 from changelane.spark.lake import TABLES, Marker
 from changelane.spark.lakes import lake
 from changelane.spark.quarantine import Quarantine, Refused
+from changelane.spark.reasons import reason_of
 from changelane.spark.rows import table_id_of
 from changelane.spark.side import Remembered, SideTable
 from changelane.spark.sql import ORDER, folder
@@ -53,6 +56,32 @@ class _Moved(NamedTuple):
 
     keys: DataFrame
     states: DataFrame
+
+
+class _Isolation:
+    """Lets a table fail alone, where that is wanted.
+
+    Attributes:
+        failed: The tables that failed, by ``table_id``; the report says why.
+    """
+
+    def __init__(self, report: BatchReport, *, isolated: bool) -> None:
+        self.failed: set[str] = set()
+        self._report = report
+        self._isolated = isolated
+
+    @contextmanager
+    def of(self, work: Work) -> Iterator[None]:
+        """Hold an error of Spark's that concerns one table."""
+        try:
+            yield
+        except PySparkException as error:
+            if not self._isolated:
+                raise
+            self.failed.add(work.table_id)
+            name = str(table_id_of(work.table_id))
+            report = TableReport(name, "", 0, reason_of(error), work.table_id)
+            self._report.tables.append(report)
 
 
 class Applier:
@@ -91,7 +120,12 @@ class Applier:
         self._fence = raise_fence(self._lake, side.NAME, pipeline)
 
     def apply(
-        self, events: DataFrame, marker: Marker, details: Mapping[str, object] | None = None
+        self,
+        events: DataFrame,
+        marker: Marker,
+        details: Mapping[str, object] | None = None,
+        *,
+        isolated: bool = False,
     ) -> BatchReport:
         """Apply one batch of event rows; applying it again changes nothing.
 
@@ -99,6 +133,7 @@ class Applier:
             events: Event rows of any tables.
             marker: The batch; a table that holds it already is skipped.
             details: More for the user metadata of the commits.
+            isolated: A table that fails is named in the report, and the others go on.
 
         Raises:
             FencedError: A newer run of the pipeline writes the tables.
@@ -106,20 +141,39 @@ class Applier:
         report = BatchReport(marker.batch)
         kept = events.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            self._apply(kept, marker, details or {}, report)
+            self._apply(kept, marker, details or {}, report, isolated=isolated)
         finally:
             kept.unpersist()
         return report
 
-    def _apply(
-        self, events: DataFrame, marker: Marker, details: Mapping[str, object], report: BatchReport
-    ) -> None:
+    def check_fence(self) -> None:
+        """Stop when a newer run of the pipeline writes the tables.
+
+        Raises:
+            FencedError: It does.
+        """
         if self._fence is not None:
             self._fence.check(self._lake.properties(side.NAME))
+
+    def _apply(
+        self,
+        events: DataFrame,
+        marker: Marker,
+        details: Mapping[str, object],
+        report: BatchReport,
+        *,
+        isolated: bool,
+    ) -> None:
+        self.check_fence()
         before = self._side.tables()
-        plans, unseen, refused = self._plans(events, before, report)
+        alone = _Isolation(report, isolated=isolated)
+        plans, unseen, refused = self._plans(events, before, report, alone)
         told = events.where(F.col("kind").isin("data", "truncate"))
-        crossed = [keys for one in plans if (keys := self._crossed(told, one, before)) is not None]
+        crossed: list[DataFrame] = []
+        for each in plans:
+            with alone.of(each.work):
+                if (keys := self._crossed(told, each, before)) is not None:
+                    crossed.append(keys)
         if crossed:
             events = marked(events, reduce(DataFrame.unionByName, crossed))
             told = events.where(F.col("kind").isin("data", "truncate"))
@@ -133,7 +187,11 @@ class Applier:
             known = before.get(each.work.table_id, Remembered())
             known = known._replace(truncated=max(known.truncated, each.work.truncated))
             if each.target.keys and (each.work.has_other_keys or known.has_moves):
-                self._move(told, each, known, moved)
+                with alone.of(each.work):
+                    self._move(told, each, known, moved)
+        if alone.failed:
+            plans = [each for each in plans if each.work.table_id not in alone.failed]
+            told = told.where(~F.col("table_id").isin(*alone.failed))
         for each in plans:
             if each.work.table_id in moved:
                 refused.extend(_moves_refused(each, moved[each.work.table_id]))
@@ -145,16 +203,25 @@ class Applier:
         if unseen or moved or any(each.work.is_raising for each in plans):
             self._side.remember(self._raised(told, moved))
         commit = _Commit(told, marker, details, _after(before, plans), moved)
+
+        def apply(one: Plan) -> None:
+            with alone.of(one.work):
+                report.tables.append(self._table(commit, one))
+
         try:
             with ThreadPoolExecutor(MAX_TABLES_AT_ONCE) as pool:
-                report.tables.extend(pool.map(lambda each: self._table(commit, each), plans))
+                list(pool.map(apply, plans))
         finally:
             for kept in (*crossed, *(frame for one in moved.values() for frame in one)):
                 kept.unpersist()
         report.skipped += sum(table.note == APPLIED_BEFORE for table in report.tables)
 
     def _plans(
-        self, events: DataFrame, before: Mapping[str, Remembered], report: BatchReport
+        self,
+        events: DataFrame,
+        before: Mapping[str, Remembered],
+        report: BatchReport,
+        alone: "_Isolation",
     ) -> tuple[list[Plan], list[str], list[Refused]]:
         """Return how tables take their events, tables that only truncates tell of, and the rest."""
         plans: list[Plan] = []
@@ -163,10 +230,14 @@ class Applier:
         for work in survey(events, report):
             name = name_of(work.table_id)
             known = before.get(work.table_id, Remembered())
+            one = None
             try:
-                one = plan(self._lake, name, work, known, self._policy, fence=self._fence)
+                with alone.of(work):
+                    one = plan(self._lake, name, work, known, self._policy, fence=self._fence)
             except Misfit as misfit:
                 refused.append(_refused(work, misfit, report))
+                continue
+            if work.table_id in alone.failed:
                 continue
             if one is None:
                 unseen.append(work.table_id)

@@ -2,20 +2,26 @@
 """``changelane run``: a source, the decoder and the applier as one Spark stream."""
 
 import contextlib
-import re
 from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from changelane.codec import get_codec
 from changelane.config import Pipeline
 from changelane.errors import ChangelaneError
 from changelane.spark.applier import Applier
+from changelane.spark.fanout import Cadence, Fanout
 from changelane.spark.files import decode_lines, lines
 from changelane.spark.lake import Marker
+from changelane.spark.lakes import lake
+from changelane.spark.reasons import reason_of
 from changelane.spark.survey import BatchReport
+
+TICK_S: Final = 5
+"""How often tables are looked at that wait for a time, seconds."""
 
 Progress = Callable[[BatchReport], None]
 
@@ -25,10 +31,17 @@ class RunError(ChangelaneError):
 
 
 class RunReport(msgspec.Struct):
-    """What a run did."""
+    """What a run did.
+
+    Attributes:
+        pipeline: The pipeline's name.
+        batches: Its batches.
+        parked: Tables whose events wait in the change log, and why.
+    """
 
     pipeline: str
     batches: list[BatchReport] = []
+    parked: dict[str, str] = {}
 
     @property
     def events(self) -> int:
@@ -68,13 +81,25 @@ def run(spark: SparkSession, pipeline: Pipeline, *, progress: Progress | None = 
     )
     applier.raise_fence(pipeline.name)
     query_id = _QueryId(spark, pipeline.checkpoint)
+    is_log = options.apply == "log"
+    fanout = Fanout(
+        lake(spark, pipeline.sink.path, pipeline.table_format),
+        applier,
+        pipeline.name,
+        Cadence(is_log, options.merge_events, options.merge_seconds),
+    )
+
+    def merge(*, all_of_them: bool) -> None:
+        merged = fanout.merge(all_of_them=all_of_them)
+        if merged is not None:
+            report.batches.append(merged)
 
     def apply(batch: DataFrame, number: int) -> None:
         events = decode_lines(
             batch, pipeline.source, keys=keys, keyless=options.keyless, epoch=options.epoch
         )
         marker = Marker(pipeline.name, query_id(), number)
-        done = applier.apply(events, marker, {"source": pipeline.source.path})
+        done = fanout.take(events, marker, {"source": pipeline.source.path})
         report.batches.append(done)
         if progress is not None:
             progress(done)
@@ -88,15 +113,27 @@ def run(spark: SparkSession, pipeline: Pipeline, *, progress: Progress | None = 
         writer = writer.trigger(availableNow=True)
     else:
         writer = writer.trigger(processingTime=options.interval)
-    query = writer.start()
+    query = None
     try:
-        query.awaitTermination()
+        # what waits in the log is older than what comes at once
+        merge(all_of_them=not is_log)
+        query = writer.start()
+        while not query.awaitTermination(TICK_S):
+            merge(all_of_them=False)
+        merge(all_of_them=True)
     except KeyboardInterrupt:
+        _stop(query)
+    except Exception as error:
+        _stop(query)
+        raise RunError(reason_of(error)) from error
+    report.parked = fanout.parked
+    return report
+
+
+def _stop(query: StreamingQuery | None) -> None:
+    if query is not None:
         with contextlib.suppress(Exception):
             query.stop()
-    except Exception as error:
-        raise RunError(_reason(error)) from error
-    return report
 
 
 def order_note(pipeline: Pipeline) -> str | None:
@@ -127,15 +164,6 @@ class _QueryId:
             told = self._spark.read.text(self._path, wholetext=True).first()
             self._id = msgspec.json.decode(told[0] if told else "{}", type=_Checkpoint).id
         return self._id
-
-
-_QUOTED: Final = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
-
-
-def _reason(error: Exception) -> str:
-    """Return why a stream ended, without the values that Spark's words may quote."""
-    text = str(error).partition("=== Streaming Query ===")[0].strip()
-    return _QUOTED.sub("'...'", text.partition("\n\tat ")[0]) or type(error).__name__
 
 
 def quarantined(spark: SparkSession, pipeline: Pipeline) -> Any:

@@ -2,7 +2,9 @@
 """The quarantine: what could not be applied, with all that is needed to replay it."""
 
 from collections.abc import Sequence
+from functools import reduce
 from importlib.metadata import PackageNotFoundError, version
+from operator import and_
 from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -29,6 +31,7 @@ COLUMNS: Final = {
 }
 
 
+_IDENTITY: Final = ("batch", "table_id", "topic", "partition", "offset", "row_index", "event")
 _EVENT: Final = (
     "op",
     "schema_id",
@@ -71,11 +74,14 @@ class Quarantine:
         """Set aside the ``error`` rows of a batch and what was refused of it, once.
 
         Args:
-            events: Event rows.
+            events: Event rows. Those of the change log come with the ``batch`` of each: several
+                commits take rows of one batch then, and a row that is set aside already is known
+                by its coordinates and its event.
             refused: What else is set aside, and why; the first that fits a row counts.
             marker: The batch; a batch that was set aside before is not set aside again.
         """
-        last = self._lake.last_batch(NAME, marker)
+        is_logged = "batch" in events.columns
+        last = None if is_logged else self._lake.last_batch(NAME, marker)
         if last is not None and last >= marker.batch:
             return
         rows = F.col("kind") == "error"
@@ -100,14 +106,19 @@ class Quarantine:
                 told,
                 F.to_json(F.struct(*_EVENT, F.hex("order").alias("order"))),
             ).alias("event"),
-            F.lit(marker.batch).cast("bigint").alias("batch"),
+            (F.col("batch") if is_logged else F.lit(marker.batch).cast("bigint")).alias("batch"),
             F.lit(_version()).alias("decoder"),
         )
+        if is_logged:
+            held = self._lake.read(NAME).select(*(F.col(n).alias(f"h_{n}") for n in _IDENTITY))
+            same = (F.col(name).eqNullSafe(F.col(f"h_{name}")) for name in _IDENTITY)
+            set_aside = set_aside.join(F.broadcast(held), reduce(and_, same), "left_anti")
         view = f"changelane_quarantine_{id(set_aside):x}"
         set_aside.createOrReplaceGlobalTempView(view)
         try:
             names = ", ".join(map(quoted, COLUMNS))
-            self._lake.committing(marker, {}).sql(
+            spark = self._spark if is_logged else self._lake.committing(marker, {})
+            spark.sql(
                 f"INSERT INTO {self._lake.sql(NAME)} ({names}) "
                 f"SELECT {names} FROM global_temp.{view}"
             )

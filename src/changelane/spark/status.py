@@ -2,6 +2,7 @@
 """What a lake's tables hold, and what is known of one key: for people with a pager."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,9 +14,12 @@ from changelane.apply import key_bytes, unpack
 from changelane.errors import ConfigError
 from changelane.position import shown_order
 from changelane.spark import quarantine, side
+from changelane.spark.applier import name_of
+from changelane.spark.change_log import ChangeLog
 from changelane.spark.fold import Target
 from changelane.spark.held import held_rows
 from changelane.spark.lake import Lake
+from changelane.spark.parking import Parking
 from changelane.spark.rows import RowSchema, table_id_of
 from changelane.spark.sql import COLUMNS, STATE_COLUMNS
 from changelane.types import Value
@@ -31,6 +35,8 @@ class TableStatus(msgspec.Struct):
         incomplete: How many of them have a column that is not known.
         remembered: How many keys are remembered that lost their row.
         quarantined: How many of its events are set aside.
+        waiting: How many of them wait in the change log.
+        parked: Why the table takes no events, when it is parked.
         position: Where its newest commit stands in the source's log.
         source_time_ms: The newest change of that commit, at its source.
         committed_ms: When that commit was made.
@@ -44,6 +50,8 @@ class TableStatus(msgspec.Struct):
     remembered: int
     quarantined: int
     position: str
+    waiting: int = 0
+    parked: str | None = None
     source_time_ms: int | None = None
     committed_ms: int | None = None
     pipeline: str = ""
@@ -54,6 +62,11 @@ def status(lake: Lake) -> list[TableStatus]:
     """Return the state of every table of a lake."""
     remembered = _counts(lake, side.NAME, "deleted IS NOT NULL")
     aside = _counts(lake, quarantine.NAME, "table_id IS NOT NULL")
+    log = ChangeLog(lake)
+    waiting: Counter[str] = Counter()
+    for pending in log.pending():
+        waiting[pending.table_id] += pending.events
+    parked = {name: one.reason for name, one in Parking(log).tables().items()}
     found = []
     for name in lake.tables():
         if not lake.exists(name):
@@ -76,12 +89,20 @@ def status(lake: Lake) -> list[TableStatus]:
                 remembered.get(table_id, 0),
                 aside.get(table_id, 0),
                 shown_order(bytes.fromhex(str(told.get("order", "")))),
+                waiting.pop(table_id, 0),
+                parked.pop(table_id, None),
                 None if time_us is None else time_us // 1000,
                 None if commit is None else commit.time_ms,
                 str(told.get("pipeline", "")),
                 told.get("batch"),
             )
         )
+    for table_id in sorted({*waiting, *parked}):
+        # what never was merged
+        name = str(table_id_of(table_id))
+        aside_there, left = aside.get(table_id, 0), waiting[table_id]
+        path = lake.path(name_of(table_id))
+        found.append(TableStatus(name, path, 0, 0, 0, aside_there, "", left, parked.get(table_id)))
     return found
 
 

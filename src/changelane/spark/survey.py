@@ -16,16 +16,35 @@ TRANSACTIONAL: Final = {PostgresPosition.code, ScnPosition.code, LsnPosition.cod
 
 
 class TableReport(msgspec.Struct):
-    """What a batch did to one table."""
+    """What a batch did to one table.
+
+    Attributes:
+        table: Its name at the source.
+        path: Where it lies.
+        events: How many events it took.
+        note: What is to be said.
+        failed: Its ``table_id`` when it could not take them, for the reason in *note*.
+    """
 
     table: str
     path: str
     events: int = 0
     note: str = ""
+    failed: str | None = None
 
 
 class BatchReport(msgspec.Struct):
-    """What a batch did."""
+    """What a batch did.
+
+    Attributes:
+        batch: Its number.
+        events: Events for tables.
+        other: Events that tell of no row.
+        quarantined: What was set aside, by reason code.
+        tables: What tables took.
+        skipped: How many of them held the batch before.
+        logged: How many tables have rows of it in the change log.
+    """
 
     batch: int
     events: int = 0
@@ -33,6 +52,7 @@ class BatchReport(msgspec.Struct):
     quarantined: dict[str, int] = {}
     tables: list[TableReport] = []
     skipped: int = 0
+    logged: int = 0
 
     def set_aside(self, code: str, count: int) -> None:
         """Count what goes to the quarantine."""

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many tables in one stream: the change log, and tables that are parked alone."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import landed
+import pytest
+from pyspark.sql import SparkSession
+from test_crash import BATCHES, LOG, ONE, TWO, insert
+
+from changelane.event import ChangeEvent
+from changelane.schema import TableId
+from changelane.spark import decode
+from changelane.spark.applier import Applier
+from changelane.spark.change_log import ChangeLog
+from changelane.spark.fanout import AllFailedError, Cadence, Fanout
+from changelane.spark.lake import Marker
+from changelane.spark.lakes import lake as open_lake
+from changelane.spark.parking import Parking
+from changelane.spark.survey import BatchReport
+
+LATER: Final = Cadence(True, events=1_000_000, seconds=1e6)
+AT_ONCE: Final = Cadence(True, events=1)
+DIRECT: Final = Cadence()
+
+
+class DiedError(Exception):
+    """The process is gone."""
+
+
+def fanout(spark: SparkSession, lake: str, cadence: Cadence) -> Fanout:
+    """Return what a new process of the pipeline has."""
+    kind = Path(lake).name
+    applier = Applier(spark, lake, table_format=kind, keyless="append")
+    return Fanout(open_lake(spark, lake, kind), applier, "test", cadence)
+
+
+def take(spark: SparkSession, to: Fanout, batch: Sequence[ChangeEvent], number: int) -> BatchReport:
+    events = decode(landed.messages(spark, batch), "native-json")
+    return to.take(events, Marker("test", "q", number))
+
+
+def ends_as_in_memory(spark: SparkSession, lake: str, tables: Sequence[TableId]) -> None:
+    oracle = landed.oracle(BATCHES)
+    for table in tables:
+        if table == LOG:
+            assert landed.table_of(spark, lake, LOG).count() == len(oracle.rows(LOG))
+        else:
+            assert landed.read(spark, lake, table, ("id",)) == landed.remembered(oracle, table)
+
+
+def held(spark: SparkSession, lake: str) -> list[tuple[str, int]]:
+    """Return what the change log holds: tables and batches."""
+    log = landed.table_of(spark, lake, "_changelane/log")
+    rows = log.select("table_id", "batch").distinct().collect()
+    return sorted((row["table_id"], row["batch"]) for row in rows)
+
+
+def dying(patch: pytest.MonkeyPatch, owner: type, name: str) -> None:
+    method: Callable[..., Any] = getattr(owner, name)
+
+    def die(*args: Any, **options: Any) -> Any:
+        method(*args, **options)
+        raise DiedError
+
+    patch.setattr(owner, name, die)
+
+
+def test_tables_that_take_their_events_from_the_log_end_as_in_memory(
+    spark: SparkSession, lake: str
+) -> None:
+    first = fanout(spark, lake, LATER)
+    with pytest.MonkeyPatch.context() as patch:
+        dying(patch, ChangeLog, "append")
+        with pytest.raises(DiedError):
+            take(spark, first, BATCHES[0], 0)
+    # the process is gone, and the batch comes again
+    again = fanout(spark, lake, LATER)
+    report = take(spark, again, BATCHES[0], 0)
+    assert (report.logged, report.tables) == (3, [])
+    assert [batch for _, batch in held(spark, lake)] == [0, 0, 0]
+    take(spark, again, BATCHES[1], 1)
+    assert open_lake(spark, lake, Path(lake).name).tables() == []
+    with pytest.MonkeyPatch.context() as patch:
+        dying(patch, Applier, "_apply")
+        with pytest.raises(DiedError):
+            again.merge(all_of_them=True)
+    # now tables hold two batches, and the log still does, too
+    last = fanout(spark, lake, LATER)
+    take(spark, last, BATCHES[2], 2)
+    merged = last.merge(all_of_them=True)
+    assert merged is not None
+    assert sorted(one.table for one in merged.tables) == ["shop.log", "shop.one", "shop.two"]
+    ends_as_in_memory(spark, lake, (ONE, TWO, LOG))
+    assert held(spark, lake) == []
+    assert last.merge(all_of_them=True) is None
+
+
+@pytest.mark.parametrize("lake", ["iceberg"], indirect=True)
+def test_a_table_is_merged_once_enough_events_wait_for_it(spark: SparkSession, lake: str) -> None:
+    to = fanout(spark, lake, Cadence(True, events=3, seconds=1e6))
+    one, two = [insert(ONE, at, at) for at in (1, 2, 3)], [insert(TWO, 4, 4)]
+    report = take(spark, to, [*one, *two], 0)
+    assert [table.table for table in report.tables] == ["shop.one"]
+    assert landed.table_of(spark, lake, ONE).count() == 3
+    assert to.merge() is None
+
+
+@pytest.mark.parametrize(
+    ("lake", "cadence"), [("delta", DIRECT), ("iceberg", AT_ONCE)], indirect=["lake"]
+)
+def test_a_table_that_fails_is_parked_and_the_others_go_on(
+    spark: SparkSession, lake: str, cadence: Cadence
+) -> None:
+    table = TableId("shop", None, "one")
+    to = fanout(spark, lake, cadence)
+    take(spark, to, BATCHES[0], 0)
+    merge = Applier._merge
+
+    def failing(self: Any, session: Any, rows: Any, one: Any, *rest: Any) -> None:
+        if '"one"' in one.work.table_id:
+            session.sql("SELECT cast(4711 AS tinyint)").collect()
+        merge(self, session, rows, one, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Applier, "_merge", failing)
+        report = take(spark, to, BATCHES[1], 1)
+        assert [one.table for one in report.tables if one.failed] == ["shop.one"]
+        # another process goes on, and the batch comes again: nothing waits twice
+        to = fanout(spark, lake, cadence)
+        take(spark, to, BATCHES[1], 1)
+        take(spark, to, BATCHES[2], 2)
+    waiting = [one for one in held(spark, lake) if one >= ('["shop",null,"one"]', 1)]
+    assert waiting[:2] == [('["shop",null,"one"]', 1), ('["shop",null,"one"]', 2)]
+    if cadence is DIRECT:
+        assert held(spark, lake) == waiting[:2]
+    (reason,) = to.parked.values()
+    assert "4711" not in reason
+    ends_as_in_memory(spark, lake, (TWO, LOG))
+    kind = open_lake(spark, lake, Path(lake).name)
+    parking = Parking(ChangeLog(kind))
+    (parked,) = parking.tables().values()
+    assert (parked.table_id, parked.batch) == ('["shop",null,"one"]', 1)
+    parking.set(type(parked)(parked.table_id, parked.reason, 1, parked.time_ms, "resumed"))
+    assert to.merge() is not None
+    assert to.parked == {}
+    ends_as_in_memory(spark, lake, (table, TWO, LOG))
+    assert held(spark, lake) == []
+
+
+@pytest.mark.parametrize("lake", ["delta"], indirect=True)
+def test_where_every_table_fails_the_run_stops_and_nothing_is_parked(
+    spark: SparkSession, lake: str
+) -> None:
+    to = fanout(spark, lake, DIRECT)
+
+    def failing(_: Any, session: Any, *__: Any) -> None:
+        session.sql("SELECT raise_error('the disk is full')").collect()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Applier, "_merge", failing)
+        with pytest.raises(AllFailedError):
+            take(spark, to, BATCHES[0], 0)
+    assert to.parked == {}
+    take(spark, to, BATCHES[0], 0)
+    assert landed.table_of(spark, lake, LOG).count() == 2
