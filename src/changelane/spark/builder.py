@@ -20,11 +20,19 @@ from changelane.event import (
     HalfUpdate,
     Image,
     Op,
+    Source,
     Truncate,
     is_first_snapshot,
 )
 from changelane.message import Message
-from changelane.position import ARRIVAL, DEPARTURE, OffsetPosition, Position, encode_order
+from changelane.position import (
+    ARRIVAL,
+    DEPARTURE,
+    MySqlPosition,
+    OffsetPosition,
+    Position,
+    encode_order,
+)
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark.fidelity import RowWriter, key_as_text, spark_type
 from changelane.spark.rows import AT, EMPTY, RowColumn, RowSchema, table_id_text
@@ -108,6 +116,7 @@ class RowBuilder:
         self._keys = dict(keys or {})
         self._whole_row_is_key = keyless == "row"
         self._images = images
+        self._reads_mysql = codec.carries.positions == {"mysql"}
         self._shapes: dict[tuple[object, ...], _Shape] = {}
         self._last: tuple[object, object, object, _Shape] | None = None
         self._told: set[tuple[str, str]] = set()
@@ -208,6 +217,13 @@ class RowBuilder:
                 tag = str(event.__struct_config__.tag)
                 built.append(_row(message, kind="other", op=tag, row_index=index))
 
+    def _fallback(self, source: Source, message: Message, index: int) -> Position:
+        """Return the position of an event that tells none."""
+        if self._reads_mysql and source.product == "mysql" and is_first_snapshot(source):
+            # the stream tells positions, and these rows sort below it (Arcion's snapshots)
+            return MySqlPosition("0", message.offset or 0, index)
+        return _position(None, message, index)
+
     def _shape(self, event: DataChange, fresh: list[_Shape]) -> _Shape:
         schema, told = event.schema, event.key
         last = self._last
@@ -287,10 +303,10 @@ class RowBuilder:
                 after_missing = None if whole else after_missing
             else:
                 whole = after_missing is None
+        source = event.source
         position = event.position
         if position is None:
-            position = _position(None, message, index)
-        source = event.source
+            position = self._fallback(source, message, index)
         order = encode_order(
             position,
             epoch=self._epoch,
