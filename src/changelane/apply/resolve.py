@@ -187,7 +187,8 @@ def _transaction_of(order: bytes) -> bytes | None:
     return part if any(part[_HEADER_BYTES:]) else None
 
 
-def _same_transaction(one: Upsert, other: Departure) -> bool:
+def same_transaction(one: Upsert, other: Departure) -> bool:
+    """Say whether an arrival and a departure are of one transaction, as far as anything tells."""
     if one.transaction is not None and other.transaction is not None:
         return one.transaction == other.transaction
     place = _transaction_of(one.order)
@@ -376,7 +377,7 @@ class _Work:
             if carried.step is not None
             and carried.step.moved_from is not None
             and cleared < carried.order < step.order
-            and _same_transaction(carried.step, step)
+            and same_transaction(carried.step, step)
         ]
         return max(found, default=None)
 
