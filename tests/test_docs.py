@@ -10,9 +10,14 @@ import msgspec
 
 from changelane import Message, get_codec
 from changelane.cli.formats import markdown_table
+from changelane.event import DataChange, Key, Op
 from changelane.formats.native import NativeColumn, NativeEvent
-from changelane.types import LogicalType
+from changelane.position import SequencePosition, shown_order
+from changelane.schema import Column, TableId, TableSchema
+from changelane.tables.history import HistoryTables
+from changelane.types import UNAVAILABLE, Integer, LogicalType, String
 
+ORDERS = TableId("shop", None, "orders")
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = re.compile(r"^```python\n(.*?)^```\n(?:\s*```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
 TABLE = re.compile(r"<!-- formats -->\n(.*?)\n<!-- /formats -->", re.DOTALL)
@@ -57,3 +62,31 @@ def test_the_sample_of_the_native_form_is_an_event():
     (event,) = get_codec("native-json").decode(Message(sample.encode()))
     assert event.schema is not None
     assert msgspec.json.decode(sample)["op"] == event.op
+
+
+def test_the_worked_example_of_the_modes_is_what_the_rule_gives():
+    text = (ROOT / "docs" / "modes.md").read_text("utf-8")
+    shown = text.partition("<!-- worked example -->\n")[2].partition("<!-- /")[0].splitlines()[2:]
+    schema = TableSchema(
+        (Column("id", Integer()), Column("state", String()), Column("total", Integer()))
+    )
+    tables = HistoryTables()
+    lines = []
+    for op, at, state, total, words in (
+        ("c", 10, "new", 5, "insert@10 (new, 5)"),
+        ("u", 30, "paid", UNAVAILABLE, "update@30 (paid, not told)"),
+        ("u", 20, UNAVAILABLE, 7, "update@20 (not told, 7), late"),
+        ("d", 25, None, None, "delete@25, late"),
+    ):
+        row = {"id": 1, "state": state, "total": total}
+        before, after = (row, None) if op == "d" else (None, row)
+        position = SequencePosition(at)
+        event = DataChange(Op(op), ORDERS, Key(("id",)), before, after, schema, position)
+        tables.apply([event])
+        for number, one in enumerate(tables.versions(ORDERS)[b"[1]"]):
+            told = ["unknown" if c in one.unknown else one.row[c] for c in ("state", "total")]
+            places = (one.order, one.until)
+            told += [shown_order(order).split()[-1] if order else "" for order in places]
+            cells = ["" if number else words, *map(str, told)]
+            lines.append("| " + " | ".join(cells) + " |")
+    assert [line.split() for line in lines] == [line.split() for line in shown]

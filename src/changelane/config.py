@@ -85,6 +85,25 @@ class IcebergSink(DeltaSink, frozen=True, kw_only=True, tag="iceberg", forbid_un
 Sink = DeltaSink | IcebergSink
 
 
+Mode = Literal["upsert", "history", "append"]
+MODES: Final[tuple[str, str, str]] = ("upsert", "history", "append")
+
+
+class TableOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How one table is kept, where it is not as ``options`` say for all.
+
+    Attributes:
+        mode: As in ``options``.
+        track_history_column_list: With the mode ``history``, the columns whose changes make
+            versions; changes of the others show in the version that they fall into.
+        track_history_except_column_list: The columns whose changes make none, instead.
+    """
+
+    mode: Mode | None = None
+    track_history_column_list: list[str] | None = None
+    track_history_except_column_list: list[str] | None = None
+
+
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the pipeline works.
 
@@ -92,6 +111,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         checkpoint: Spark's checkpoint; by default inside the sink's folder.
         trigger: ``available_now`` applies what is there and ends; ``continuous`` goes on.
         interval: How often ``continuous`` looks for more, such as ``10 seconds``.
+        mode: What a table keeps of its changes: the newest row of each key (``upsert``), every
+            version of it with its interval (``history``), or every event (``append``). It is
+            decided when the table is made.
+        tables: What is otherwise for single tables, by their names.
         keys: Key columns by table name, where the messages do not tell or should not decide.
         keyless: Tables without a key: ``quarantine`` their events, ``append`` them, or take the
             whole ``row`` as the key (equal rows are then one). ``append`` is exactly once by the
@@ -111,6 +134,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     checkpoint: str | None = None
     trigger: Literal["available_now", "continuous"] = "available_now"
     interval: str = "10 seconds"
+    mode: Mode = "upsert"
+    tables: dict[str, TableOptions] = {}
     keys: dict[str, list[str]] = {}
     keyless: Literal["quarantine", "append", "row"] = "quarantine"
     sources: Literal["one", "many"] = "one"
@@ -173,10 +198,29 @@ def parse(raw: Mapping[str, Any]) -> Pipeline:
     """
     _known_keys(raw, Pipeline, "pipeline")
     try:
-        return msgspec.convert(dict(raw), Pipeline)
+        pipeline = msgspec.convert(dict(raw), Pipeline)
     except msgspec.ValidationError as error:
         # msgspec quotes an invalid name, which may come from a secret
         raise ConfigError(f"the pipeline does not fit: {translate(error)}") from None
+    for name, table in pipeline.options.tables.items():
+        _check_tracking(name, table, pipeline.options.mode)
+    return pipeline
+
+
+def _check_tracking(name: str, table: TableOptions, mode: Mode) -> None:
+    lists = (table.track_history_column_list, table.track_history_except_column_list)
+    if lists == (None, None):
+        return
+    where = f"options.tables.{name}"
+    if (table.mode or mode) != "history":
+        msg = f"{where} says which columns make versions: that needs `mode: history`"
+        raise ConfigError(msg)
+    if None not in lists:
+        msg = (
+            f"{where} has both track_history_column_list and track_history_except_column_list: "
+            "give one of them"
+        )
+        raise ConfigError(msg)
 
 
 _SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
@@ -188,7 +232,7 @@ _SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
 
 def _known_keys(raw: Mapping[str, Any], kind: type[msgspec.Struct], where: str) -> None:
     known = set(kind.__struct_fields__)
-    if kind is not Pipeline and kind is not Options:
+    if kind in {FilesSource, DeltaSink}:
         known.add("type")
     for key in raw:
         if key not in known:
@@ -197,6 +241,11 @@ def _known_keys(raw: Mapping[str, Any], kind: type[msgspec.Struct], where: str) 
         for name, section in _SECTIONS.items():
             if isinstance(raw.get(name), Mapping):
                 _known_keys(raw[name], section, name)
+        options = raw.get("options")
+        tables = options.get("tables") if isinstance(options, Mapping) else None
+        for name, table in (tables if isinstance(tables, Mapping) else {}).items():
+            if isinstance(table, Mapping):
+                _known_keys(table, TableOptions, f"options.tables.{name}")
 
 
 def _filled(value: Any, environment: Mapping[str, str]) -> Any:

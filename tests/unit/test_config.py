@@ -58,6 +58,7 @@ def test_the_checkpoint_lies_inside_the_sink_unless_said(tmp_path: Path) -> None
         ("sinc: {}", "sink"),
         ("options: {chekpoint: x}", "checkpoint"),
         ("options: {key: {}}", "keys"),
+        ("options: {tables: {orders: {moed: history}}}", "mode"),
     ],
 )
 def test_an_unknown_key_names_the_nearest_one(tmp_path: Path, wrong: str, near: str) -> None:
@@ -149,3 +150,44 @@ def test_a_mapping_is_a_pipeline_too() -> None:
     found = parse(raw)
     assert isinstance(found, Pipeline)
     assert found.options.keys == {"orders": ["id"]}
+
+
+def test_tables_have_the_mode_of_the_pipeline_or_their_own(tmp_path: Path) -> None:
+    options = """
+options:
+  mode: append
+  tables:
+    orders: {mode: history, track_history_column_list: [state]}
+    users: {}
+"""
+    found = load(written(tmp_path, LEAST + options)).options
+    assert found.mode == "append"
+    assert found.tables["orders"].mode == "history"
+    assert found.tables["orders"].track_history_column_list == ["state"]
+    assert found.tables["users"].mode is None
+
+
+BOTH_LISTS = (
+    "{tables: {orders: {mode: history, track_history_column_list: [a], "
+    "track_history_except_column_list: [b]}}}"
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("{mode: overwrite}", "does not fit.*Invalid enum value"),
+        ("{tables: {orders: {mode: scd2}}}", "does not fit"),
+        (
+            "{tables: {orders: {track_history_column_list: [a]}}}",
+            "options.tables.orders says which columns make versions: that needs `mode: history`",
+        ),
+        (
+            BOTH_LISTS,
+            "give one of them",
+        ),
+    ],
+)
+def test_a_mode_that_cannot_be_is_refused(tmp_path: Path, options: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(written(tmp_path, f"{LEAST}options: {options}\n"))

@@ -170,21 +170,22 @@ class _Timeline:
         return _Carried(newest, kept, whole)
 
 
-# The leading bytes of a position that all changes of one transaction share.
-_TRANSACTION_BYTES: Final = {
+TRANSACTION_BYTES: Final = {
     PostgresPosition.code: 8,  # the last commit before the event
     ScnPosition.code: 16,  # the commit's SCN
     LsnPosition.code: 24,  # the commit's LSN
 }
-_HEADER_BYTES: Final = 7
+"""The leading bytes of a position that all changes of one transaction share, by domain."""
+HEADER_BYTES: Final = 7
+"""What stands before the position in an order."""
 
 
 def _transaction_of(order: bytes) -> bytes | None:
-    length = _TRANSACTION_BYTES.get(domain_of(order)) if order else None
+    length = TRANSACTION_BYTES.get(domain_of(order)) if order else None
     if length is None:
         return None
-    part = order[: _HEADER_BYTES + length]
-    return part if any(part[_HEADER_BYTES:]) else None
+    part = order[: HEADER_BYTES + length]
+    return part if any(part[HEADER_BYTES:]) else None
 
 
 def same_transaction(one: Upsert, other: Departure) -> bool:

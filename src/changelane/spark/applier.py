@@ -16,18 +16,28 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from changelane.spark import fold, moves, side
+from changelane.spark import append, fold, history, moves, side, swaps, tracking
+from changelane.spark.companion import companion_of
 from changelane.spark.crossings import CROSSED, REASON, crossed_keys, marked
+from changelane.spark.ends import Ends
 from changelane.spark.evolve import Misfit, Plan, Policy, plan
 from changelane.spark.fence import Fence, raise_fence
 from changelane.spark.lake import TABLES, Marker
 from changelane.spark.lakes import lake
+from changelane.spark.modes import APPEND, HISTORY, UPSERT, Modes
 from changelane.spark.quarantine import Quarantine, Refused
 from changelane.spark.reasons import reason_of
 from changelane.spark.rows import table_id_of
 from changelane.spark.side import Remembered, SideTable
 from changelane.spark.sql import ORDER, folder
-from changelane.spark.statements import append_all, merge_changed, merge_final
+from changelane.spark.statements import (
+    append_all,
+    insert_rows,
+    merge_changed,
+    merge_final,
+    merge_shown,
+    merge_versions,
+)
 from changelane.spark.survey import BatchReport, TableReport, Work, survey
 
 MAX_TABLES_AT_ONCE: Final = 4
@@ -93,6 +103,8 @@ class Applier:
         table_format: ``delta`` or ``iceberg``.
         keyless: What happens to tables without a key: ``quarantine`` or ``append``.
         sources: ``one`` server feeds a table; ``many`` may, whose keys never meet.
+        modes: What tables keep of their changes.
+        sequence: What the values are that order plain rows, such as ``integer``.
     """
 
     def __init__(
@@ -103,12 +115,15 @@ class Applier:
         table_format: str = "delta",
         keyless: str = "quarantine",
         sources: str = "one",
+        modes: Modes = Modes(),  # noqa: B008 - frozen
+        sequence: str | None = None,
     ) -> None:
         self._spark = spark
         self._fence: Fence | None = None
         self._lake = lake(spark, root, table_format)
-        self._policy = Policy(keyless, sources)
+        self._policy = Policy(keyless, sources, modes, sequence)
         self._side = SideTable(spark, self._lake)
+        self._ends = Ends(spark, self._lake)
         self.quarantine = Quarantine(spark, self._lake)
 
     def raise_fence(self, pipeline: str) -> None:
@@ -186,8 +201,12 @@ class Applier:
         for each in plans:
             known = before.get(each.work.table_id, Remembered())
             known = known._replace(truncated=max(known.truncated, each.work.truncated))
-            if each.target.keys and (each.work.has_other_keys or known.has_moves):
-                with alone.of(each.work):
+            with alone.of(each.work):
+                if each.mode == HISTORY and (swapped := self._swapped(told, each)) is not None:
+                    refused.append(swapped)
+                    told = told.where(~swapped.rows)
+                is_keyed = each.mode == UPSERT and bool(each.target.keys)
+                if is_keyed and (each.work.has_other_keys or known.has_moves):
                     self._move(told, each, known, moved)
         if alone.failed:
             plans = [each for each in plans if each.work.table_id not in alone.failed]
@@ -200,8 +219,7 @@ class Applier:
             report.set_aside(one.code, size)
         if report.quarantined:
             self.quarantine.add(events, refused, marker)
-        if unseen or moved or any(each.work.is_raising for each in plans):
-            self._side.remember(self._raised(told, moved))
+        self._remember(told, plans, unseen, moved)
         commit = _Commit(told, marker, details, _after(before, plans), moved)
 
         def apply(one: Plan) -> None:
@@ -244,7 +262,7 @@ class Applier:
                 continue
             plans.append(one)
             refused.extend(one.refused)
-            if not one.target.keys and one.work.changes:
+            if not one.target.keys and one.work.changes and one.mode != APPEND:
                 refused.append(_changes_refused(one.work))
         return plans, unseen, refused
 
@@ -259,6 +277,13 @@ class Applier:
         known = before.get(one.work.table_id, Remembered())
         return crossed_keys(rows, table, self._side, one, known)
 
+    def _swapped(self, told: DataFrame, one: Plan) -> Refused | None:
+        """Return the departures of a table of versions that nothing decides."""
+        if one.work.has_other_keys and swaps.MOVED not in one.properties:
+            self._lake.set_properties(one.name, {swaps.MOVED: "true"})
+        mine = (F.col("table_id") == one.work.table_id) & (F.col("kind") == "data")
+        return swaps.undecided(told.where(mine), one, self._ends)
+
     def _move(
         self, told: DataFrame, one: Plan, known: Remembered, moved: "dict[str, _Moved]"
     ) -> None:
@@ -270,6 +295,28 @@ class Applier:
             return
         states = moves.resolved(rows, keys, table, self._side, one, remembered=known)
         moved[one.work.table_id] = _Moved(keys, states.persist(StorageLevel.MEMORY_AND_DISK))
+
+    def _remember(
+        self,
+        told: DataFrame,
+        plans: Sequence[Plan],
+        unseen: Sequence[str],
+        moved: "Mapping[str, _Moved]",
+    ) -> None:
+        """Raise what is remembered of rows that are not there, before any table is written."""
+        raising = [each for each in plans if each.mode != APPEND]
+        if unseen or moved or any(each.work.is_raising for each in raising):
+            named = [*unseen, *(each.work.table_id for each in raising)]
+            self._side.remember(self._raised(told.where(F.col("table_id").isin(named)), moved))
+        modes = self._policy.modes
+        ending = [one for one in unseen if modes.of(table_id_of(one)).name == HISTORY]
+        ending += (
+            each.work.table_id
+            for each in plans
+            if each.mode == HISTORY and (each.work.is_raising or each.work.has_other_keys)
+        )
+        if ending:
+            self._ends.remember(told, ending)
 
     def _raised(self, told: DataFrame, moved: "Mapping[str, _Moved]") -> DataFrame:
         """Return what the batch raises in the side table; moved keys as they were resolved."""
@@ -295,6 +342,11 @@ class Applier:
         mine = (F.col("table_id") == one.work.table_id) & (F.col("kind") == "data")
         rows = commit.events.where(mine)
         known = commit.remembered.get(one.work.table_id)
+        if one.mode != UPSERT:
+            rows = commit.events.where(F.col("table_id") == one.work.table_id)
+            log = self._versions if one.mode == HISTORY else self._changes
+            log(commit, rows, one)
+            return table
         if one.work.truncated and known is not None:
             self._clear(one, known.truncated)
         if one.work.schemas:
@@ -338,6 +390,30 @@ class Applier:
             source = source.unionByName(moves.final(moved.states, one))
         self._run(spark, source, one, merge_final)
 
+    def _versions(self, commit: _Commit, rows: DataFrame, one: Plan) -> None:
+        if one.work.has_parts and "exceptions" not in one.properties:
+            self._lake.set_properties(one.name, {"exceptions": "true"})
+        known = commit.remembered.get(one.work.table_id, Remembered())
+        told = one.work.told | dict(commit.details)
+        spark = self._lake.committing(commit.marker, told)
+        place = companion_of(one.name) if one.table_mode.is_tracked else one.name
+        last = self._lake.last_batch(place, commit.marker)
+        if last is None or last < commit.marker.batch:
+            table = self._lake.read(place)
+            source = history.versions(
+                rows, one, table, self._ends, has_truncates=bool(known.truncated)
+            )
+            self._run(spark, source, one._replace(name=place), merge_versions)
+        if place != one.name:
+            source = tracking.shown(rows, one, self._lake.read(one.name), self._lake.read(place))
+            self._run(spark, source, one, merge_shown)
+
+    def _changes(self, commit: _Commit, rows: DataFrame, one: Plan) -> None:
+        last = self._lake.last_commit(one.name)
+        source = append.changes(rows, one, self._lake.read(one.name), last)
+        told = one.work.told | {append.HIGH: append.high(one, last)} | dict(commit.details)
+        self._run(self._lake.committing(commit.marker, told), source, one, insert_rows)
+
     def _with_memory(
         self, folded: DataFrame, rows: DataFrame, one: Plan, known: Remembered | None
     ) -> DataFrame:
@@ -355,7 +431,7 @@ class Applier:
         view = f"changelane_{id(source):x}"
         source.createOrReplaceGlobalTempView(view)
         try:
-            columns = tuple(one.target.columns)
+            columns = tuple(one.target.columns if one.mode == UPSERT else source.columns)
             table = self._lake.sql(one.name)
             spark.sql(statement(table, f"global_temp.{view}", one.target.keys, columns))
         finally:

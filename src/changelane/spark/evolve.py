@@ -8,13 +8,15 @@ import msgspec
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from changelane.spark.companion import follow
 from changelane.spark.fence import Fence
 from changelane.spark.fold import Target
 from changelane.spark.lake import Lake, widens
+from changelane.spark.modes import APPEND, STATE_TYPES, UPSERT, Modes, TableMode, mode_of
 from changelane.spark.quarantine import Refused
-from changelane.spark.rows import RowSchema
+from changelane.spark.rows import RowSchema, table_id_of
 from changelane.spark.side import Remembered
-from changelane.spark.sql import COLUMNS, ORDER, RESERVED_PREFIX, STATE_COLUMNS
+from changelane.spark.sql import RESERVED_PREFIX
 from changelane.spark.survey import Work, place_of
 
 MIXED: Final = "positions of different kinds never mix in one table"
@@ -23,7 +25,6 @@ TRUNCATED_ELSEWHERE: Final = (
     "with a truncate of one: use one partition, a format with positions, or raise `epoch`"
 )
 MANY: Final = "many"
-_STATE_TYPES: Final = {ORDER: "binary", COLUMNS: "map<string,binary>"}
 
 
 class Misfit(Exception):  # noqa: N818 - control flow inside this module
@@ -41,10 +42,14 @@ class Policy(msgspec.Struct, frozen=True):
     Attributes:
         keyless: What happens to tables without a key: ``quarantine`` or ``append``.
         sources: Whether ``one`` source feeds a table, or ``many`` whose keys are disjoint.
+        modes: What tables keep of their changes.
+        sequence: What the values are that order plain rows; another kind does not compare.
     """
 
     keyless: str = "quarantine"
     sources: str = "one"
+    modes: Modes = Modes()
+    sequence: str | None = None
 
 
 class Plan(NamedTuple):
@@ -70,6 +75,16 @@ class Plan(NamedTuple):
     def is_exceptional(self) -> bool:
         """Whether the table may hold columns of different ages, or the batch brings some."""
         return self.work.has_parts or "exceptions" in self.properties
+
+    @property
+    def table_mode(self) -> TableMode:
+        """What the table keeps of its changes."""
+        return mode_of(self.properties)
+
+    @property
+    def mode(self) -> str:
+        """The name of that."""
+        return self.table_mode.name
 
 
 def plan(
@@ -97,31 +112,45 @@ def plan(
         return None
     if exists and "schema" not in properties:
         raise Misfit("foreign_table", "a table lies there that changelane did not make")
+    mode = policy.modes.of(table_id_of(work.table_id))
+    if exists and mode != mode_of(properties):
+        raise Misfit("mode_conflict", _mode_conflict(mode, mode_of(properties)))
+    if (
+        policy.sequence is not None
+        and properties.get("sequence", policy.sequence) != policy.sequence
+    ):
+        raise Misfit("unordered", _other_sequence(policy.sequence, properties["sequence"]))
     kind = _kind(work, properties, known)
     work = work.only(work.schemas)
     work.truncated = work.truncated_in.get(kind, b"")
     refused: list[Refused] = []
     if work.schemas:
         held = lake.columns(name) if exists else {}
-        admission = _Admission(work, held, properties, policy, lake.widens)
+        admission = _Admission(work, held, properties, policy, lake.widens, mode=mode)
         refused.extend(admission.refused)
         work = work.only(admission.admitted)
         if work.schemas:
             told = _told(work, kind, properties, known) | ({} if fence is None else fence.told)
+            told |= mode.properties
+            told |= {} if policy.sequence is None else {"sequence": policy.sequence}
             properties = _evolved(lake, name, admission, told, properties)
         elif not exists or not work.truncated:
             raise admission.misfits[0]
     if odd := sum(count for domain, count in work.domains.items() if domain != kind):
         refused.append(_odd(work, kind, odd))
-    crosses = properties.get("place", "").endswith(MANY)
+    # a log of events compares no orders
+    crosses = mode.name != APPEND and properties.get("place", "").endswith(MANY)
     if crosses and work.truncated:
         is_truncate = _mine(work, "truncate")
         refused.append(Refused(is_truncate, "unordered", TRUNCATED_ELSEWHERE, work.truncates))
         work.truncated = b""
     active = msgspec.json.decode(properties["schema"], type=RowSchema)
     held = lake.columns(name)
-    columns = {column: kind for column, kind in held.items() if column not in STATE_COLUMNS}
+    state = STATE_TYPES[mode.name]
+    columns = {column: kind for column, kind in held.items() if column not in state}
     target = Target(columns, tuple(active.key or ()), work.schemas)
+    if mode.is_tracked and (reason := follow(lake, name, columns)) is not None:
+        raise Misfit("schema_mismatch", reason)
     return Plan(work, name, target, properties, tuple(refused), crosses)
 
 
@@ -134,7 +163,7 @@ def _evolved(
 ) -> dict[str, str]:
     """Give a table the columns, types and properties that it needs; return its properties."""
     if not properties:
-        lake.create(name, admission.added | _STATE_TYPES, told)
+        lake.create(name, {**admission.added, **STATE_TYPES[told.get("mode", UPSERT)]}, told)
         return dict(told)
     if admission.added:
         lake.add_columns(name, admission.added)
@@ -143,6 +172,23 @@ def _evolved(
     if any(properties.get(key) != value for key, value in told.items()):
         lake.set_properties(name, told)
     return {**properties, **told}
+
+
+def _other_sequence(asked: str | None, held: str | None) -> str:
+    return (
+        f"sequence_by is {asked}, and the rows of the table are ordered by {held}: orders of two "
+        "kinds do not compare; cast it to that kind, or load the table anew"
+    )
+
+
+def _mode_conflict(asked: TableMode, made: TableMode) -> str:
+    what = f"the mode {asked.name}, and the table was made in the mode {made.name}"
+    if asked.name == made.name:
+        what = "other columns whose changes make versions than the table was made for"
+    return (
+        f"the pipeline asks for {what}: a table keeps its mode; ask for that one, or move the "
+        "table away and load it anew"
+    )
 
 
 def _mine(work: Work, kind: str) -> Column:
@@ -227,6 +273,8 @@ class _Admission:
         properties: Mapping[str, str],
         policy: Policy,
         can_widen: Callable[[str, str], bool],
+        *,
+        mode: TableMode,
     ) -> None:
         self.admitted: list[str] = []
         self.added: dict[str, str] = {}
@@ -237,6 +285,7 @@ class _Admission:
         self._names = {name.lower(): name for name in held}
         self._held = {name.lower(): kind for name, kind in held.items()}
         self._policy = policy
+        self._mode = mode
         self._can_widen = can_widen
         self._server = properties.get("server")
         self._key: tuple[str, ...] | None = None
@@ -255,7 +304,8 @@ class _Admission:
                 self.admitted.append(name)
 
     def _admit(self, schema: RowSchema) -> None:
-        self._check_key(schema)
+        if self._mode.name != APPEND:
+            self._check_key(schema)
         is_other = None not in (schema.server, self._server) and schema.server != self._server
         if is_other and self._policy.sources == "one":
             reason = (
@@ -295,6 +345,9 @@ class _Admission:
                 raise Misfit("schema_mismatch", "a column has no name")
             if column.name.lower().startswith(RESERVED_PREFIX):
                 raise Misfit("schema_mismatch", f"column names must not begin {RESERVED_PREFIX}")
+            if column.name.lower() in self._mode.reserved:
+                reason = f"{column.name!r} is the name of a column of the mode {self._mode.name}"
+                raise Misfit("schema_mismatch", reason)
             there = self._held.get(column.name.lower())
             if there is None:
                 wanted[column.name] = column.spark

@@ -51,6 +51,7 @@ def steps(events: DataFrame, *, moves: bool) -> DataFrame:
     plain = events.select(
         "key",
         F.col("order").alias("o"),
+        F.col("source_time").alias("time"),
         "schema_id",
         leaves.alias("leaves"),
         F.when(leaves, F.col("before")).otherwise(F.col("after")).alias("text"),
@@ -62,6 +63,7 @@ def steps(events: DataFrame, *, moves: bool) -> DataFrame:
     left = events.where((F.col("op") == "u") & F.col("other_key").isNotNull()).select(
         F.col("other_key").alias("key"),
         F.expr("concat(substring(`order`, 1, length(`order`) - 1), unhex('00'))").alias("o"),
+        F.col("source_time").alias("time"),
         "schema_id",
         F.lit(True).alias("leaves"),
         F.col("before").alias("text"),

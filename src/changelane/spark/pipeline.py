@@ -17,6 +17,7 @@ from changelane.spark.fanout import Cadence, Fanout
 from changelane.spark.files import decode_lines, lines
 from changelane.spark.lake import Marker
 from changelane.spark.lakes import lake
+from changelane.spark.modes import modes_of
 from changelane.spark.reasons import reason_of
 from changelane.spark.survey import BatchReport
 
@@ -78,6 +79,7 @@ def run(spark: SparkSession, pipeline: Pipeline, *, progress: Progress | None = 
         table_format=pipeline.table_format,
         keyless=options.keyless,
         sources=options.sources,
+        modes=modes_of(options),
     )
     applier.raise_fence(pipeline.name)
     query_id = _QueryId(spark, pipeline.checkpoint)

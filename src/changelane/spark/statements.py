@@ -93,6 +93,49 @@ def merge_final(table: str, source: str, keys: Sequence[str], columns: Sequence[
     )
 
 
+def merge_versions(table: str, source: str, keys: Sequence[str], columns: Sequence[str]) -> str:
+    """Return the statement that writes versions of rows: a version is its key and its order.
+
+    *source* has every column of the table; no version ever goes.
+    """
+    same = [f"t.{quoted(key)} <=> s.{quoted(key)}" for key in keys]
+    match = " AND ".join([*same, f"t.{ORDER} = s.{ORDER}"])
+    sets = ", ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in columns)
+    names = ", ".join(map(quoted, columns))
+    values = ", ".join(f"s.{quoted(name)}" for name in columns)
+    return (
+        f"MERGE INTO {table} t USING {source} s ON {match} "
+        f"WHEN MATCHED THEN UPDATE SET {sets} "
+        f"WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({values})"
+    )
+
+
+def merge_shown(table: str, source: str, keys: Sequence[str], columns: Sequence[str]) -> str:
+    """Return the statement that replaces the versions of keys.
+
+    *source* has every column of the table, and whether the version is still there.
+    """
+    named = [name for name in columns if name != LIVE]
+    same = [f"t.{quoted(key)} <=> s.{quoted(key)}" for key in keys]
+    match = " AND ".join([*same, f"t.{ORDER} = s.{ORDER}"])
+    sets = ", ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in named)
+    names = ", ".join(map(quoted, named))
+    values = ", ".join(f"s.{quoted(name)}" for name in named)
+    return (
+        f"MERGE INTO {table} t USING {source} s ON {match} "
+        f"WHEN MATCHED AND NOT s.{LIVE} THEN DELETE "
+        f"WHEN MATCHED THEN UPDATE SET {sets} "
+        f"WHEN NOT MATCHED AND s.{LIVE} THEN INSERT ({names}) VALUES ({values})"
+    )
+
+
+def insert_rows(table: str, source: str, keys: Sequence[str], columns: Sequence[str]) -> str:
+    """Return the statement that adds the rows of *source*, which has every column of the table."""
+    del keys
+    names = ", ".join(map(quoted, columns))
+    return f"INSERT INTO {table} ({names}) SELECT {names} FROM {source}"
+
+
 def append_all(table: str, source: str, keys: Sequence[str], columns: Sequence[str]) -> str:
     """Return the statement of tables without a key: exactly once by the marker only."""
     del keys

@@ -44,6 +44,7 @@ class BatchReport(msgspec.Struct):
         tables: What tables took.
         skipped: How many of them held the batch before.
         logged: How many tables have rows of it in the change log.
+        ties: Of plain rows, for how many keys and sequences there were rows that differ.
     """
 
     batch: int
@@ -53,6 +54,7 @@ class BatchReport(msgspec.Struct):
     tables: list[TableReport] = []
     skipped: int = 0
     logged: int = 0
+    ties: int = 0
 
     def set_aside(self, code: str, count: int) -> None:
         """Count what goes to the quarantine."""

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a table keeps of its changes: the newest row, every version of it, or every event.
+
+The mode is a property of the table, which is made for it, and cannot be changed later.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from changelane.config import MODES, Options
+from changelane.errors import UnknownNameError
+from changelane.schema import TableId
+from changelane.spark.sql import COLUMNS, ORDER
+
+UPSERT, HISTORY, APPEND = MODES
+
+UNTIL: Final = "_changelane_until"
+VALID_FROM: Final = "_valid_from"
+VALID_TO: Final = "_valid_to"
+IS_CURRENT: Final = "_is_current"
+
+_ROW: Final = {ORDER: "binary", COLUMNS: "map<string,binary>"}
+STATE_TYPES: Final[Mapping[str, Mapping[str, str]]] = {
+    UPSERT: _ROW,
+    HISTORY: {
+        VALID_FROM: "timestamp",
+        VALID_TO: "timestamp",
+        IS_CURRENT: "boolean",
+        **_ROW,
+        UNTIL: "binary",
+    },
+    APPEND: {
+        "_changelane_op": "string",
+        "_changelane_time": "timestamp",
+        **_ROW,
+        "_changelane_before": "string",
+        "_changelane_transaction": "string",
+        "_changelane_topic": "string",
+        "_changelane_partition": "int",
+        "_changelane_offset": "bigint",
+        "_changelane_index": "int",
+        "_changelane_event": "bigint",
+    },
+}
+"""Mode -> the columns, name -> Spark type, that a table has beside those of its source."""
+
+
+class TableMode(msgspec.Struct, frozen=True):
+    """How a table keeps its changes.
+
+    Attributes:
+        name: ``upsert``, ``history`` or ``append``.
+        track: With ``history``, the columns whose changes make versions.
+        track_except: The columns whose changes make none.
+    """
+
+    name: str = UPSERT
+    track: tuple[str, ...] | None = None
+    track_except: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the name.
+
+        Raises:
+            UnknownNameError: There is no such mode.
+        """
+        if self.name not in MODES:
+            raise UnknownNameError("mode", self.name, MODES)
+
+    @property
+    def is_tracked(self) -> bool:
+        """Whether changes of some columns make no versions."""
+        return self.track is not None or self.track_except is not None
+
+    @property
+    def reserved(self) -> frozenset[str]:
+        """Names of ours that no column of a source may have in such a table."""
+        return frozenset(STATE_TYPES[self.name])
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """What a table tells of its mode."""
+        told = {} if self.name == UPSERT else {"mode": self.name}
+        if self.track is not None:
+            told["track"] = msgspec.json.encode(sorted(set(self.track))).decode()
+        if self.track_except is not None:
+            told["track_except"] = msgspec.json.encode(sorted(set(self.track_except))).decode()
+        return told
+
+
+def mode_of(properties: Mapping[str, str]) -> TableMode:
+    """Return the mode that a table tells of."""
+
+    def names(key: str) -> tuple[str, ...] | None:
+        told = properties.get(key)
+        return None if told is None else msgspec.json.decode(told, type=tuple[str, ...])
+
+    return TableMode(properties.get("mode", UPSERT), names("track"), names("track_except"))
+
+
+class Modes(msgspec.Struct, frozen=True):
+    """The modes of tables.
+
+    Attributes:
+        default: That of tables that are not named.
+        tables: By the table's name at its source, or the last part of it.
+    """
+
+    default: TableMode = TableMode()
+    tables: Mapping[str, TableMode] = {}
+
+    def of(self, table: TableId) -> TableMode:
+        """Return the mode of a table."""
+        return self.tables.get(table.name or "") or self.tables.get(str(table)) or self.default
+
+
+def modes_of(options: Options) -> Modes:
+    """Return the modes that a pipeline's options ask for."""
+    tables = {
+        name: TableMode(
+            told.mode or options.mode,
+            _names(told.track_history_column_list),
+            _names(told.track_history_except_column_list),
+        )
+        for name, told in options.tables.items()
+    }
+    return Modes(TableMode(options.mode), tables)
+
+
+def _names(told: list[str] | None) -> tuple[str, ...] | None:
+    return None if told is None else tuple(told)

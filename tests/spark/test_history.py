@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of versions equal those in memory, which are the rule and nothing else."""
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any, Final, NamedTuple
+
+import landed
+import msgspec
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from test_equality import SEED, VARIANTS, Story, evolving, regrouped, rekeyed
+
+from changelane.apply import key_bytes
+from changelane.event import ChangeEvent, HalfUpdate, Truncate
+from changelane.schema import TableId
+from changelane.spark.modes import HISTORY, Modes, TableMode
+from changelane.spark.survey import BatchReport
+from changelane.tables.history import HistoryTables
+from changelane.testing.histories import Profile, history, shuffled
+
+BATCHES: Final = 3
+TRACK: Final = ("state", "total")
+MODES: Final = Modes(TableMode(HISTORY), {"tracked": TableMode(HISTORY, TRACK)})
+
+
+def timed(event: Any) -> Any:
+    """Give an event a time that is no order: the clock goes back and forth."""
+    if isinstance(event, HalfUpdate):
+        return msgspec.structs.replace(event, change=timed(event.change))
+    lsn = event.position.lsn
+    time = None if lsn % 5 == 0 else lsn * 7919 % 1000 * 1_000_000
+    return msgspec.structs.replace(event, source_time_ns=time)
+
+
+CROWDS: Final = {
+    "tracked": [Profile(moves="whole", ties=True, size=20)],
+    "whole": [Profile(moves="none", partial=False, silent=False, ties=True)],
+    "any_order": [
+        Profile(moves="none", ties=True),
+        Profile(moves="whole", ties=True, size=20),
+        Profile(moves="whole", halves=True),
+    ],
+}
+
+TRUNCATING: Final = ("times", "unsigned_and_text")
+
+
+def crowd(name: str) -> Story:
+    chance = Random(f"{SEED} versions {name}")
+    table = TableId("crowds", None, name)
+    batches: list[list[ChangeEvent]] = [[] for _ in range(BATCHES)]
+    for number, profile in enumerate(CROWDS[name] * 20):
+        alone = msgspec.structs.replace(profile, truncates=False)
+        told = [timed(event) for event in history(chance, alone).events]
+        for batch, part in zip(batches, regrouped(chance, shuffled(chance, told)), strict=True):
+            batch.extend(rekeyed(chance, event, table, shift=number * 100) for event in part)
+    for batch in batches:
+        chance.shuffle(batch)
+    return Story(table, ("id",), batches)
+
+
+def truncating(name: str) -> Story:
+    """One history with truncates, in a table of its own with keys of another type."""
+    variant = VARIANTS[name]
+    chance = Random(f"{SEED} versions {name}")
+    table = TableId(None, "truncating", name)
+    told: Sequence[ChangeEvent] = ()
+    while sum(isinstance(event, Truncate) for event in told) < 3:
+        told = history(chance, Profile(moves="whole", ties=True, size=40)).events
+    events = [rekeyed(chance, timed(event), table, variant) for event in told]
+    batches = list(regrouped(chance, shuffled(chance, events)))
+    return Story(table, tuple(name for name, _ in variant.columns), batches, variant.python)
+
+
+@pytest.fixture(scope="module")
+def stories() -> dict[str, Story]:
+    told = {name: crowd(name) for name in CROWDS}
+    told |= {name: truncating(name) for name in TRUNCATING}
+    return {**told, "evolving": evolving()}
+
+
+class Stream(NamedTuple):
+    lake: str
+    reports: list[BatchReport]
+
+
+@pytest.fixture(scope="module", params=["delta", "iceberg"])
+def stream(
+    spark: SparkSession,
+    stories: dict[str, Story],
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+) -> Stream:
+    """All stories, landed as one stream of a few batches."""
+    lake = str(tmp_path_factory.mktemp("history") / request.param)
+    reports = [
+        landed.apply(
+            spark,
+            lake,
+            [event for story in stories.values() for event in story.batches[number]],
+            batch=number,
+            modes=MODES,
+        )
+        for number in range(BATCHES)
+    ]
+    return Stream(lake, reports)
+
+
+Found = Mapping[bytes, list[tuple[Any, ...]]]
+
+
+def found(spark: SparkSession, lake: str, story: Story) -> Found:
+    """Return the versions by key, in their order, as the table holds them."""
+    table = landed.table_of(spark, lake, story.table)
+    ours = {"_valid_from", "_valid_to", "_is_current"}
+    columns = [c for c in table.columns if c not in ours and not c.startswith("_changelane")]
+    rows = table.orderBy("_changelane_order").select(
+        *(F.col(f"`{name}`") for name in columns),
+        "_changelane_order",
+        "_changelane_until",
+        F.unix_micros("_valid_from"),
+        F.unix_micros("_valid_to"),
+        "_is_current",
+        "_changelane_columns",
+    )
+    told: dict[bytes, list[tuple[Any, ...]]] = {}
+    for one in rows.collect():
+        row = {name: landed.python(one[index]) for index, name in enumerate(columns)}
+        for name, make in story.python.items():
+            row[name] = make(row[name])
+        order, until, begun, ended, is_current, orders = one[len(columns) :]
+        key = key_bytes({name: row[name] for name in story.keys})
+        unknown = {name for name, at in (orders or {}).items() if not at}
+        until = None if until is None else bytes(until)
+        told.setdefault(key, []).append(
+            (row, bytes(order), until, begun, ended, is_current, unknown)
+        )
+    return told
+
+
+def expected(story: Story) -> Found:
+    tables = HistoryTables(track={"tracked": TRACK})
+    for batch in story.batches:
+        tables.apply(batch)
+    assert not tables.quarantine
+    return {
+        key: [
+            (
+                dict(one.row),
+                one.order,
+                one.until or None,
+                one.from_us,
+                one.until_us,
+                one.is_current,
+                set(one.unknown),
+            )
+            for one in versions
+        ]
+        for key, versions in tables.versions(story.table).items()
+    }
+
+
+@pytest.mark.parametrize("name", [*CROWDS, *TRUNCATING, "evolving"])
+def test_versions_equal_memory(
+    spark: SparkSession, stream: Stream, stories: dict[str, Story], name: str
+) -> None:
+    assert found(spark, stream.lake, stories[name]) == expected(stories[name])
+
+
+def test_nothing_is_set_aside_or_skipped(stream: Stream) -> None:
+    assert [report.quarantined for report in stream.reports] == [{}] * BATCHES
+    assert [report.skipped for report in stream.reports] == [0] * BATCHES

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The mode of a table: what it keeps, that it stays, and that batches are repaired in each."""
+
+from typing import Any, Final
+
+import landed
+import msgspec
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from changelane.event import DataChange, Key, Op, Truncate
+from changelane.position import OffsetPosition, PostgresPosition
+from changelane.schema import Column, TableId, TableSchema
+from changelane.spark.applier import APPLIED_BEFORE, Applier
+from changelane.spark.modes import Modes, TableMode
+from changelane.types import UNAVAILABLE, Integer, String
+
+SCHEMA: Final = TableSchema((Column("id", Integer()), Column("a", String()), Column("b", String())))
+LOG: Final = TableId("shop", None, "log")
+PAST: Final = TableId("shop", None, "past")
+BARE: Final = TableId("shop", None, "bare")
+MODES: Final = Modes(TableMode("append"), {"past": TableMode("history")})
+
+
+def change(op: str, at: int, table: TableId = LOG, **image: Any) -> DataChange:
+    before, after = (image, None) if op == "d" else (None, image)
+    key = None if table == BARE else Key(("id",))
+    time_ns = at * 1_000_000_000
+    position = PostgresPosition(at)
+    return DataChange(Op(op), table, key, before, after, SCHEMA, position, source_time_ns=time_ns)
+
+
+def logged(spark: SparkSession, lake: str, table: TableId = LOG) -> list[tuple[Any, ...]]:
+    found = landed.table_of(spark, lake, table)
+    unknown = F.array_sort(F.map_keys("_changelane_columns"))
+    rows = found.orderBy("_changelane_order", "id").select(
+        "_changelane_op", "id", "a", "b", unknown, F.unix_seconds("_changelane_time")
+    )
+    return [tuple(row) for row in rows.collect()]
+
+
+FIRST: Final = [
+    change("c", 10, id=1, a="a", b="b"),
+    change("u", 11, id=1, a="x", b=UNAVAILABLE),
+    change("c", 10, BARE, id=1, a="a", b="b"),
+    change("u", 11, BARE, id=1, a="c", b="b"),
+    change("c", 10, PAST, id=1, a="a", b="b"),
+]
+SECOND: Final = [
+    change("u", 11, id=1, a="x", b=UNAVAILABLE),  # again
+    change("d", 12, id=1),
+    change("d", 12, id=1),  # twice
+    Truncate(LOG, position=PostgresPosition(13), source_time_ns=13_000_000_000),
+    change("c", 9, id=9, a=None, b="late"),
+    change("d", 12, PAST, id=1),
+    change("u", 11, PAST, id=1, a="x", b=UNAVAILABLE),
+]
+
+
+class DiedError(Exception):
+    """The process is gone."""
+
+
+def dies_at(place: str, patch: pytest.MonkeyPatch) -> None:
+    def die(*_: Any) -> Any:
+        raise DiedError
+
+    real = Applier._apply
+
+    def late(self: Any, *args: Any, **more: Any) -> None:
+        real(self, *args, **more)
+        raise DiedError
+
+    match place:
+        case "before the ends":
+            patch.setattr("changelane.spark.ends.Ends.remember", die)
+        case "before the tables":
+            patch.setattr(Applier, "_table", die)
+        case "before the checkpoint":
+            patch.setattr(Applier, "_apply", late)
+
+
+def test_logs_hold_every_event_once_and_histories_every_version_through_crashes(
+    spark: SparkSession, lake: str
+) -> None:
+    landed.apply(spark, lake, FIRST, modes=MODES)
+    for place in ("before the ends", "before the tables", "before the checkpoint"):
+        with pytest.MonkeyPatch.context() as patch:
+            dies_at(place, patch)
+            with pytest.raises(DiedError):
+                landed.apply(spark, lake, SECOND, batch=1, modes=MODES)
+    again = landed.apply(spark, lake, SECOND, batch=1, modes=MODES)
+    assert {table.note for table in again.tables} == {APPLIED_BEFORE}
+    # from another checkpoint: nothing is there twice
+    report = landed.apply(spark, lake, [*FIRST, *SECOND], query="two", modes=MODES)
+    assert report.quarantined == {}
+    assert logged(spark, lake) == [
+        ("c", 9, None, "late", None, 9),
+        ("c", 1, "a", "b", None, 10),
+        ("u", 1, "x", None, ["b"], 11),
+        ("d", 1, None, None, ["a", "b"], 12),
+        ("t", None, None, None, None, 13),
+    ]
+    assert logged(spark, lake, BARE) == [("c", 1, "a", "b", None, 10), ("u", 1, "c", "b", None, 11)]
+    past = landed.table_of(spark, lake, PAST).orderBy("_changelane_order")
+    seconds = (F.unix_seconds("_valid_from"), F.unix_seconds("_valid_to"))
+    assert [
+        tuple(row) for row in past.select("id", "a", "b", *seconds, "_is_current").collect()
+    ] == [
+        (1, "a", "b", 10, 11, False),
+        (1, "x", "b", 11, 12, False),
+    ]
+
+
+def test_a_table_keeps_its_mode(spark: SparkSession, lake: str) -> None:
+    landed.apply(spark, lake, [change("c", 1, id=1, a="a", b="b")])
+    report = landed.apply(spark, lake, [change("c", 2, id=2, a="a", b="b")], batch=1, modes=MODES)
+    assert report.quarantined == {"mode_conflict": 1}
+    (table,) = report.tables
+    assert "made in the mode upsert" in table.note
+    assert "move the table away" in table.note
+    renamed = TableSchema((*SCHEMA.columns, Column("_Valid_from", String())))
+    taken = msgspec.structs.replace(change("c", 2, PAST, id=2), schema=renamed)
+    report = landed.apply(spark, lake, [taken], batch=2, modes=MODES)
+    assert report.quarantined == {"schema_mismatch": 1}
+
+
+def test_logs_without_positions_are_exactly_once_by_their_batch(
+    spark: SparkSession, lake: str
+) -> None:
+    """Offsets of a topic tell nothing of an event that was told in another topic."""
+    told = [
+        msgspec.structs.replace(
+            change("c", 1, id=part, a="a", b="b"), position=OffsetPosition("t", part, 5)
+        )
+        for part in (0, 1)
+    ]
+    for query in ("one", "one", "two"):
+        landed.apply(spark, lake, told, query=query, modes=MODES)
+    assert sorted(row[1] for row in logged(spark, lake)) == [0, 0, 1, 1]
