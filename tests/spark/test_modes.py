@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The mode of a table: what it keeps, that it stays, and that batches are repaired in each."""
 
+from pathlib import Path
 from typing import Any, Final
 
 import landed
@@ -9,11 +10,14 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from changelane.event import DataChange, Key, Op, Truncate
+from changelane.errors import ConfigError
+from changelane.event import DataChange, Key, Op, Transaction, Truncate
 from changelane.position import OffsetPosition, PostgresPosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark.applier import APPLIED_BEFORE, Applier
+from changelane.spark.lakes import lake as open_lake
 from changelane.spark.modes import Modes, TableMode
+from changelane.spark.status import explain
 from changelane.types import UNAVAILABLE, Integer, String
 
 SCHEMA: Final = TableSchema((Column("id", Integer()), Column("a", String()), Column("b", String())))
@@ -139,3 +143,47 @@ def test_logs_without_positions_are_exactly_once_by_their_batch(
     for query in ("one", "one", "two"):
         landed.apply(spark, lake, told, query=query, modes=MODES)
     assert sorted(row[1] for row in logged(spark, lake)) == [0, 0, 1, 1]
+
+
+def test_rows_that_swap_their_keys_are_set_aside(spark: SparkSession, lake: str) -> None:
+    """Nothing but the before image tells which of two rows left a key, and it is not asked."""
+
+    def moved(at: int, old: int, new: int, a: str) -> DataChange:
+        before, after = ({"id": key, "a": a, "b": "b"} for key in (old, new))
+        return DataChange(
+            Op.UPDATE,
+            PAST,
+            Key(("id",)),
+            before,
+            after,
+            SCHEMA,
+            PostgresPosition(at, last_commit_lsn=20),
+            Transaction("x"),
+        )
+
+    first = [change("c", 10, PAST, id=1, a="A", b="b"), change("c", 11, PAST, id=2, a="B", b="b")]
+    landed.apply(spark, lake, first, modes=MODES)
+    # the transaction comes in two batches, and the second once more
+    for batch, (event, aside) in enumerate(
+        [(moved(21, 1, 2, "A"), {}), (moved(22, 2, 1, "B"), {"ambiguous_key_move": 1})], 1
+    ):
+        report = landed.apply(spark, lake, [event], batch=batch, modes=MODES)
+        assert report.quarantined == aside
+    report = landed.apply(spark, lake, [moved(22, 2, 1, "B")], batch=9, modes=MODES)
+    assert report.quarantined == {"ambiguous_key_move": 1}
+    past = landed.table_of(spark, lake, PAST).orderBy("_changelane_order", "id")
+    assert [tuple(row) for row in past.select("id", "a", "_is_current").collect()] == [
+        (1, "A", False),
+        (2, "B", False),
+        (2, "A", True),
+    ]
+    (shown,) = [
+        column.value
+        for column in explain(open_lake(spark, lake, Path(lake).name), "past", {"id": 2}).columns
+        if column.column == "a"
+    ]
+    assert shown == "A"
+    landed.apply(spark, lake, [change("c", 30, id=1, a="a", b="b")], batch=10, modes=MODES)
+    tables = open_lake(spark, lake, Path(lake).name)
+    with pytest.raises(ConfigError, match="holds every event"):
+        explain(tables, "log", {"id": 1})

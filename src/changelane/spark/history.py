@@ -21,11 +21,8 @@ from changelane.spark import fold
 from changelane.spark.ends import Ends
 from changelane.spark.evolve import Plan
 from changelane.spark.fold import Target, nothing
-from changelane.spark.modes import IS_CURRENT, UNTIL, VALID_FROM, VALID_TO
+from changelane.spark.modes import IS_CURRENT, OWN, UNTIL, VALID_FROM, VALID_TO
 from changelane.spark.sql import COLUMNS, ORDER, quoted
-
-OWN: Final = bytearray(b"\x01")
-"""What stands for a version's own order among the orders of its columns."""
 
 _OURS: Final = "_changelane_"
 
@@ -151,7 +148,7 @@ def _spanned(table: DataFrame, target: Target, events: DataFrame) -> DataFrame:
 
 def _held(table: DataFrame, touched: Sequence[DataFrame], target: Target) -> DataFrame:
     """Return the versions that the table holds of touched keys."""
-    own = F.map_filter(COLUMNS, lambda _, order: order == F.lit(OWN))
+    own = F.map_filter(COLUMNS, lambda _, order: order == F.lit(bytearray(OWN)))
     rows = table.select(
         *(F.col(quoted(name)).alias(here) for name, here in at(target).items()),
         F.col(ORDER).alias("o"),
@@ -240,7 +237,7 @@ def _written(placed: DataFrame, one: Plan) -> DataFrame:
 
     def order(here: str) -> Column:
         told = F.coalesce(F.col(here)["o"], nothing())
-        return F.when(told == F.col("o"), F.lit(OWN)).otherwise(told)
+        return F.when(told == F.col("o"), F.lit(bytearray(OWN))).otherwise(told)
 
     orders = F.map_from_arrays(
         F.array(*(F.lit(name) for name in picked)), F.array(*map(order, picked.values()))

@@ -21,6 +21,9 @@ VALID_FROM: Final = "_valid_from"
 VALID_TO: Final = "_valid_to"
 IS_CURRENT: Final = "_is_current"
 
+OWN: Final = bytes([1])
+"""What stands for a version's own order among the orders of its columns."""
+
 _ROW: Final = {ORDER: "binary", COLUMNS: "map<string,binary>"}
 STATE_TYPES: Final[Mapping[str, Mapping[str, str]]] = {
     UPSERT: _ROW,

@@ -7,7 +7,7 @@ from typing import Final
 
 ORDER: Final = "_changelane_order"
 COLUMNS: Final = "_changelane_columns"
-STATE_COLUMNS: Final = (ORDER, COLUMNS)
+
 RESERVED_PREFIX: Final = "_changelane_"
 """No column of a source may begin like this, so that ours never meet theirs."""
 

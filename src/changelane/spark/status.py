@@ -19,9 +19,10 @@ from changelane.spark.change_log import ChangeLog
 from changelane.spark.fold import Target
 from changelane.spark.held import held_rows
 from changelane.spark.lake import Lake
+from changelane.spark.modes import APPEND, HISTORY, IS_CURRENT, OWN, STATE_TYPES, mode_of
 from changelane.spark.parking import Parking
 from changelane.spark.rows import RowSchema, table_id_of
-from changelane.spark.sql import COLUMNS, STATE_COLUMNS
+from changelane.spark.sql import COLUMNS
 from changelane.types import Value
 
 
@@ -151,7 +152,7 @@ class KeyHistory(msgspec.Struct):
 
 
 def explain(lake: Lake, table: str, key: Mapping[str, Value]) -> KeyHistory:
-    """Return what is known of one key of a table.
+    """Return what is known of one key of a table; of a table of versions, the current one.
 
     Args:
         lake: The tables.
@@ -159,9 +160,14 @@ def explain(lake: Lake, table: str, key: Mapping[str, Value]) -> KeyHistory:
         key: The values of the key columns.
 
     Raises:
-        ConfigError: There is no such table, or these are not its key columns.
+        ConfigError: There is no such table, or these are not its key columns, or it holds events
+            and no rows.
     """
     name, properties = _found(lake, table)
+    mode = mode_of(properties)
+    if mode.name == APPEND:
+        msg = f"{table} holds every event: select those of the key from {lake.path(name)}"
+        raise ConfigError(msg)
     schema = msgspec.json.decode(properties["schema"], type=RowSchema)
     wanted = tuple(schema.key or ())
     if set(key) != set(wanted) or not wanted:
@@ -169,9 +175,11 @@ def explain(lake: Lake, table: str, key: Mapping[str, Value]) -> KeyHistory:
         raise ConfigError(msg)
     text = key_bytes({column: key[column] for column in wanted}).decode()
     table_id = properties["table"]
-    columns = [column for column in lake.columns(name) if column not in STATE_COLUMNS]
+    columns = [column for column in lake.columns(name) if column not in STATE_TYPES[mode.name]]
     target = Target({c: kind for c, kind in lake.columns(name).items() if c in columns}, wanted, {})
     held = lake.read(name)
+    if mode.name == HISTORY:
+        held = held.where(IS_CURRENT)
     keys = held.sparkSession.createDataFrame([(text,)], "key string")
     rows = held_rows(held, keys, target).select(
         F.struct(*(F.col("row")[c].cast("string").alias(f"c{i}") for i, c in enumerate(columns))),
@@ -180,7 +188,10 @@ def explain(lake: Lake, table: str, key: Mapping[str, Value]) -> KeyHistory:
     )
     states: list[ColumnState] = []
     for values, order, exceptions in rows.collect():
-        orders = unpack(bytes(order), {c: bytes(o) for c, o in (exceptions or {}).items()}, columns)
+        told = {c: bytes(o) for c, o in (exceptions or {}).items()}
+        if mode.name == HISTORY:
+            told = {c: bytes(order) if o == OWN else o for c, o in told.items()}
+        orders = unpack(bytes(order), told, columns)
         for index, column in enumerate(columns):
             known = orders[column]
             states.append(

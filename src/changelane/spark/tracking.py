@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from changelane.spark import history
 from changelane.spark.evolve import Plan
 from changelane.spark.fold import Target
-from changelane.spark.modes import IS_CURRENT, UNTIL, VALID_FROM, VALID_TO, TableMode
+from changelane.spark.modes import IS_CURRENT, OWN, UNTIL, VALID_FROM, VALID_TO, TableMode
 from changelane.spark.sql import COLUMNS, LIVE, ORDER, quoted
 
 
@@ -105,6 +105,6 @@ def _runs(
     # the own order of a column is that of the newest event of the run
     own = F.transform_values(
         "orders",
-        lambda _, order: F.when(order == F.lit(history.OWN), F.col("own")).otherwise(order),
+        lambda _, order: F.when(order == F.lit(bytearray(OWN)), F.col("own")).otherwise(order),
     )
     return runs.select(*keys, "o", "time", "n.*").withColumn("orders", own).drop("own")
