@@ -126,6 +126,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             dozens of tables and more.
         merge_events: With ``log``, a table is merged once so many events wait for it,
         merge_seconds: or once the oldest has waited for so long, and at the end of a run.
+        schema_changes: ``evolve``: tables follow their sources: columns come, become wider, get
+            other names. ``strict``: what needs another table is set aside. ``ignore``: tables
+            stay as they are and take what they have columns for.
+        dropped_columns: ``keep`` columns that the source dropped, or ``drop`` them, too.
+        dropped_tables: ``keep`` the rows of a table that the source dropped until one comes under
+            its name again, or ``clear`` them at once.
+        shadow_tables: ``skip`` the tables that gh-ost and pt-online-schema-change work with (such
+            as ``_orders_gho``), or ``land`` them as tables of their own.
         epoch: Raised when the source's history changed, as after a failover.
         max_quarantined: How many events may be set aside before the run counts as failed.
         spark: Spark's own options, by their own names.
@@ -142,6 +150,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     apply: Literal["direct", "log"] = "direct"
     merge_events: Annotated[int, msgspec.Meta(ge=1)] = 100_000
     merge_seconds: Annotated[float, msgspec.Meta(ge=0)] = 60.0
+    schema_changes: Literal["evolve", "strict", "ignore"] = "evolve"
+    dropped_columns: Literal["keep", "drop"] = "keep"
+    dropped_tables: Literal["keep", "clear"] = "keep"
+    shadow_tables: Literal["skip", "land"] = "skip"
     epoch: int = 0
     max_quarantined: int | None = None
     spark: dict[str, str] = {}

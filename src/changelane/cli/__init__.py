@@ -17,6 +17,7 @@ COMMANDS: Final[dict[str, str]] = {
     "resume": "Let parked tables take the events that wait for them (Spark).",
     "status": "Show a pipeline's tables: rows, position, lag (Spark).",
     "explain": "Show all that is known of one key of a table (Spark).",
+    "schema": "Show or run what makes a pipeline's tables follow their sources (Spark).",
     "formats": "List the formats, what they carry, and what a conversion loses.",
 }
 """Command -> its one line of help. The command is the object of that name in the module of it."""

@@ -92,6 +92,11 @@ def _summary(report: "RunReport", path: str) -> None:
         click.echo(f"{printable(name):<40} {counts[name]:>10,} events{note}")
     if other := sum(batch.other for batch in report.batches):
         click.echo(f"{'other events, which tell of no row':<40} {other:>10,}")
+    if statements := sum(batch.statements for batch in report.batches):
+        click.echo(f"{'statements about tables':<40} {statements:>10,}")
+    if shadows := sum(batch.shadows for batch in report.batches):
+        note = "  (options.shadow_tables says so)"
+        click.echo(f"{'skipped: of shadow tables':<40} {shadows:>10,}{note}")
     for code, count in sorted(report.quarantined.items()):
         click.echo(f"{'set aside: ' + code:<40} {count:>10,}")
     click.echo(f"tables under {path}/tables; quarantine in {path}/_changelane/quarantine")

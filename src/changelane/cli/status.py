@@ -70,6 +70,10 @@ def show(found: "list[TableStatus]", console: Console) -> None:
     for one in found:
         if one.parked is not None:
             console.print(escape(f"{printable(one.table)} is parked: {printable(one.parked)}"))
+        for word, text in (("halted", one.halted), ("note", one.note)):
+            if text:
+                told = f"{escape(printable(one.table))}: {word}: {escape(printable(text))}"
+                console.print(told, soft_wrap=True)
 
 
 def _span(seconds: float) -> str:

@@ -5,31 +5,32 @@ One batch: quarantine first, then the side table, then one commit per table, eac
 marker. A crash between any two of these is repaired by running the batch again.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import reduce
 from typing import Final, NamedTuple
 
 from pyspark import StorageLevel
-from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from changelane.spark import append, fold, history, moves, side, swaps, tracking
 from changelane.spark.companion import companion_of
 from changelane.spark.crossings import CROSSED, REASON, crossed_keys, marked
 from changelane.spark.ends import Ends
-from changelane.spark.evolve import Misfit, Plan, Policy, plan
+from changelane.spark.evolve import CLEARED, Misfit, Plan, Policy, plan
 from changelane.spark.fence import Fence, raise_fence
-from changelane.spark.lake import TABLES, Marker
+from changelane.spark.followed import KEY_CHANGED, NOTHING, Evolution, Followed, Halted
+from changelane.spark.following import Follower
+from changelane.spark.isolation import Isolation
+from changelane.spark.lake import Marker, name_of
 from changelane.spark.lakes import lake
 from changelane.spark.modes import APPEND, HISTORY, UPSERT, Modes
 from changelane.spark.quarantine import Quarantine, Refused
-from changelane.spark.reasons import reason_of
+from changelane.spark.refusals import Moved, changes_refused, moves_refused, table_refused
 from changelane.spark.rows import table_id_of
 from changelane.spark.side import Remembered, SideTable
-from changelane.spark.sql import ORDER, folder
+from changelane.spark.sql import COLUMNS, ORDER
 from changelane.spark.statements import (
     append_all,
     insert_rows,
@@ -38,15 +39,10 @@ from changelane.spark.statements import (
     merge_shown,
     merge_versions,
 )
-from changelane.spark.survey import BatchReport, TableReport, Work, survey
+from changelane.spark.survey import BatchReport, Survey, TableReport, Work
 
 MAX_TABLES_AT_ONCE: Final = 4
 APPLIED_BEFORE: Final = "applied before"
-PROBLEMS: Final = {
-    "ambiguous_key_move": "nothing tells which of two rows left the key in this transaction",
-    "too_late": "older than what was purged, and the row is not there",
-    "unordered": "its position cannot be compared with what the row holds",
-}
 
 Statement = Callable[[str, str, Sequence[str], Sequence[str]], str]
 
@@ -58,40 +54,7 @@ class _Commit(NamedTuple):
     marker: Marker
     details: Mapping[str, object]
     remembered: Mapping[str, Remembered]
-    moved: "Mapping[str, _Moved]"
-
-
-class _Moved(NamedTuple):
-    """Keys of a table that went through the rule itself, and what became of them."""
-
-    keys: DataFrame
-    states: DataFrame
-
-
-class _Isolation:
-    """Lets a table fail alone, where that is wanted.
-
-    Attributes:
-        failed: The tables that failed, by ``table_id``; the report says why.
-    """
-
-    def __init__(self, report: BatchReport, *, isolated: bool) -> None:
-        self.failed: set[str] = set()
-        self._report = report
-        self._isolated = isolated
-
-    @contextmanager
-    def of(self, work: Work) -> Iterator[None]:
-        """Hold an error of Spark's that concerns one table."""
-        try:
-            yield
-        except PySparkException as error:
-            if not self._isolated:
-                raise
-            self.failed.add(work.table_id)
-            name = str(table_id_of(work.table_id))
-            report = TableReport(name, "", 0, reason_of(error), work.table_id)
-            self._report.tables.append(report)
+    moved: Mapping[str, Moved]
 
 
 class Applier:
@@ -105,6 +68,7 @@ class Applier:
         sources: ``one`` server feeds a table; ``many`` may, whose keys never meet.
         modes: What tables keep of their changes.
         sequence: What the values are that order plain rows, such as ``integer``.
+        evolution: How far tables follow their sources.
     """
 
     def __init__(
@@ -117,11 +81,13 @@ class Applier:
         sources: str = "one",
         modes: Modes = Modes(),  # noqa: B008 - frozen
         sequence: str | None = None,
+        evolution: Evolution = Evolution(),  # noqa: B008 - frozen
     ) -> None:
         self._spark = spark
         self._fence: Fence | None = None
         self._lake = lake(spark, root, table_format)
-        self._policy = Policy(keyless, sources, modes, sequence)
+        self._policy = Policy(keyless, sources, modes, sequence, evolution)
+        self._follower = Follower(spark, self._lake, self._policy)
         self._side = SideTable(spark, self._lake)
         self._ends = Ends(spark, self._lake)
         self.quarantine = Quarantine(spark, self._lake)
@@ -161,6 +127,10 @@ class Applier:
             kept.unpersist()
         return report
 
+    def keep_statements(self, found: Survey) -> None:
+        """Keep what a batch says of the shapes of tables, before any of them takes its rows."""
+        self._follower.keep(found)
+
     def check_fence(self) -> None:
         """Stop when a newer run of the pipeline writes the tables.
 
@@ -181,8 +151,8 @@ class Applier:
     ) -> None:
         self.check_fence()
         before = self._side.tables()
-        alone = _Isolation(report, isolated=isolated)
-        plans, unseen, refused = self._plans(events, before, report, alone)
+        alone = Isolation(report, isolated=isolated)
+        events, plans, unseen, refused = self._plans(events, before, report, alone)
         told = events.where(F.col("kind").isin("data", "truncate"))
         crossed: list[DataFrame] = []
         for each in plans:
@@ -197,7 +167,7 @@ class Applier:
             told = told.where(~one.rows)
         ours = [*unseen, *(each.work.table_id for each in plans)]
         told = told.where(F.col("table_id").isin(ours))
-        moved: dict[str, _Moved] = {}
+        moved: dict[str, Moved] = {}
         for each in plans:
             known = before.get(each.work.table_id, Remembered())
             known = known._replace(truncated=max(known.truncated, each.work.truncated))
@@ -213,7 +183,7 @@ class Applier:
             told = told.where(~F.col("table_id").isin(*alone.failed))
         for each in plans:
             if each.work.table_id in moved:
-                refused.extend(_moves_refused(each, moved[each.work.table_id]))
+                refused.extend(moves_refused(each, moved[each.work.table_id]))
         for one in refused:
             size = events.where(one.rows).count() if one.size is None else one.size
             report.set_aside(one.code, size)
@@ -239,21 +209,44 @@ class Applier:
         events: DataFrame,
         before: Mapping[str, Remembered],
         report: BatchReport,
-        alone: "_Isolation",
-    ) -> tuple[list[Plan], list[str], list[Refused]]:
-        """Return how tables take their events, tables that only truncates tell of, and the rest."""
+        alone: Isolation,
+    ) -> tuple[DataFrame, list[Plan], list[str], list[Refused]]:
+        """Return how tables take their events, tables that only truncates tell of, and the rest.
+
+        The events are those of the batch, naming the tables of the lake.
+        """
+        reading = self._follower.read(events, report)
         plans: list[Plan] = []
         unseen: list[str] = []
-        refused: list[Refused] = []
-        for work in survey(events, report):
+        refused = reading.refused
+        met = {work.table_id for work in reading.works}
+        for table_id in dict.fromkeys(one for one in reading.told if one not in met):
+            truncated = before.get(table_id, Remembered()).truncated
+            with alone.of(Work(table_id)):
+                self._follower.follow(table_id, b"", truncated, self._fence)
+        for work in reading.works:
             name = name_of(work.table_id)
             known = before.get(work.table_id, Remembered())
-            one = None
+            newest = max(work.newest.values(), default=b"")
+            one, followed = None, NOTHING
             try:
                 with alone.of(work):
-                    one = plan(self._lake, name, work, known, self._policy, fence=self._fence)
+                    followed = self._follower.follow(
+                        work.table_id, newest, known.truncated, self._fence
+                    )
+                    self._follower.name_schemas(reading, work, followed)
+                    one = plan(
+                        self._lake,
+                        name,
+                        work,
+                        known,
+                        self._policy,
+                        fence=self._fence,
+                        followed=followed,
+                    )
             except Misfit as misfit:
-                refused.append(_refused(work, misfit, report))
+                self._halt(name, misfit, followed)
+                refused.append(table_refused(work, misfit, report))
                 continue
             if work.table_id in alone.failed:
                 continue
@@ -262,9 +255,18 @@ class Applier:
                 continue
             plans.append(one)
             refused.extend(one.refused)
+            for each in one.refused:
+                self._halt(name, each, followed)
             if not one.target.keys and one.work.changes and one.mode != APPEND:
-                refused.append(_changes_refused(one.work))
-        return plans, unseen, refused
+                refused.append(changes_refused(one.work))
+        return reading.events, plans, unseen, refused
+
+    def _halt(self, name: str, why: Misfit | Refused, followed: Followed) -> None:
+        """Keep in a table's properties that its key became another, for people."""
+        if why.code == KEY_CHANGED:
+            halted = Halted(followed.key_order, why.code, why.reason)
+            if self._lake.properties(name).get("halted") != halted.text:
+                self._lake.set_properties(name, {"halted": halted.text})
 
     def _crossed(
         self, told: DataFrame, one: Plan, before: Mapping[str, Remembered]
@@ -285,7 +287,7 @@ class Applier:
         return swaps.undecided(told.where(mine), one, self._ends)
 
     def _move(
-        self, told: DataFrame, one: Plan, known: Remembered, moved: "dict[str, _Moved]"
+        self, told: DataFrame, one: Plan, known: Remembered, moved: "dict[str, Moved]"
     ) -> None:
         mine = (F.col("table_id") == one.work.table_id) & (F.col("kind") == "data")
         rows = told.where(mine & F.col("key").isNotNull())
@@ -294,20 +296,21 @@ class Applier:
         if keys is None:
             return
         states = moves.resolved(rows, keys, table, self._side, one, remembered=known)
-        moved[one.work.table_id] = _Moved(keys, states.persist(StorageLevel.MEMORY_AND_DISK))
+        moved[one.work.table_id] = Moved(keys, states.persist(StorageLevel.MEMORY_AND_DISK))
 
     def _remember(
         self,
         told: DataFrame,
         plans: Sequence[Plan],
         unseen: Sequence[str],
-        moved: "Mapping[str, _Moved]",
+        moved: Mapping[str, Moved],
     ) -> None:
         """Raise what is remembered of rows that are not there, before any table is written."""
         raising = [each for each in plans if each.mode != APPEND]
         if unseen or moved or any(each.work.is_raising for each in raising):
             named = [*unseen, *(each.work.table_id for each in raising)]
-            self._side.remember(self._raised(told.where(F.col("table_id").isin(named)), moved))
+            theirs = told.where(F.col("table_id").isin(named))
+            self._side.remember(self._raised(theirs, moved, plans))
         modes = self._policy.modes
         ending = [one for one in unseen if modes.of(table_id_of(one)).name == HISTORY]
         ending += (
@@ -318,9 +321,15 @@ class Applier:
         if ending:
             self._ends.remember(told, ending)
 
-    def _raised(self, told: DataFrame, moved: "Mapping[str, _Moved]") -> DataFrame:
+    def _raised(
+        self, told: DataFrame, moved: Mapping[str, Moved], plans: Sequence[Plan]
+    ) -> DataFrame:
         """Return what the batch raises in the side table; moved keys as they were resolved."""
         raised = self._side.raised(told)
+        cleared = [(one.work.table_id, one.cleared) for one in plans if one.cleared]
+        if cleared:
+            went = self._spark.createDataFrame(cleared, "table_id STRING, truncated BINARY")
+            raised = raised.unionByName(went, allowMissingColumns=True)
         for table_id, one in moved.items():
             theirs = one.keys.select(F.lit(table_id).alias("table_id"), "key")
             raised = raised.join(F.broadcast(theirs), ["table_id", "key"], "left_anti")
@@ -361,7 +370,7 @@ class Applier:
         rows: DataFrame,
         one: Plan,
         known: Remembered | None,
-        moved: "_Moved | None",
+        moved: Moved | None,
     ) -> None:
         target = one.target
         if not target.keys:
@@ -440,18 +449,22 @@ class Applier:
     def _clear(self, one: Plan, truncated: bytes) -> None:
         """Evaluate every row again after T was raised: ``DELETE WHERE U <= T``."""
         table = self._lake.sql(one.name)
+        if one.cleared:
+            # all of them are of a table that went, whose key may have been another
+            floor = f"unhex('{one.cleared.hex()}')"
+            newer = f"exists(map_values({COLUMNS}), o -> o > {floor})"
+            self._lake.run(
+                f"DELETE FROM {table} WHERE {ORDER} <= {floor} AND NOT coalesce({newer}, false)"
+            )
+            self._lake.set_properties(one.name, {CLEARED: one.cleared.hex()})
+            if one.cleared == truncated:
+                return
         if "exceptions" not in one.properties:
             below = f"{ORDER} <= unhex('{truncated.hex()}')"
             self._spark.sql(f"DELETE FROM {table} WHERE {below}")
             return
         touched = fold.truncated(self._lake.read(one.name), one.target, truncated)
         self._run(self._spark, fold.final(touched, one.target), one, merge_final)
-
-
-def name_of(table_id: str) -> str:
-    """Return the place of a table in the lake."""
-    table = table_id_of(table_id)
-    return f"{TABLES}/{folder(table.database, table.schema, table.name)}"
 
 
 def _after(before: Mapping[str, Remembered], plans: Sequence[Plan]) -> dict[str, Remembered]:
@@ -464,34 +477,3 @@ def _after(before: Mapping[str, Remembered], plans: Sequence[Plan]) -> dict[str,
             truncated = max(held.truncated, work.truncated)
             known[work.table_id] = held._replace(truncated=truncated)
     return known
-
-
-def _moves_refused(one: Plan, moved: _Moved) -> list[Refused]:
-    """Return the steps of moved keys that the rule refused."""
-    found: dict[str, set[str]] = {}
-    for row in moved.states.where("code IS NOT NULL").select("code", "order", "key").collect():
-        found.setdefault(row["code"], set()).add(f"{row['order'][:-1].hex()}{row['key']}")
-    mine = (F.col("table_id") == one.work.table_id) & (F.col("kind") == "data")
-    place = F.lower(F.hex(F.expr("substring(`order`, 1, length(`order`) - 1)")))
-    refused = []
-    for code, places in found.items():
-        keyed = (F.concat(place, name).isin(*places) for name in ("key", "other_key"))
-        here = F.coalesce(next(keyed), F.lit(False)) | F.coalesce(next(keyed), F.lit(False))
-        refused.append(Refused(mine & here, code, PROBLEMS[code], len(places)))
-    return refused
-
-
-def _refused(work: Work, misfit: Misfit, report: BatchReport) -> Refused:
-    """Return all rows of a table, which takes none of them."""
-    note = f"{misfit.code}: {misfit.reason}"
-    report.tables.append(TableReport(str(table_id_of(work.table_id)), "", work.count, note))
-    mine: Column = F.col("table_id") == work.table_id
-    rows = mine & F.col("kind").isin("data", "truncate")
-    return Refused(rows, misfit.code, misfit.reason, work.count)
-
-
-def _changes_refused(work: Work) -> Refused:
-    """Return the rows that a table without a key does not take."""
-    mine = (F.col("table_id") == work.table_id) & (F.col("kind") == "data")
-    reason = "a table without a key is only appended to: name its key columns under `keys`"
-    return Refused(mine & F.col("op").isin("u", "d"), "no_key", reason, None)

@@ -12,6 +12,7 @@ import msgspec
 
 from changelane.apply import key_bytes, known
 from changelane.codec import Codec, get_codec
+from changelane.ddl import TruncateTable, statements_of
 from changelane.errors import ApplyError, DecodeError
 from changelane.event import (
     ChangeEvent,
@@ -20,6 +21,7 @@ from changelane.event import (
     HalfUpdate,
     Image,
     Op,
+    SchemaChange,
     Source,
     Truncate,
     is_first_snapshot,
@@ -35,7 +37,15 @@ from changelane.position import (
 )
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark.fidelity import RowWriter, key_as_text, spark_type
-from changelane.spark.rows import AT, EMPTY, RowColumn, RowSchema, table_id_text
+from changelane.spark.rows import (
+    AT,
+    EMPTY,
+    SHAPING,
+    RowColumn,
+    RowSchema,
+    Told,
+    table_id_text,
+)
 from changelane.types import UNAVAILABLE, UNKNOWN, String
 
 Row = tuple[Any, ...]
@@ -194,25 +204,10 @@ class RowBuilder:
                 if change.op is not Op.DELETE or not stays:
                     built.append(row)
             case Truncate():
-                position = _position(event.position, message, index)
-                order = encode_order(
-                    position,
-                    epoch=self._epoch,
-                    snapshot=is_first_snapshot(event.source),
-                    phase=DEPARTURE,
-                )
-                told = _row(
-                    message,
-                    kind="truncate",
-                    op="t",
-                    table_id=table_id_text(event.table),
-                    schema_id="",
-                    order=order,
-                    transaction=None if event.transaction is None else event.transaction.id,
-                    source_time=_microseconds(event.source_time_ns),
-                    row_index=index,
-                )
-                built.append(told)
+                within = None if event.transaction is None else event.transaction.id
+                built.append(self._truncate(event.table, event, message, index, within))
+            case SchemaChange() if not is_first_snapshot(event.source):
+                built.extend(self._statements(event, message, index))
             case _:
                 tag = str(event.__struct_config__.tag)
                 built.append(_row(message, kind="other", op=tag, row_index=index))
@@ -223,6 +218,59 @@ class RowBuilder:
             # the stream tells positions, and these rows sort below it (Arcion's snapshots)
             return MySqlPosition("0", message.offset or 0, index)
         return _position(None, message, index)
+
+    def _truncate(
+        self,
+        table: TableId,
+        event: Truncate | SchemaChange,
+        message: Message,
+        index: int,
+        transaction: str | None = None,
+    ) -> Row:
+        return _row(
+            message,
+            kind="truncate",
+            op="t",
+            table_id=table_id_text(table),
+            schema_id="",
+            order=self._order(event, message, index),
+            transaction=transaction,
+            source_time=_microseconds(event.source_time_ns),
+            row_index=index,
+        )
+
+    def _order(self, event: Truncate | SchemaChange, message: Message, index: int) -> bytes:
+        return encode_order(
+            _position(event.position, message, index),
+            epoch=self._epoch,
+            snapshot=is_first_snapshot(event.source),
+            phase=DEPARTURE,
+        )
+
+    def _statements(self, event: SchemaChange, message: Message, index: int) -> list[Row]:
+        """Return the rows of statements: tables that they empty, and the text for the driver."""
+        found = statements_of(event)
+        built = [
+            self._truncate(change.table, event, message, index)
+            for statement in found
+            for change in statement.changes
+            if isinstance(change, TruncateTable)
+        ]
+        if not any(statement.action in SHAPING for statement in found):
+            return built or [_row(message, kind="other", op="schema", row_index=index)]
+        told = Told(event.ddl or "", event.source.product or "")
+        row = _row(
+            message,
+            kind="ddl",
+            op=event.action,
+            table_id=table_id_text(event.table),
+            schema_id="",
+            order=self._order(event, message, index),
+            after=msgspec.json.encode(told).decode(),
+            source_time=_microseconds(event.source_time_ns),
+            row_index=index,
+        )
+        return [*built, row]
 
     def _shape(self, event: DataChange, fresh: list[_Shape]) -> _Shape:
         schema, told = event.schema, event.key

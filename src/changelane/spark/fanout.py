@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from changelane.errors import ApplyError
-from changelane.spark.applier import Applier, name_of
+from changelane.spark.applier import Applier
 from changelane.spark.change_log import ChangeLog, Pending
-from changelane.spark.lake import Lake, Marker
+from changelane.spark.lake import Lake, Marker, name_of
 from changelane.spark.parking import Parked, Parking
 from changelane.spark.rows import table_id_of
 from changelane.spark.survey import BatchReport, survey
@@ -143,7 +143,8 @@ class Fanout:
         parked = sorted(self._parked)
         others = events
         if parked:
-            is_parked = F.coalesce(F.col("table_id").isin(*parked), F.lit(False))
+            is_row = F.coalesce(F.col("kind") != "ddl", F.lit(True))
+            is_parked = F.coalesce(F.col("table_id").isin(*parked) & is_row, F.lit(False))
             self._log.keep(events, parked, marker)
             others = events.where(~is_parked)
         report = self._applied(others, marker, details)
@@ -208,7 +209,10 @@ class Fanout:
         report = BatchReport(marker.batch)
         kept = events.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            works = survey(kept, report)
+            found = survey(kept, report)
+            works = found.works
+            # tables take their rows one by one, and a statement may be about several
+            self._applier.keep_statements(found)
             if report.quarantined:
                 self._applier.quarantine.add(kept, (), marker)
             if works:

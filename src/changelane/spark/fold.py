@@ -173,7 +173,8 @@ def typed_rows(
 
 
 def _read(text: Column, schema: RowSchema) -> Column:
-    ddl = ", ".join(f"{quoted(column.name)} {column.spark}" for column in schema.columns)
+    told = [column for column in schema.columns if column.fixed is None]
+    ddl = ", ".join(f"{quoted(column.told or column.name)} {column.spark}" for column in told)
     return F.from_json(text, f"{ddl}, {quoted(CORRUPT)} STRING", _OPTIONS)
 
 
@@ -183,9 +184,20 @@ def _fields(row: Column, schema: RowSchema, target: Target) -> list[Column]:
     fields = []
     for name, kind in target.columns.items():
         column = told.get(name.lower())
-        value = F.lit(None) if column is None else row[column.name]
+        if column is None:
+            value = F.lit(None)
+        elif column.fixed is not None:
+            value = _fixed(column.fixed)
+        else:
+            value = row[column.told or column.name]
         fields.append(value.cast(kind).alias(name))
     return fields
+
+
+def _fixed(told: tuple[str, str]) -> Column:
+    """Return a value that is the same for all events of a schema (:attr:`RowColumn.fixed`)."""
+    text, kind = told
+    return F.from_json(F.lit(text), f"v {kind}", _OPTIONS)["v"]
 
 
 def _projected(text: Column, schema: RowSchema, target: Target) -> Column:
@@ -197,17 +209,27 @@ def _projected(text: Column, schema: RowSchema, target: Target) -> Column:
     return F.element_at(F.transform(F.array(_read(text, schema)), project), 1)
 
 
-def carried(schema_id: Column, missing: Column, target: Target) -> Column:
-    """Return the names (the target's) of the columns that an event carries."""
+def carried(schema_id: Column, missing: Column, target: Target, *, fixed: bool = False) -> Column:
+    """Return the names (the target's) of the columns that an event carries.
+
+    Args:
+        schema_id: The event's schema.
+        missing: The columns of it that the event does not know.
+        target: The table.
+        fixed: Columns whose value is the same for all events of a schema are among them.
+    """
     names = {name.lower(): name for name in target.columns}
     lacking = F.coalesce(missing, F.array().cast("array<string>"))
     result: Column | None = None
     for schema, told in target.schemas.items():
         pairs = F.array(
             *(
-                F.struct(F.lit(c.name).alias("told"), F.lit(names[c.name.lower()]).alias("name"))
+                F.struct(
+                    F.lit(c.told or c.name).alias("told"),
+                    F.lit(names[c.name.lower()]).alias("name"),
+                )
                 for c in told.columns
-                if c.name.lower() in names
+                if c.name.lower() in names and (fixed or c.fixed is None)
             )
         )
         known = F.transform(

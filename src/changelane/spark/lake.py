@@ -4,7 +4,7 @@
 import random
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -12,6 +12,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from changelane.spark.environment import REQUIRED
+from changelane.spark.rows import generation_of, table_id_of
+from changelane.spark.sql import folder
 
 TABLES: Final = "tables"
 """The folder of the sources' tables; everything else of a lake is changelane's own."""
@@ -105,8 +107,23 @@ class Lake(Protocol):
         """Give columns wider types; every value that they hold stays what it is."""
         ...
 
+    def rename_column(self, table: str, name: str, new_name: str) -> None:
+        """Give a column another name; its values stay. No column has the new name."""
+        ...
+
+    def drop_columns(self, table: str, names: Iterable[str]) -> None:
+        """Drop columns with their values; a later column of such a name begins without any."""
+        ...
+
+    def run(self, statement: str) -> None:
+        """Run a statement that changes rows and that may be repeated, such as ``UPDATE``.
+
+        It carries no marker; it runs again when another writer's commit came between.
+        """
+        ...
+
     def set_properties(self, table: str, properties: Mapping[str, str]) -> None:
-        """Set changelane's own properties of a table."""
+        """Set changelane's own properties of a table; an empty text stands for none."""
         ...
 
     def last_batch(self, table: str, marker: Marker) -> int | None:
@@ -145,6 +162,13 @@ def widens(one: str, other: str) -> bool:
         q, r = map(int, other[8:-1].split(","))
         return r >= s and q - r >= p - s
     return False
+
+
+def name_of(table_id: str) -> str:
+    """Return the place of a source's table in a lake."""
+    table = table_id_of(table_id)
+    parts = (table.database, table.schema, table.name)
+    return f"{TABLES}/{folder(*parts, generation=generation_of(table_id))}"
 
 
 def folders(spark: SparkSession, path: str) -> list[str]:

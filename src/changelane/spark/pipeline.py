@@ -15,6 +15,7 @@ from changelane.errors import ChangelaneError
 from changelane.spark.applier import Applier
 from changelane.spark.fanout import Cadence, Fanout
 from changelane.spark.files import decode_lines, lines
+from changelane.spark.followed import evolution_of
 from changelane.spark.lake import Marker
 from changelane.spark.lakes import lake
 from changelane.spark.modes import modes_of
@@ -80,6 +81,7 @@ def run(spark: SparkSession, pipeline: Pipeline, *, progress: Progress | None = 
         keyless=options.keyless,
         sources=options.sources,
         modes=modes_of(options),
+        evolution=evolution_of(options),
     )
     applier.raise_fence(pipeline.name)
     query_id = _QueryId(spark, pipeline.checkpoint)

@@ -34,7 +34,6 @@ COLUMNS: Final = {
 _IDENTITY: Final = ("batch", "table_id", "topic", "partition", "offset", "row_index", "event")
 _EVENT: Final = (
     "op",
-    "schema_id",
     "key",
     "other_key",
     "before",
@@ -104,7 +103,7 @@ class Quarantine:
             "raw_value",
             F.when(
                 told,
-                F.to_json(F.struct(*_EVENT, F.hex("order").alias("order"))),
+                F.to_json(F.struct(*_EVENT, _schema(), F.hex("order").alias("order"))),
             ).alias("event"),
             (F.col("batch") if is_logged else F.lit(marker.batch).cast("bigint")).alias("batch"),
             F.lit(_version()).alias("decoder"),
@@ -124,6 +123,11 @@ class Quarantine:
             )
         finally:
             self._spark.catalog.dropGlobalTempView(view)
+
+
+def _schema() -> Column:
+    """Return the schema's id without the number of a span of this batch (``following``)."""
+    return F.substring_index("schema_id", "@", 1).alias("schema_id")
 
 
 def _version() -> str:

@@ -4,7 +4,7 @@
 =================  =============================================================================
 column             meaning
 =================  =============================================================================
-``kind``           ``data``, ``truncate``, ``schema``, ``error`` or ``other`` (no row is told)
+``kind``           ``data``, ``truncate``, ``ddl``, ``schema``, ``error`` or ``other`` (no row told)
 ``op``             ``c``, ``u``, ``d`` or ``r``; of ``other`` rows the event's kind
 ``table_id``       JSON array text of database, schema and name
 ``schema_id``      16 hex digits naming columns, key and server (a ``schema`` row tells them)
@@ -20,7 +20,8 @@ column             meaning
 ``code`` ..        of an ``error``: reason code, reason, JSON path; the raw message is kept
 =================  =============================================================================
 
-A schema travels as a row of its own, once per task and schema, in ``after``.
+A schema travels as a row of its own, once per task and schema, in ``after``. So does a statement
+that changes the shape of tables (``ddl``): a :class:`Told`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -66,7 +67,14 @@ MAX_BATCH_BYTES: Final = 64 * 1024 * 1024
 
 
 class RowColumn(msgspec.Struct, frozen=True):
-    """A column as a ``schema`` row tells it."""
+    """A column as a ``schema`` row tells it.
+
+    Attributes:
+        name: What the table calls it.
+        told: What the events call it, where that is something else.
+        fixed: A value that the events do not have and leave all the same, as JSON of a row with
+            one field ``v``, and its type; the column came after them.
+    """
 
     name: str
     type: str
@@ -74,6 +82,8 @@ class RowColumn(msgspec.Struct, frozen=True):
     source_type: str | None = None
     nullable: bool | None = None
     generated: bool = False
+    told: str | None = None
+    fixed: tuple[str, str] | None = None
 
 
 class RowSchema(msgspec.Struct, frozen=True):
@@ -90,19 +100,41 @@ class RowSchema(msgspec.Struct, frozen=True):
     server: str | None = None
 
 
-def table_id_text(table: TableId) -> str:
+class Told(msgspec.Struct, frozen=True):
+    """The ``after`` of a ``ddl`` row: statements as the producer told them, and the database."""
+
+    ddl: str
+    product: str
+
+
+SHAPING: Final = frozenset({"alter", "create", "drop", "rename", "drop_database"})
+"""Actions of statements that may change the shape of a table, or which table it is."""
+
+
+def table_id_text(table: TableId, generation: str = "") -> str:
     """Return the ``table_id`` of a table: injective, whatever its names hold.
 
     >>> table_id_text(TableId("shop", None, "orders"))
     '["shop",null,"orders"]'
+
+    Args:
+        table: The table.
+        generation: Tells it from an older table that came under the same name.
     """
     parts = (table.database, table.schema, table.name)
-    return msgspec.json.encode(parts).decode()
+    told = (*parts, generation) if generation else parts
+    return msgspec.json.encode(told).decode()
 
 
 def table_id_of(text: str) -> TableId:
     """Return the table of a ``table_id``."""
-    return TableId(*msgspec.json.decode(text, type=tuple[str | None, str | None, str | None]))
+    return TableId(*msgspec.json.decode(text, type=list[str | None])[:3])
+
+
+def generation_of(text: str) -> str:
+    """Return what tells the table of a ``table_id`` from an older one of its name."""
+    parts = msgspec.json.decode(text, type=list[str | None])
+    return (parts[3] or "") if len(parts) > 3 else ""
 
 
 def gather(told: Iterable[tuple[int, list[tuple[Any, ...]]]]) -> Iterator[pa.RecordBatch]:

@@ -35,11 +35,12 @@ def text(value: str) -> str:
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def folder(*parts: str | None) -> str:
+def folder(*parts: str | None, generation: str = "") -> str:
     """Return one folder name for a table: injective, and safe on any file system.
 
     Letters, digits, ``_`` and ``-`` stay; every other byte is ``~`` and two hex digits, so that
     ``../../x`` stays inside its parent; parts are joined with ``.``. Long names end in a hash.
+    A generation tells a table from an older one that came under its name.
 
     >>> folder("shop", None, "../../x")
     'shop.~2E~2E~2F~2E~2E~2Fx'
@@ -49,6 +50,8 @@ def folder(*parts: str | None) -> str:
     # absent parts move the others: only one shape of each length goes without saying
     if shape not in _PLAIN_SHAPES:
         name += "~p" + shape
+    if generation:
+        name += "~g" + generation
     if len(name) <= _MAX_FOLDER:
         return name
     return name[: _MAX_FOLDER - 17] + "~" + hashlib.sha256(name.encode()).hexdigest()[:16]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The statements that make, change and fill a table; Delta and Iceberg read the same ones."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from changelane.spark.sql import COLUMNS, DEPARTED, LIVE, ORDER, UPSERTED, quoted, text
 
@@ -25,6 +25,16 @@ def widen_columns(table: str, columns: Mapping[str, str]) -> Iterator[str]:
     """Return the statements that give columns wider types."""
     for name, kind in columns.items():
         yield f"ALTER TABLE {table} ALTER COLUMN {quoted(name)} TYPE {kind}"
+
+
+def rename_column(table: str, name: str, new_name: str) -> str:
+    """Return the statement that gives a column another name."""
+    return f"ALTER TABLE {table} RENAME COLUMN {quoted(name)} TO {quoted(new_name)}"
+
+
+def drop_columns(table: str, names: Iterable[str]) -> str:
+    """Return the statement that drops columns."""
+    return f"ALTER TABLE {table} DROP COLUMNS ({', '.join(map(quoted, names))})"
 
 
 def set_properties(table: str, properties: Mapping[str, str]) -> str:

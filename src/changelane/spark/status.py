@@ -14,11 +14,11 @@ from changelane.apply import key_bytes, unpack
 from changelane.errors import ConfigError
 from changelane.position import shown_order
 from changelane.spark import quarantine, side
-from changelane.spark.applier import name_of
 from changelane.spark.change_log import ChangeLog
 from changelane.spark.fold import Target
+from changelane.spark.followed import Halted
 from changelane.spark.held import held_rows
-from changelane.spark.lake import Lake
+from changelane.spark.lake import Lake, name_of
 from changelane.spark.modes import APPEND, HISTORY, IS_CURRENT, OWN, STATE_TYPES, mode_of
 from changelane.spark.parking import Parking
 from changelane.spark.rows import RowSchema, table_id_of
@@ -42,6 +42,8 @@ class TableStatus(msgspec.Struct):
         source_time_ms: The newest change of that commit, at its source.
         committed_ms: When that commit was made.
         pipeline: Who made it, and in which batch.
+        halted: Why the table does not follow its source any more; empty = it does.
+        note: Whether the source gave it another name, or dropped it.
     """
 
     table: str
@@ -57,6 +59,8 @@ class TableStatus(msgspec.Struct):
     committed_ms: int | None = None
     pipeline: str = ""
     batch: int | None = None
+    halted: str = ""
+    note: str = ""
 
 
 def status(lake: Lake) -> list[TableStatus]:
@@ -96,6 +100,8 @@ def status(lake: Lake) -> list[TableStatus]:
                 None if commit is None else commit.time_ms,
                 str(told.get("pipeline", "")),
                 told.get("batch"),
+                _halted(properties),
+                _note(properties),
             )
         )
     for table_id in sorted({*waiting, *parked}):
@@ -105,6 +111,20 @@ def status(lake: Lake) -> list[TableStatus]:
         path = lake.path(name_of(table_id))
         found.append(TableStatus(name, path, 0, 0, 0, aside_there, "", left, parked.get(table_id)))
     return found
+
+
+def _halted(properties: Mapping[str, str]) -> str:
+    halted = Halted.of(properties.get("halted", ""))
+    return "" if halted is None else f"{halted.code}: {halted.reason} (at {halted.where})"
+
+
+def _note(properties: Mapping[str, str]) -> str:
+    notes = []
+    if named := properties.get("named"):
+        notes.append(f"the source calls it {table_id_of(named)} now")
+    if dropped := properties.get("dropped"):
+        notes.append(f"the source dropped it (at {shown_order(bytes.fromhex(dropped))})")
+    return "; ".join(notes)
 
 
 def _is_incomplete() -> Column:
@@ -212,8 +232,9 @@ def _found(lake: Lake, table: str) -> tuple[str, Mapping[str, str]]:
     names: list[str] = []
     for name in lake.tables():
         properties = lake.properties(name)
-        there = table_id_of(properties["table"]) if "table" in properties else None
-        if there is not None and table in {str(there), there.name}:
+        told = {properties.get("named"), properties.get("table")} - {None, ""}
+        there = [table_id_of(text) for text in told if text]
+        if any(table in {str(one), one.name} for one in there):
             names.append(name)
     if len(names) == 1:
         return names[0], lake.properties(names[0])

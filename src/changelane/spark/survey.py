@@ -3,14 +3,14 @@
 
 from collections.abc import Iterable
 from copy import copy
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from changelane.position import LsnPosition, OffsetPosition, PostgresPosition, ScnPosition
-from changelane.spark.rows import RowSchema
+from changelane.spark.rows import RowSchema, Told
 
 TRANSACTIONAL: Final = {PostgresPosition.code, ScnPosition.code, LsnPosition.code}
 
@@ -40,6 +40,8 @@ class BatchReport(msgspec.Struct):
         batch: Its number.
         events: Events for tables.
         other: Events that tell of no row.
+        statements: Statements about the shape of tables.
+        shadows: Events of the tables that online schema changes work with, which were skipped.
         quarantined: What was set aside, by reason code.
         tables: What tables took.
         skipped: How many of them held the batch before.
@@ -50,6 +52,8 @@ class BatchReport(msgspec.Struct):
     batch: int
     events: int = 0
     other: int = 0
+    statements: int = 0
+    shadows: int = 0
     quarantined: dict[str, int] = {}
     tables: list[TableReport] = []
     skipped: int = 0
@@ -65,9 +69,12 @@ class Work:
     """What one batch holds of one table, as the driver's statistics tell.
 
     Attributes:
+        table_id: The table; that of the lake, once its names are read.
+        told_as: What its events call it.
         schemas: The schemas of its events.
         counts: How many events have each.
         newest: The newest order of each.
+        oldest: The oldest order of each.
         keyless: Events that name no key.
         changes: Updates and deletes.
         truncates: How many truncates there are.
@@ -81,9 +88,11 @@ class Work:
 
     def __init__(self, table_id: str) -> None:
         self.table_id = table_id
+        self.told_as: tuple[str, ...] = (table_id,)
         self.schemas: dict[str, RowSchema] = {}
         self.counts: dict[str, int] = {}
         self.newest: dict[str, bytes] = {}
+        self.oldest: dict[str, bytes] = {}
         self.has_parts = False
         self.has_moves = False
         self.has_departures = False
@@ -138,11 +147,34 @@ class Work:
         kept.schemas = {name: self.schemas[name] for name in schemas}
         kept.counts = {name: self.counts.get(name, 0) for name in kept.schemas}
         kept.newest = {name: self.newest.get(name, b"") for name in kept.schemas}
+        kept.oldest = {name: self.oldest[name] for name in kept.schemas if name in self.oldest}
         return kept
 
 
-def survey(events: DataFrame, report: BatchReport) -> list[Work]:
-    """Return what a batch holds of each table, by one pass; count the rest into the report."""
+class Statements(NamedTuple):
+    """A ``ddl`` row: statements, their place in the log, and the table that they are told of."""
+
+    order: bytes
+    table_id: str
+    told: Told
+
+
+class Survey(NamedTuple):
+    """What a batch holds.
+
+    Attributes:
+        works: What it holds of each table.
+        schemas: The schemas of its events, by id.
+        statements: What it tells of the shapes of tables.
+    """
+
+    works: list[Work]
+    schemas: dict[str, RowSchema]
+    statements: list[Statements]
+
+
+def survey(events: DataFrame, report: BatchReport) -> Survey:
+    """Return what a batch holds, by one pass; count what is of no table into the report."""
     data, order = F.col("kind") == "data", F.col("order")
     leaves = F.col("op") == "d"
     moved = F.col("other_key").isNotNull()
@@ -152,6 +184,7 @@ def survey(events: DataFrame, report: BatchReport) -> list[Work]:
         .agg(
             F.count(F.lit(1)).alias("count"),
             F.max(order).alias("newest"),
+            F.min(F.when(data, order)).alias("oldest"),
             F.max(data & ~leaves & ~F.col("whole")).alias("parts"),
             F.max(data & (F.col("op") == "u") & moved).alias("moves"),
             F.max(data & (leaves | ((F.col("op") == "u") & moved))).alias("leaves"),
@@ -168,15 +201,24 @@ def survey(events: DataFrame, report: BatchReport) -> list[Work]:
     for row in found:
         _count(row, works, report)
     told = (
-        events.where("kind = 'schema'")
-        .groupBy("table_id", "schema_id")
-        .agg(F.first("after").alias("after"))
+        events.where("kind IN ('schema', 'ddl')")
+        .groupBy("kind", "table_id", "schema_id", "order")
+        .agg(F.collect_set("after").alias("after"))
         .collect()
     )
+    schemas: dict[str, RowSchema] = {}
+    statements: list[Statements] = []
     for row in told:
-        schema = msgspec.json.decode(row["after"], type=RowSchema)
+        if row["kind"] == "ddl":
+            for text in row["after"]:
+                one = msgspec.json.decode(text, type=Told)
+                statements.append(Statements(bytes(row["order"]), row["table_id"], one))
+            continue
+        schema = msgspec.json.decode(row["after"][0], type=RowSchema)
+        schemas[row["schema_id"]] = schema
         works[row["table_id"]].schemas[row["schema_id"]] = schema
-    return [works[name] for name in sorted(works)]
+    statements.sort(key=lambda one: (one.order, one.table_id, one.told.ddl))
+    return Survey([works[name] for name in sorted(works)], schemas, statements)
 
 
 def _count(row: Row, works: dict[str, Work], report: BatchReport) -> None:
@@ -186,6 +228,9 @@ def _count(row: Row, works: dict[str, Work], report: BatchReport) -> None:
         return
     if kind == "other":
         report.other += count
+        return
+    if kind == "ddl":
+        report.statements += count
         return
     work = works.setdefault(row["table_id"], Work(row["table_id"]))
     if kind == "schema":
@@ -200,6 +245,8 @@ def _count(row: Row, works: dict[str, Work], report: BatchReport) -> None:
         schema = row["schema_id"]
         work.counts[schema] = work.counts.get(schema, 0) + count
         work.newest[schema] = max(work.newest.get(schema, b""), newest)
+        oldest = bytes(row["oldest"])
+        work.oldest[schema] = min(work.oldest.get(schema, oldest), oldest)
     work.has_parts |= bool(row["parts"])
     work.has_moves |= bool(row["moves"])
     work.has_departures |= bool(row["leaves"])

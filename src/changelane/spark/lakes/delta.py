@@ -6,7 +6,7 @@ checkpoint and its batch, the user metadata holds the rest for people. Whether a
 is checked by our own code (:meth:`Delta.last_batch`), not left to Delta's silent skip.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -23,6 +23,7 @@ from changelane.spark.lake import (
     folders,
     own,
     own_of,
+    retried,
     types_of,
     widens,
 )
@@ -90,6 +91,15 @@ class Delta:
     def widen_columns(self, table: str, columns: Mapping[str, str]) -> None:
         for statement in statements.widen_columns(self.sql(table), columns):
             self._spark.sql(statement)
+
+    def rename_column(self, table: str, name: str, new_name: str) -> None:
+        self._spark.sql(statements.rename_column(self.sql(table), name, new_name))
+
+    def drop_columns(self, table: str, names: Iterable[str]) -> None:
+        self._spark.sql(statements.drop_columns(self.sql(table), names))
+
+    def run(self, statement: str) -> None:
+        retried(self._spark, statement)
 
     def set_properties(self, table: str, properties: Mapping[str, str]) -> None:
         self._spark.sql(statements.set_properties(self.sql(table), own(properties)))

@@ -6,7 +6,7 @@ own over the lake's folder; its cache is off, because it hides the commits of ot
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from changelane.spark.lake import (
     folders,
     own,
     own_of,
+    retried,
     types_of,
     widens,
 )
@@ -107,6 +108,15 @@ class Iceberg:
     def widen_columns(self, table: str, columns: Mapping[str, str]) -> None:
         for statement in statements.widen_columns(self.sql(table), columns):
             self._spark.sql(statement)
+
+    def rename_column(self, table: str, name: str, new_name: str) -> None:
+        self._spark.sql(statements.rename_column(self.sql(table), name, new_name))
+
+    def drop_columns(self, table: str, names: Iterable[str]) -> None:
+        self._spark.sql(statements.drop_columns(self.sql(table), names))
+
+    def run(self, statement: str) -> None:
+        retried(self._spark, statement)
 
     def set_properties(self, table: str, properties: Mapping[str, str]) -> None:
         self._spark.sql(statements.set_properties(self.sql(table), own(properties)))

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``changelane schema``: what would make tables follow their sources, shown and run."""
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from changelane.cli.terminal import printable
+from changelane.config import Pipeline, load
+from changelane.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from changelane.spark.schema_plan import SchemaPlans, TablePlan
+
+
+@click.group()
+def schema() -> None:
+    """Show or run the statements that make a pipeline's tables follow their sources.
+
+    They wait where options.schema_changes is strict or ignore; a table that no statement can help
+    is shown with the reason.
+    """
+
+
+def _options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option("--output", type=click.Choice(["text", "json"]), default="text"),
+        click.option("--master", metavar="URL", help="Where Spark runs; local[*] if not said."),
+        click.option("--table", metavar="NAME", help="Only this table, by its name at the source."),
+        click.argument("file", metavar="PIPELINE.yaml", type=click.Path(dir_okay=False)),
+    ):
+        command = option(command)
+    return command
+
+
+@schema.command()
+@_options
+def plan(file: str, table: str | None, master: str | None, output: str) -> None:
+    """Show what would make the tables follow, and change nothing."""
+    found = _opened(load(file), master).plans(table)
+    _show(found, output, "all tables follow their sources")
+
+
+@schema.command()
+@_options
+def apply(file: str, table: str | None, master: str | None, output: str) -> None:
+    """Run what `plan` shows.
+
+    A run of the pipeline that is under way stops with a word about it: start it again.
+    """
+    pipeline = load(file)
+    found = _opened(pipeline, master).apply(pipeline.name, table)
+    _show(found, output, "nothing to do")
+
+
+def _opened(pipeline: Pipeline, master: str | None) -> "SchemaPlans":
+    try:
+        from changelane.spark.environment import session
+        from changelane.spark.followed import evolution_of
+        from changelane.spark.lakes import lake
+        from changelane.spark.modes import modes_of
+        from changelane.spark.schema_plan import SchemaPlans
+    except ImportError as error:
+        raise MissingExtraError(error.name or "pyspark", "spark") from None
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    options = pipeline.options
+    spark = session(
+        "changelane", master=master, settings=options.spark, lakes=(pipeline.table_format,)
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    tables = lake(spark, pipeline.sink.path, pipeline.table_format)
+    return SchemaPlans(spark, tables, evolution_of(options), modes_of(options))
+
+
+def _show(found: "list[TablePlan]", output: str, nothing: str) -> None:
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(found)))
+        return
+    if not found:
+        click.echo(nothing)
+    for one in found:
+        click.echo(f"-- {printable(one.table)}")
+        if one.halted:
+            click.echo(f"-- halted: {printable(one.halted)}")
+        for statement in one.statements:
+            click.echo(f"{printable(statement)};")

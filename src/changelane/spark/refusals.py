@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of a batch that its tables refuse, as the quarantine takes them."""
+
+from typing import Final, NamedTuple
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from changelane.spark.evolve import Misfit, Plan
+from changelane.spark.quarantine import Refused
+from changelane.spark.rows import table_id_of
+from changelane.spark.survey import BatchReport, TableReport, Work
+
+PROBLEMS: Final = {
+    "ambiguous_key_move": "nothing tells which of two rows left the key in this transaction",
+    "too_late": "older than what was purged, and the row is not there",
+    "unordered": "its position cannot be compared with what the row holds",
+}
+
+
+class Moved(NamedTuple):
+    """Keys of a table that went through the rule itself, and what became of them."""
+
+    keys: DataFrame
+    states: DataFrame
+
+
+def moves_refused(one: Plan, moved: Moved) -> list[Refused]:
+    """Return the steps of moved keys that the rule refused."""
+    found: dict[str, set[str]] = {}
+    for row in moved.states.where("code IS NOT NULL").select("code", "order", "key").collect():
+        found.setdefault(row["code"], set()).add(f"{row['order'][:-1].hex()}{row['key']}")
+    mine = (F.col("table_id") == one.work.table_id) & (F.col("kind") == "data")
+    place = F.lower(F.hex(F.expr("substring(`order`, 1, length(`order`) - 1)")))
+    refused = []
+    for code, places in found.items():
+        keyed = (F.concat(place, name).isin(*places) for name in ("key", "other_key"))
+        here = F.coalesce(next(keyed), F.lit(False)) | F.coalesce(next(keyed), F.lit(False))
+        refused.append(Refused(mine & here, code, PROBLEMS[code], len(places)))
+    return refused
+
+
+def table_refused(work: Work, misfit: Misfit, report: BatchReport) -> Refused:
+    """Return all rows of a table, which takes none of them."""
+    note = f"{misfit.code}: {misfit.reason}"
+    report.tables.append(TableReport(str(table_id_of(work.table_id)), "", work.count, note))
+    mine: Column = F.col("table_id") == work.table_id
+    rows = mine & F.col("kind").isin("data", "truncate")
+    return Refused(rows, misfit.code, misfit.reason, work.count)
+
+
+def changes_refused(work: Work) -> Refused:
+    """Return the rows that a table without a key does not take."""
+    mine = (F.col("table_id") == work.table_id) & (F.col("kind") == "data")
+    reason = "a table without a key is only appended to: name its key columns under `keys`"
+    return Refused(mine & F.col("op").isin("u", "d"), "no_key", reason, None)

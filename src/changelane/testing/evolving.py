@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Histories of a database whose tables change their shape, and the rows at the end.
+
+A small database is played, statement by statement, as its own SQL has it: columns are objects, and
+a name is only what they are called. The rows at the end owe nothing to the rule that is tested.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from random import Random
+from typing import Final
+
+import msgspec
+
+from changelane.event import ChangeEvent, DataChange, Key, Op, SchemaChange, Source
+from changelane.position import MySqlPosition
+from changelane.schema import Column, TableId, TableSchema
+from changelane.types import UNAVAILABLE, Integer, Value
+
+SOURCE: Final = Source(product="mysql")
+NAMES: Final = ("a", "b", "c", "D")
+COMPUTED: Final = "int DEFAULT (1 + 1)"
+FILLED: Final[Mapping[str, Value]] = {
+    "int": None,
+    "int DEFAULT 5": 5,
+    "int NOT NULL": 0,
+    "int NOT NULL DEFAULT '7'": 7,
+    COMPUTED: 2,
+}
+"""Type of a new column -> what the rows that are there get."""
+_INT: Final = Integer(32)
+
+
+class Played(msgspec.Struct):
+    """One table: its columns by name, each known by a number, and its rows."""
+
+    columns: dict[str, int]
+    rows: dict[int, dict[int, Value]] = {}
+
+
+class Story(msgspec.Struct, frozen=True):
+    """What was told, and what the database holds at the end.
+
+    Attributes:
+        events: In the order of the log.
+        tables: Name -> key -> row, by the names at the end.
+        untold: Columns (table, name in lower case) whose older rows hold what the source computed.
+    """
+
+    events: list[ChangeEvent]
+    tables: Mapping[TableId, Mapping[int, Mapping[str, Value]]]
+    untold: frozenset[tuple[TableId, str]]
+
+
+class Database:
+    """A database that tells what is done to it.
+
+    Args:
+        chance: What happens.
+        name: The database's name.
+        names: What its tables may be called.
+    """
+
+    def __init__(
+        self, chance: Random, *, name: str = "shop", names: tuple[str, ...] = ("t", "u")
+    ) -> None:
+        self._name = name
+        self._chance = chance
+        self._names = names
+        self._numbers = itertools.count()
+        self._place = itertools.count(100, 10)
+        self._untold: set[int] = set()
+        self.tables: dict[str, Played] = {}
+        self.events: list[ChangeEvent] = []
+        self._create(names[0])
+
+    def play(self, size: int) -> Story:
+        """Do so many things; return what they were."""
+        for _ in range(size):
+            self._do()
+        return self.story()
+
+    def story(self) -> Story:
+        """Return what was told, and what the database holds now."""
+        tables = {}
+        untold = set()
+        for name, table in self.tables.items():
+            names = {number: column for column, number in table.columns.items()}
+            tables[self._table(name)] = {
+                key: {names[number]: value for number, value in row.items()}
+                for key, row in table.rows.items()
+            }
+            untold |= {(self._table(name), names[n].lower()) for n in self._untold if n in names}
+        return Story(list(self.events), tables, frozenset(untold))
+
+    # -- what is done -------------------------------------------------------------------------
+
+    def _do(self) -> None:
+        if not self.tables:
+            self._create(self._chance.choice(self._names))
+            return
+        name = self._chance.choice(sorted(self.tables))
+        what = self._chance.choices(
+            (
+                self._change,
+                self._alter,
+                self._rename_table,
+                self._recreate,
+                self._truncate,
+                self._migrate,
+            ),
+            (12, 6, 1, 1, 1, 1),
+        )[0]
+        what(name)
+
+    def _create(self, name: str) -> None:
+        columns = ["id", *self._chance.sample(NAMES, 2)]
+        self.tables[name] = Played({column: next(self._numbers) for column in columns})
+        listed = ", ".join(f"`{column}` int" for column in columns[1:])
+        self._tell(f"CREATE TABLE `{name}` (`id` int PRIMARY KEY, {listed})", name)
+
+    def _recreate(self, name: str) -> None:
+        del self.tables[name]
+        self._tell(f"DROP TABLE `{name}`", name)
+        self._create(name)
+
+    def _truncate(self, name: str) -> None:
+        self.tables[name].rows.clear()
+        self._tell(f"TRUNCATE TABLE `{name}`", name)
+
+    def _rename_table(self, name: str) -> None:
+        free = [other for other in self._names if other not in self.tables]
+        if free:
+            new = self._chance.choice(free)
+            self.tables[new] = self.tables.pop(name)
+            self._tell(f"RENAME TABLE `{name}` TO `{new}`", name)
+
+    def _migrate(self, name: str) -> None:
+        """Change a table as gh-ost does: a copy is altered, and takes its place."""
+        shadow = f"_{name}_gho"
+        self._tell(f"CREATE TABLE `{shadow}` LIKE `{name}`", shadow)
+        table = self.tables[name]
+        for actions in self._actions(table):
+            self._tell(f"ALTER TABLE `{shadow}` {', '.join(actions)}", shadow)
+        # the copies of the rows are told, too
+        for key in sorted(table.rows):
+            self._row(Op.CREATE, shadow, table, key)
+        self._tell(f"RENAME TABLE `{name}` TO `_{name}_del`, `{shadow}` TO `{name}`", name)
+        self._tell(f"DROP TABLE `_{name}_del`", f"_{name}_del")
+
+    def _alter(self, name: str) -> None:
+        for actions in self._actions(self.tables[name]):
+            self._tell(f"ALTER TABLE `{name}` {', '.join(actions)}", name)
+
+    def _actions(self, table: Played) -> Iterator[list[str]]:
+        """Do one statement's actions to a table, all at once, and return them."""
+        before = [column for column in table.columns if column != "id"]
+        self._chance.shuffle(before)
+        actions: list[str] = []
+        after = dict(table.columns)
+        gone: list[str] = []
+        for column in before[: self._chance.choice((0, 0, 1))]:
+            actions.append(f"DROP COLUMN `{column}`")
+            number = after.pop(column)
+            gone.append(column)
+            for row in table.rows.values():
+                del row[number]
+        movers = [column for column in before if column not in gone]
+        movers = movers[: self._chance.choice((0, 1, 1, 2))]
+        free = [n for n in NAMES if n not in before or n in gone or n in movers]
+        targets = self._chance.sample(free, len(movers)) if len(free) >= len(movers) else []
+        pairs = [(old, new) for old, new in zip(movers, targets, strict=False) if old != new]
+        moved = {new: table.columns[old] for old, new in pairs}
+        for old, new in pairs:
+            actions.append(f"RENAME COLUMN `{old}` TO `{new}`")
+            del after[old]
+        if set(moved) & set(after):
+            for old, new in pairs:  # a name that stays taken: no such renames
+                actions.remove(f"RENAME COLUMN `{old}` TO `{new}`")
+                after[old] = table.columns[old]
+        else:
+            after.update(moved)
+        free = [name for name in NAMES if name not in after]
+        if free and (self._chance.random() < 0.5 or len(after) < 2):
+            actions.append(self._add(table, after, self._chance.choice(free)))
+        table.columns = after
+        self._chance.shuffle(actions)
+        if actions:
+            yield actions
+
+    def _add(self, table: Played, after: dict[str, int], column: str) -> str:
+        number = after[column] = next(self._numbers)
+        kind = self._chance.choice(list(FILLED))
+        if kind == COMPUTED:
+            self._untold.add(number)
+        for row in table.rows.values():
+            row[number] = FILLED[kind]
+        return f"ADD COLUMN `{column}` {kind}"
+
+    def _change(self, name: str) -> None:
+        table = self.tables[name]
+        key = self._chance.randrange(4)
+        if key not in table.rows:
+            table.rows[key] = {n: self._chance.randrange(100) for n in table.columns.values()}
+            table.rows[key][table.columns["id"]] = key
+            self._row(Op.CREATE, name, table, key)
+            return
+        if self._chance.random() < 0.3:
+            self._row(Op.DELETE, name, table, key)
+            del table.rows[key]
+            return
+        others = [number for column, number in table.columns.items() if column != "id"]
+        changed = self._chance.sample(others, min(len(others), 1))
+        for number in changed:
+            table.rows[key][number] = self._chance.randrange(100)
+        kept = [c for c, n in table.columns.items() if c != "id" and n not in changed]
+        untold = kept[:1] if self._chance.random() < 0.3 else []
+        self._row(Op.UPDATE, name, table, key, untold)
+
+    # -- what is told -------------------------------------------------------------------------
+
+    def _at(self) -> MySqlPosition:
+        return MySqlPosition("binlog.000001", next(self._place))
+
+    def _tell(self, text: str, name: str) -> None:
+        event = SchemaChange(self._table(name), "alter", text, position=self._at(), source=SOURCE)
+        self.events.append(event)
+
+    def _row(self, op: Op, name: str, table: Played, key: int, untold: Sequence[str] = ()) -> None:
+        row: dict[str, Value] = {c: table.rows[key][n] for c, n in table.columns.items()}
+        schema = TableSchema(tuple(Column(column, _INT) for column in table.columns))
+        row.update(dict.fromkeys(untold, UNAVAILABLE))
+        before, after = (row, None) if op is Op.DELETE else (None, row)
+        self.events.append(
+            DataChange(
+                op,
+                self._table(name),
+                Key(("id",)),
+                before=before,
+                after=after,
+                schema=schema,
+                position=self._at(),
+                source=SOURCE,
+            )
+        )
+
+    def _table(self, name: str) -> TableId:
+        return TableId(self._name, None, name)

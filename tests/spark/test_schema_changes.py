@@ -1,0 +1,291 @@
+"""Tables of a lake follow the statements of their source, as the tables in memory do."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Any, Final, NamedTuple
+
+import landed
+import pytest
+from pyspark.sql import SparkSession
+
+from changelane.apply import key_bytes
+from changelane.event import ChangeEvent, DataChange, Key, Op, SchemaChange, Source
+from changelane.files import read_record
+from changelane.position import MySqlPosition
+from changelane.schema import Column, TableId, TableSchema
+from changelane.spark import decode
+from changelane.spark.applier import Applier
+from changelane.spark.followed import Evolution
+from changelane.spark.lake import Marker, name_of
+from changelane.spark.lakes import lake as open_lake
+from changelane.spark.modes import Modes
+from changelane.spark.rows import table_id_text
+from changelane.spark.schema_plan import SchemaPlans
+from changelane.spark.sql import COLUMNS, ORDER
+from changelane.spark.status import status
+from changelane.tables.following import FollowingTables, stand_in
+from changelane.testing.evolving import Database, Story
+from changelane.testing.histories import rewound
+from changelane.types import Integer
+
+SEED: Final = 20_240_101
+BATCHES: Final = 3
+STORIES: Final = 3
+
+
+class Held(NamedTuple):
+    """A table as a lake holds it, or as memory does, by key; names in lower case."""
+
+    rows: Mapping[Any, Mapping[str, Any]]
+    unknown: Mapping[Any, frozenset[str]]
+
+
+def held(spark: SparkSession, lake: str, table_id: str, kind: str) -> Held:
+    table = open_lake(spark, lake, kind).read(name_of(table_id))
+    rows, unknown = {}, {}
+    for one in table.collect():
+        told = one.asDict()
+        told.pop(ORDER)
+        exceptions = told.pop(COLUMNS) or {}
+        row = {name.lower(): value for name, value in told.items()}
+        assert row["id"] not in rows
+        rows[row["id"]] = row
+        if lacking := frozenset(n.lower() for n, order in exceptions.items() if not order):
+            unknown[row["id"]] = lacking
+    return Held(rows, unknown)
+
+
+def expected(tables: FollowingTables, place: Any) -> Held:
+    memory = tables.memory()
+    name = stand_in(place)
+    rows = {row["id"]: row for row in memory.rows(name)}
+    lacking = memory.incomplete(name)
+    unknown = {key: lacking.get(key_bytes({"id": key})) for key in rows}
+    return Held(rows, {key: names for key, names in unknown.items() if names})
+
+
+def regrouped(chance: Random, batches: Sequence[Sequence[ChangeEvent]]) -> list[list[ChangeEvent]]:
+    cuts = sorted(chance.randrange(len(batches) + 1) for _ in range(BATCHES - 1))
+    return [
+        [event for batch in batches[first:last] for event in batch]
+        for first, last in itertools.pairwise((0, *cuts, len(batches)))
+    ]
+
+
+class Stream(NamedTuple):
+    lake: str
+    kind: str
+    stories: list[Story]
+    tables: list[FollowingTables]
+    reports: list[Any]
+
+
+class CrashError(Exception):
+    pass
+
+
+def crash_after(patch: pytest.MonkeyPatch, kind: type, left: int) -> None:
+    """Let the tables of a lake crash after so many changes of their shape."""
+    done = [0]
+
+    def crashing(method: Any) -> Any:
+        def inner(*arguments: Any) -> Any:
+            found = method(*arguments)
+            done[0] += 1
+            if done[0] >= left:
+                raise CrashError
+            return found
+
+        return inner
+
+    for name in ("set_properties", "rename_column", "add_columns", "drop_columns", "run"):
+        patch.setattr(kind, name, crashing(getattr(kind, name)))
+
+
+@pytest.fixture(scope="module", params=["delta", "iceberg"])
+def stream(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Stream:
+    lake = str(tmp_path_factory.mktemp("evolving") / request.param)
+    stories, tables = [], []
+    batches: list[list[ChangeEvent]] = [[] for _ in range(BATCHES)]
+    for number in range(STORIES):
+        chance = Random(f"{SEED} {number}")
+        story = Database(chance, name=f"s{number}").play(30)
+        stories.append(story)
+        told = regrouped(chance, rewound(chance, story.events))
+        memory = FollowingTables()
+        for batch, part in zip(batches, told, strict=True):
+            batch.extend(part)
+            memory.apply(part)
+        tables.append(memory)
+    crashes = Random(SEED)
+    for number, batch in enumerate(batches):
+        with pytest.MonkeyPatch.context() as patch:
+            crash_after(patch, type(open_lake(spark, lake, request.param)), crashes.randrange(2, 9))
+            with suppress(CrashError):
+                landed.apply(spark, lake, batch, batch=number)
+    # every batch again, as after a restart; those that were not finished do something
+    reports = landed.land(spark, lake, batches)
+    return Stream(lake, request.param, stories, tables, reports)
+
+
+def test_nothing_is_set_aside(stream: Stream) -> None:
+    assert [report.quarantined for report in stream.reports] == [{}] * BATCHES
+
+
+def test_lake_tables_follow_as_tables_in_memory_do(spark: SparkSession, stream: Stream) -> None:
+    seen = 0
+    for story, tables in zip(stream.stories, stream.tables, strict=True):
+        for place in tables.places():
+            table_id = table_id_text(*place)
+            found = held(spark, stream.lake, table_id, stream.kind)
+            wanted = expected(tables, place)
+            assert found.rows.keys() == wanted.rows.keys(), (place, story.events)
+            for key, row in wanted.rows.items():
+                assert {n: found.rows[key].get(n) for n in row} == row, (place, key)
+            assert found.unknown == wanted.unknown, place
+            seen += 1
+    assert seen > STORIES
+
+
+CAPTURED: Final = (
+    Path(__file__).parents[1] / "golden/debezium-json/captured/debezium-mariadb-schema.jsonl"
+)
+
+
+def test_the_statements_of_a_captured_database_are_followed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """MariaDB through Debezium: its own topic of statements beside those of the tables."""
+    lake = str(tmp_path / "delta")
+    told = [read_record(line) for line in CAPTURED.read_bytes().splitlines()]
+    rows = [(m.key, m.value, m.topic, m.partition, m.offset) for m in told]
+    names = "key binary, value binary, topic string, partition int, offset bigint"
+    # twice: the second time everything comes again, in another batch
+    for batch, part in enumerate((rows[:91], rows[91:], rows)):
+        events = decode(spark.createDataFrame(part, names), "debezium-json")
+        report = Applier(spark, lake).apply(events, Marker("test", "test", batch))
+        assert not set(report.quarantined) - {"no_key"}
+    open_tables = open_lake(spark, lake)
+    customers = open_tables.read("tables/inventory.customers")
+    assert dict(customers.dtypes)["balance"] == "decimal(30,6)"
+    # those that were there when the column came have its default; who was renamed kept its mail
+    found = {row["id"]: (row["phone"], row["mail"], row["vip"]) for row in customers.collect()}
+    assert found == {
+        1: ("+1 555", "ann@example.org", 1),
+        4: ("n/a", "dan@example.org", 1),
+        5: ("n/a", "eve@example.org", None),
+        200: ("n/a", "bob@example.org", 1),
+    }
+    later = open_tables.read("tables/inventory.later").select("k", "v").collect()
+    assert sorted(map(tuple, later)) == [("a", 13), ("b", 1)]
+    states = {one.table: one for one in status(open_tables)}
+    assert "later2" in states["inventory.later"].note
+    assert "dropped" in states["inventory.later"].note
+
+
+T: Final = TableId("shop", None, "t")
+STRICT: Final = Evolution("strict")
+
+
+def told(place: int, what: str | dict[str, Any], table: TableId = T) -> ChangeEvent:
+    """A statement, or an inserted row."""
+    position = MySqlPosition("binlog.000001", place)
+    source = Source(product="mysql")
+    if isinstance(what, str):
+        return SchemaChange(table, "alter", what, position=position, source=source)
+    schema = TableSchema(tuple(Column(name, Integer(32)) for name in what))
+    key = Key(("id", "a") if "rekeyed" in what else ("id",))
+    return DataChange(
+        Op.CREATE, table, key, after=what, schema=schema, position=position, source=source
+    )
+
+
+def rows_of(spark: SparkSession, lake: str, table: TableId = T) -> list[dict[str, Any]]:
+    found = open_lake(spark, lake, "iceberg").read(name_of(table_id_text(table))).collect()
+    rows = [{n: v for n, v in one.asDict().items() if not n.startswith("_")} for one in found]
+    return sorted(rows, key=lambda row: row["id"])
+
+
+RENAMED: Final = [
+    told(1, {"id": 1, "a": 1}),
+    told(2, "ALTER TABLE t RENAME COLUMN a TO b"),
+    told(3, {"id": 2, "b": 2}),
+    told(4, {"id": 3, "b": 3, "c": 3}),
+]
+
+
+def test_a_table_that_must_stay_as_it_is_takes_what_is_older(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = str(tmp_path / "iceberg")
+    landed.apply(spark, lake, RENAMED[:1])
+    reports = [
+        landed.apply(spark, lake, batch, batch=number, evolution=STRICT)
+        for number, batch in enumerate(([*RENAMED[1:], told(0, {"id": 9, "a": 9})],) * 2, 1)
+    ]
+    assert [report.quarantined for report in reports] == [{"schema_change": 2}] * 2
+    assert rows_of(spark, lake) == [{"id": 1, "a": 1}, {"id": 9, "a": 9}]
+    open_tables = open_lake(spark, lake, "iceberg")
+    (one,) = status(open_tables)
+    assert one.halted.startswith("schema_change")
+    plans = SchemaPlans(spark, open_tables, STRICT, Modes())
+    (plan,) = plans.plans("t")
+    assert [text.split("` ", 1)[1] for text in plan.statements] == ["RENAME COLUMN `a` TO `b`"]
+    assert [one.statements for one in plans.apply("test")] == [plan.statements]
+    report = landed.apply(spark, lake, RENAMED[2:], batch=3, evolution=STRICT)
+    assert report.quarantined == {"schema_change": 1}
+    assert rows_of(spark, lake)[1] == {"id": 2, "b": 2}
+    (plan,) = plans.plans()
+    assert [text.split("` ", 1)[1] for text in plan.statements] == ["ADD COLUMNS (`c` INT)"]
+    plans.apply("test")
+    landed.apply(spark, lake, RENAMED[2:], batch=4, evolution=STRICT)
+    assert rows_of(spark, lake)[2] == {"id": 3, "b": 3, "c": 3}
+    assert not plans.plans()
+
+
+def test_a_table_whose_source_is_ignored_takes_what_it_has_columns_for(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = str(tmp_path / "iceberg")
+    landed.apply(spark, lake, RENAMED[:1])
+    report = landed.apply(spark, lake, RENAMED[1:], batch=1, evolution=Evolution("ignore"))
+    assert not report.quarantined
+    assert rows_of(spark, lake) == [{"id": 1, "a": 1}, {"id": 2, "a": 2}, {"id": 3, "a": 3}]
+
+
+def test_a_table_that_cannot_follow_stops_and_the_others_go_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = str(tmp_path / "iceberg")
+    other = TableId("shop", None, "u")
+    late = TableId("shop", None, "late")
+    first = [
+        told(1, {"id": 1, "a": 1}),
+        told(2, {"id": 2, "a": 2}, other),
+        told(3, {"id": 3, "a": 3}, late),
+        told(9, {"id": 4, "b": 4}, late),
+    ]
+    landed.apply(spark, lake, first)
+    batch = [
+        told(5, "ALTER TABLE late RENAME COLUMN a TO b"),
+        told(10, {"id": 5, "b": 5}, late),
+        told(11, "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id, a)"),
+        told(12, {"id": 1, "a": 2, "rekeyed": 1}),
+        told(13, {"id": 3, "a": 3}, other),
+        told(14, "ALTER TABLE u FROBNICATE"),
+        told(15, {"id": 3, "a": 3}, TableId("shop", None, "_u_gho")),
+    ]
+    report = landed.apply(spark, lake, batch, batch=1)
+    assert report.quarantined == {"late_statement": 1, "key_changed": 1, "unread_ddl": 1}
+    assert report.shadows == 1
+    assert rows_of(spark, lake) == [{"id": 1, "a": 1}]
+    assert rows_of(spark, lake, other) == [{"id": 2, "a": 2}, {"id": 3, "a": 3}]
+    states = {one.table: one.halted for one in status(open_lake(spark, lake, "iceberg"))}
+    assert states["shop.t"].startswith("key_changed: the source changed the table's key from (id)")
+    assert states["shop.late"].startswith("late_statement")
+    assert not states["shop.u"]
