@@ -17,9 +17,11 @@ export SPARK_LOCAL_IP ?= 127.0.0.1
 # More arguments for pytest, as in: make test ARGS="-k canal -x"
 ARGS ?=
 SECONDS_OF_FUZZ ?= 300
+# Kills of a soak; SECONDS ends it earlier.
+KILLS ?= 200
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check golden fuzz bench clean java
+.PHONY: help demo test check golden fuzz soak bench clean java
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -53,6 +55,9 @@ golden: $(INSTALLED) ## write the golden files anew; review the difference befor
 fuzz: $(INSTALLED) ## mutated messages for every decoder, and the checks of the kit with more examples
 	@$(PYTHON_IN_VENV) scripts/fuzz.py --seconds $(SECONDS_OF_FUZZ) $(ARGS)
 	@CHANGELANE_EFFORT=10 $(PYTHON_IN_VENV) -m pytest -q tests/conformance -n 2
+
+soak: java $(INSTALLED) $(FETCHED) ## kill pipelines again and again and compare their tables (KILLS=200)
+	@$(PYTHON_IN_VENV) scripts/soak.py --kills $(KILLS) $(if $(SECONDS),--seconds $(SECONDS)) $(ARGS)
 
 bench: java $(INSTALLED) $(FETCHED) ## measure speed against the baselines (several minutes)
 	@$(PYTHON_IN_VENV) benchmarks/run.py $(ARGS)

@@ -31,6 +31,25 @@ from changelane.serdes.json import translate
 _VARIABLE: Final = re.compile(r"\$\{([^}]*)\}")
 
 
+_SPAN: Final = re.compile(r"\s*([0-9]{1,9})\s*(second|minute|hour|day|week)s?\s*")
+_UNITS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
+
+
+def seconds(span: str) -> int:
+    """Return the seconds of a span of time.
+
+    >>> seconds("30 days")
+    2592000
+
+    Raises:
+        ValueError: It is none.
+    """
+    match = _SPAN.fullmatch(span)
+    if match is None:
+        raise ValueError("a span of time is a number and a unit, such as `30 days` or `12 hours`")
+    return int(match.group(1)) * _UNITS[match.group(2)]
+
+
 class FilesSource(
     msgspec.Struct,
     frozen=True,
@@ -104,6 +123,35 @@ class TableOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     track_history_except_column_list: list[str] | None = None
 
 
+class Maintenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How tables are kept in shape between batches.
+
+    Attributes:
+        commits: A table is looked at once it has so many commits more than when it was last.
+        small_files: How many small files make it worth while to rewrite them as larger ones.
+        small_mb: Below how many megabytes a file is small.
+        keep: How long old versions of a table, and the files that only they need, stay: ``7 days``.
+        cluster: Columns by which the rows of rewritten files are clustered, by table name.
+    """
+
+    commits: int = 25
+    small_files: int = 20
+    small_mb: int = 16
+    keep: str = "7 days"
+    cluster: dict[str, list[str]] = {}
+
+    def __post_init__(self) -> None:
+        """Refuse what is no number of commits, files or megabytes, and no span of time."""
+        if min(self.commits, self.small_files, self.small_mb) < 1:
+            raise ValueError("commits, small_files and small_mb are at least 1")
+        seconds(self.keep)
+
+    @property
+    def keep_s(self) -> int:
+        """How many seconds old versions stay."""
+        return seconds(self.keep)
+
+
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the pipeline works.
 
@@ -136,6 +184,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             as ``_orders_gho``), or ``land`` them as tables of their own.
         epoch: Raised when the source's history changed, as after a failover.
         max_quarantined: How many events may be set aside before the run counts as failed.
+        purge_after: How much older than the newest event of its table a delete must be, by the
+            times at the source, to be forgotten: ``30 days``. Without it every delete is
+            remembered for ever. It must be longer than anything may come late: a partition that
+            lags, a snapshot that runs, a replay from older offsets.
+        maintenance: ``auto`` compacts small files and expires old versions of the tables between
+            batches; ``off`` leaves that to others, who must stop the pipeline while they do it; or
+            the limits themselves (:class:`Maintenance`).
         spark: Spark's own options, by their own names.
     """
 
@@ -156,7 +211,26 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     shadow_tables: Literal["skip", "land"] = "skip"
     epoch: int = 0
     max_quarantined: int | None = None
+    purge_after: str | None = None
+    maintenance: Literal["auto", "off"] | Maintenance = "auto"
     spark: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        """Refuse what is no span of time."""
+        if self.purge_after is not None:
+            seconds(self.purge_after)
+
+    @property
+    def purge_after_s(self) -> int | None:
+        """How many seconds older than its table's newest event a delete is that is forgotten."""
+        return None if self.purge_after is None else seconds(self.purge_after)
+
+    @property
+    def upkeep(self) -> Maintenance | None:
+        """The limits of maintenance; ``None`` = off."""
+        if isinstance(self.maintenance, Maintenance):
+            return self.maintenance
+        return Maintenance() if self.maintenance == "auto" else None
 
 
 class Pipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

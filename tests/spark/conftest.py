@@ -8,7 +8,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from changelane.spark import session
-from changelane.spark.jars import LOG4J
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `landed`, which these tests share
 
@@ -18,17 +17,11 @@ def spark(
     tmp_path_factory: pytest.TempPathFactory,
     own_place: None,  # noqa: ARG001 - the tests read timestamps back in the zone of the JVM
 ) -> Iterator[SparkSession]:
-    settings = {
-        "spark.sql.shuffle.partitions": "2",
+    from cheap import CHEAP
+
+    settings = CHEAP | {
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.driver.memory": "3g",
-        # few rows and many plans: compiling costs more than it saves, large pages too
-        "spark.driver.extraJavaOptions": (
-            f"-Dlog4j2.configurationFile={LOG4J.as_uri()} "
-            "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m"
-        ),
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.buffer.pageSize": "2m",
     }
     found = session(
         "changelane tests", master="local[2]", settings=settings, lakes=("delta", "iceberg")

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 from changelane.cli import main
 from changelane.spark.applier import Applier
+from changelane.spark.lakes.delta import Delta
+from changelane.spark.lakes.iceberg import Iceberg
 from changelane.spark.quarantine import Quarantine
 from changelane.spark.side import SideTable
 
@@ -21,15 +23,17 @@ def die() -> None:
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
-def after(owner: type, name: str) -> Callable[[], None]:
+def after(*methods: tuple[type, str]) -> Callable[[], None]:
     def patch() -> None:
-        method = getattr(owner, name)
+        for owner, name in methods:
+            setattr(owner, name, dying(getattr(owner, name)))
 
-        def dying(*arguments: Any) -> Any:
+    def dying(method: Callable[..., Any]) -> Callable[..., Any]:
+        def last(*arguments: Any) -> Any:
             method(*arguments)
             die()
 
-        setattr(owner, name, dying)
+        return last
 
     return patch
 
@@ -53,10 +57,12 @@ def between_tables() -> None:
 
 
 POINTS: Final[dict[str, Callable[[], None]]] = {
-    "after the quarantine": after(Quarantine, "add"),
-    "after the side table": after(SideTable, "remember"),
+    "after the quarantine": after((Quarantine, "add")),
+    "after the side table": after((SideTable, "remember")),
     "between two tables": between_tables,
-    "after the commits, before the checkpoint": after(Applier, "apply"),
+    "after the commits, before the checkpoint": after((Applier, "apply")),
+    "in maintenance, before old versions expire": after((Delta, "compact"), (Iceberg, "compact")),
+    "in maintenance, after old versions expired": after((Delta, "expire"), (Iceberg, "expire")),
     "never": lambda: None,
 }
 

@@ -18,6 +18,8 @@ COMMANDS: Final[dict[str, str]] = {
     "status": "Show a pipeline's tables: rows, position, lag (Spark).",
     "explain": "Show all that is known of one key of a table (Spark).",
     "schema": "Show or run what makes a pipeline's tables follow their sources (Spark).",
+    "maintain": "Compact a pipeline's tables and expire old versions now (Spark).",
+    "purge": "Forget deletes that no source can contradict any more (Spark).",
     "formats": "List the formats, what they carry, and what a conversion loses.",
 }
 """Command -> its one line of help. The command is the object of that name in the module of it."""

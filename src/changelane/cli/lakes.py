@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of a pipeline, opened for a command that only looks at them."""
+"""The tables of a pipeline, opened for a command that is not a run."""
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from changelane.config import load
 from changelane.errors import MissingExtraError
 
 if TYPE_CHECKING:
+    from changelane.config import Pipeline
+    from changelane.spark.applier import Applier
     from changelane.spark.lake import Lake
 
 
@@ -18,14 +20,33 @@ def open_pipeline(file: str, master: str | None) -> "Lake":
         ConfigError: The file is wrong.
         MissingExtraError: pyspark is not installed.
     """
+    pipeline, spark = _session(file, master)
+    from changelane.spark.lakes import lake
+
+    return lake(spark, pipeline.sink.path, pipeline.table_format)
+
+
+def open_applier(file: str, master: str | None) -> "tuple[Pipeline, Applier]":
+    """Return a pipeline, and what applies its events, in a session of its own.
+
+    Raises:
+        ConfigError: The file is wrong.
+        MissingExtraError: pyspark is not installed.
+    """
+    pipeline, spark = _session(file, master)
+    from changelane.spark.applier import Applier
+
+    return pipeline, Applier(spark, pipeline.sink.path, table_format=pipeline.table_format)
+
+
+def _session(file: str, master: str | None) -> "tuple[Pipeline, Any]":
     pipeline = load(file)
     try:
         from changelane.spark.environment import session
-        from changelane.spark.lakes import lake
     except ImportError as error:
         raise MissingExtraError(error.name or "pyspark", "spark") from None
     logging.getLogger("py4j").setLevel(logging.ERROR)
     settings = pipeline.options.spark
     spark = session("changelane", master=master, settings=settings, lakes=(pipeline.table_format,))
     spark.sparkContext.setLogLevel("ERROR")
-    return lake(spark, pipeline.sink.path, pipeline.table_format)
+    return pipeline, spark

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from changelane.cli.maintain import told
 from changelane.cli.terminal import printable
 from changelane.config import load
 from changelane.errors import MissingExtraError
@@ -21,8 +22,15 @@ if TYPE_CHECKING:
 @click.argument("file", metavar="PIPELINE.yaml", type=click.Path(dir_okay=False))
 @click.option("--check", is_flag=True, help="Only check the configuration.")
 @click.option("--master", metavar="URL", help="Where Spark runs; local[*] when nothing says else.")
+@click.option(
+    "--resume-from-tables",
+    is_flag=True,
+    help="When the checkpoint is lost, go on from what the tables hold.",
+)
 @click.option("--output", type=click.Choice(["text", "json"]), default="text")
-def run(file: str, *, check: bool, master: str | None, output: str) -> None:
+def run(
+    file: str, *, check: bool, master: str | None, resume_from_tables: bool, output: str
+) -> None:
     """Apply the changes that a pipeline's source holds to its tables, exactly once.
 
     It may be stopped or killed at any moment and run again: the tables end the same. What cannot
@@ -42,7 +50,7 @@ def run(file: str, *, check: bool, master: str | None, output: str) -> None:
     except ImportError as error:
         raise MissingExtraError(error.name or "pyspark", "spark") from None
     if (note := spark_pipeline.order_note(pipeline)) is not None:
-        click.echo(f"changelane: {note}", err=True)
+        _say(note)
     logging.getLogger("py4j").setLevel(logging.ERROR)
     spark = session(
         f"changelane {pipeline.name}",
@@ -51,7 +59,9 @@ def run(file: str, *, check: bool, master: str | None, output: str) -> None:
         lakes=(pipeline.table_format,),
     )
     spark.sparkContext.setLogLevel("ERROR")
-    report = spark_pipeline.run(spark, pipeline, progress=_progress)
+    report = spark_pipeline.run(
+        spark, pipeline, progress=_progress, say=_say, resume=resume_from_tables
+    )
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(report)))
     else:
@@ -66,6 +76,10 @@ def run(file: str, *, check: bool, master: str | None, output: str) -> None:
     if report.parked:
         click.echo(f"changelane: mend them, then: changelane resume {file}", err=True)
         sys.exit(1)
+
+
+def _say(note: str) -> None:
+    click.echo(f"changelane: {note}", err=True)
 
 
 def _progress(batch: "BatchReport") -> None:
@@ -90,6 +104,9 @@ def _summary(report: "RunReport", path: str) -> None:
     for name in sorted(counts):
         note = f"  ({printable(notes[name])})" if name in notes else ""
         click.echo(f"{printable(name):<40} {counts[name]:>10,} events{note}")
+    for one in report.maintained:
+        if one.is_compacted:
+            click.echo(told(one))
     if other := sum(batch.other for batch in report.batches):
         click.echo(f"{'other events, which tell of no row':<40} {other:>10,}")
     if statements := sum(batch.statements for batch in report.batches):

@@ -42,6 +42,9 @@ def status(file: str, *, master: str | None, output: str) -> None:
 def show(found: "list[TableStatus]", console: Console) -> None:
     """Print the state of tables."""
     table = Table(box=None, pad_edge=False)
+    is_maintained = any(one.maintained_ms is not None for one in found)
+    is_purged = any(one.purged for one in found)
+    more = [("maintained", "right")] * is_maintained + [("purged up to", "left")] * is_purged
     for name, justify in (
         ("table", "left"),
         ("rows", "right"),
@@ -51,11 +54,15 @@ def show(found: "list[TableStatus]", console: Console) -> None:
         ("waiting", "right"),
         ("behind", "right"),
         ("position", "left"),
+        *more,
     ):
         table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
     now_ms = time.time() * 1000
+
+    def ago(time_ms: int | None) -> str:
+        return "" if time_ms is None else _span((now_ms - time_ms) / 1000)
+
     for one in found:
-        behind = "" if one.source_time_ms is None else _span((now_ms - one.source_time_ms) / 1000)
         table.add_row(
             escape(printable(one.table)),
             f"{one.rows:,}",
@@ -63,8 +70,10 @@ def show(found: "list[TableStatus]", console: Console) -> None:
             f"{one.remembered:,}",
             f"{one.quarantined:,}",
             f"{one.waiting:,}",
-            behind,
+            ago(one.source_time_ms),
             escape(one.position),
+            *([ago(one.maintained_ms)] if is_maintained else []),
+            *([escape(one.purged)] if is_purged else []),
         )
     console.print(table)
     for one in found:

@@ -14,7 +14,8 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from changelane.spark import append, fold, history, moves, side, swaps, tracking
+from changelane.config import Maintenance
+from changelane.spark import append, fold, history, late, moves, side, swaps, tracking
 from changelane.spark.companion import companion_of
 from changelane.spark.crossings import CROSSED, REASON, crossed_keys, marked
 from changelane.spark.ends import Ends
@@ -25,9 +26,17 @@ from changelane.spark.following import Follower
 from changelane.spark.isolation import Isolation
 from changelane.spark.lake import Marker, name_of
 from changelane.spark.lakes import lake
+from changelane.spark.maintenance import Keeper
 from changelane.spark.modes import APPEND, HISTORY, UPSERT, Modes
+from changelane.spark.moves import Moved
+from changelane.spark.purge import Seen, see
 from changelane.spark.quarantine import Quarantine, Refused
-from changelane.spark.refusals import Moved, changes_refused, moves_refused, table_refused
+from changelane.spark.refusals import (
+    changes_refused,
+    late_refused,
+    moves_refused,
+    table_refused,
+)
 from changelane.spark.rows import table_id_of
 from changelane.spark.side import Remembered, SideTable
 from changelane.spark.sql import COLUMNS, ORDER
@@ -44,6 +53,8 @@ from changelane.spark.survey import BatchReport, Survey, TableReport, Work
 MAX_TABLES_AT_ONCE: Final = 4
 APPLIED_BEFORE: Final = "applied before"
 
+Begin = Callable[[BatchReport], None]
+"""Told what a batch holds, before anything of it is committed."""
 Statement = Callable[[str, str, Sequence[str], Sequence[str]], str]
 
 
@@ -91,6 +102,7 @@ class Applier:
         self._side = SideTable(spark, self._lake)
         self._ends = Ends(spark, self._lake)
         self.quarantine = Quarantine(spark, self._lake)
+        self._seen: dict[str, Seen] = {}
 
     def raise_fence(self, pipeline: str) -> None:
         """Begin a run of a pipeline: runs that began before stop when they next write.
@@ -100,6 +112,17 @@ class Applier:
         """
         self._fence = raise_fence(self._lake, side.NAME, pipeline)
 
+    def keeper(self, limits: Maintenance | None, purge_after_s: int | None = None) -> Keeper:
+        """Return what maintains the tables between the batches of this run."""
+        return Keeper(
+            self._lake, self._side, limits, purge_after_s=purge_after_s, fence=self._fence
+        )
+
+    def take_seen(self) -> dict[str, Seen]:
+        """Return what came of each table since this was last asked, by table id."""
+        seen, self._seen = self._seen, {}
+        return seen
+
     def apply(
         self,
         events: DataFrame,
@@ -107,6 +130,7 @@ class Applier:
         details: Mapping[str, object] | None = None,
         *,
         isolated: bool = False,
+        begin: Begin | None = None,
     ) -> BatchReport:
         """Apply one batch of event rows; applying it again changes nothing.
 
@@ -115,6 +139,7 @@ class Applier:
             marker: The batch; a table that holds it already is skipped.
             details: More for the user metadata of the commits.
             isolated: A table that fails is named in the report, and the others go on.
+            begin: Called once it is known what the batch holds, before anything is committed.
 
         Raises:
             FencedError: A newer run of the pipeline writes the tables.
@@ -122,7 +147,7 @@ class Applier:
         report = BatchReport(marker.batch)
         kept = events.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            self._apply(kept, marker, details or {}, report, isolated=isolated)
+            self._apply(kept, marker, details or {}, report, begin, isolated=isolated)
         finally:
             kept.unpersist()
         return report
@@ -146,13 +171,14 @@ class Applier:
         marker: Marker,
         details: Mapping[str, object],
         report: BatchReport,
+        begin: Begin | None,
         *,
         isolated: bool,
     ) -> None:
         self.check_fence()
         before = self._side.tables()
         alone = Isolation(report, isolated=isolated)
-        events, plans, unseen, refused = self._plans(events, before, report, alone)
+        events, plans, unseen, refused = self._plans(events, begin, before, report, alone)
         told = events.where(F.col("kind").isin("data", "truncate"))
         crossed: list[DataFrame] = []
         for each in plans:
@@ -168,29 +194,33 @@ class Applier:
         ours = [*unseen, *(each.work.table_id for each in plans)]
         told = told.where(F.col("table_id").isin(ours))
         moved: dict[str, Moved] = {}
+        tardy: dict[str, DataFrame] = {}
         for each in plans:
-            known = before.get(each.work.table_id, Remembered())
-            known = known._replace(truncated=max(known.truncated, each.work.truncated))
             with alone.of(each.work):
                 if each.mode == HISTORY and (swapped := self._swapped(told, each)) is not None:
                     refused.append(swapped)
                     told = told.where(~swapped.rows)
-                is_keyed = each.mode == UPSERT and bool(each.target.keys)
-                if is_keyed and (each.work.has_other_keys or known.has_moves):
-                    self._move(told, each, known, moved)
+                if each.mode == UPSERT:
+                    self._decide(told, each, before, moved, tardy)
         if alone.failed:
             plans = [each for each in plans if each.work.table_id not in alone.failed]
             told = told.where(~F.col("table_id").isin(*alone.failed))
         for each in plans:
             if each.work.table_id in moved:
                 refused.extend(moves_refused(each, moved[each.work.table_id]))
+        if tardy:
+            decided = {name: one.keys for name, one in moved.items()}
+            told, events = late.apart(told, events, tardy, decided)
+            refused.append(late_refused(refused))
         for one in refused:
             size = events.where(one.rows).count() if one.size is None else one.size
             report.set_aside(one.code, size)
         if report.quarantined:
             self.quarantine.add(events, refused, marker)
         self._remember(told, plans, unseen, moved)
-        commit = _Commit(told, marker, details, _after(before, plans), moved)
+        commit = _Commit(
+            told, marker, details, side.after(before, [one.work for one in plans]), moved
+        )
 
         def apply(one: Plan) -> None:
             with alone.of(one.work):
@@ -200,13 +230,15 @@ class Applier:
             with ThreadPoolExecutor(MAX_TABLES_AT_ONCE) as pool:
                 list(pool.map(apply, plans))
         finally:
-            for kept in (*crossed, *(frame for one in moved.values() for frame in one)):
+            frames = (frame for one in moved.values() for frame in one)
+            for kept in (*crossed, *tardy.values(), *frames):
                 kept.unpersist()
         report.skipped += sum(table.note == APPLIED_BEFORE for table in report.tables)
 
     def _plans(
         self,
         events: DataFrame,
+        begin: Begin | None,
         before: Mapping[str, Remembered],
         report: BatchReport,
         alone: Isolation,
@@ -216,6 +248,9 @@ class Applier:
         The events are those of the batch, naming the tables of the lake.
         """
         reading = self._follower.read(events, report)
+        if begin is not None:
+            begin(report)
+        see(self._seen, reading.works)
         plans: list[Plan] = []
         unseen: list[str] = []
         refused = reading.refused
@@ -286,13 +321,28 @@ class Applier:
         mine = (F.col("table_id") == one.work.table_id) & (F.col("kind") == "data")
         return swaps.undecided(told.where(mine), one, self._ends)
 
-    def _move(
-        self, told: DataFrame, one: Plan, known: Remembered, moved: "dict[str, Moved]"
+    def _decide(
+        self,
+        told: DataFrame,
+        one: Plan,
+        before: Mapping[str, Remembered],
+        moved: "dict[str, Moved]",
+        tardy: dict[str, DataFrame],
     ) -> None:
+        """Find the keys of a table that are too late, and those that the rule itself decides."""
+        if not one.target.keys:
+            return
+        known = before.get(one.work.table_id, Remembered())
+        known = known._replace(truncated=max(known.truncated, one.work.truncated))
         mine = (F.col("table_id") == one.work.table_id) & (F.col("kind") == "data")
         rows = told.where(mine & F.col("key").isNotNull())
         table = self._lake.read(one.name)
-        keys = moves.moved_keys(rows, table, self._side, one, known)
+        found = late.late_keys(rows, table, self._side, one, known)
+        if found is not None:
+            tardy[one.work.table_id] = found
+        if not one.work.has_other_keys and not known.has_moves:
+            return
+        keys = moves.moved_keys(rows, table, self._side, one, known, late=found)
         if keys is None:
             return
         states = moves.resolved(rows, keys, table, self._side, one, remembered=known)
@@ -310,7 +360,7 @@ class Applier:
         if unseen or moved or any(each.work.is_raising for each in raising):
             named = [*unseen, *(each.work.table_id for each in raising)]
             theirs = told.where(F.col("table_id").isin(named))
-            self._side.remember(self._raised(theirs, moved, plans))
+            self._side.remember(moves.raised(theirs, moved, self._side, plans))
         modes = self._policy.modes
         ending = [one for one in unseen if modes.of(table_id_of(one)).name == HISTORY]
         ending += (
@@ -320,24 +370,6 @@ class Applier:
         )
         if ending:
             self._ends.remember(told, ending)
-
-    def _raised(
-        self, told: DataFrame, moved: Mapping[str, Moved], plans: Sequence[Plan]
-    ) -> DataFrame:
-        """Return what the batch raises in the side table; moved keys as they were resolved."""
-        raised = self._side.raised(told)
-        cleared = [(one.work.table_id, one.cleared) for one in plans if one.cleared]
-        if cleared:
-            went = self._spark.createDataFrame(cleared, "table_id STRING, truncated BINARY")
-            raised = raised.unionByName(went, allowMissingColumns=True)
-        for table_id, one in moved.items():
-            theirs = one.keys.select(F.lit(table_id).alias("table_id"), "key")
-            raised = raised.join(F.broadcast(theirs), ["table_id", "key"], "left_anti")
-            settled = one.states.where("code IS NULL AND length(deleted) > 0").select(
-                F.lit(table_id).alias("table_id"), "key", "deleted", "moved_to"
-            )
-            raised = raised.unionByName(settled, allowMissingColumns=True)
-        return raised
 
     def _table(self, commit: _Commit, one: Plan) -> TableReport:
         told = dict.fromkeys(f"{refused.code}: {refused.reason}" for refused in one.refused)
@@ -465,15 +497,3 @@ class Applier:
             return
         touched = fold.truncated(self._lake.read(one.name), one.target, truncated)
         self._run(self._spark, fold.final(touched, one.target), one, merge_final)
-
-
-def _after(before: Mapping[str, Remembered], plans: Sequence[Plan]) -> dict[str, Remembered]:
-    """Return what is remembered of tables once the side table holds the batch."""
-    known = dict(before)
-    for one in plans:
-        work = one.work
-        if work.is_raising:
-            held = known.get(work.table_id, Remembered())
-            truncated = max(held.truncated, work.truncated)
-            known[work.table_id] = held._replace(truncated=truncated)
-    return known

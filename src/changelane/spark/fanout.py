@@ -8,7 +8,8 @@ for a thousand. In both a table that fails is parked, and the others go on.
 
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 import msgspec
@@ -17,7 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from changelane.errors import ApplyError
-from changelane.spark.applier import Applier
+from changelane.spark.applier import Applier, Begin
 from changelane.spark.change_log import ChangeLog, Pending
 from changelane.spark.lake import Lake, Marker, name_of
 from changelane.spark.parking import Parked, Parking
@@ -98,9 +99,20 @@ class Fanout:
             held.events += one.events
 
     def take(
-        self, events: DataFrame, marker: Marker, details: Mapping[str, object] | None = None
+        self,
+        events: DataFrame,
+        marker: Marker,
+        details: Mapping[str, object] | None = None,
+        *,
+        begin: Begin | None = None,
     ) -> BatchReport:
         """Take one batch of event rows; taking it again changes nothing.
+
+        Args:
+            events: Event rows of any tables.
+            marker: The batch.
+            details: More for the user metadata of the commits.
+            begin: Called once it is known what the batch holds, before anything is committed.
 
         Raises:
             FencedError: A newer run of the pipeline writes the tables.
@@ -110,12 +122,18 @@ class Fanout:
             resumed = BatchReport(marker.batch)
             self._resume(resumed)
             if self._cadence.is_log:
-                report = self._logged(events, marker, details)
+                report = self._logged(events, marker, details, begin)
                 self._merge_due(report, all_of_them=False)
             else:
-                report = self._direct(events, marker, details)
+                report = self._direct(events, marker, details, begin)
             report.tables.extend(resumed.tables)
             return report
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep batches and merges out meanwhile: maintenance never runs beside them."""
+        with self._lock:
+            yield
 
     def merge(self, *, all_of_them: bool = False) -> BatchReport | None:
         """Merge the tables that are due, or all; ``None`` when there is none.
@@ -138,16 +156,21 @@ class Fanout:
     # -- at once
 
     def _direct(
-        self, events: DataFrame, marker: Marker, details: Mapping[str, object] | None
+        self,
+        events: DataFrame,
+        marker: Marker,
+        details: Mapping[str, object] | None,
+        begin: Begin | None,
     ) -> BatchReport:
         parked = sorted(self._parked)
         others = events
         if parked:
             is_row = F.coalesce(F.col("kind") != "ddl", F.lit(True))
             is_parked = F.coalesce(F.col("table_id").isin(*parked) & is_row, F.lit(False))
-            self._log.keep(events, parked, marker)
             others = events.where(~is_parked)
-        report = self._applied(others, marker, details)
+        report = self._applied(others, marker, details, begin)
+        if parked:
+            self._log.keep(events, parked, marker)
         if failed := self._failed(report):
             self._log.keep(events, failed, marker)
             self._park(failed, marker.batch)
@@ -156,10 +179,14 @@ class Fanout:
         return report
 
     def _applied(
-        self, events: DataFrame, marker: Marker, details: Mapping[str, object] | None = None
+        self,
+        events: DataFrame,
+        marker: Marker,
+        details: Mapping[str, object] | None = None,
+        begin: Begin | None = None,
     ) -> BatchReport:
         """Apply events; a table that fails gets a second chance: another writer came between."""
-        report = self._applier.apply(events, marker, details, isolated=True)
+        report = self._applier.apply(events, marker, details, isolated=True, begin=begin)
         if failed := [one.failed for one in report.tables if one.failed is not None]:
             theirs = events.where(F.col("table_id").isin(*failed))
             again = self._applier.apply(theirs, marker, details, isolated=True)
@@ -203,13 +230,19 @@ class Fanout:
     # -- through the log
 
     def _logged(
-        self, events: DataFrame, marker: Marker, details: Mapping[str, object] | None
+        self,
+        events: DataFrame,
+        marker: Marker,
+        details: Mapping[str, object] | None,
+        begin: Begin | None,
     ) -> BatchReport:
         self._applier.check_fence()
         report = BatchReport(marker.batch)
         kept = events.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             found = survey(kept, report)
+            if begin is not None:
+                begin(report)
             works = found.works
             # tables take their rows one by one, and a statement may be about several
             self._applier.keep_statements(found)

@@ -19,14 +19,20 @@ from changelane.spark.builder import RowBuilder, row_builder
 LINE: Final = "line BINARY, path STRING, block BIGINT"
 
 
-def lines(spark: SparkSession, source: FilesSource) -> DataFrame:
-    """Return the stream of a folder's lines: ``line`` (bytes), ``path``, ``block``.
+def lines(spark: SparkSession, source: FilesSource, *, streams: bool = True) -> DataFrame:
+    """Return the lines of a folder: ``line`` (bytes), ``path``, ``block``.
+
+    Args:
+        spark: The session.
+        source: The folder.
+        streams: Whether they are a stream, or those of the files that are there now.
 
     Raises:
         ConfigError: There is no such folder.
     """
     reader = (
-        spark.readStream.format("text")
+        (spark.readStream if streams else spark.read)
+        .format("text")
         .option("lineSep", "\n")
         .option("pathGlobFilter", source.glob)
         .option("recursiveFileLookup", "true")
@@ -87,6 +93,13 @@ def _fits(message: Message) -> bool:
     return 0 <= partition < 1 << 31 and 0 <= offset < 1 << 63
 
 
+def _file(path: str) -> tuple[Any, ...]:
+    """Return the row that tells of a file."""
+    told: list[Any] = list(rows.EMPTY)
+    told[rows.AT["kind"]], told[rows.AT["after"]] = "file", path
+    return tuple(told)
+
+
 class _Reader:
     """Turns lines into rows; a task reads each block of a file in order."""
 
@@ -105,6 +118,7 @@ class _Reader:
         if path != self._path or block != self._block:
             self._path, self._block, self._index, self._found = path, block, 0, self._form
             self._topic = path.rpartition(self._root)[2] if self._root in path else path
+            return [_file(path), *self.rows(line, path, block)]
         # a line that is not the first of its block starts at least this many bytes after it, so
         # the sum rises inside a file, however Spark cuts it
         offset = block + self._index

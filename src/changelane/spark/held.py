@@ -14,13 +14,16 @@ from changelane.spark.fold import Target
 from changelane.spark.sql import COLUMNS, ORDER, quoted
 
 
-def held_rows(table: DataFrame, keys: DataFrame, target: Target) -> DataFrame:
+def held_rows(
+    table: DataFrame, keys: DataFrame, target: Target, *, are_few: bool = True
+) -> DataFrame:
     """Return ``key``, ``row`` (a struct of the table's columns), ``order`` and ``orders``.
 
     Args:
         table: The table.
-        keys: Canonical keys in a column ``key``, few enough to be broadcast.
+        keys: Canonical keys in a column ``key``.
         target: The table's columns and key.
+        are_few: Whether the keys are few enough to be broadcast.
     """
     # the columns are in a struct, where no name of theirs meets one of ours
     row = F.struct(*(F.col(quoted(name)).alias(name) for name in target.columns))
@@ -30,7 +33,8 @@ def held_rows(table: DataFrame, keys: DataFrame, target: Target) -> DataFrame:
     same = F.lit(True)
     for index, name in enumerate(target.keys):
         same = same & F.col(f"k{index}").eqNullSafe(F.col("row")[name])
-    found = rows.join(F.broadcast(_typed_keys(keys, target)), same)
+    typed_keys = _typed_keys(keys, target)
+    found = rows.join(F.broadcast(typed_keys) if are_few else typed_keys, same)
     return found.select("key", "row", "order", "orders")
 
 

@@ -4,8 +4,8 @@
 import random
 import re
 import time
-from collections.abc import Iterable, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 from pyspark.errors import PySparkException
@@ -45,6 +45,12 @@ class Marker(msgspec.Struct, frozen=True):
         return {"pipeline": self.pipeline, "query": self.query, "batch": self.batch}
 
 
+TARGET_FACTOR: Final = 8
+"""How much larger rewritten files become than those that are small."""
+LAST: Final = "last"
+"""The property that keeps the newest marked commit once the table's own history has lost it."""
+
+
 class Commit(msgspec.Struct, frozen=True):
     """What the newest commit of a table tells.
 
@@ -55,6 +61,13 @@ class Commit(msgspec.Struct, frozen=True):
 
     time_ms: int
     details: Mapping[str, Any]
+
+
+class Files(NamedTuple):
+    """The data files of a table."""
+
+    total: int
+    small: int
 
 
 class Lake(Protocol):
@@ -140,6 +153,25 @@ class Lake(Protocol):
         Args:
             marker: The batch.
             details: More for people and for resuming: source offsets, schema version.
+        """
+        ...
+
+    def commits(self, table: str) -> int:
+        """Return a number that grows with each commit of rows."""
+        ...
+
+    def files(self, table: str, small_bytes: int) -> Files:
+        """Return how many data files a table has, and how many are smaller than that."""
+        ...
+
+    def compact(self, table: str, small_bytes: int, columns: Sequence[str] = ()) -> None:
+        """Rewrite small files as larger ones, with rows clustered by *columns*; no row changes."""
+        ...
+
+    def expire(self, table: str, keep_s: int) -> None:
+        """Forget versions older than that many seconds, and the files that only they need.
+
+        Markers stay: :meth:`last_batch` and :meth:`last_commit` tell the same after it.
         """
         ...
 

@@ -9,10 +9,11 @@ itself, in one task; everything else stays with the fold.
 
 import base64
 import decimal
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial, reduce
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+import msgspec
 import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
@@ -50,8 +51,21 @@ RESOLVED: Final = (
 )
 
 
+class Moved(NamedTuple):
+    """Keys of a table that went through the rule itself, and what became of them."""
+
+    keys: DataFrame
+    states: DataFrame
+
+
 def moved_keys(
-    rows: DataFrame, table: DataFrame, side: SideTable, one: Plan, remembered: Remembered
+    rows: DataFrame,
+    table: DataFrame,
+    side: SideTable,
+    one: Plan,
+    remembered: Remembered,
+    *,
+    late: DataFrame | None = None,
 ) -> DataFrame | None:
     """Return the keys of a batch that a fold cannot decide, in a column ``key``; ``None`` = none.
 
@@ -61,6 +75,7 @@ def moved_keys(
         side: What is remembered.
         one: How the table's events are applied.
         remembered: What is remembered of the whole table.
+        late: Keys of events that are too late; a row that arrives there left another key.
     """
     seeds: list[DataFrame] = []
     ends: list[DataFrame] = []
@@ -69,6 +84,8 @@ def moved_keys(
             "op", "key", "other_key", "whole", "order", "transaction"
         )
         seeds.append(_undecided(moves, rows))
+        if late is not None:
+            seeds.append(moves.where("op != 'd'").join(late, "key", "left_semi").select("key"))
         if one.work.is_transactional:
             seeds.append(_held_arrivals(moves, rows, table, one))
         ends.append(moves.select("key", "other_key"))
@@ -170,6 +187,32 @@ def resolved(
         "what", "key", "`order`", "other", "transaction", "whole", "has", "values", "orders"
     )
     return shaped.repartition(1).mapInArrow(work, RESOLVED)
+
+
+def raised(
+    told: DataFrame, moved: Mapping[str, Moved], side: SideTable, plans: Sequence[Plan]
+) -> DataFrame:
+    """Return what the batch raises in the side table; moved keys as they were resolved."""
+    raised = side.raised(told)
+    cleared = [(one.work.table_id, one.cleared) for one in plans if one.cleared]
+    if cleared:
+        went = told.sparkSession.createDataFrame(cleared, "table_id STRING, truncated BINARY")
+        raised = raised.unionByName(went, allowMissingColumns=True)
+    times = {one.work.table_id: one.work.time_us for one in plans}
+    for table_id, one in moved.items():
+        theirs = one.keys.select(F.lit(table_id).alias("table_id"), "key")
+        raised = raised.join(F.broadcast(theirs), ["table_id", "key"], "left_anti")
+        # the newest time of the table in this batch: not before that of the departure
+        time = F.lit(times.get(table_id)).cast("bigint")
+        settled = one.states.where("code IS NULL AND length(deleted) > 0").select(
+            F.lit(table_id).alias("table_id"),
+            "key",
+            "deleted",
+            "moved_to",
+            F.timestamp_micros(time).alias("source_time"),
+        )
+        raised = raised.unionByName(settled, allowMissingColumns=True)
+    return raised
 
 
 def final(told: DataFrame, one: Plan) -> DataFrame:
@@ -322,6 +365,8 @@ def _resolve(
                     )
                 case _:
                     steps.append(_step(key, values, told))
+    if purged:
+        states = {key: _before(state) for key, state in states.items()}
     found = resolve(states, steps, truncated=truncated, horizon=purged, keys=key_columns)
     rows: list[tuple[Any, ...]] = []
     for key, state in found.states.items():
@@ -331,6 +376,17 @@ def _resolve(
         for problem in found.problems
     )
     yield _arrow(rows)
+
+
+def _before(state: KeyState) -> KeyState:
+    """Return a state as it was before a batch that died after it raised the side table.
+
+    Its row is still there, and the batch brings the departure again; whether events are too late
+    depends on the row.
+    """
+    if NOTHING < state.upserted <= state.deleted:
+        return msgspec.structs.replace(state, deleted=NOTHING, moved_to=None)
+    return state
 
 
 def _step(key: bytes, values: dict[str, Any], told: Mapping[str, Any]) -> Step:

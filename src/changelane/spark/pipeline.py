@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from changelane.codec import get_codec
 from changelane.config import Pipeline
@@ -18,8 +19,10 @@ from changelane.spark.files import decode_lines, lines
 from changelane.spark.followed import evolution_of
 from changelane.spark.lake import Marker
 from changelane.spark.lakes import lake
+from changelane.spark.maintenance import Upkeep
 from changelane.spark.modes import modes_of
 from changelane.spark.reasons import reason_of
+from changelane.spark.resume import BatchLog, Began, applied_elsewhere, finish, lost, without
 from changelane.spark.survey import BatchReport
 
 TICK_S: Final = 5
@@ -44,6 +47,7 @@ class RunReport(msgspec.Struct):
     pipeline: str
     batches: list[BatchReport] = []
     parked: dict[str, str] = {}
+    maintained: list[Upkeep] = []
 
     @property
     def events(self) -> int:
@@ -60,10 +64,24 @@ class RunReport(msgspec.Struct):
         return total
 
 
-def run(spark: SparkSession, pipeline: Pipeline, *, progress: Progress | None = None) -> RunReport:
+def run(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    *,
+    progress: Progress = lambda _: None,
+    say: Callable[[str], None] = lambda _: None,
+    resume: bool = False,
+) -> RunReport:
     """Run a pipeline until what is there is applied, or for ever when it is ``continuous``.
 
     It may be stopped or killed at any moment and run again: tables end the same.
+
+    Args:
+        spark: The session.
+        pipeline: The pipeline.
+        progress: Told of each batch.
+        say: Told what people should know at the start.
+        resume: When the checkpoint is gone, go on from what the tables hold.
 
     Raises:
         ConfigError: A name or a path is wrong.
@@ -84,6 +102,7 @@ def run(spark: SparkSession, pipeline: Pipeline, *, progress: Progress | None = 
         evolution=evolution_of(options),
     )
     applier.raise_fence(pipeline.name)
+    keeper = applier.keeper(options.upkeep, options.purge_after_s)
     query_id = _QueryId(spark, pipeline.checkpoint)
     is_log = options.apply == "log"
     fanout = Fanout(
@@ -98,25 +117,33 @@ def run(spark: SparkSession, pipeline: Pipeline, *, progress: Progress | None = 
         if merged is not None:
             report.batches.append(merged)
 
-    def apply(batch: DataFrame, number: int) -> None:
+    log = BatchLog(spark, pipeline.sink.path, pipeline.name)
+
+    def land(batch: DataFrame, query: str, number: int) -> None:
         events = decode_lines(
             batch, pipeline.source, keys=keys, keyless=options.keyless, epoch=options.epoch
         )
-        marker = Marker(pipeline.name, query_id(), number)
-        done = fanout.take(events, marker, {"source": pipeline.source.path})
+        done = fanout.take(
+            events,
+            Marker(pipeline.name, query, number),
+            {"source": pipeline.source.path},
+            begin=lambda told: log.begin(query, number, told.files),
+        )
         report.batches.append(done)
-        if progress is not None:
-            progress(done)
+        progress(done)
+        with fanout.alone():
+            report.maintained.extend(keeper.after_batch(applier.take_seen()))
 
-    writer = (
-        told.writeStream.foreachBatch(apply)
-        .option("checkpointLocation", pipeline.checkpoint)
-        .queryName(f"changelane {pipeline.name}")
-    )
-    if options.trigger == "available_now":
-        writer = writer.trigger(availableNow=True)
-    else:
-        writer = writer.trigger(processingTime=options.interval)
+    began = log.read() if query_id.is_known or resume else _anew(log, pipeline, say)
+    if not query_id.is_known:
+        for one in began:
+            finish(one, lines(spark, pipeline.source, streams=False), land)
+
+    def apply(batch: DataFrame, number: int) -> None:
+        query = query_id()
+        land(without(batch, applied_elsewhere(began, query)), query, number)
+
+    writer = _writer(told, pipeline, apply)
     query = None
     try:
         # what waits in the log is older than what comes at once
@@ -125,6 +152,7 @@ def run(spark: SparkSession, pipeline: Pipeline, *, progress: Progress | None = 
         while not query.awaitTermination(TICK_S):
             merge(all_of_them=False)
         merge(all_of_them=True)
+        report.maintained.extend(keeper.at_the_end(applier.take_seen()))
     except KeyboardInterrupt:
         _stop(query)
     except Exception as error:
@@ -132,6 +160,27 @@ def run(spark: SparkSession, pipeline: Pipeline, *, progress: Progress | None = 
         raise RunError(reason_of(error)) from error
     report.parked = fanout.parked
     return report
+
+
+def _anew(log: BatchLog, pipeline: Pipeline, say: Callable[[str], None]) -> list[Began]:
+    """Begin with the first file, and say so when the log knows of a checkpoint that is lost."""
+    if log.read():
+        say(lost(pipeline.checkpoint, pipeline.options.keyless))
+        log.clear()
+    return []
+
+
+def _writer(
+    told: DataFrame, pipeline: Pipeline, apply: Callable[[DataFrame, int], None]
+) -> DataStreamWriter:
+    writer = (
+        told.writeStream.foreachBatch(apply)
+        .option("checkpointLocation", pipeline.checkpoint)
+        .queryName(f"changelane {pipeline.name}")
+    )
+    if pipeline.options.trigger == "available_now":
+        return writer.trigger(availableNow=True)
+    return writer.trigger(processingTime=pipeline.options.interval)
 
 
 def _stop(query: StreamingQuery | None) -> None:
@@ -162,6 +211,13 @@ class _QueryId:
         self._spark = spark
         self._path = f"{checkpoint}/metadata"
         self._id = ""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the checkpoint is there already."""
+        path: Any = self._spark._jvm.org.apache.hadoop.fs.Path(self._path)  # type: ignore[union-attr]
+        conf = self._spark._jsparkSession.sessionState().newHadoopConf()
+        return bool(path.getFileSystem(conf).exists(path))
 
     def __call__(self) -> str:
         if not self._id:

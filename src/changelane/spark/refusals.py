@@ -1,28 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of a batch that its tables refuse, as the quarantine takes them."""
 
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from functools import reduce
+from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from changelane.apply import TOO_LATE
 from changelane.spark.evolve import Misfit, Plan
+from changelane.spark.late import LATE
+from changelane.spark.moves import Moved
 from changelane.spark.quarantine import Refused
 from changelane.spark.rows import table_id_of
 from changelane.spark.survey import BatchReport, TableReport, Work
 
 PROBLEMS: Final = {
     "ambiguous_key_move": "nothing tells which of two rows left the key in this transaction",
-    "too_late": "older than what was purged, and the row is not there",
+    TOO_LATE: "older than what was purged, and the row is not there",
     "unordered": "its position cannot be compared with what the row holds",
 }
 
 
-class Moved(NamedTuple):
-    """Keys of a table that went through the rule itself, and what became of them."""
-
-    keys: DataFrame
-    states: DataFrame
+def late_refused(refused: Sequence[Refused]) -> Refused:
+    """Return the marked rows that are not refused for another reason."""
+    is_late = reduce(lambda rows, one: rows & ~one.rows, refused, F.col(LATE))
+    return Refused(is_late, TOO_LATE, PROBLEMS[TOO_LATE], None)
 
 
 def moves_refused(one: Plan, moved: Moved) -> list[Refused]:

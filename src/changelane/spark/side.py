@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The side table: what must be remembered of rows that are not there.
 
-One table per stream: table, key, ``deleted`` (D), ``moved_to``; the row with a NULL key
-holds ``truncated`` (T) and ``purged`` (H). It is written before the targets: raising registers
-twice is harmless (apply.md section 3).
+One table per stream: table, key, ``deleted`` (D) with its ``source_time``, ``moved_to``; the row
+with a NULL key holds ``truncated`` (T) and ``purged`` (H). It is written before the targets:
+raising registers twice is harmless (apply.md section 3).
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from changelane.spark.lake import Lake, retried
+from changelane.spark.survey import Work
 
 NAME: Final = "_changelane/side"
 COLUMNS: Final = {
@@ -21,7 +23,9 @@ COLUMNS: Final = {
     "moved_to": "STRING",
     "truncated": "BINARY",
     "purged": "BINARY",
+    "source_time": "TIMESTAMP",
 }
+_RAISED: Final = ("table_id", "key", "deleted", "moved_to", "truncated", "source_time")
 
 
 class Remembered(NamedTuple):
@@ -32,6 +36,25 @@ class Remembered(NamedTuple):
     has_moves: bool = False
 
 
+def after(before: Mapping[str, Remembered], works: Sequence[Work]) -> dict[str, Remembered]:
+    """Return what is remembered of tables once the side table holds the batch."""
+    known = dict(before)
+    for work in works:
+        if work.is_raising:
+            held = known.get(work.table_id, Remembered())
+            truncated = max(held.truncated, work.truncated)
+            known[work.table_id] = held._replace(truncated=truncated)
+    return known
+
+
+def horizons(lake: Lake) -> dict[str, bytes]:
+    """Return H of each table of a lake that was ever purged."""
+    if not lake.exists(NAME) or "purged" not in lake.columns(NAME):
+        return {}
+    found = lake.read(NAME).where("purged IS NOT NULL").select("table_id", "purged").collect()
+    return {row["table_id"]: bytes(row["purged"]) for row in found}
+
+
 class SideTable:
     """The side table of one stream."""
 
@@ -39,6 +62,9 @@ class SideTable:
         self._spark = spark
         self._lake = lake
         lake.create(NAME, COLUMNS, {})
+        held = lake.columns(NAME)
+        if lacking := {name: kind for name, kind in COLUMNS.items() if name not in held}:
+            lake.add_columns(NAME, lacking)  # a table of before they were thought of
 
     def table(self) -> DataFrame:
         """Return the whole side table."""
@@ -61,6 +87,7 @@ class SideTable:
                 F.when(leaving, F.col("order")).when(moving, departed).alias("deleted"),
                 F.when(leaving, F.col("other_key")).when(moving, F.col("key")).alias("moved_to"),
                 F.when(F.col("kind") == "truncate", F.col("order")).alias("truncated"),
+                "source_time",
             )
             .where("key IS NOT NULL OR truncated IS NOT NULL")
         )
@@ -69,12 +96,14 @@ class SideTable:
         """Raise D and T, in one commit.
 
         Args:
-            raised: ``table_id``, ``key``, ``deleted``, ``moved_to``, ``truncated``.
+            raised: ``table_id``, ``key``, ``deleted``, ``moved_to``, ``truncated``,
+                ``source_time``.
         """
         newest = raised.groupBy("table_id", "key").agg(
             F.max("deleted").alias("deleted"),
             F.max_by("moved_to", "deleted").alias("moved_to"),
             F.max("truncated").alias("truncated"),
+            F.max_by("source_time", "deleted").alias("source_time"),
         )
         view = f"changelane_side_{id(self)}"
         newest.createOrReplaceGlobalTempView(view)
@@ -90,9 +119,48 @@ class SideTable:
                 "THEN UPDATE SET "
                 f"t.deleted = CASE WHEN {newer} THEN s.deleted ELSE t.deleted END, "
                 f"t.moved_to = CASE WHEN {newer} THEN s.moved_to ELSE t.moved_to END, "
+                f"t.source_time = CASE WHEN {newer} THEN s.source_time ELSE t.source_time END, "
                 "t.truncated = greatest(s.truncated, t.truncated) "
-                "WHEN NOT MATCHED THEN INSERT (table_id, key, deleted, moved_to, truncated) "
-                "VALUES (s.table_id, s.key, s.deleted, s.moved_to, s.truncated)",
+                f"WHEN NOT MATCHED THEN INSERT ({', '.join(_RAISED)}) "
+                f"VALUES ({', '.join('s.' + name for name in _RAISED)})",
+            )
+        finally:
+            self._spark.catalog.dropGlobalTempView(view)
+
+    def purge(self, horizons: DataFrame) -> None:
+        """Raise H, in one commit: before anything up to it is forgotten.
+
+        Args:
+            horizons: ``table_id`` and ``purged``.
+        """
+        view = f"changelane_horizons_{id(self)}"
+        horizons.createOrReplaceGlobalTempView(view)
+        try:
+            retried(
+                self._spark,
+                f"MERGE INTO {self._lake.sql(NAME)} t USING global_temp.{view} s "
+                "ON t.table_id = s.table_id AND t.key IS NULL "
+                "WHEN MATCHED AND s.purged > coalesce(t.purged, unhex('')) "
+                "THEN UPDATE SET t.purged = s.purged "
+                "WHEN NOT MATCHED THEN INSERT (table_id, purged) VALUES (s.table_id, s.purged)",
+            )
+        finally:
+            self._spark.catalog.dropGlobalTempView(view)
+
+    def forget(self, departures: DataFrame) -> None:
+        """Forget departures that are not newer than those told, in one commit.
+
+        Args:
+            departures: ``table_id``, ``key`` and ``deleted``.
+        """
+        view = f"changelane_forgotten_{id(self)}"
+        departures.createOrReplaceGlobalTempView(view)
+        try:
+            retried(
+                self._spark,
+                f"MERGE INTO {self._lake.sql(NAME)} t USING global_temp.{view} s "
+                "ON t.table_id = s.table_id AND t.key = s.key "
+                "WHEN MATCHED AND t.deleted <= s.deleted THEN DELETE",
             )
         finally:
             self._spark.catalog.dropGlobalTempView(view)

@@ -19,6 +19,7 @@ from changelane.spark.fold import Target
 from changelane.spark.followed import Halted
 from changelane.spark.held import held_rows
 from changelane.spark.lake import Lake, name_of
+from changelane.spark.maintenance import maintained_ms
 from changelane.spark.modes import APPEND, HISTORY, IS_CURRENT, OWN, STATE_TYPES, mode_of
 from changelane.spark.parking import Parking
 from changelane.spark.rows import RowSchema, table_id_of
@@ -35,6 +36,8 @@ class TableStatus(msgspec.Struct):
         rows: How many rows it has.
         incomplete: How many of them have a column that is not known.
         remembered: How many keys are remembered that lost their row.
+        purged: Up to where in the source's log such keys were forgotten.
+        maintained_ms: When small files and old versions were last seen to.
         quarantined: How many of its events are set aside.
         waiting: How many of them wait in the change log.
         parked: Why the table takes no events, when it is parked.
@@ -61,11 +64,14 @@ class TableStatus(msgspec.Struct):
     batch: int | None = None
     halted: str = ""
     note: str = ""
+    purged: str = ""
+    maintained_ms: int | None = None
 
 
 def status(lake: Lake) -> list[TableStatus]:
     """Return the state of every table of a lake."""
     remembered = _counts(lake, side.NAME, "deleted IS NOT NULL")
+    purged = side.horizons(lake)
     aside = _counts(lake, quarantine.NAME, "table_id IS NOT NULL")
     log = ChangeLog(lake)
     waiting: Counter[str] = Counter()
@@ -102,6 +108,8 @@ def status(lake: Lake) -> list[TableStatus]:
                 told.get("batch"),
                 _halted(properties),
                 _note(properties),
+                shown_order(purged[table_id]) if table_id in purged else "",
+                maintained_ms(properties),
             )
         )
     for table_id in sorted({*waiting, *parked}):

@@ -47,6 +47,7 @@ class BatchReport(msgspec.Struct):
         skipped: How many of them held the batch before.
         logged: How many tables have rows of it in the change log.
         ties: Of plain rows, for how many keys and sequences there were rows that differ.
+        files: The files that it read lines of.
     """
 
     batch: int
@@ -59,6 +60,7 @@ class BatchReport(msgspec.Struct):
     skipped: int = 0
     logged: int = 0
     ties: int = 0
+    files: list[str] = []
 
     def set_aside(self, code: str, count: int) -> None:
         """Count what goes to the quarantine."""
@@ -105,6 +107,11 @@ class Work:
         self.time_us: int | None = None
         self.domains: dict[bytes, int] = {}
         self.places: set[bytes] = set()
+
+    @property
+    def first(self) -> bytes:
+        """The oldest order of a change; nothing when there is none."""
+        return min(self.oldest.values(), default=b"")
 
     @property
     def count(self) -> int:
@@ -201,7 +208,7 @@ def survey(events: DataFrame, report: BatchReport) -> Survey:
     for row in found:
         _count(row, works, report)
     told = (
-        events.where("kind IN ('schema', 'ddl')")
+        events.where("kind IN ('schema', 'ddl', 'file')")
         .groupBy("kind", "table_id", "schema_id", "order")
         .agg(F.collect_set("after").alias("after"))
         .collect()
@@ -209,6 +216,9 @@ def survey(events: DataFrame, report: BatchReport) -> Survey:
     schemas: dict[str, RowSchema] = {}
     statements: list[Statements] = []
     for row in told:
+        if row["kind"] == "file":
+            report.files.extend(row["after"])
+            continue
         if row["kind"] == "ddl":
             for text in row["after"]:
                 one = msgspec.json.decode(text, type=Told)
@@ -223,6 +233,8 @@ def survey(events: DataFrame, report: BatchReport) -> Survey:
 
 def _count(row: Row, works: dict[str, Work], report: BatchReport) -> None:
     kind, count = row["kind"], row["count"]
+    if kind == "file":
+        return
     if kind == "error":
         report.set_aside(row["code"], count)
         return

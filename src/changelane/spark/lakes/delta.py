@@ -6,7 +6,7 @@ checkpoint and its batch, the user metadata holds the rest for people. Whether a
 is checked by our own code (:meth:`Delta.last_batch`), not left to Delta's silent skip.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -16,8 +16,11 @@ from pyspark.sql import functions as F
 from changelane.spark import statements
 from changelane.spark.environment import check, check_class
 from changelane.spark.lake import (
+    LAST,
     TABLES,
+    TARGET_FACTOR,
     Commit,
+    Files,
     Marker,
     beside,
     folders,
@@ -117,9 +120,11 @@ class Delta:
             F.unix_millis("timestamp").alias("time_ms"), "userMetadata"
         )
         row = told.first()  # the newest comes first
-        if row is None:
-            return None
-        return Commit(row["time_ms"], msgspec.json.decode(row["userMetadata"], type=dict[str, Any]))
+        if row is not None:
+            details = msgspec.json.decode(row["userMetadata"], type=dict[str, Any])
+            return Commit(row["time_ms"], details)
+        held = self.properties(table).get(LAST)
+        return None if held is None else msgspec.json.decode(held, type=Commit)
 
     def committing(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
         session = beside(self._spark)
@@ -128,3 +133,32 @@ class Delta:
         session.conf.set("spark.databricks.delta.write.txnVersion", str(marker.batch))
         session.conf.set("spark.databricks.delta.commitInfo.userMetadata", metadata)
         return session
+
+    def commits(self, table: str) -> int:
+        return int(self._log(table).unsafeVolatileSnapshot().version())
+
+    def files(self, table: str, small_bytes: int) -> Files:
+        files = self._log(table).unsafeVolatileSnapshot().allFiles().toDF()
+        small = F.count_if(F.col("size") < small_bytes)
+        (found,) = DataFrame(files, self._spark).agg(F.count(F.lit(1)), small).collect()
+        return Files(*found)
+
+    def compact(self, table: str, small_bytes: int, columns: Sequence[str] = ()) -> None:
+        session = beside(self._spark)
+        optimize = "spark.databricks.delta.optimize."
+        session.conf.set(f"{optimize}minFileSize", str(small_bytes))
+        session.conf.set(f"{optimize}maxFileSize", str(small_bytes * TARGET_FACTOR))
+        by = f" ZORDER BY ({', '.join(map(quoted, columns))})" if columns else ""
+        session.sql(f"OPTIMIZE {self.sql(table)}{by}")
+
+    def expire(self, table: str, keep_s: int) -> None:
+        # the log itself forgets commits after 30 days, transactions never
+        if (last := self.last_commit(table)) is not None:
+            self.set_properties(table, {LAST: msgspec.json.encode(last).decode()})
+        session = beside(self._spark)
+        # Delta asks whether less than a week is meant: it was chosen
+        session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+        # it lists the files in as many tasks as this says, by default ten thousand
+        tasks = str(self._spark.conf.get("spark.sql.shuffle.partitions"))
+        session.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", tasks)
+        session.sql(f"VACUUM {self.sql(table)} RETAIN {keep_s / 3600:.6f} HOURS")

@@ -5,20 +5,26 @@ The marker goes into the summary of the table's own snapshot. The tables lie in 
 own over the lake's folder; its cache is off, because it hides the commits of other sessions.
 """
 
+import datetime as dt
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from changelane.spark import statements
 from changelane.spark.environment import check, check_class
 from changelane.spark.lake import (
+    LAST,
     PREFIX,
     TABLES,
+    TARGET_FACTOR,
     Commit,
+    Files,
     Marker,
     beside,
     folders,
@@ -28,7 +34,7 @@ from changelane.spark.lake import (
     types_of,
     widens,
 )
-from changelane.spark.sql import quoted
+from changelane.spark.sql import quoted, text
 
 PROPERTIES: Final[dict[str, str]] = {
     "format-version": "2",
@@ -42,6 +48,7 @@ _SNAPSHOT: Final = "spark.sql.iceberg.snapshot-property."
 _APP: Final = PREFIX + "app"
 _BATCH: Final = PREFIX + "batch"
 _DETAILS: Final = PREFIX + "details"
+_MARKERS: Final = "markers"
 
 
 class Iceberg:
@@ -134,7 +141,12 @@ class Iceberg:
             summary = snapshot.summary()
             if summary.get(_APP) == marker.app:
                 return int(summary.get(_BATCH))
-        return None
+        return self._markers(table).get(marker.app)
+
+    def _markers(self, table: str) -> dict[str, int]:
+        """Return the last batches of streams whose snapshots may be gone."""
+        held = self.properties(table).get(_MARKERS, "{}")
+        return msgspec.json.decode(held, type=dict[str, int])
 
     def last_commit(self, table: str) -> Commit | None:
         for snapshot in self._snapshots(table):
@@ -142,7 +154,8 @@ class Iceberg:
             if told is not None:
                 details = msgspec.json.decode(told, type=dict[str, Any])
                 return Commit(snapshot.timestampMillis(), details)
-        return None
+        held = self.properties(table).get(LAST)
+        return None if held is None else msgspec.json.decode(held, type=Commit)
 
     def committing(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
         session = beside(self._spark)
@@ -152,6 +165,54 @@ class Iceberg:
         told = msgspec.json.encode(marker.told | dict(details)).decode()
         session.conf.set(_SNAPSHOT + _DETAILS, told)
         return session
+
+    def commits(self, table: str) -> int:
+        snapshot = self._table(table).currentSnapshot()
+        return 0 if snapshot is None else int(snapshot.sequenceNumber())
+
+    def files(self, table: str, small_bytes: int) -> Files:
+        small = F.count_if(F.col("file_size_in_bytes") < small_bytes)
+        files = self._spark.table(f"{self.sql(table)}.files")
+        (found,) = files.agg(F.count(F.lit(1)), small).collect()
+        return Files(*found)
+
+    def _call(self, procedure: str, table: str, more: str) -> None:
+        name = text(".".join(quoted(part) for part in table.split("/")))
+        told = f"table => {name}, {more}" if more else f"table => {name}"
+        self._spark.sql(f"CALL {quoted(self._catalog)}.system.{procedure}({told})")
+
+    def compact(self, table: str, small_bytes: int, columns: Sequence[str] = ()) -> None:
+        options = {
+            "min-file-size-bytes": small_bytes,
+            "target-file-size-bytes": small_bytes * TARGET_FACTOR,
+            "min-input-files": 2,
+        }
+        told = ", ".join(f"{text(key)}, {text(str(value))}" for key, value in options.items())
+        more = f"options => map({told})"
+        if columns:
+            order = ", ".join(f"{quoted(name)} ASC NULLS FIRST" for name in columns)
+            more += f", strategy => 'sort', sort_order => {text(order)}"
+        self._call("rewrite_data_files", table, more)
+
+    def expire(self, table: str, keep_s: int) -> None:
+        # markers are in the snapshots: first move them to where expiry leaves them alone
+        kept: dict[str, str] = {}
+        markers: dict[str, int] = {}
+        for snapshot in self._snapshots(table):
+            summary = snapshot.summary()
+            if (app := summary.get(_APP)) is not None:
+                markers.setdefault(app, int(summary.get(_BATCH)))
+        if markers:
+            told = msgspec.json.encode(self._markers(table) | markers)
+            kept[_MARKERS] = told.decode()
+        if (last := self.last_commit(table)) is not None:
+            kept[LAST] = msgspec.json.encode(last).decode()
+        if kept:
+            self.set_properties(table, kept)
+        before = dt.datetime.fromtimestamp(time.time() - keep_s, dt.UTC)
+        older = f"TIMESTAMP '{before:%Y-%m-%d %H:%M:%S.%f}Z'"
+        self._call("expire_snapshots", table, f"older_than => {older}, retain_last => 1")
+        self._call("rewrite_manifests", table, "")
 
 
 def _scale(kind: str) -> str:

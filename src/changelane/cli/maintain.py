@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``changelane maintain``: compact tables and expire their old versions now."""
+
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from changelane.cli.lakes import open_applier
+from changelane.cli.terminal import printable
+
+if TYPE_CHECKING:
+    from changelane.spark.maintenance import Upkeep
+
+
+@click.command()
+@click.argument("file", metavar="PIPELINE.yaml", type=click.Path(dir_okay=False))
+@click.option("--master", metavar="URL", help="Where Spark runs; local[*] when nothing says else.")
+@click.option("--output", type=click.Choice(["text", "json"]), default="text")
+def maintain(file: str, *, master: str | None, output: str) -> None:
+    """Rewrite small files of all tables of a pipeline as larger ones, and expire old versions.
+
+    A run does it itself between its batches unless options.maintenance is `off`; this does it
+    now, whatever was done when. A run of the pipeline that is going on stops, so that nobody else
+    writes; start it again afterwards.
+    """
+    pipeline, applier = open_applier(file, master)
+    applier.raise_fence(pipeline.name)
+    done = applier.keeper(pipeline.options.upkeep).everything()
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(done)))
+        return
+    for one in done:
+        click.echo(told(one))
+
+
+def told(one: "Upkeep") -> str:
+    """Return what was done to a table, in a line."""
+    what = []
+    if one.is_compacted:
+        what.append(f"{one.files} files, {one.small} of them small, were rewritten")
+    if one.is_expired:
+        what.append("old versions expired")
+    return f"{printable(one.table)}: {'; '.join(what) or 'nothing to do'}"

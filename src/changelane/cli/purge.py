@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``changelane purge``: forget deletes that no source can contradict any more."""
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from changelane.cli.lakes import open_applier
+from changelane.cli.terminal import printable
+from changelane.errors import ConfigError
+
+if TYPE_CHECKING:
+    from changelane.spark.purge import Purged
+
+
+@click.command()
+@click.argument("file", metavar="PIPELINE.yaml", type=click.Path(dir_okay=False))
+@click.option(
+    "--before",
+    metavar="TIME",
+    help="Forget deletes older than this at their source, such as 2026-01-31 or "
+    "2026-01-31T12:00:00Z (UTC unless it says else); by default as options.purge_after says.",
+)
+@click.option("--dry-run", is_flag=True, help="Only show what would be forgotten.")
+@click.option("--master", metavar="URL", help="Where Spark runs; local[*] when nothing says else.")
+@click.option("--output", type=click.Choice(["text", "json"]), default="text")
+def purge(file: str, *, before: str | None, dry_run: bool, master: str | None, output: str) -> None:
+    """Forget old deletes; older events of rows that are not there are refused from then on.
+
+    Such events go to the quarantine as `too_late`. Purge only what is older than anything that
+    may still come: a partition that lags, a snapshot that runs, a replay from older offsets. A run
+    of the pipeline that is going on stops; start it again afterwards. For regular purges, set
+    options.purge_after, and the run does it itself.
+    """
+    before_us = None if before is None else _micros(before)
+    pipeline, applier = open_applier(file, master)
+    after_s = pipeline.options.purge_after_s
+    if before_us is None and after_s is None:
+        raise ConfigError("say what to forget: --before TIME, or options.purge_after")
+    if not dry_run:
+        applier.raise_fence(pipeline.name)
+    found = applier.keeper(None).forget(
+        before_us=before_us,
+        after_us=None if after_s is None else after_s * 1_000_000,
+        dry_run=dry_run,
+    )
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(found)))
+        return
+    if not found:
+        click.echo("no deletes are remembered")
+        return
+    show(found, Console(), dry_run=dry_run)
+
+
+def _micros(text: str) -> int:
+    """Return a time in microseconds since 1970-01-01 UTC.
+
+    >>> _micros("1970-01-02"), _micros("1970-01-01T01:00:01+01:00")
+    (86400000000, 1000000)
+    """
+    try:
+        time = dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError("--before takes a time such as 2026-01-31T12:00:00Z") from None
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=dt.UTC)
+    return (time - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
+
+
+def show(found: "list[Purged]", console: Console, *, dry_run: bool) -> None:
+    """Print what a purge forgot."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("table", overflow="fold")
+    table.add_column("remembered", justify="right")
+    table.add_column("would forget" if dry_run else "forgotten", justify="right")
+    table.add_column("up to", overflow="fold")
+    for one in found:
+        where = escape(one.position) or escape(one.note)
+        table.add_row(
+            escape(printable(one.table)), f"{one.remembered:,}", f"{one.forgotten:,}", where
+        )
+    console.print(table)

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which files each batch of a pipeline had: what a new checkpoint needs when the old one is lost.
+
+Beside the tables lies a log, one small file a batch, written before anything of the batch is
+committed. With it a run can go on without its checkpoint: the batch that was under way is applied
+again under its own marker, so that tables which hold it skip it, and files of earlier batches are
+not applied again. Tables with keys would take them without harm, tables without would hold their
+rows twice.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from changelane.errors import ConfigError
+from changelane.spark.sql import folder
+
+_FOLDER: Final = "_changelane/batches"
+_NAME: Final = re.compile(r"(upto-)?([0-9]+)\.json")
+_JOIN_EVERY: Final = 100
+"""After so many batches their files are joined into one."""
+
+
+class _Held(msgspec.Struct, frozen=True):
+    files: tuple[str, ...]
+
+
+class Began(msgspec.Struct, frozen=True):
+    """What the log holds of one checkpoint.
+
+    Attributes:
+        query: Its id.
+        batch: The number of its newest batch, which may not have come to its end.
+        newest: The files of that batch.
+        files: The files of the batches before, which did.
+    """
+
+    query: str
+    batch: int
+    newest: frozenset[str]
+    files: frozenset[str]
+
+
+class BatchLog:
+    """The files of each batch of a pipeline.
+
+    Args:
+        spark: The session.
+        root: The folder of the tables.
+        pipeline: The pipeline's name.
+    """
+
+    def __init__(self, spark: SparkSession, root: str, pipeline: str) -> None:
+        self._jvm: Any = spark._jvm
+        self._path = f"{root.rstrip('/')}/{_FOLDER}/{folder(pipeline)}"
+        conf = spark._jsparkSession.sessionState().newHadoopConf()
+        self._system: Any = self._at("").getFileSystem(conf)
+
+    def _at(self, *parts: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path("/".join((self._path, *filter(None, parts))))
+
+    def begin(self, query: str, batch: int, files: Iterable[str]) -> None:
+        """Note the files of a batch, before anything of it is committed."""
+        name = f"{batch:012}.json"
+        if batch and batch % _JOIN_EVERY == 0:
+            self._join(query)
+        if not self._system.exists(self._at(query, name)):
+            self._write(query, name, files)
+
+    def _write(self, query: str, name: str, files: Iterable[str]) -> None:
+        """Write a file that is there whole or not at all."""
+        text = msgspec.json.encode(_Held(tuple(sorted(files)))).decode()
+        part, whole = self._at(query, f".{name}.part"), self._at(query, name)
+        with_stream = self._system.create(part, True)
+        try:
+            with_stream.write(bytearray(text.encode()))
+        finally:
+            with_stream.close()
+        if not self._system.rename(part, whole):
+            raise OSError(f"cannot rename {part}")
+
+    def _join(self, query: str) -> None:
+        held = self._files(query)
+        joined = max((number for is_joined, number in held if is_joined), default=-1)
+        newest = max((number for _, number in held), default=-1)
+        if newest <= joined:
+            return
+        files: set[str] = set()
+        for name in held.values():
+            files |= set(self._read(query, name))
+        self._write(query, f"upto-{newest:012}.json", files)
+        for name in held.values():
+            self._system.delete(self._at(query, name), False)
+
+    def _files(self, query: str) -> dict[tuple[bool, int], str]:
+        """Return the names of a checkpoint's files, by whether they are joined and by batch."""
+        found = {}
+        for status in self._system.listStatus(self._at(query)):
+            name = str(status.getPath().getName())
+            if (match := _NAME.fullmatch(name)) is not None:
+                found[match.group(1) is not None, int(match.group(2))] = name
+        return found
+
+    def _read(self, query: str, name: str) -> tuple[str, ...]:
+        stream = self._system.open(self._at(query, name))
+        try:
+            text = self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
+        finally:
+            stream.close()
+        return msgspec.json.decode(text, type=_Held).files
+
+    def read(self) -> list[Began]:
+        """Return what the log holds of each checkpoint."""
+        if not self._system.exists(self._at("")):
+            return []
+        found = []
+        for status in self._system.listStatus(self._at("")):
+            query = str(status.getPath().getName())
+            held = self._files(query)
+            if not held:
+                continue
+            batch = max(number for _, number in held)
+            files = {key: frozenset(self._read(query, name)) for key, name in held.items()}
+            newest = files.pop((False, batch), frozenset())
+            earlier = frozenset[str]().union(*files.values())
+            found.append(Began(query, batch, newest, earlier))
+        return sorted(found, key=lambda one: one.query)
+
+    def clear(self) -> None:
+        """Forget everything: a new checkpoint applies all files again."""
+        self._system.delete(self._at(""), True)
+
+
+GONE: Final = (
+    "the checkpoint {checkpoint} is gone, but the tables hold batches of this pipeline, and one "
+    "without a key would take their rows a second time: run with --resume-from-tables to go on "
+    "from what the tables hold, or put the checkpoint back"
+)
+AGAIN: Final = (
+    "the checkpoint {checkpoint} is gone: all files are applied again, which changes no row of a "
+    "table with a key; --resume-from-tables goes on from what the tables hold instead"
+)
+
+
+def lost(checkpoint: str, keyless: str) -> str:
+    """Return what to say aloud when a checkpoint is lost and all files are applied again.
+
+    Raises:
+        ConfigError: That would append rows a second time.
+    """
+    if keyless == "append":
+        raise ConfigError(GONE.format(checkpoint=checkpoint))
+    return AGAIN.format(checkpoint=checkpoint)
+
+
+def without(told: DataFrame, files: frozenset[str]) -> DataFrame:
+    """Return lines (with a column ``path``) but those of the files."""
+    if not files:
+        return told
+    applied = told.sparkSession.createDataFrame([(name,) for name in sorted(files)], "path string")
+    return told.join(F.broadcast(applied), "path", "left_anti").select(*told.columns)
+
+
+def applied_elsewhere(began: Iterable[Began], query: str) -> frozenset[str]:
+    """Return the files that other checkpoints of the pipeline applied."""
+    others: Mapping[str, frozenset[str]] = {
+        one.query: one.files | one.newest for one in began if one.query != query
+    }
+    return frozenset[str]().union(*others.values())
+
+
+Land = Callable[[DataFrame, str, int], None]
+
+
+def finish(began: Began, told: DataFrame, land: Land) -> None:
+    """Apply the newest batch of a lost checkpoint again, under its own marker.
+
+    Args:
+        began: What the log holds of the checkpoint.
+        told: The lines that the source holds now.
+        land: Applies lines under a query and a batch.
+
+    Raises:
+        ConfigError: Files of the batch are gone, so that it cannot come to its end.
+    """
+    if not began.newest:
+        return
+    names = told.sparkSession.createDataFrame([(name,) for name in began.newest], "path string")
+    lines = told.join(F.broadcast(names), "path", "left_semi").select(*told.columns)
+    there = lines.select("path").distinct().count()
+    if there < len(began.newest):
+        msg = (
+            f"{len(began.newest) - there} files of batch {began.batch}, which may not have come to "
+            "its end, are gone from the source: put them back"
+        )
+        raise ConfigError(msg)
+    land(lines, began.query, began.batch)

@@ -1,0 +1,131 @@
+"""Pipelines that are killed with -9 at random times, and what their tables must hold at the end.
+
+``scripts/soak.py`` does it for as long as one likes.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Final, NamedTuple
+
+import landed
+import msgspec
+from cheap import CHEAP
+from pyspark.sql import SparkSession
+from test_equality import CROWDS, rekeyed
+
+from changelane.event import ChangeEvent, DataChange, Op
+from changelane.position import PostgresPosition
+from changelane.schema import Column, TableId, TableSchema
+from changelane.testing.histories import history
+from changelane.types import Integer
+
+LOG: Final = TableId("killed", None, "log")
+MAINTENANCE: Final = {"commits": 2, "small_files": 2, "keep": "0 seconds"}
+LONGEST_S: Final = 20
+"""How long after its first commit a run is killed at the latest."""
+
+
+class Stream(NamedTuple):
+    """A pipeline, and the events of its files."""
+
+    file: Path
+    lake: str
+    batches: list[list[ChangeEvent]]
+
+
+def write(folder: Path, table_format: str, batches: Sequence[Sequence[ChangeEvent]]) -> Stream:
+    """Write a pipeline that takes one file of events a batch, each with one broken line."""
+    source = folder / "in"
+    source.mkdir(parents=True)
+    for number, batch in enumerate(batches):
+        lines = [m.value for event in batch for m in landed.CODEC.encode(event).messages]
+        (source / f"{number}.jsonl").write_bytes(b"\n".join([*lines, b"{broken"]) + b"\n")
+        os.utime(source / f"{number}.jsonl", (number, number))  # Spark reads the oldest first
+    file = folder / "pipeline.yaml"
+    settings = {"keyless": "append", "maintenance": MAINTENANCE, "spark": CHEAP}
+    file.write_text(
+        "name: killed\n"
+        "source: {type: files, path: in, format: native-json, max_files_per_batch: 1}\n"
+        f"sink: {{type: {table_format}, path: {table_format}}}\n"
+        f"options: {json.dumps(settings)}\n"
+    )
+    return Stream(file, str(folder / table_format), [list(batch) for batch in batches])
+
+
+def drawn(chance: Random, files: int = 6, histories: int = 8) -> list[list[ChangeEvent]]:
+    """Return events of several tables with keys, and of one without, in so many files."""
+    batches: list[list[ChangeEvent]] = [[] for _ in range(files)]
+    for name, kinds in CROWDS.items():
+        table = TableId("killed", None, name)
+        for number in range(histories):
+            profile, deliver = kinds[number % len(kinds)]
+            told = history(chance, msgspec.structs.replace(profile, truncates=False))
+            delivered = deliver(chance, told)
+            places = sorted(chance.randrange(files) for _ in delivered)
+            for place, part in zip(places, delivered, strict=True):
+                batches[place] += [rekeyed(chance, e, table, shift=number * 100) for e in part]
+    schema = TableSchema((Column("id", Integer()),))
+    for number, batch in enumerate(batches):
+        for place in range(5):
+            at = PostgresPosition(1000 * (number + 1) + place)
+            batch.append(DataChange(Op("c"), LOG, None, None, {"id": 1}, schema, at))
+    return batches
+
+
+def killed_run(stream: Stream, chance: Random, *, longest_s: float | None = LONGEST_S) -> bool:
+    """Run a pipeline and kill it at a random time; return whether it came to its end before.
+
+    Args:
+        stream: The pipeline.
+        chance: When.
+        longest_s: How long after its first commit at the latest; ``None`` = never.
+
+    Raises:
+        RuntimeError: It failed by itself.
+    """
+    with tempfile.TemporaryFile() as told:
+        run = subprocess.Popen(
+            [sys.executable, "-m", "changelane", "run", str(stream.file), "--master", "local[2]"],
+            stdout=subprocess.DEVNULL,
+            stderr=told,
+            start_new_session=True,
+        )
+        began = Path(stream.lake) / "_changelane" / "quarantine"
+        until = time.monotonic() + 120
+        while not began.exists() and run.poll() is None and time.monotonic() < until:
+            time.sleep(0.05)
+        try:
+            run.wait(None if longest_s is None else chance.uniform(0, longest_s))
+        except subprocess.TimeoutExpired:
+            os.killpg(run.pid, signal.SIGKILL)
+            run.wait()
+            return False
+        if run.returncode:
+            told.seek(0)
+            raise RuntimeError(told.read().decode()[-2000:])
+    return True
+
+
+def differences(spark: SparkSession, stream: Stream) -> list[str]:
+    """Return in which tables a stream differs from the oracle."""
+    tables = landed.oracle(stream.batches)
+    found = []
+    for name in {e.table for batch in stream.batches for e in batch if isinstance(e, DataChange)}:
+        if name.name == "log":
+            if landed.table_of(spark, stream.lake, name).count() != len(tables.rows(name)):
+                found.append(str(name))
+        elif landed.read(spark, stream.lake, name, ("id",)) != landed.remembered(tables, name):
+            found.append(str(name))
+    refused = [one.code for one in tables.quarantine] + ["malformed_json"] * len(stream.batches)
+    aside = landed.table_of(spark, stream.lake, "_changelane/quarantine").collect()
+    if sorted(row["code"] for row in aside) != sorted(refused):
+        found.append("quarantine")
+    return found

@@ -1,0 +1,125 @@
+"""Tables that are kept for years: maintained between batches, resumed without a checkpoint."""
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import landed
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+from test_crash import BATCHES, LOG, ONE, TWO, DiedError, insert
+
+from changelane.cli import main
+from changelane.config import load
+from changelane.errors import ConfigError
+from changelane.event import ChangeEvent
+from changelane.spark import quarantine, side
+from changelane.spark.applier import Applier
+from changelane.spark.lakes import lake as open_lake
+from changelane.spark.pipeline import RunError, RunReport, run
+from changelane.spark.status import status
+
+MORE: Final[list[list[ChangeEvent]]] = [
+    [insert(ONE, 30, 8), insert(TWO, 30, 8), insert(LOG, 30, 1)],
+    [insert(ONE, 40, 9), insert(LOG, 40, 1)],
+]
+ALL: Final = [*BATCHES, *MORE]
+
+
+def add(folder: Path, number: int) -> None:
+    """Add a file with the events of a batch, and one broken line."""
+    lines = [m.value for event in ALL[number] for m in landed.CODEC.encode(event).messages]
+    file = folder / "in" / f"{number}.jsonl"
+    file.write_bytes(b"\n".join([*lines, b"{broken"]) + b"\n")
+    os.utime(file, (number, number))  # Spark reads the oldest first
+
+
+def check(spark: SparkSession, lake: str, batches: Sequence[Sequence[ChangeEvent]]) -> None:
+    tables = landed.oracle(batches)
+    for table in (ONE, TWO):
+        assert landed.read(spark, lake, table, ("id",)) == landed.remembered(tables, table)
+    assert landed.table_of(spark, lake, LOG).count() == len(tables.rows(LOG))
+    aside = landed.table_of(spark, lake, quarantine.NAME).collect()
+    assert [row["code"] for row in aside] == ["malformed_json"] * len(batches)
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path, lake: str) -> Path:
+    """A pipeline of one file a batch, which maintains its tables after each."""
+    (tmp_path / "in").mkdir()
+    maintenance = {"commits": 2, "small_files": 2, "keep": "0 seconds", "cluster": {"one": ["a"]}}
+    options = {"keyless": "append", "maintenance": maintenance}
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(
+        "name: kept\n"
+        "source: {type: files, path: in, format: native-json, max_files_per_batch: 1}\n"
+        f"sink: {{type: {Path(lake).name}, path: {lake}}}\n"
+        f"options: {json.dumps(options)}\n"
+    )
+    return file
+
+
+def test_a_run_goes_on_without_its_checkpoint_from_tables_whose_history_has_expired(
+    spark: SparkSession, pipeline: Path, lake: str
+) -> None:
+    folder, told = pipeline.parent, load(pipeline)
+    for number in range(3):
+        add(folder, number)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Applier, "_table", dying_at_the_end(Applier._table))
+        with pytest.raises(RunError):
+            run(spark, told)
+    shutil.rmtree(told.checkpoint)
+
+    with pytest.raises(ConfigError, match="--resume-from-tables"):
+        run(spark, told)
+    add(folder, 3)
+    report = run(spark, told, resume=True)
+    # the batch that died is applied where it was not, the others are not applied again
+    assert [batch.events for batch in report.batches if batch.events] == [
+        len(BATCHES[2]),
+        len(MORE[0]),
+    ]
+    assert report.batches[0].skipped == 1
+    check(spark, lake, ALL[:4])
+
+    # the new checkpoint remembers what it was spared
+    add(folder, 4)
+    assert [batch.events for batch in run(spark, told).batches] == [len(MORE[1])]
+    check(spark, lake, ALL)
+    maintained(spark, lake, pipeline, report)
+
+
+def dying_at_the_end(method: Any) -> Any:
+    """Return a method that dies at table `two` of the third batch."""
+
+    def table(self: Any, commit: Any, one: Any) -> Any:
+        if '"one"' not in one.work.table_id and commit.marker.batch == 2:
+            raise DiedError
+        return method(self, commit, one)
+
+    return table
+
+
+def maintained(spark: SparkSession, lake: str, pipeline: Path, report: RunReport) -> None:
+    assert any(one.is_compacted for one in report.maintained)
+    assert any(one.is_expired for one in report.maintained)
+    done = CliRunner().invoke(main, ["maintain", str(pipeline), "--output", "json"])
+    assert done.exit_code == 0, done.output
+    seen = {one["table"] for one in json.loads(done.stdout)}
+    kept = {f"tables/shop.{name}" for name in ("log", "one", "two")}
+    assert seen == {*kept, side.NAME, quarantine.NAME}
+    check(spark, lake, ALL)
+    tables = open_lake(spark, lake, Path(lake).name)
+    for name in seen:
+        assert tables.files(name, 1 << 20).total <= 1
+    if Path(lake).name == "iceberg":  # of Delta's history only the files go
+        snapshots = spark.table(f"{tables.sql('tables/shop.one')}.snapshots")
+        assert snapshots.count() == 1
+    for one in status(tables):
+        assert one.batch is not None
+        assert one.maintained_ms is not None

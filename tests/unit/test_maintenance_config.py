@@ -1,0 +1,52 @@
+"""Spans of time and limits of maintenance in a pipeline's file."""
+
+import pytest
+
+from changelane.config import Maintenance, Pipeline, parse, seconds
+from changelane.errors import ConfigError
+
+
+def pipeline(**options: object) -> Pipeline:
+    return parse(
+        {
+            "name": "shop",
+            "source": {"type": "files", "path": "in", "format": "native-json"},
+            "sink": {"type": "delta", "path": "lake"},
+            "options": options,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("span", "count"),
+    [("1 second", 1), ("90 seconds", 90), (" 2 hours ", 7200), ("2weeks", 1_209_600)],
+)
+def test_a_span_of_time_is_a_number_and_a_unit(span: str, count: int) -> None:
+    assert seconds(span) == count
+
+
+@pytest.mark.parametrize("span", ["", "30", "days", "-1 day", "1.5 days", "1 month", "\u0661 day"])
+def test_other_texts_are_no_span_of_time(span: str) -> None:
+    with pytest.raises(ConfigError, match="30 days"):
+        pipeline(purge_after=span)
+    with pytest.raises(ConfigError, match="30 days"):
+        pipeline(maintenance={"keep": span})
+
+
+def test_maintenance_is_on_unless_it_is_switched_off() -> None:
+    assert pipeline().options.upkeep == Maintenance()
+    assert pipeline(maintenance="auto").options.upkeep == Maintenance()
+    assert pipeline(maintenance="off").options.upkeep is None
+    assert pipeline(maintenance={"keep": "1 day"}).options.upkeep == Maintenance(keep="1 day")
+    assert pipeline().options.purge_after is None
+
+
+@pytest.mark.parametrize("name", ["commits", "small_files", "small_mb"])
+def test_limits_of_maintenance_are_positive(name: str) -> None:
+    with pytest.raises(ConfigError, match="at least 1"):
+        pipeline(maintenance={name: 0})
+
+
+def test_an_unknown_limit_of_maintenance_is_refused() -> None:
+    with pytest.raises(ConfigError, match="kep"):
+        pipeline(maintenance={"kep": "7 days"})
