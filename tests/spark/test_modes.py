@@ -24,7 +24,11 @@ SCHEMA: Final = TableSchema((Column("id", Integer()), Column("a", String()), Col
 LOG: Final = TableId("shop", None, "log")
 PAST: Final = TableId("shop", None, "past")
 BARE: Final = TableId("shop", None, "bare")
-MODES: Final = Modes(TableMode("append"), {"past": TableMode("history")})
+KEPT: Final = TableId("shop", None, "kept")
+MODES: Final = Modes(
+    TableMode("append"),
+    {"past": TableMode("history"), "kept": TableMode("history", track=("a",))},
+)
 
 
 def change(op: str, at: int, table: TableId = LOG, **image: Any) -> DataChange:
@@ -50,6 +54,7 @@ FIRST: Final = [
     change("c", 10, BARE, id=1, a="a", b="b"),
     change("u", 11, BARE, id=1, a="c", b="b"),
     change("c", 10, PAST, id=1, a="a", b="b"),
+    change("c", 10, KEPT, id=1, a="a", b="b"),
 ]
 SECOND: Final = [
     change("u", 11, id=1, a="x", b=UNAVAILABLE),  # again
@@ -59,6 +64,8 @@ SECOND: Final = [
     change("c", 9, id=9, a=None, b="late"),
     change("d", 12, PAST, id=1),
     change("u", 11, PAST, id=1, a="x", b=UNAVAILABLE),
+    change("u", 12, KEPT, id=1, a="x", b="new"),
+    change("u", 11, KEPT, id=1, a="x", b="old"),
 ]
 
 
@@ -79,8 +86,8 @@ def dies_at(place: str, patch: pytest.MonkeyPatch) -> None:
     match place:
         case "before the ends":
             patch.setattr("changelane.spark.ends.Ends.remember", die)
-        case "before the tables":
-            patch.setattr(Applier, "_table", die)
+        case "before what is shown":
+            patch.setattr("changelane.spark.tracking.shown", die)
         case "before the checkpoint":
             patch.setattr(Applier, "_apply", late)
 
@@ -89,7 +96,7 @@ def test_logs_hold_every_event_once_and_histories_every_version_through_crashes(
     spark: SparkSession, lake: str
 ) -> None:
     landed.apply(spark, lake, FIRST, modes=MODES)
-    for place in ("before the ends", "before the tables", "before the checkpoint"):
+    for place in ("before the ends", "before what is shown", "before the checkpoint"):
         with pytest.MonkeyPatch.context() as patch:
             dies_at(place, patch)
             with pytest.raises(DiedError):
@@ -107,6 +114,11 @@ def test_logs_hold_every_event_once_and_histories_every_version_through_crashes(
         ("t", None, None, None, None, 13),
     ]
     assert logged(spark, lake, BARE) == [("c", 1, "a", "b", None, 10), ("u", 1, "c", "b", None, 11)]
+    kept = landed.table_of(spark, lake, KEPT).orderBy("_changelane_order")
+    assert [tuple(row) for row in kept.select("a", "b", "_is_current").collect()] == [
+        ("a", "b", False),
+        ("x", "new", True),
+    ]
     past = landed.table_of(spark, lake, PAST).orderBy("_changelane_order")
     seconds = (F.unix_seconds("_valid_from"), F.unix_seconds("_valid_to"))
     assert [
@@ -126,8 +138,10 @@ def test_a_table_keeps_its_mode(spark: SparkSession, lake: str) -> None:
     assert "move the table away" in table.note
     renamed = TableSchema((*SCHEMA.columns, Column("_Valid_from", String())))
     taken = msgspec.structs.replace(change("c", 2, PAST, id=2), schema=renamed)
-    report = landed.apply(spark, lake, [taken], batch=2, modes=MODES)
-    assert report.quarantined == {"schema_mismatch": 1}
+    keyless = msgspec.structs.replace(change("c", 3, PAST, id=3, a="a", b="b"), key=None)
+    for batch, (event, code) in enumerate([(taken, "schema_mismatch"), (keyless, "no_key")], 2):
+        report = landed.apply(spark, lake, [event], batch=batch, modes=MODES, keyless="append")
+        assert report.quarantined == {code: 1}
 
 
 def test_logs_without_positions_are_exactly_once_by_their_batch(

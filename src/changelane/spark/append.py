@@ -72,11 +72,13 @@ def high(one: Plan, last: Commit | None) -> str:
 
 
 def _fresh(told: DataFrame, table: DataFrame, last: Commit | None) -> DataFrame:
-    if last is None:
-        return told
     (row,) = told.agg(F.min("order").alias("lowest")).collect()
-    if row["lowest"] is None or bytes(row["lowest"]).hex() > str(last.details.get(HIGH, "g")):
-        return told  # all of it is newer than all that is there
+    if row["lowest"] is None:
+        return told
+    # a table whose commits tell nothing, because they are too old, may hold anything
+    newest = None if last is None else last.details.get(HIGH)
+    if newest is not None and bytes(row["lowest"]).hex() > str(newest):
+        return told
     held = table.where(F.col(ORDER) >= F.lit(row["lowest"])).select(
         F.col(ORDER).alias("order"), EVENT
     )

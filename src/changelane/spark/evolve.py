@@ -14,7 +14,7 @@ from changelane.spark.fence import Fence
 from changelane.spark.fold import Target
 from changelane.spark.followed import KEY_CHANGED, NOTHING, Evolution, Followed, Halted
 from changelane.spark.lake import Lake, widens
-from changelane.spark.modes import APPEND, STATE_TYPES, UPSERT, Modes, TableMode, mode_of
+from changelane.spark.modes import APPEND, HISTORY, STATE_TYPES, UPSERT, Modes, TableMode, mode_of
 from changelane.spark.quarantine import Refused
 from changelane.spark.rows import RowColumn, RowSchema, table_id_of
 from changelane.spark.side import Remembered
@@ -405,7 +405,8 @@ class _Admission:
 
     def _check_key(self, schema: RowSchema, newest: bytes) -> None:
         if self._is_new and not self.admitted:
-            if schema.key is None and self._policy.keyless != "append":
+            may_lack = self._policy.keyless == "append" and self._mode.name != HISTORY
+            if schema.key is None and not may_lack:
                 raise Misfit("no_key", "the table has no key: name its key columns under `keys`")
         elif schema.key is None and self._key is not None:
             raise Misfit("no_key", "the event names no key")
