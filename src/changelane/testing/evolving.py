@@ -96,8 +96,9 @@ class Database:
     # -- what is done -------------------------------------------------------------------------
 
     def _do(self) -> None:
-        if not self.tables:
-            self._create(self._chance.choice(self._names))
+        free = [name for name in self._names if name not in self.tables]
+        if not self.tables or (free and self._chance.random() < 0.08):
+            self._create(self._chance.choice(free))
             return
         name = self._chance.choice(sorted(self.tables))
         what = self._chance.choices(
