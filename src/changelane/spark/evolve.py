@@ -181,7 +181,15 @@ def _evolved(
 ) -> dict[str, str]:
     """Give a table the columns, types and properties that it needs; return its properties."""
     if not properties:
+        filled = [
+            turning.filling_id(one)
+            for one, _ in followed.fillings
+            # a column that no event had yet comes later, and is filled then
+            if one.column in {name.lower() for name in admission.added}
+        ]
         told = {**told, **followed.created}
+        if filled:
+            told[turning.FILLED] = ",".join(filled)
         lake.create(name, {**admission.added, **STATE_TYPES[told.get("mode", UPSERT)]}, told)
         return dict(told)
     if admission.replaced:

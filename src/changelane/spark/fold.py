@@ -107,7 +107,8 @@ def fold_parts(told: DataFrame, target: Target, *, apart: bool) -> DataFrame:
         apart: Whole events are parts that carry every column, so that of two at one position each
             column takes the greater value.
     """
-    known = carried(F.col("schema_id"), F.col("missing"), target)
+    complete = F.col("missing").isNull() & ~F.col("leaves")
+    known = carried(F.col("schema_id"), F.col("missing"), target, complete)
     row = parsed(F.col("text"), F.col("schema_id"), target)
     partial = ~F.col("leaves") & ~F.col("whole")
     if apart:
@@ -209,17 +210,25 @@ def _projected(text: Column, schema: RowSchema, target: Target) -> Column:
     return F.element_at(F.transform(F.array(_read(text, schema)), project), 1)
 
 
-def carried(schema_id: Column, missing: Column, target: Target, *, fixed: bool = False) -> Column:
+def carried(
+    schema_id: Column, missing: Column, target: Target, complete: Column | None = None
+) -> Column:
     """Return the names (the target's) of the columns that an event carries.
 
     Args:
         schema_id: The event's schema.
         missing: The columns of it that the event does not know.
         target: The table.
-        fixed: Columns whose value is the same for all events of a schema are among them.
+        complete: Whether it tells a row that lacks nothing: then it carries columns, too, that
+            came after it, with the value that they have since (:attr:`RowColumn.fixed`).
     """
+    complete = F.lit(False) if complete is None else complete
     names = {name.lower(): name for name in target.columns}
     lacking = F.coalesce(missing, F.array().cast("array<string>"))
+
+    def is_known(pair: Column) -> Column:
+        return ~F.array_contains(lacking, pair["told"]) & (~pair["later"] | complete)
+
     result: Column | None = None
     for schema, told in target.schemas.items():
         pairs = F.array(
@@ -227,15 +236,13 @@ def carried(schema_id: Column, missing: Column, target: Target, *, fixed: bool =
                 F.struct(
                     F.lit(c.told or c.name).alias("told"),
                     F.lit(names[c.name.lower()]).alias("name"),
+                    F.lit(c.fixed is not None).alias("later"),
                 )
                 for c in told.columns
-                if c.name.lower() in names and (fixed or c.fixed is None)
+                if c.name.lower() in names
             )
         )
-        known = F.transform(
-            F.filter(pairs, lambda pair: ~F.array_contains(lacking, pair["told"])),
-            lambda pair: pair["name"],
-        )
+        known = F.transform(F.filter(pairs, is_known), lambda pair: pair["name"])
         condition = schema_id == F.lit(schema)
         result = F.when(condition, known) if result is None else result.when(condition, known)
     if result is None:

@@ -364,12 +364,7 @@ def _moves(turn: Altered) -> bool:
 def _created(shape: Shape, cleared: bytes) -> dict[str, str]:
     """Return what a table that is made now has followed: everything."""
     ids = [turning.turn_id(turn.order, turn.part) for turn in shape.turns]
-    fillings = [turning.filling_id(one) for one in shape.fillings]
-    told = {
-        turning.TURNED: ",".join(ids),
-        turning.FILLED: ",".join(fillings),
-        CLEARED: cleared.hex(),
-    }
+    told = {turning.TURNED: ",".join(ids), CLEARED: cleared.hex()}
     return {key: value for key, value in told.items() if value}
 
 

@@ -273,6 +273,7 @@ def _steps(rows: DataFrame, target: fold.Target) -> DataFrame:
         "whole",
     ).select("s.*", "order", "schema_id", "transaction", "whole")
     row = fold.parsed(F.col("text"), schema_id, target)
+    complete = (F.col("what") == "arrive") & F.col("missing").isNull()
     return each.withColumn("row", row).select(
         "what",
         "key",
@@ -280,18 +281,9 @@ def _steps(rows: DataFrame, target: fold.Target) -> DataFrame:
         "other",
         "transaction",
         "whole",
-        _has(schema_id, target).alias("has"),
+        fold.carried(schema_id, F.col("missing"), target, complete).alias("has"),
         _texts(F.col("row"), target).alias("values"),
     )
-
-
-def _has(schema_id: Column, target: fold.Target) -> Column:
-    """Return the columns that a step knows; a whole row knows those, too, that came after it."""
-    told = fold.carried(schema_id, F.col("missing"), target)
-    if not any(column.fixed for schema in target.schemas.values() for column in schema.columns):
-        return told
-    every = fold.carried(schema_id, F.col("missing"), target, fixed=True)
-    return F.when(F.col("whole"), every).otherwise(told)
 
 
 def _held(table: DataFrame, keys: DataFrame, target: fold.Target) -> DataFrame:
