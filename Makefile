@@ -21,12 +21,12 @@ SECONDS_OF_FUZZ ?= 300
 KILLS ?= 200
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check golden fuzz soak bench clean java
+.PHONY: help demo test check golden fuzz soak bench bench-apply clean java
 .DELETE_ON_ERROR:
 
 help: ## print this list
 	@echo "make TARGET, where TARGET is one of"
-	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-10s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-13s %s\n", $$1, $$2 }'
 
 demo: java $(INSTALLED) $(FETCHED) ## land a small shop's changes in Delta tables, and check them
 	@$(PYTHON_IN_VENV) demo/run.py
@@ -61,6 +61,9 @@ soak: java $(INSTALLED) $(FETCHED) ## kill pipelines again and again and compare
 
 bench: java $(INSTALLED) $(FETCHED) ## measure speed against the baselines (several minutes)
 	@$(PYTHON_IN_VENV) benchmarks/run.py $(ARGS)
+
+bench-apply: java $(INSTALLED) $(FETCHED) ## measure messages to tables against a bare MERGE (long; ARGS="full --lake delta")
+	@$(PYTHON_IN_VENV) benchmarks/apply.py $(ARGS)
 
 clean: ## remove everything that make made: the environment, the jars, the caches
 	rm -rf $(VENV) .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist

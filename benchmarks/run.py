@@ -7,7 +7,6 @@ Usage: run.py [formats|decode|convert|rows|spark|apply] ...   (all of them when 
 import argparse
 import gc
 import io
-import os
 import shutil
 import sys
 import tempfile
@@ -20,6 +19,7 @@ import fastavro
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+from measuring import local_spark, seconds
 from messages import ORDERS, ORDERS_TYPES, WIDE, Columns, messages
 
 from changelane import Message, get_codec
@@ -159,14 +159,6 @@ def rows() -> None:
         line("event rows", case, rate(made.rows, given), base)
 
 
-def _spark() -> Any:
-    from changelane.spark import session
-
-    spark = session("changelane benchmarks", master="local[2]")
-    spark.sparkContext.setLogLevel("OFF")
-    return spark
-
-
 def _stored(spark: Any, case: Case, count: int, folder: Path) -> Any:
     path = str(folder / f"{case.table}{case.with_schema}")
     values = messages(
@@ -186,35 +178,6 @@ def _stored(spark: Any, case: Case, count: int, folder: Path) -> Any:
         piece = told.slice(part * count // 4, count // 4)
         pq.write_table(piece, f"{path}/{part}.parquet")
     return spark.read.parquet(path)
-
-
-def _processor_seconds() -> float:
-    """Return the processor time of this process and all below it: the JVM, Python's workers."""
-    told: dict[int, tuple[int, float]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parts = path.read_text().rpartition(") ")[2].split()
-        except OSError:  # gone since
-            continue
-        ticks = sum(map(int, parts[11:15]))  # of itself, and of children that have ended
-        told[int(path.parent.name)] = int(parts[1]), ticks / os.sysconf("SC_CLK_TCK")
-    ours = {os.getpid()}
-    while more := {one for one, (parent, _) in told.items() if parent in ours} - ours:
-        ours |= more
-    return sum(told[one][1] for one in ours if one in told)
-
-
-def _seconds(run: Callable[[], object], rounds: int = 3) -> float:
-    """Return the seconds of processor time of the best of some rounds, over all cores.
-
-    Not wall time: others use this machine, too.
-    """
-    best = float("inf")
-    for _ in range(rounds):
-        started = _processor_seconds()
-        run()
-        best = min(best, _processor_seconds() - started)
-    return best
 
 
 def _from_json_type(columns: Columns) -> str:
@@ -237,7 +200,7 @@ def spark() -> None:
     from changelane.spark import fold
     from changelane.spark.rows import RowSchema
 
-    engine = _spark()
+    engine = local_spark()
     folder = Path(tempfile.mkdtemp())
     try:
         for case in CASES[:2]:
@@ -260,7 +223,7 @@ def spark() -> None:
                     inner = inner.replace(f", {name} ", f", {name}: ")
                 envelope = f"schema STRING, payload STRUCT<{inner}>"
             parsed = given.select(F.from_json(F.col("value").cast("string"), envelope).alias("e"))
-            base = count / _seconds(lambda parsed=parsed: _drain(parsed.select("e.*")))
+            base = count / seconds(lambda parsed=parsed: _drain(parsed.select("e.*")))
             line("Spark from_json", case, base, base, "rows/s")
             events = decode_rows(given, "debezium-json", options=options(case), images=False)
             schema = msgspec.json.decode(
@@ -272,7 +235,7 @@ def spark() -> None:
             rows = events.where("kind = 'data'")
             text, schema_id, state = F.col("after"), F.col("schema_id"), {"o": F.col("order")}
             typed = fold.typed_rows(rows, text, schema_id, target, state)
-            ours = count / _seconds(lambda typed=typed: _drain(typed))
+            ours = count / seconds(lambda typed=typed: _drain(typed))
             line("bytes to typed rows", case, ours, base, "rows/s")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -287,7 +250,7 @@ def apply() -> None:
     from changelane.spark import apply_changes
     from changelane.spark import decode as decode_rows
 
-    engine = _spark()
+    engine = local_spark()
     folder = Path(tempfile.mkdtemp())
     try:
         case = CASES[1]
@@ -309,9 +272,9 @@ def apply() -> None:
             "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
         )
         bare_rows = newer.count()
-        bare_seconds = _seconds(lambda: engine.sql(statement).collect())
+        bare_seconds = seconds(lambda: engine.sql(statement).collect())
         line("bare MERGE of typed rows", case, bare_rows / bare_seconds, bare_rows / bare_seconds)
-        ours = _seconds(lambda: apply_changes(events, lake, query=f"{time.monotonic()}"))
+        ours = seconds(lambda: apply_changes(events, lake, query=f"{time.monotonic()}"))
         line("messages to table", case, count / ours, bare_rows / bare_seconds)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From message bytes to committed rows, against a bare MERGE of the same rows. See README.md.
+
+Usage: apply.py [--changes N] [--lake delta|iceberg] [full|partial|wide|small|many] ...
+
+The baseline is what one would write by hand: each batch already parsed, typed and reduced to one
+row a key, in Parquet, and one MERGE for it into a table of the same rows.
+"""
+
+import argparse
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from measuring import local_spark, processor_seconds
+
+from changelane.spark import decode
+from changelane.spark.applier import Applier
+from changelane.spark.fanout import Cadence, Fanout
+from changelane.spark.lake import Marker
+from changelane.spark.lakes import lake as open_lake
+
+BATCHES: Final = 5
+KEYS: Final = 300_000
+UNAVAILABLE: Final = "__debezium_unavailable_value"
+TEXTS: Final = ("o_orderstatus", "o_orderpriority", "o_clerk", "o_comment")
+TYPES: Final = {
+    "o_orderkey": "int64",
+    "o_custkey": "int64",
+    "o_totalprice": "float64",
+    "o_shippriority": "int32",
+    **dict.fromkeys(TEXTS, "string"),
+}
+ARROW: Final = {
+    "int64": pa.int64(),
+    "int32": pa.int32(),
+    "float64": pa.float64(),
+    "string": pa.string(),
+}
+
+
+class Work(NamedTuple):
+    """What is measured: changes in batches, and the tables that they are of."""
+
+    name: str
+    changes: int
+    columns: int = len(TYPES)
+    is_partial: bool = False
+    tables: int = 1
+    keys: int = KEYS
+
+    @property
+    def types(self) -> dict[str, str]:
+        """Column -> type; wider tables have more texts."""
+        more = {f"c{index:03}": "string" for index in range(self.columns - len(TYPES))}
+        return TYPES | more
+
+
+def changes(work: Work) -> Iterator[tuple[str, str, dict[str, Any], set[str]]]:
+    """Return table, op, row and the columns that are not told.
+
+    60 % are inserts (also of keys that are there, as after a restart), 30 % updates, 10 % deletes.
+    """
+    choice = random.Random(7)  # noqa: S311 - the same changes each time
+    live: list[dict[int, dict[str, Any]]] = [{} for _ in range(work.tables)]
+    texts = [name for name, kind in work.types.items() if kind == "string"]
+    words = ["".join(choice.choices("abcdefghijklmnop ", k=12)) for _ in range(1000)]
+    for index in range(work.changes):
+        number = index % work.tables
+        rows = live[number]
+        key = choice.randrange(work.keys)
+        row = {name: choice.choice(words) for name in texts}
+        row |= {"o_orderkey": key, "o_custkey": choice.randrange(1 << 30)}
+        row |= {"o_totalprice": choice.randrange(10**7) / 100, "o_shippriority": index % 5}
+        held, missing = rows.get(key), set[str]()
+        op = choice.choices("cud", (6, 3, 1))[0]
+        if op == "d":
+            rows.pop(key, None)
+            yield f"orders{number}", op, held or row, missing
+            continue
+        if op == "u" and held is not None and work.is_partial:
+            missing = set(texts[:2])
+            row |= {name: held[name] for name in missing}
+        rows[key] = row
+        yield f"orders{number}", op, row, missing
+
+
+def message(table: str, op: str, row: dict[str, Any], missing: set[str], at: int) -> bytes:
+    """Return a change as Debezium writes it for PostgreSQL, without a schema block."""
+    shown = {name: UNAVAILABLE if name in missing else value for name, value in row.items()}
+    time_ms = 1_795_248_497_484 + at
+    told = {
+        "before": {"o_orderkey": row["o_orderkey"]} if op == "d" else None,
+        "after": None if op == "d" else shown,
+        "source": {
+            "version": "3.6.1",
+            "connector": "postgresql",
+            "name": "shop",
+            "ts_ms": time_ms,
+            "snapshot": "false",
+            "db": "shop",
+            "sequence": f'["{100 * at}","{100 * at + 50}"]',
+            "schema": "public",
+            "table": table,
+            "txId": 800 + at,
+            "lsn": 100 * at + 50,
+            "xmin": None,
+        },
+        "op": op,
+        "ts_ms": time_ms + 250,
+    }
+    return msgspec.json.encode(told)
+
+
+def written(work: Work, folder: Path) -> tuple[list[Path], dict[str, list[Path]]]:
+    """Write messages, and the typed rows that the baseline merges, in batches.
+
+    Returns:
+        A file of messages for each batch, and files of typed rows by table.
+    """
+    told, typed = [], {f"orders{n}": list[Path]() for n in range(work.tables)}
+    pending: dict[str, dict[int, tuple[dict[str, Any], bool]]] = {name: {} for name in typed}
+    bodies: list[bytes] = []
+    size = work.changes // BATCHES
+    for at, (table, op, row, missing) in enumerate(changes(work), start=1):
+        bodies.append(message(table, op, row, missing, at))
+        pending[table][row["o_orderkey"]] = (row, op == "d")
+        if at % size and at < work.changes:
+            continue
+        path = folder / f"messages{len(told)}.parquet"
+        pq.write_table(
+            pa.table({"value": pa.array(bodies, pa.binary())}), path, row_group_size=50_000
+        )
+        told.append(path)
+        bodies = []
+        for name, rows in pending.items():
+            path = folder / f"typed-{name}-{len(typed[name])}.parquet"
+            found = list(rows.values())
+            fields = {
+                column: pa.array([row[column] for row, _ in found], ARROW[kind])
+                for column, kind in work.types.items()
+            }
+            fields["gone"] = pa.array([gone for _, gone in found], pa.bool_())
+            pq.write_table(pa.table(fields), path)
+            typed[name].append(path)
+            rows.clear()
+    return told, typed
+
+
+def timed(run: Callable[[], object]) -> tuple[float, float]:
+    """Return seconds on the clock, and seconds of processor time."""
+    started, used = time.monotonic(), processor_seconds()
+    run()
+    return time.monotonic() - started, processor_seconds() - used
+
+
+class Bench:
+    """One kind of lake in one session."""
+
+    def __init__(self, spark: Any, kind: str, folder: Path) -> None:
+        self.spark = spark
+        self.kind = kind
+        self.folder = folder
+
+    def bare(self, work: Work, typed: dict[str, list[Path]]) -> list[tuple[float, float]]:
+        """Merge typed rows by hand."""
+        lake = open_lake(self.spark, str(self.folder / "bare"), self.kind)
+        names = list(work.types)
+        spark_types = {"int64": "BIGINT", "int32": "INT", "float64": "DOUBLE", "string": "STRING"}
+        for table in typed:
+            columns = {name: spark_types[kind] for name, kind in work.types.items()}
+            lake.create(f"tables/{table}", columns, {})
+        sets = ", ".join(f"t.{name} = s.{name}" for name in names)
+        rows = f"({', '.join(names)}) VALUES ({', '.join(f's.{name}' for name in names)})"
+
+        def batch(number: int) -> None:
+            for table, paths in typed.items():
+                frame = self.spark.read.parquet(str(paths[number]))
+                if self.kind == "iceberg":
+                    frame = frame.persist()
+                frame.createOrReplaceTempView("newer")
+                self.spark.sql(
+                    f"MERGE INTO {lake.sql(f'tables/{table}')} t USING newer s "
+                    "ON t.o_orderkey = s.o_orderkey WHEN MATCHED AND s.gone THEN DELETE "
+                    f"WHEN MATCHED THEN UPDATE SET {sets} "
+                    f"WHEN NOT MATCHED AND NOT s.gone THEN INSERT {rows}"
+                ).collect()
+                frame.unpersist()
+
+        return [timed(lambda number=number: batch(number)) for number in range(BATCHES)]
+
+    def ours(
+        self, work: Work, told: Sequence[Path], cadence: Cadence | None = None
+    ) -> list[tuple[float, float]]:
+        """Apply messages."""
+        root = str(self.folder / "ours")
+        applier = Applier(self.spark, root, table_format=self.kind)
+        fanout = None
+        if cadence is not None:
+            lake = open_lake(self.spark, root, self.kind)
+            fanout = Fanout(lake, applier, "bench", cadence)
+        schemas = {f"shop.public.orders{n}": dict(work.types) for n in range(work.tables)}
+        keys = {f"orders{n}": ("o_orderkey",) for n in range(work.tables)}
+
+        def batch(number: int) -> None:
+            messages = self.spark.read.parquet(str(told[number]))
+            events = decode(
+                messages, "debezium-json", options={"schemas": schemas}, keys=keys, images=False
+            )
+            marker = Marker("bench", "q", number)
+            take = applier.apply if fanout is None else fanout.take
+            report = take(events, marker)
+            if report.quarantined or any(one.failed for one in report.tables):
+                raise SystemExit(f"not all was applied: {report}")
+
+        return [timed(lambda number=number: batch(number)) for number in range(BATCHES)]
+
+
+def show(what: str, work: Work, found: list[tuple[float, float]], base: float | None) -> float:
+    """Print one line: changes a second on the clock without the first batch, which warms up."""
+    changes = work.changes / BATCHES * (len(found) - 1)
+    clock, processor = (sum(column) for column in zip(*found[1:], strict=True))
+    rate = changes / clock
+    ratio = "" if base is None else f"{rate / base:6.2f} x"
+    print(
+        f"{what:<34} {clock / (len(found) - 1):7.1f} s a batch  {rate:>9,.0f} changes/s "
+        f"{processor / (len(found) - 1):7.1f} s of processors {ratio}",
+        flush=True,
+    )
+    return rate
+
+
+def main() -> None:
+    """Run the parts that are named."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*")
+    parser.add_argument("--changes", type=int, default=1_000_000)
+    parser.add_argument("--lake", choices=["delta", "iceberg"], action="append")
+    given = parser.parse_args()
+    count = given.changes
+    works = {
+        "full": Work("full images", count),
+        "partial": Work("updates lack columns", count, is_partial=True),
+        "wide100": Work("100 columns", count // 5, columns=100),
+        "wide300": Work("300 columns", count // 20, columns=300),
+        "many": Work("100 tables, 1,000 changes each", 500_000, tables=100, keys=3000),
+    }
+    spark = local_spark("delta", "iceberg")
+    for name in given.parts or works:
+        work = works[name]
+        source = Path(tempfile.mkdtemp())
+        told, typed = written(work, source)
+        size = sum(path.stat().st_size for path in told) // work.changes
+        print(f"\n{name}: {work.name}, {work.changes:,} changes (about {size} B in Parquet)")
+        for kind in given.lake or ("iceberg", "delta"):
+            folder = Path(tempfile.mkdtemp())
+            bench = Bench(spark, kind, folder)
+            try:
+                base = None
+                if work.tables == 1:
+                    base = show(f"{kind}: bare MERGE", work, bench.bare(work, typed), None)
+                show(f"{kind}: messages to table", work, bench.ours(work, told), base)
+                if work.tables > 1:
+                    shutil.rmtree(folder / "ours")
+                    later = Cadence(is_log=True, events=1 << 60, seconds=1e9)
+                    found = bench.ours(work, told, later)
+                    show(f"{kind}: messages to the log", work, found, None)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(source, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
