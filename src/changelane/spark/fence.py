@@ -25,10 +25,18 @@ class FencedError(ApplyError):
 
 
 class Fence(msgspec.Struct, frozen=True):
-    """One run of a pipeline, by its number."""
+    """One run of a pipeline, by its number.
+
+    Attributes:
+        pipeline: The pipeline's name.
+        number: Greater than that of every run before.
+        token: Whose number it is: of two runs that begin at the same moment, both may have read
+            the number before, and the later one has written its own over the other's.
+    """
 
     pipeline: str
     number: int
+    token: str = ""
 
     @property
     def key(self) -> str:
@@ -41,8 +49,10 @@ class Fence(msgspec.Struct, frozen=True):
         Raises:
             FencedError: It did.
         """
-        newest = int(properties.get(self.key, "0").partition(":")[0])
-        if newest > self.number:
+        told, _, token = properties.get(self.key, "0").partition(":")
+        newest = int(told)
+        is_taken = newest == self.number and token not in {"", self.token}
+        if newest > self.number or is_taken:
             msg = (
                 f"run {newest} of this pipeline writes these tables, and this is run "
                 f"{self.number}: it stops, so that only one writes; stop the other one first if "
@@ -70,14 +80,15 @@ def raise_fence(lake: Lake, table: str, pipeline: str) -> Fence:
     for _ in range(_ATTEMPTS):
         key = Fence(pipeline, 0).key
         newest = int(lake.properties(table).get(key, "0").partition(":")[0])
-        token = f"{newest + 1}:{uuid.uuid4().hex}"
+        token = uuid.uuid4().hex
+        told = f"{newest + 1}:{token}"
         try:
-            lake.set_properties(table, {key: token})
+            lake.set_properties(table, {key: told})
         except PySparkException as error:
             if not is_conflict(error):
                 raise
             continue
-        if lake.properties(table).get(key) == token:
-            return Fence(pipeline, newest + 1)
+        if lake.properties(table).get(key) == told:
+            return Fence(pipeline, newest + 1, token)
     msg = "several runs of this pipeline start at the same moment: start one"
     raise FencedError(msg)

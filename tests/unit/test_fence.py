@@ -1,0 +1,40 @@
+"""Of two runs that begin at the same moment, one goes on."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from changelane.spark.fence import FencedError, raise_fence
+
+
+class Properties:
+    """Properties of one table, read by a run before another one's are written."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, str] = {}
+        self.meanwhile: Any = None
+
+    def properties(self, table: str) -> dict[str, str]:
+        del table
+        return dict(self.held)
+
+    def set_properties(self, table: str, properties: Mapping[str, str]) -> None:
+        del table
+        if (meanwhile := self.meanwhile) is not None:
+            self.meanwhile = None
+            meanwhile()
+        self.held.update(properties)
+
+
+def test_a_run_whose_number_another_one_took_stops():
+    lake: Any = Properties()
+    first: list[Any] = []
+    lake.meanwhile = lambda: first.append(raise_fence(lake, "side", "shop"))
+    second = raise_fence(lake, "side", "shop")
+    assert second.number == first[0].number
+    second.check(lake.properties("side"))
+    with pytest.raises(FencedError):
+        first[0].check(lake.properties("side"))
+    # a table that the first one wrote holds no token, and does not stop the second
+    second.check(first[0].told)
