@@ -74,7 +74,7 @@ def test_the_reason_of_a_failed_run_quotes_no_value() -> None:
     )
     reason = reason_of(ValueError(told))
     assert "secret" not in reason
-    assert reason.startswith("[CAST_INVALID_INPUT] The value '...' of the type")
+    assert reason.startswith("[CAST_INVALID_INPUT] The value ... of the type")
 
 
 def test_check_only_reads_the_configuration(tmp_path: Path) -> None:
