@@ -1,5 +1,6 @@
-"""Settings of a Spark that handles few rows and many plans: the tests'."""
+"""What keeps the tests on Spark short: settings for few rows, and one lake of two."""
 
+import os
 from typing import Final
 
 from changelane.spark.jars import LOG4J
@@ -14,3 +15,12 @@ CHEAP: Final = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.buffer.pageSize": "2m",
 }
+
+
+def lakes(usual: str) -> list[str]:
+    """Return the lakes that a long stream of many tables runs on.
+
+    The rule is the same on all lakes, and ``test_equality`` shows it on both. Other streams take
+    the usual one, and both with ``CHANGELANE_EFFORT=2``.
+    """
+    return ["delta", "iceberg"] if int(os.environ.get("CHANGELANE_EFFORT", "1")) > 1 else [usual]

@@ -32,7 +32,7 @@ from changelane.types import (
 )
 
 SEED: Final = 20_240_101
-BATCHES: Final = 3
+BATCHES: Final = 2
 
 
 class Variant(NamedTuple):
@@ -128,10 +128,10 @@ def rekeyed(
 
 
 def regrouped(
-    chance: Random, batches: Sequence[Sequence[ChangeEvent]]
+    chance: Random, batches: Sequence[Sequence[ChangeEvent]], parts: int = BATCHES
 ) -> Iterator[list[ChangeEvent]]:
     """Join neighbouring batches until there are few."""
-    cuts = sorted(chance.randrange(len(batches) + 1) for _ in range(BATCHES - 1))
+    cuts = sorted(chance.randrange(len(batches) + 1) for _ in range(parts - 1))
     for first, last in itertools.pairwise((0, *cuts, len(batches))):
         yield [event for batch in batches[first:last] for event in batch]
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import landed
 import pytest
+from cheap import lakes
 from pyspark.sql import SparkSession
 from test_crash import BATCHES, LOG, ONE, TWO, insert
 
@@ -68,6 +69,7 @@ def dying(patch: pytest.MonkeyPatch, owner: type, name: str) -> None:
     patch.setattr(owner, name, die)
 
 
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
 def test_tables_that_take_their_events_from_the_log_end_as_in_memory(
     spark: SparkSession, lake: str
 ) -> None:

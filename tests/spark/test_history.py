@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 import landed
 import msgspec
 import pytest
+from cheap import lakes
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from test_equality import SEED, VARIANTS, Story, evolving, regrouped, rekeyed
@@ -20,7 +21,7 @@ from changelane.spark.survey import BatchReport
 from changelane.tables.history import HistoryTables
 from changelane.testing.histories import Profile, history, shuffled
 
-BATCHES: Final = 3
+BATCHES: Final = 2
 TRACK: Final = ("state", "total")
 MODES: Final = Modes(TableMode(HISTORY), {"tracked": TableMode(HISTORY, TRACK)})
 
@@ -86,7 +87,7 @@ class Stream(NamedTuple):
     reports: list[BatchReport]
 
 
-@pytest.fixture(scope="module", params=["delta", "iceberg"])
+@pytest.fixture(scope="module", params=lakes("iceberg"))
 def stream(
     spark: SparkSession,
     stories: dict[str, Story],

@@ -7,6 +7,7 @@ from typing import Any, Final
 import landed
 import msgspec
 import pytest
+from cheap import lakes
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -19,6 +20,8 @@ from changelane.spark.lakes import lake as open_lake
 from changelane.spark.modes import Modes, TableMode
 from changelane.spark.status import explain
 from changelane.types import UNAVAILABLE, Integer, String
+
+pytestmark = pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
 
 SCHEMA: Final = TableSchema((Column("id", Integer()), Column("a", String()), Column("b", String())))
 LOG: Final = TableId("shop", None, "log")

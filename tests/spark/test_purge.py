@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import landed
 import msgspec
 import pytest
+from cheap import lakes
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 from test_equality import Deliver, Story, in_any_order, in_order, regrouped, rekeyed
@@ -66,7 +67,7 @@ def crowd(name: str) -> Story:
         return one
     for number, (profile, deliver) in enumerate(CROWDS[name] * (30 // len(CROWDS[name]))):
         told = history(chance, msgspec.structs.replace(profile, truncates=False))
-        first, second, third = regrouped(chance, deliver(chance, told))
+        first, second, third = regrouped(chance, deliver(chance, told), 3)
         again = list(replayed(chance, told.events))
         for batch, part in zip(batches, ([*first, *second], third, again), strict=True):
             batch.extend(rekeyed(chance, event, table, shift=number * 100) for event in part)
@@ -78,7 +79,7 @@ def crowd(name: str) -> Story:
 def alone(chance: Random, table: TableId) -> Story:
     """One history with truncates, which would take the rows of others."""
     told = history(chance, Profile(moves="whole", size=60, keys=20))
-    first, second, third = regrouped(chance, in_order(chance, told))
+    first, second, third = regrouped(chance, in_order(chance, told), 3)
     again = list(replayed(chance, told.events))
     batches = [
         [rekeyed(chance, event, table) for event in part]
@@ -113,7 +114,7 @@ class DiedError(Exception):
     """The process is gone."""
 
 
-@pytest.fixture(scope="module", params=["delta", "iceberg"])
+@pytest.fixture(scope="module", params=lakes("iceberg"))
 def lake(
     spark: SparkSession,
     stories: dict[str, Story],

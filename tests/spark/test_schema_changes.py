@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import landed
 import pytest
+from cheap import lakes
 from pyspark.sql import SparkSession
 
 from changelane.apply import key_bytes
@@ -110,7 +111,7 @@ def crash_after(patch: pytest.MonkeyPatch, kind: type, left: int) -> None:
         patch.setattr(kind, name, crashing(getattr(kind, name)))
 
 
-@pytest.fixture(scope="module", params=["delta", "iceberg"])
+@pytest.fixture(scope="module", params=lakes("iceberg"))
 def stream(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Stream:

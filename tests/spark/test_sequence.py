@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import landed
 import pytest
+from cheap import lakes
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as t
@@ -205,6 +206,7 @@ def rows_of(spark: SparkSession, lake: str, table: str, *columns: str) -> list[t
     return sorted(tuple(row) for row in found.select(*columns).collect())
 
 
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
 def test_any_rows_are_applied_by_their_sequence(spark: SparkSession, lake: str) -> None:
     """Values of all types come back; deletes, truncates, ties and NULLs do what they say."""
 
