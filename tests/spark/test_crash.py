@@ -16,6 +16,7 @@ from changelane.schema import Column, TableId, TableSchema
 from changelane.spark.applier import APPLIED_BEFORE, Applier
 from changelane.spark.lakes.delta import Delta
 from changelane.spark.lakes.iceberg import Iceberg
+from changelane.spark.side import SideTable
 from changelane.types import UNAVAILABLE, Integer, String
 
 SCHEMA: Final = TableSchema((Column("id", Integer()), Column("a", String()), Column("b", String())))
@@ -78,7 +79,7 @@ def dies_at(name: str) -> Callable[[pytest.MonkeyPatch], None]:
     def at(patch: pytest.MonkeyPatch) -> None:
         match name:
             case "before the side table":
-                patch.setattr(Applier, "_raised", die)
+                patch.setattr(SideTable, "remember", die)
             case "after the side table":
                 patch.setattr(Applier, "_table", die)
             case "between two tables":
@@ -96,8 +97,8 @@ def dies_at(name: str) -> Callable[[pytest.MonkeyPatch], None]:
             case "before the checkpoint":
                 apply = Applier._apply
 
-                def late(self: Any, *args: Any) -> None:
-                    apply(self, *args)
+                def late(self: Any, *args: Any, **more: Any) -> None:
+                    apply(self, *args, **more)
                     raise DiedError
 
                 patch.setattr(Applier, "_apply", late)
