@@ -29,8 +29,8 @@ def after(*methods: tuple[type, str]) -> Callable[[], None]:
             setattr(owner, name, dying(getattr(owner, name)))
 
     def dying(method: Callable[..., Any]) -> Callable[..., Any]:
-        def last(*arguments: Any) -> Any:
-            method(*arguments)
+        def last(*arguments: Any, **options: Any) -> Any:
+            method(*arguments, **options)
             die()
 
         return last
