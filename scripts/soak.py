@@ -16,10 +16,10 @@ from random import Random, SystemRandom
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tests" / "spark"))
 
-import kills  # noqa: E402 - it lies beside the tests
-from cheap import CHEAP  # noqa: E402
+import kills  # noqa: E402 - it lies beside the tests, whose folder comes first
+from cheap import CHEAP  # noqa: E402 - as kills
 
-from changelane.spark import session  # noqa: E402
+from changelane.spark import session  # noqa: E402 - sorted after those
 
 FORMATS = ("delta", "iceberg")
 MOST_RUNS = 12

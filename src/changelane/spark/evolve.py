@@ -181,12 +181,9 @@ def _evolved(
 ) -> dict[str, str]:
     """Give a table the columns, types and properties that it needs; return its properties."""
     if not properties:
-        filled = [
-            turning.filling_id(one)
-            for one, _ in followed.fillings
-            # a column that no event had yet comes later, and is filled then
-            if one.column in {name.lower() for name in admission.added}
-        ]
+        there = {name.lower() for name in admission.added}
+        # a column that no event had yet comes later, and is filled then
+        filled = [turning.filling_id(one) for one, _ in followed.fillings if one.column in there]
         told = {**told, **followed.created}
         if filled:
             told[turning.FILLED] = ",".join(filled)

@@ -187,7 +187,7 @@ class Fanout:
     ) -> BatchReport:
         """Apply events; a table that fails gets a second chance: another writer came between."""
         report = self._applier.apply(events, marker, details, isolated=True, begin=begin)
-        if failed := [one.failed for one in report.tables if one.failed is not None]:
+        if failed := report.failed:
             theirs = events.where(F.col("table_id").isin(*failed))
             again = self._applier.apply(theirs, marker, details, isolated=True)
             done = [one for one in report.tables if one.failed is None]
@@ -200,7 +200,7 @@ class Fanout:
         Raises:
             AllFailedError: No other table is there, so that the cause may be any.
         """
-        failed = {one.failed: one.note for one in report.tables if one.failed is not None}
+        failed = report.failed
         if failed and not set(self._lake.tables()) - set(map(name_of, failed)):
             (reason, *_) = failed.values()
             raise AllFailedError(reason)

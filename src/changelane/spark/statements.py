@@ -90,17 +90,7 @@ def merge_final(table: str, source: str, keys: Sequence[str], columns: Sequence[
 
     *source* has the user columns, the state columns and whether the row lives.
     """
-    match = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in keys)
-    every = [*columns, ORDER, COLUMNS]
-    sets = ", ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in every)
-    names = ", ".join(map(quoted, every))
-    values = ", ".join(f"s.{quoted(name)}" for name in every)
-    return (
-        f"MERGE INTO {table} t USING {source} s ON {match} "
-        f"WHEN MATCHED AND NOT s.{LIVE} THEN DELETE "
-        f"WHEN MATCHED THEN UPDATE SET {sets} "
-        f"WHEN NOT MATCHED AND s.{LIVE} THEN INSERT ({names}) VALUES ({values})"
-    )
+    return _merge_written(table, source, keys, [*columns, ORDER, COLUMNS], may_go=True)
 
 
 def merge_versions(table: str, source: str, keys: Sequence[str], columns: Sequence[str]) -> str:
@@ -108,16 +98,7 @@ def merge_versions(table: str, source: str, keys: Sequence[str], columns: Sequen
 
     *source* has every column of the table; no version ever goes.
     """
-    same = [f"t.{quoted(key)} <=> s.{quoted(key)}" for key in keys]
-    match = " AND ".join([*same, f"t.{ORDER} = s.{ORDER}"])
-    sets = ", ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in columns)
-    names = ", ".join(map(quoted, columns))
-    values = ", ".join(f"s.{quoted(name)}" for name in columns)
-    return (
-        f"MERGE INTO {table} t USING {source} s ON {match} "
-        f"WHEN MATCHED THEN UPDATE SET {sets} "
-        f"WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({values})"
-    )
+    return _merge_written(table, source, keys, columns, may_go=False, by_order=True)
 
 
 def merge_shown(table: str, source: str, keys: Sequence[str], columns: Sequence[str]) -> str:
@@ -126,16 +107,41 @@ def merge_shown(table: str, source: str, keys: Sequence[str], columns: Sequence[
     *source* has every column of the table, and whether the version is still there.
     """
     named = [name for name in columns if name != LIVE]
+    return _merge_written(table, source, keys, named, may_go=True, by_order=True)
+
+
+def _merge_written(
+    table: str,
+    source: str,
+    keys: Sequence[str],
+    columns: Sequence[str],
+    *,
+    may_go: bool,
+    by_order: bool = False,
+) -> str:
+    """Return the statement that writes rows as *source* has them.
+
+    Args:
+        table: The table.
+        source: The rows.
+        keys: The columns that tell rows apart.
+        columns: The columns that are written.
+        may_go: The source says, too, whether each row lives; one that does not goes.
+        by_order: A row is known by its key and its order.
+    """
     same = [f"t.{quoted(key)} <=> s.{quoted(key)}" for key in keys]
-    match = " AND ".join([*same, f"t.{ORDER} = s.{ORDER}"])
-    sets = ", ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in named)
-    names = ", ".join(map(quoted, named))
-    values = ", ".join(f"s.{quoted(name)}" for name in named)
+    if by_order:
+        same.append(f"t.{ORDER} = s.{ORDER}")
+    sets = ", ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in columns)
+    names = ", ".join(map(quoted, columns))
+    values = ", ".join(f"s.{quoted(name)}" for name in columns)
+    lives = f" AND s.{LIVE}" if may_go else ""
+    goes = f"WHEN MATCHED AND NOT s.{LIVE} THEN DELETE " if may_go else ""
     return (
-        f"MERGE INTO {table} t USING {source} s ON {match} "
-        f"WHEN MATCHED AND NOT s.{LIVE} THEN DELETE "
+        f"MERGE INTO {table} t USING {source} s ON {' AND '.join(same)} "
+        f"{goes}"
         f"WHEN MATCHED THEN UPDATE SET {sets} "
-        f"WHEN NOT MATCHED AND s.{LIVE} THEN INSERT ({names}) VALUES ({values})"
+        f"WHEN NOT MATCHED{lives} THEN INSERT ({names}) VALUES ({values})"
     )
 
 

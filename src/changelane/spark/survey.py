@@ -62,6 +62,11 @@ class BatchReport(msgspec.Struct):
     ties: int = 0
     files: list[str] = []
 
+    @property
+    def failed(self) -> dict[str, str]:
+        """Why tables could not take their events, by ``table_id``."""
+        return {one.failed: one.note for one in self.tables if one.failed is not None}
+
     def set_aside(self, code: str, count: int) -> None:
         """Count what goes to the quarantine."""
         self.quarantined[code] = self.quarantined.get(code, 0) + count

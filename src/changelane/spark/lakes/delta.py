@@ -6,30 +6,24 @@ checkpoint and its batch, the user metadata holds the rest for people. Whether a
 is checked by our own code (:meth:`Delta.last_batch`), not left to Delta's silent skip.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from changelane.spark import statements
 from changelane.spark.environment import check, check_class
 from changelane.spark.lake import (
     LAST,
-    TABLES,
     TARGET_FACTOR,
     Commit,
     Files,
     Marker,
     beside,
-    folders,
-    own,
     own_of,
-    retried,
-    types_of,
-    widens,
 )
+from changelane.spark.lakes.sql_lake import SqlLake
 from changelane.spark.sql import quoted
 
 PROPERTIES: Final[dict[str, str]] = {
@@ -39,26 +33,19 @@ PROPERTIES: Final[dict[str, str]] = {
 }
 
 
-class Delta:
+class Delta(SqlLake):
     """The Delta tables under one folder."""
+
+    using = "delta"
+    defaults = PROPERTIES
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         check(spark)
         check_class(spark, "io.delta.sql.DeltaSparkSessionExtension", "delta")
-        self._spark = spark
-        self._root = root.rstrip("/")
-
-    def path(self, table: str) -> str:
-        return f"{self._root}/{table}"
+        super().__init__(spark, root.rstrip("/"))
 
     def sql(self, table: str) -> str:
         return f"delta.{quoted(self.path(table))}"
-
-    def read(self, table: str) -> DataFrame:
-        return self._spark.table(self.sql(table))
-
-    def tables(self) -> list[str]:
-        return [f"{TABLES}/{name}" for name in folders(self._spark, self.path(TABLES))]
 
     def exists(self, table: str) -> bool:
         return bool(self._log(table).tableExists())
@@ -71,41 +58,9 @@ class Delta:
         log.update(False, none, none)
         return log
 
-    def columns(self, table: str) -> dict[str, str]:
-        return types_of(self.read(table))
-
     def properties(self, table: str) -> dict[str, str]:
         shown = self._spark.sql(f"SHOW TBLPROPERTIES {self.sql(table)}").collect()
         return own_of({row["key"]: row["value"] for row in shown})
-
-    def create(self, table: str, columns: Mapping[str, str], properties: Mapping[str, str]) -> None:
-        told = PROPERTIES | own(properties)
-        statement = statements.create_table(
-            self.sql(table), columns, using="delta", properties=told
-        )
-        self._spark.sql(statement)
-
-    def add_columns(self, table: str, columns: Mapping[str, str]) -> None:
-        self._spark.sql(statements.add_columns(self.sql(table), columns))
-
-    def widens(self, one: str, other: str) -> bool:
-        return widens(one, other)
-
-    def widen_columns(self, table: str, columns: Mapping[str, str]) -> None:
-        for statement in statements.widen_columns(self.sql(table), columns):
-            self._spark.sql(statement)
-
-    def rename_column(self, table: str, name: str, new_name: str) -> None:
-        self._spark.sql(statements.rename_column(self.sql(table), name, new_name))
-
-    def drop_columns(self, table: str, names: Iterable[str]) -> None:
-        self._spark.sql(statements.drop_columns(self.sql(table), names))
-
-    def run(self, statement: str) -> None:
-        retried(self._spark, statement)
-
-    def set_properties(self, table: str, properties: Mapping[str, str]) -> None:
-        self._spark.sql(statements.set_properties(self.sql(table), own(properties)))
 
     def last_batch(self, table: str, marker: Marker) -> int | None:
         log = self._log(table)

@@ -8,32 +8,27 @@ own over the lake's folder; its cache is off, because it hides the commits of ot
 import datetime as dt
 import hashlib
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from changelane.spark import statements
 from changelane.spark.environment import check, check_class
 from changelane.spark.lake import (
     LAST,
     PREFIX,
-    TABLES,
     TARGET_FACTOR,
     Commit,
     Files,
     Marker,
     beside,
-    folders,
-    own,
     own_of,
-    retried,
-    types_of,
     widens,
 )
+from changelane.spark.lakes.sql_lake import SqlLake
 from changelane.spark.sql import quoted, text
 
 PROPERTIES: Final[dict[str, str]] = {
@@ -51,14 +46,17 @@ _DETAILS: Final = PREFIX + "details"
 _MARKERS: Final = "markers"
 
 
-class Iceberg:
+class Iceberg(SqlLake):
     """The Iceberg tables under one folder."""
+
+    using = "iceberg"
+    defaults = PROPERTIES
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         check(spark)
         check_class(spark, "org.apache.iceberg.spark.SparkCatalog", "iceberg")
-        self._spark = spark
-        self._root = root.rstrip("/") if "://" in root else str(Path(root).absolute())
+        place = root.rstrip("/") if "://" in root else str(Path(root).absolute())
+        super().__init__(spark, place)
         digest = hashlib.sha256(self._root.encode("utf-8", "surrogatepass")).hexdigest()
         self._catalog = f"changelane_{digest[:12]}"
         self._configure(spark)
@@ -70,23 +68,11 @@ class Iceberg:
         session.conf.set(f"{prefix}.warehouse", self._root)
         session.conf.set(f"{prefix}.cache-enabled", "false")
 
-    def path(self, table: str) -> str:
-        return f"{self._root}/{table}"
-
     def sql(self, table: str) -> str:
         return ".".join(quoted(part) for part in (self._catalog, *table.split("/")))
 
-    def read(self, table: str) -> DataFrame:
-        return self._spark.table(self.sql(table))
-
-    def tables(self) -> list[str]:
-        return [f"{TABLES}/{name}" for name in folders(self._spark, self.path(TABLES))]
-
     def exists(self, table: str) -> bool:
         return bool(self._spark.catalog.tableExists(self.sql(table)))
-
-    def columns(self, table: str) -> dict[str, str]:
-        return types_of(self.read(table))
 
     def _table(self, table: str) -> Any:
         jvm: Any = self._spark._jvm
@@ -96,37 +82,11 @@ class Iceberg:
     def properties(self, table: str) -> dict[str, str]:
         return own_of(dict(self._table(table).properties()))
 
-    def create(self, table: str, columns: Mapping[str, str], properties: Mapping[str, str]) -> None:
-        told = PROPERTIES | own(properties)
-        statement = statements.create_table(
-            self.sql(table), columns, using="iceberg", properties=told
-        )
-        self._spark.sql(statement)
-
-    def add_columns(self, table: str, columns: Mapping[str, str]) -> None:
-        self._spark.sql(statements.add_columns(self.sql(table), columns))
-
     def widens(self, one: str, other: str) -> bool:
         if one.startswith("decimal"):
             # the specification lets a decimal grow in front of the point only
             return widens(one, other) and _scale(one) == _scale(other)
         return widens(one, other)
-
-    def widen_columns(self, table: str, columns: Mapping[str, str]) -> None:
-        for statement in statements.widen_columns(self.sql(table), columns):
-            self._spark.sql(statement)
-
-    def rename_column(self, table: str, name: str, new_name: str) -> None:
-        self._spark.sql(statements.rename_column(self.sql(table), name, new_name))
-
-    def drop_columns(self, table: str, names: Iterable[str]) -> None:
-        self._spark.sql(statements.drop_columns(self.sql(table), names))
-
-    def run(self, statement: str) -> None:
-        retried(self._spark, statement)
-
-    def set_properties(self, table: str, properties: Mapping[str, str]) -> None:
-        self._spark.sql(statements.set_properties(self.sql(table), own(properties)))
 
     def _snapshots(self, table: str) -> Iterator[Any]:
         jvm: Any = self._spark._jvm
