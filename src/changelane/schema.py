@@ -4,11 +4,13 @@
 import hashlib
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from changelane.types import LogicalType
+
+T = TypeVar("T")
 
 
 class TableId(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
@@ -73,3 +75,19 @@ class TableSchema(msgspec.Struct, frozen=True, dict=True):
         if not isinstance(other, TableSchema):
             return NotImplemented
         return self.id == other.id
+
+
+def named(tables: Mapping[str, T], table: TableId) -> T | None:
+    """Return what an option says of a table, which it names in full or by its last parts.
+
+    >>> named({"shop.orders": 1, "orders": 2}, TableId("db", "shop", "orders"))
+    1
+    """
+    if not tables:
+        return None
+    parts = [part for part in (table.database, table.schema, table.name) if part]
+    for first in range(len(parts)):
+        found = tables.get(".".join(parts[first:]))
+        if found is not None:
+            return found
+    return None

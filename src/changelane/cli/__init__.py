@@ -21,6 +21,7 @@ COMMANDS: Final[dict[str, str]] = {
     "maintain": "Compact a pipeline's tables and expire old versions now (Spark).",
     "purge": "Forget deletes that no source can contradict any more (Spark).",
     "formats": "List the formats, what they carry, and what a conversion loses.",
+    "profiles": "List how producers place their messages in Kafka, for convert --profile.",
 }
 """Command -> its one line of help. The command is the object of that name in the module of it."""
 
@@ -83,7 +84,7 @@ def main() -> None:
     """
 
 
-def options(prefix: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def options(prefix: str, owner: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return the decorator that adds ``--PREFIX-option NAME=VALUE``, repeatable, as a mapping."""
     return click.option(
         f"--{prefix}-option",
@@ -91,7 +92,7 @@ def options(prefix: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         multiple=True,
         metavar="NAME=VALUE",
         callback=_pairs,
-        help=f"An option of the format of --{prefix}; may be given more than once.",
+        help=f"An option of the {owner}; may be given more than once.",
     )
 
 

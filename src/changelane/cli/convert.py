@@ -7,19 +7,19 @@ import signal
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from typing import IO, Any, NamedTuple, Self
+from functools import partial
+from typing import IO, Any, NamedTuple
 
 import click
-import rich.console
-import rich.progress
 
+from changelane import profiles
 from changelane.cli import options
+from changelane.cli.progress import Progress
 from changelane.cli.summary import SHOWN_FAILURES, Budget, Failure, Summary
-from changelane.codec import Codec, OnLoss, get_codec
+from changelane.codec import Codec, Encoded, OnLoss, get_codec
 from changelane.errors import ConfigError, DecodeError, EncodeError, UnsupportedError
 from changelane.event import ChangeEvent, Control, HalfUpdate
 from changelane.files import (
-    Input,
     Line,
     LineForm,
     Lines,
@@ -30,6 +30,7 @@ from changelane.files import (
     record_of,
 )
 from changelane.message import Message
+from changelane.profile import Profile
 from changelane.serdes import json
 from changelane.transforms.join import JoinHalves, Orphans
 from changelane.transforms.transactions import MARK, MOST_HELD, CollectTransactions
@@ -60,6 +61,8 @@ class Conversion:
         transactions: ``off``; ``report`` or ``mark`` to release the operations of a transaction
             together, and to tell of an incomplete one in the summary, or there and in the output.
         most_held: How many events are held back for that at most.
+        profile: Where messages go; without one they go nowhere.
+        partitions: How many partitions each topic has; ``None`` = not known.
     """
 
     def __init__(
@@ -75,8 +78,12 @@ class Conversion:
         orphans: Orphans = Orphans.HALF,
         transactions: str = "off",
         most_held: int = MOST_HELD,
+        profile: Profile | None = None,
+        partitions: int | None = None,
     ) -> None:
         self.summary = summary
+        self._profile = profile
+        self._partitions = partitions
         self._source = source
         self._target = target
         self._native = get_codec("native-json")
@@ -200,7 +207,7 @@ class Conversion:
 
     def _encode(self, event: ChangeEvent, place: _Place) -> tuple[Message, ...]:
         try:
-            encoded = self._target.encode(event, on_loss=self.summary.on_loss)
+            encoded = self._encoded(event)
         except EncodeError as error:
             self._fail_to_encode(event, place, error)
             return ()
@@ -209,6 +216,12 @@ class Conversion:
             return ()
         self.summary.losses.update(encoded.losses)
         return encoded.messages
+
+    def _encoded(self, event: ChangeEvent) -> Encoded:
+        encode = partial(self._target.encode, on_loss=self.summary.on_loss)
+        if self._profile is None:
+            return encode(event)
+        return self._profile.encode(event, encode, lambda _: self._partitions)
 
     def _fail_to_decode(self, line: Line, error: DecodeError) -> None:
         stage = "decode" if isinstance(line.content, Message) else "read"
@@ -344,8 +357,21 @@ def _placed(message: Message, origin: Message) -> Message:
     help="Only events of tables whose full name (such as shop.public.orders) matches this glob; "
     "may be given more than once.",
 )
-@options("from")
-@options("to")
+@click.option(
+    "--profile",
+    "profile_name",
+    metavar="NAME",
+    help="Write records as this producer places them in Kafka: topic, key, headers and partition "
+    "(changelane profiles lists them). Default: as the format has them.",
+)
+@click.option(
+    "--partitions",
+    type=click.IntRange(min=1),
+    help="How many partitions each topic has, for --profile.",
+)
+@options("from", "format of --from")
+@options("to", "format of --to")
+@options("profile", "producer of --profile")
 @click.option(
     "--output",
     "summary_form",
@@ -371,6 +397,9 @@ def convert(
     patterns: tuple[str, ...],
     from_options: dict[str, str],
     to_options: dict[str, str],
+    profile_name: str | None,
+    partitions: int | None,
+    profile_options: dict[str, str],
     summary_form: str,
 ) -> None:
     """Turn the messages in IN into another format, and write them to OUT.
@@ -387,7 +416,16 @@ def convert(
             if is_same_file(path, failures_path):
                 raise ConfigError(f"{name} and --failures are the same file")
     reader = get_codec(source, **from_options)
-    writer = get_codec(target, **to_options)
+    if profile_name is None:
+        if profile_options or partitions:
+            raise ConfigError("--profile-option and --partitions need --profile")
+        profile, writer = None, get_codec(target, **to_options)
+    else:
+        profile = profiles.load(profile_name, profile_options)
+        writer = profile.codec(target, to_options)
+        if output_as == LineForm.VALUES:
+            raise ConfigError("--profile writes records, whose topics and keys are what it tells")
+        output_as = LineForm.RECORDS
     quiet = summary_form == "json"
     told = 0
     _stop_cleanly_when_terminated()
@@ -406,9 +444,11 @@ def convert(
             orphans=Orphans.HALF if orphans == "fail" else Orphans.CHANGE,
             transactions=transactions,
             most_held=most_held,
+            profile=profile,
+            partitions=partitions,
         )
         try:
-            with open_output(output_path) as output, _Progress(opened, quiet=quiet) as progress:
+            with open_output(output_path) as output, Progress(opened, quiet=quiet) as progress:
                 for _ in conversion.run(lines, output):
                     if not quiet:
                         told = _tell(summary, told)
@@ -441,40 +481,3 @@ def _stop_cleanly_when_terminated() -> None:
 
     with contextlib.suppress(ValueError):  # only the main thread may
         signal.signal(signal.SIGTERM, stop)
-
-
-class _Progress:
-    """A bar on stderr when that is a terminal and the work takes a while."""
-
-    EVERY = 512
-
-    def __init__(self, opened: Input, *, quiet: bool) -> None:
-        self._opened = opened
-        console = rich.console.Console(stderr=True)
-        self._bar = rich.progress.Progress(
-            rich.progress.BarColumn(),
-            rich.progress.TaskProgressColumn(),
-            rich.progress.TextColumn("{task.description}"),
-            rich.progress.TimeElapsedColumn(),
-            console=console,
-            transient=True,
-            disable=quiet or not console.is_terminal,
-        )
-        self._task = self._bar.add_task("", total=opened.size)
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._bar.stop()
-
-    def advance(self, summary: Summary) -> None:
-        """Show where the conversion is, now and then."""
-        if self._bar.disable or summary.messages % self.EVERY:
-            return
-        self._bar.update(
-            self._task,
-            completed=None if self._opened.size is None else self._opened.position(),
-            description=f"{summary.messages:,} messages",
-        )

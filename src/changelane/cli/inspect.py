@@ -51,7 +51,7 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 @click.option(
     "-f", "--from", "source", metavar="FORMAT", help="The format; detected when not given."
 )
-@options("from")
+@options("from", "format of --from")
 @click.option(
     "--limit",
     type=click.IntRange(min=0),

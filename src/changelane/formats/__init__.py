@@ -10,12 +10,13 @@ import importlib
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Any, Final, Protocol, get_origin
+from typing import Any, Final, Protocol
 
 import msgspec
 
-from changelane.errors import ConfigError, UnknownNameError
+from changelane.errors import UnknownNameError
 from changelane.format import Format
+from changelane.options import typed
 
 FORMATS: Final[dict[str, str]] = {
     "native-json": "changelane.formats.native",
@@ -71,35 +72,9 @@ def module(name: str) -> FormatModule:
 def load(name: str, options: Mapping[str, Any]) -> Format:
     """Return a format with its options.
 
-    Option values may be text, as they come from a command line or a configuration file: an option
-    of several values, such as the key columns of tables, is JSON there.
-
     Raises:
         UnknownNameError: No format or option has that name.
         ConfigError: A value does not fit its option.
     """
     found = module(name)
-    known = found.Options.__struct_fields__
-    for option in options:
-        if option not in known:
-            raise UnknownNameError(f"option of {name}", option, known)
-    try:
-        typed = msgspec.convert(_parsed(name, options, found.Options), found.Options, strict=False)
-    except msgspec.ValidationError as error:
-        msg = f"{name}: {error}"
-        raise ConfigError(msg) from None
-    return found.make(typed)
-
-
-def _parsed(name: str, options: Mapping[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """Return options with those read from JSON text whose type is an object or a list."""
-    types = {field.name: get_origin(field.type) for field in msgspec.structs.fields(kind)}
-    parsed: dict[str, Any] = {}
-    for option, value in options.items():
-        is_text = isinstance(value, str) and types[option] in {dict, list, tuple, frozenset}
-        try:
-            parsed[option] = msgspec.json.decode(value) if is_text else value
-        except msgspec.MsgspecError:
-            msg = f"{name}: option {option}: not JSON"
-            raise ConfigError(msg) from None
-    return parsed
+    return found.make(typed(name, options, found.Options))

@@ -28,6 +28,7 @@ from changelane.testing.conformance import (
     check_pair,
     check_spoilt_golden,
 )
+from changelane.testing.placement import check_profile
 from changelane.testing.strategies import events
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "check_encode_golden",
     "check_minimum",
     "check_pair",
+    "check_profile",
     "check_spoilt_golden",
     "events",
     "golden",

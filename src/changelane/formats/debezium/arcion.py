@@ -39,12 +39,11 @@ from changelane.formats.debezium.columns import DecimalFormat, Modes, TimePrecis
 from changelane.formats.debezium.connect import parse, unwrap
 from changelane.formats.debezium.layouts import Layout, MemberWriter, Parts, milliseconds, part_of
 from changelane.formats.debezium.members import Draft, Member, MemberReader, is_envelope, rest_of
-from changelane.formats.debezium.named_tables import named
 from changelane.formats.debezium.options import Tombstones
 from changelane.formats.debezium.sources import sanitised
 from changelane.message import Message
 from changelane.position import MySqlPosition
-from changelane.schema import TableId
+from changelane.schema import TableId, named
 from changelane.serdes import json
 from changelane.types import LogicalType, Unknown
 

@@ -46,10 +46,9 @@ from changelane.formats.debezium.lindorm.rows import (
     leave_out_deleted,
 )
 from changelane.formats.debezium.members import Draft, Member, MemberReader, rest_of
-from changelane.formats.debezium.named_tables import named
 from changelane.message import Message
 from changelane.position import TimePosition
-from changelane.schema import TableId
+from changelane.schema import TableId, named
 from changelane.serdes import json
 from changelane.types import Boolean, Bytes, Float, Integer, String
 

@@ -14,8 +14,7 @@ from changelane.event import DataChange, Image, Op
 from changelane.format import Report
 from changelane.formats.debezium.forms import bytes_in, bytes_out
 from changelane.formats.debezium.lindorm.options import Options, TableKind
-from changelane.formats.debezium.named_tables import named
-from changelane.schema import Column, TableId, TableSchema
+from changelane.schema import Column, TableId, TableSchema, named
 from changelane.types import Boolean, Bytes, Float, Integer, LogicalType, String
 
 ROW: Final = "ROW"

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``changelane profiles``: how producers place their messages in Kafka."""
+
+from collections.abc import Mapping
+
+import click
+import msgspec
+
+from changelane import profiles as registry
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--output", type=click.Choice(["text", "json"]), default="text")
+def profiles(names: tuple[str, ...], *, output: str) -> None:
+    """List the producer profiles (or those named): what they write, their options and defaults.
+
+    docs/profiles.md has the rules of each, and where they come from.
+    """
+    found = {name: _described(name) for name in names or registry.names()}
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(found)))
+        return
+    for name, told in found.items():
+        click.echo(f"{name}: {told.about}")
+        click.echo(f"  formats  {', '.join(told.formats)}")
+        for option, default in told.options.items():
+            click.echo(f"  option   {option}={msgspec.json.encode(default).decode()}")
+
+
+class _Described(msgspec.Struct, frozen=True):
+    about: str
+    formats: tuple[str, ...]
+    options: Mapping[str, object]
+
+
+def _described(name: str) -> _Described:
+    module = registry.module(name)
+    title = (module.__doc__ or "").partition("\n")[0].partition(": ")[2]
+    options = module.Options()
+    return _Described(title, tuple(module.FORMATS), msgspec.structs.asdict(options))

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far a command on a file is."""
+
+from typing import Self
+
+import rich.console
+import rich.progress
+
+from changelane.cli.summary import Summary
+from changelane.files import Input
+
+
+class Progress:
+    """A bar on stderr when that is a terminal and the work takes a while."""
+
+    EVERY = 512
+
+    def __init__(self, opened: Input, *, quiet: bool) -> None:
+        self._opened = opened
+        console = rich.console.Console(stderr=True)
+        self._bar = rich.progress.Progress(
+            rich.progress.BarColumn(),
+            rich.progress.TaskProgressColumn(),
+            rich.progress.TextColumn("{task.description}"),
+            rich.progress.TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=quiet or not console.is_terminal,
+        )
+        self._task = self._bar.add_task("", total=opened.size)
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._bar.stop()
+
+    def advance(self, summary: Summary) -> None:
+        """Show where the conversion is, now and then."""
+        if self._bar.disable or summary.messages % self.EVERY:
+            return
+        self._bar.update(
+            self._task,
+            completed=None if self._opened.size is None else self._opened.position(),
+            description=f"{summary.messages:,} messages",
+        )

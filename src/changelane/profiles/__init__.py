@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All producer profiles: one line each, imported when first used.
+
+A module exports ``FORMATS`` (the formats that the producer writes), ``Options`` (a frozen msgspec
+Struct, keyword-only, with defaults) and ``make(options) -> Profile``.
+"""
+
+import importlib
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from changelane.errors import UnknownNameError
+from changelane.options import typed
+from changelane.profile import Formats, Profile
+
+PROFILES: Final[dict[str, str]] = {
+    "debezium": "changelane.profiles.debezium",
+    "canal": "changelane.profiles.canal",
+}
+"""Public name -> module."""
+
+
+class ProfileModule(Protocol):
+    """What the module of a profile exports."""
+
+    @property
+    def FORMATS(self) -> Formats:  # noqa: N802 - a constant, by its name
+        """The formats that the producer writes."""
+        ...
+
+    @property
+    def Options(self) -> type[msgspec.Struct]:  # noqa: N802 - the class, by its name
+        """The options of the profile."""
+        ...
+
+    def make(self, options: Any) -> Profile:
+        """Return the profile with its options."""
+        ...
+
+
+def names() -> tuple[str, ...]:
+    """Return the public names of all profiles."""
+    return tuple(PROFILES)
+
+
+@cache
+def module(name: str) -> ProfileModule:
+    """Return the module of a profile.
+
+    Raises:
+        UnknownNameError: No profile has that name.
+    """
+    if name not in PROFILES:
+        raise UnknownNameError("profile", name, PROFILES)
+    return importlib.import_module(PROFILES[name])
+
+
+def load(name: str, options: Mapping[str, Any]) -> Profile:
+    """Return a profile with its options, whose values may be text.
+
+    Raises:
+        UnknownNameError: No profile or option has that name.
+        ConfigError: A value does not fit its option, or an option is missing.
+    """
+    found = module(name)
+    return found.make(typed(f"profile {name}", options, found.Options))

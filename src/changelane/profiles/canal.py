@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``canal``: how Canal's server writes flat messages to Kafka.
+
+Sources: A 2.1 and 2.5; alibaba/canal ``MQMessageUtils``, ``CanalKafkaProducer`` and, for patterns,
+``AviaterRegexFilter`` and ``PatternUtils``. Options have the names of ``canal.mq.*``.
+
+Messages have no key and no headers; the producer names the partition itself. A change of the key is
+one message in the partition of the new key, as Canal has it.
+"""
+
+import re
+from functools import partial
+from typing import Any, Final, Literal
+
+import msgspec
+
+from changelane.errors import ConfigError, DecodeError, EncodeError
+from changelane.event import ChangeEvent
+from changelane.message import Message
+from changelane.profile import Formats, PartitionsOf, Profile, partition_count, whole
+from changelane.profiles.partitioners import hash_partition, java_hash, xor_hash
+from changelane.serdes import json
+
+__all__ = ["FORMATS", "Options", "make"]
+
+FORMATS: Final[Formats] = {"canal-json": {"dialect": "canal"}}
+
+_WILD: Final = frozenset("*?+|(){}[]\\$^")
+_PRIMARY_KEY: Final = "$pk$"
+
+Hash = tuple[str, ...] | Literal["table", "primary_key"]
+"""What a rule hashes: the table's name, its primary key, or the columns that it names."""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of the profile ``canal``: those of ``canal.mq``.
+
+    Attributes:
+        topic: ``canal.mq.topic``, for what no rule of *dynamic_topic* matches.
+        dynamic_topic: ``canal.mq.dynamicTopic``: ``topic:pattern`` or ``pattern``, separated by
+            commas; without a topic it is the lower-case name of the table or database. Dots of
+            the topic become underscores.
+        partition: ``canal.mq.partition``, for all messages where there is no *partition_hash*.
+        partition_hash: ``canal.mq.partitionHash``: ``pattern:column^column``, ``pattern:$pk$`` or
+            ``pattern`` (by the table's name), separated by commas; the first that matches counts,
+            and what none matches goes to partition 0.
+        partitions_num: ``canal.mq.partitionsNum``; where it is not set, all that the topic has
+            (Canal itself takes 1 then).
+        dynamic_topic_partition_num: ``canal.mq.dynamicTopicPartitionNum``: ``pattern:number``,
+            separated by commas, instead of *partitions_num* for topics that match.
+        database_hash: ``canal.mq.database.hash``: the database's name is part of column hashes.
+    """
+
+    topic: str | None = None
+    dynamic_topic: str = ""
+    partition: int = 0
+    partition_hash: str = ""
+    partitions_num: int | None = None
+    dynamic_topic_partition_num: str = ""
+    database_hash: bool = True
+
+
+class Pattern(msgspec.Struct, frozen=True):
+    """A name, compared without regard to case, or a regular expression."""
+
+    name: str
+    regex: re.Pattern[str] | None = None
+
+    def matches(self, name: str) -> bool:
+        """Say whether a name is the pattern's.
+
+        The expression gets anchors and no group, and its first match has to reach to the end, as in
+        ``Perl5Matcher.matches``: of ``a|ab`` the name ``ab`` is none.
+        """
+        if self.regex is None:
+            return name.lower() == self.name.lower()
+        found = self.regex.match(name.lower())
+        return found is not None and found.end() == len(name)
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """The options, read once."""
+
+    options: Options
+    topics: tuple[tuple[str | None, Pattern], ...]
+    hashes: tuple[tuple[Pattern, Hash], ...]
+    counts: tuple[tuple[Pattern, int], ...]
+
+
+class _Flat(msgspec.Struct, rename="camel"):
+    """What of a message decides about its partition."""
+
+    database: str | None = None
+    table: str | None = None
+    is_ddl: bool | None = None
+    data: list[dict[str, Any]] | None = None
+    pk_names: list[str] | None = None
+
+
+# -- the configuration -------------------------------------------------------------------------
+
+
+def _items(option: str, text: str) -> list[str]:
+    items = [item for item in re.split("[,;]", text) if item]
+    for item in items:
+        if item != item.strip():
+            msg = f"profile canal: option {option}: spaces around {item.strip()!r} are part of it"
+            raise ConfigError(msg)
+    return items
+
+
+def _pattern(option: str, text: str) -> Pattern:
+    if _WILD.isdisjoint(text):
+        return Pattern(text)
+    try:
+        return Pattern(text, re.compile(f"^{text}$", re.IGNORECASE | re.DOTALL))
+    except re.error as error:
+        msg = f"profile canal: option {option}: {text!r} is no regular expression: {error}"
+        raise ConfigError(msg) from None
+
+
+def _topics(text: str) -> tuple[tuple[str | None, Pattern], ...]:
+    option = "dynamic_topic"
+    rules: list[tuple[str | None, Pattern]] = []
+    for item in _items(option, text):
+        topic, colon, pattern = item.partition(":")
+        if not colon:
+            rules.append((None, _pattern(option, item)))
+        elif topic.strip() and pattern.strip():
+            rules.append((topic.strip(), _pattern(option, pattern.strip())))
+        else:
+            raise ConfigError(f"profile canal: option {option}: write TOPIC:PATTERN or PATTERN")
+    return tuple(rules)
+
+
+def _hashes(text: str) -> tuple[tuple[Pattern, Hash], ...]:
+    rules: list[tuple[Pattern, Hash]] = []
+    for item in _items("partition_hash", text):
+        pattern, colon, columns = item.rpartition(":")
+        wanted: Hash = "table"
+        if pattern and colon:
+            is_key = columns.lower() == _PRIMARY_KEY
+            wanted = "primary_key" if is_key else tuple(c for c in columns.split("^") if c)
+        rules.append((_pattern("partition_hash", pattern or item), wanted))
+    return tuple(rules)
+
+
+def _counts(text: str) -> tuple[tuple[Pattern, int], ...]:
+    option = "dynamic_topic_partition_num"
+    rules: list[tuple[Pattern, int]] = []
+    for item in _items(option, text):
+        pattern, _, number = item.rpartition(":")
+        if not pattern or not number.isascii() or not number.isdigit() or int(number) < 1:
+            msg = f"profile canal: option {option}: write PATTERN:NUMBER"
+            raise ConfigError(msg)
+        rules.append((_pattern(option, pattern), int(number)))
+    return tuple(rules)
+
+
+# -- places ------------------------------------------------------------------------------------
+
+
+def _topic(rules: Rules, flat: _Flat) -> str | None:
+    """Return the topic of a message: by table and database where there are rules."""
+    default = rules.options.topic
+    if not rules.topics:
+        return default
+    found = default
+    if flat.database and flat.table:
+        name = f"{flat.database}.{flat.table}"
+        found = _matched(rules, name) or _matched(rules, flat.database) or default
+    return None if found is None else found.replace(".", "_")
+
+
+def _matched(rules: Rules, name: str) -> str | None:
+    is_table = "." in name
+    for topic, pattern in rules.topics:
+        # an expression with "\." is one of tables, another one of databases
+        is_for = pattern.regex is None or ("\\." in pattern.name) is is_table
+        if is_for and pattern.matches(name):
+            return name.lower() if topic is None else topic
+    return None
+
+
+def _partition(rules: Rules, flat: _Flat, topic: str | None, partitions_of: PartitionsOf) -> int:
+    if not rules.hashes:
+        return rules.options.partition
+    if flat.is_ddl or not flat.data:
+        return 0
+    name = f"{flat.database or ''}.{flat.table or ''}"
+    wanted = next((hashed for pattern, hashed in rules.hashes if pattern.matches(name)), None)
+    if wanted is None:
+        return 0
+    count = next(
+        (number for pattern, number in rules.counts if topic and pattern.matches(topic)),
+        rules.options.partitions_num,
+    )
+    if count is None:
+        count = partition_count(topic, partitions_of)
+    if wanted == "table":
+        return hash_partition(java_hash(flat.table or ""), count)
+    columns = (flat.pk_names or ()) if wanted == "primary_key" else wanted
+    start = java_hash(flat.database or "") if rules.options.database_hash else 0
+    found = {hash_partition(_row_hash(row, columns, start), count) for row in flat.data}
+    if len(found) > 1:
+        raise EncodeError("the rows of one message belong to several partitions")
+    return found.pop()
+
+
+def _row_hash(row: dict[str, Any], columns: tuple[str, ...] | list[str], start: int) -> int:
+    texts: list[str] = []
+    for name in columns:
+        value = row.get(name)
+        if value is None:
+            value = ""
+        elif not isinstance(value, str):
+            raise EncodeError(f"column {name!r} is no text, as all values are in Canal's messages")
+        texts.append(value)
+    return xor_hash(texts, start)
+
+
+def _place(
+    rules: Rules, event: ChangeEvent, message: Message, partitions_of: PartitionsOf
+) -> tuple[Message, ...]:
+    del event  # all of Canal's rules are about the message
+    try:
+        flat = json.loads(message.value or b"", _Flat)
+    except DecodeError:
+        raise EncodeError("not one of Canal's flat messages") from None
+    topic = _topic(rules, flat)
+    partition = _partition(rules, flat, topic, partitions_of)
+    return (
+        msgspec.structs.replace(message, topic=topic, key=None, headers=(), partition=partition),
+    )
+
+
+def make(options: Options) -> Profile:
+    """Return the profile.
+
+    Raises:
+        ConfigError: A rule cannot be read, or no message would have a topic.
+    """
+    if options.topic is None and not options.dynamic_topic:
+        raise ConfigError("profile canal: set the option topic, or dynamic_topic")
+    count = options.partitions_num
+    if options.partition < 0 or (count is not None and count < 1):
+        raise ConfigError("profile canal: partition is 0 or more, partitions_num 1 or more")
+    rules = Rules(
+        options,
+        _topics(options.dynamic_topic),
+        _hashes(options.partition_hash),
+        _counts(options.dynamic_topic_partition_num),
+    )
+    return Profile(
+        name="canal",
+        formats=FORMATS,
+        split=whole,
+        place=partial(_place, rules),
+        # "Transaction begin/end are dropped in JSON" (A 2.2); it has no heartbeats and tombstones
+        drops=frozenset({"transaction", "watermark", "tombstone"}),
+    )

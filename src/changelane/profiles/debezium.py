@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``debezium``: how Debezium's connectors write through Kafka Connect.
+
+Sources: B 1.1, 1.5, 1.7 and 1.10 and the classes that they name (``AbstractTopicNamingStrategy``,
+``HeartbeatImpl``, ``EventDispatcher``); what Debezium 3.5 and 3.6 wrote, ``tests/golden``.
+
+The format does the greater part: topics of tables, keys, tombstones, and of a key change the
+delete, the tombstone and the create with their headers.
+"""
+
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from changelane.errors import EncodeError
+from changelane.event import (
+    ChangeEvent,
+    DataChange,
+    HalfUpdate,
+    LogicalMessage,
+    SchemaChange,
+    Source,
+    Tombstone,
+    TransactionMarker,
+    Truncate,
+    Watermark,
+)
+from changelane.formats.debezium.sources import topic_of
+from changelane.message import Message
+from changelane.profile import Formats, PartitionsOf, Profile
+from changelane.profiles.partitioners import kafka_partition
+
+__all__ = ["FORMATS", "Options", "make"]
+
+FORMATS: Final[Formats] = {"debezium-json": {}, "debezium-flat-json": {}}
+
+_KEY_CHANGE: Final = "__debezium.newkey", "__debezium.oldkey"
+_CONTEXT: Final = "__debezium.context."
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of the profile ``debezium``; most have Debezium's own names.
+
+    Attributes:
+        topic_prefix: ``topic.prefix``, for events that do not name their server.
+        topic_transaction: ``topic.transaction``: what the topic of transactions ends in.
+        run_id: The id of the connector's run; when it is given, messages of tables and of schema
+            changes have the headers ``__debezium.context.*``, as those of Debezium 3 do.
+        task_id: The connector's task, in those headers.
+    """
+
+    topic_prefix: str | None = None
+    topic_transaction: str = "transaction"
+    run_id: str | None = None
+    task_id: str = "0"
+
+
+def _named(options: Options, event: ChangeEvent) -> tuple[ChangeEvent, ...]:
+    """Return an event that names its server, from which topics and names of schemas come."""
+    prefix = options.topic_prefix
+    match event:
+        case HalfUpdate():
+            (change,) = _named(options, event.change)
+            return (msgspec.structs.replace(event, change=change),)
+        case DataChange() | Truncate() | SchemaChange() | LogicalMessage() | Watermark():
+            if event.source.server is not None or _tells_topic(event):
+                return (event,)
+            if prefix is None:
+                raise EncodeError(
+                    "nothing names the server of an event, which its topic starts with: set the "
+                    "option topic_prefix of profile debezium"
+                )
+            source = msgspec.structs.replace(event.source, server=prefix)
+            return (msgspec.structs.replace(event, source=source),)
+        case Tombstone() if event.table.name and prefix and "topic" not in event.details:
+            topic = topic_of(Source(server=prefix), event.table)
+            return (msgspec.structs.replace(event, details={**event.details, "topic": topic}),)
+    return (event,)
+
+
+def _tells_topic(event: ChangeEvent) -> bool:
+    """Say whether an event is one of Debezium's own that keeps the topic that it came from."""
+    if isinstance(event, SchemaChange | LogicalMessage | Watermark | TransactionMarker):
+        return event.source.connector == "debezium" and "topic" in event.details
+    return False
+
+
+def _place(
+    options: Options, event: ChangeEvent, message: Message, partitions_of: PartitionsOf
+) -> tuple[Message, ...]:
+    topic, key, partition = message.topic, message.key, None
+    if isinstance(event, TransactionMarker) and not _tells_topic(event):
+        server = event.source.server or options.topic_prefix
+        topic = None if server is None else f"{server}.{options.topic_transaction}"
+    if isinstance(event, Watermark | SchemaChange):
+        partition = 0  # both records name it, whatever their key is
+    elif topic is not None and key is not None:
+        count = partitions_of(topic)
+        partition = None if count is None else kafka_partition(key, count)
+    headers = message.headers
+    if options.run_id is not None:
+        headers = _with_context(options, event, headers)
+    return (msgspec.structs.replace(message, topic=topic, headers=headers, partition=partition),)
+
+
+def _with_context(options: Options, event: ChangeEvent, headers: Headers) -> Headers:
+    """Return headers with those of the connector, which stand behind the ones of a key change."""
+    source: Source | None = None
+    match event:
+        case HalfUpdate():
+            source = event.change.source
+        case DataChange() | Truncate() | SchemaChange():
+            source = event.source
+        case Tombstone():
+            source = Source()
+    if source is None or any(name.startswith(_CONTEXT) for name, _ in headers):
+        return headers
+    words = {
+        "connectorLogicalName": source.server or options.topic_prefix,
+        "taskId": options.task_id,
+        "connectorName": source.product,
+        "runId": options.run_id,
+    }
+    told = tuple(
+        (_CONTEXT + name, word.encode()) for name, word in words.items() if word is not None
+    )
+    first = tuple(pair for pair in headers if pair[0] in _KEY_CHANGE)
+    return first + told + tuple(pair for pair in headers if pair[0] not in _KEY_CHANGE)
+
+
+def make(options: Options) -> Profile:
+    """Return the profile."""
+    return Profile(
+        name="debezium",
+        formats=FORMATS,
+        split=partial(_named, options),
+        place=partial(_place, options),
+        tombstones=True,
+        null_keys=True,  # "Null key if there is no PK" (B 1.3)
+    )

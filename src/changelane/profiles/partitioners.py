@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hash functions by which producers choose partitions, to the bit.
+
+Kafka's is of ``org.apache.kafka.common.utils.Utils`` and ``BuiltInPartitioner`` (B 1.10), Canal's
+of ``MQMessageUtils`` (A 2.5), which computes with Java's ``int``.
+"""
+
+import struct
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final
+
+_MASK: Final = 0xFFFFFFFF
+_MURMUR_SEED: Final = 0x9747B28C
+_MURMUR_M: Final = 0x5BD1E995
+INT_MIN: Final = -(1 << 31)
+
+
+def _signed(number: int) -> int:
+    """Return the low 32 bits as Java's ``int``."""
+    return ((number & _MASK) ^ 0x80000000) - 0x80000000
+
+
+def murmur2(data: bytes) -> int:
+    """Return Kafka's hash of a key.
+
+    >>> murmur2(b"foobar"), murmur2(b"21")
+    (-790332482, -973932308)
+    """
+    mask, factor = _MASK, _MURMUR_M
+    words = len(data) // 4
+    found = (_MURMUR_SEED ^ len(data)) & mask
+    for word in struct.unpack_from(f"<{words}I", data):
+        mixed = word * factor & mask
+        mixed ^= mixed >> 24
+        found = (found * factor & mask) ^ (mixed * factor & mask)
+    rest = data[4 * words :]
+    if rest:
+        found = (found ^ int.from_bytes(rest, "little")) * factor & mask
+    found ^= found >> 13
+    found = found * factor & mask
+    return _signed(found ^ found >> 15)
+
+
+def kafka_partition(key: bytes, count: int) -> int:
+    """Return the partition that Kafka's default partitioner chooses for a key.
+
+    >>> kafka_partition(b'{"id":1004}', 12)
+    9
+    """
+    return (murmur2(key) & 0x7FFFFFFF) % count
+
+
+@lru_cache(maxsize=4096)
+def java_hash(text: str) -> int:
+    """Return Java's ``String.hashCode``, which counts UTF-16 units and overflows.
+
+    >>> java_hash("inventory"), java_hash("polygenelubricants") == INT_MIN
+    (-2020599460, True)
+    """
+    found = 0
+    data = text.encode("utf-16-le", "surrogatepass")
+    for unit in struct.unpack(f"<{len(data) // 2}H", data):
+        found = (31 * found + unit) & _MASK
+    return _signed(found)
+
+
+def java_abs(number: int) -> int:
+    """Return Java's ``Math.abs(int)``, of which the least number is itself: still negative."""
+    return number if number == INT_MIN else abs(number)
+
+
+def java_rem(number: int, count: int) -> int:
+    """Return Java's ``number % count``, which has the sign of *number*."""
+    rest = abs(number) % count
+    return -rest if number < 0 else rest
+
+
+def hash_partition(number: int, count: int) -> int:
+    """Return ``Math.abs(Math.abs(number) % count)``: Canal's way from a hash to a partition."""
+    return java_abs(java_rem(java_abs(number), count))
+
+
+def xor_hash(texts: Iterable[str], start: int = 0) -> int:
+    """Return the hashes of texts, combined by XOR: their order does not matter."""
+    found = start
+    for text in texts:
+        found ^= java_hash(text)
+    return found
