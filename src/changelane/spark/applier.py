@@ -16,10 +16,11 @@ from pyspark.sql import functions as F
 
 from changelane.config import Maintenance
 from changelane.spark import append, fold, history, late, moves, side, swaps, tracking
+from changelane.spark.admission import Misfit, Policy
 from changelane.spark.companion import companion_of
 from changelane.spark.crossings import CROSSED, REASON, crossed_keys, marked
 from changelane.spark.ends import Ends
-from changelane.spark.evolve import CLEARED, Misfit, Plan, Policy, plan
+from changelane.spark.evolve import CLEARED, Plan, plan
 from changelane.spark.fence import Fence, raise_fence
 from changelane.spark.followed import KEY_CHANGED, NOTHING, Evolution, Followed, Halted
 from changelane.spark.following import Follower

@@ -22,7 +22,8 @@ from changelane.errors import DecodeError
 from changelane.schema import Column as SourceColumn
 from changelane.schema import TableId, TableSchema
 from changelane.spark import turning
-from changelane.spark.evolve import CLEARED, STRICT, Policy
+from changelane.spark.admission import STRICT, Policy
+from changelane.spark.evolve import CLEARED
 from changelane.spark.fence import Fence
 from changelane.spark.fidelity import RowWriter, spark_type
 from changelane.spark.followed import KEY_CHANGED, NOTHING, Followed, Halted

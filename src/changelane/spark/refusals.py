@@ -9,7 +9,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from changelane.apply import TOO_LATE
-from changelane.spark.evolve import Misfit, Plan
+from changelane.spark.admission import Misfit
+from changelane.spark.evolve import Plan
 from changelane.spark.late import LATE
 from changelane.spark.moves import Moved
 from changelane.spark.quarantine import Refused

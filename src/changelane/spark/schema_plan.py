@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 
 from changelane.errors import ConfigError
 from changelane.spark import side, statements, turning
-from changelane.spark.evolve import LACKING, Policy
+from changelane.spark.admission import Policy
+from changelane.spark.evolve import LACKING
 from changelane.spark.fence import raise_fence
 from changelane.spark.followed import Evolution, Halted
 from changelane.spark.following import Follower, unfollowed
