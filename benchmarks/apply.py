@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """From message bytes to committed rows, against a bare MERGE of the same rows. See README.md.
 
-Usage: apply.py [--changes N] [--lake delta|iceberg] [full|partial|wide|small|many] ...
+Usage: apply.py [--changes N] [--lake delta|iceberg] [PART ...]
 
 The baseline is what one would write by hand: each batch already parsed, typed and reduced to one
 row a key, in Parquet, and one MERGE for it into a table of the same rows.
 """
 
 import argparse
+import gc
+import itertools
 import random
 import shutil
 import tempfile
@@ -19,7 +21,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-from measuring import local_spark, processor_seconds
+from measuring import local_spark, processor_seconds, resident_mb
 
 from changelane.spark import decode
 from changelane.spark.applier import Applier
@@ -47,7 +49,10 @@ ARROW: Final = {
 
 
 class Work(NamedTuple):
-    """What is measured: changes in batches, and the tables that they are of."""
+    """What is measured: changes in batches, and the tables that they are of.
+
+    Of uneven tables the n-th gets a share of 1/n, as Zipf saw of words.
+    """
 
     name: str
     changes: int
@@ -55,6 +60,7 @@ class Work(NamedTuple):
     is_partial: bool = False
     tables: int = 1
     keys: int = KEYS
+    is_uneven: bool = False
 
     @property
     def types(self) -> dict[str, str]:
@@ -71,9 +77,12 @@ def changes(work: Work) -> Iterator[tuple[str, str, dict[str, Any], set[str]]]:
     choice = random.Random(7)  # noqa: S311 - the same changes each time
     live: list[dict[int, dict[str, Any]]] = [{} for _ in range(work.tables)]
     texts = [name for name, kind in work.types.items() if kind == "string"]
+    heat = list(itertools.accumulate(1 / (n + 1) for n in range(work.tables)))
     words = ["".join(choice.choices("abcdefghijklmnop ", k=12)) for _ in range(1000)]
     for index in range(work.changes):
         number = index % work.tables
+        if work.is_uneven:
+            number = choice.choices(range(work.tables), cum_weights=heat)[0]
         rows = live[number]
         key = choice.randrange(work.keys)
         row = {name: choice.choice(words) for name in texts}
@@ -220,7 +229,26 @@ class Bench:
             if report.quarantined or report.failed:
                 raise SystemExit(f"not all was applied: {report}")
 
-        return [timed(lambda number=number: batch(number)) for number in range(BATCHES)]
+        found = []
+        for number in range(BATCHES):
+            found.append(timed(lambda number=number: batch(number)))
+            if work.is_uneven:
+                self.memory(f"after batch {number}")
+        if work.is_uneven and fanout is not None:
+            clock, _ = timed(lambda: fanout.merge(all_of_them=True))
+            print(f"{self.kind}: every table merged from the log {clock:7.1f} s", flush=True)
+            self.memory("after the merge")
+        return found
+
+    def memory(self, when: str) -> None:
+        """Print what the driver holds once garbage is gone."""
+        gc.collect()
+        java = self.spark._jvm.java.lang  # noqa: SLF001 - the only way to its memory
+        java.System.gc()
+        runtime = java.Runtime.getRuntime()
+        heap_mb = (runtime.totalMemory() - runtime.freeMemory()) >> 20
+        told = f"{heap_mb:,} MB of Java's heap, {resident_mb():,} MB of Python"
+        print(f"{self.kind}: {when}: {told}", flush=True)
 
 
 def show(what: str, work: Work, found: list[tuple[float, float]], base: float | None) -> float:
@@ -250,6 +278,9 @@ def main() -> None:
         "partial": Work("updates lack columns", count, is_partial=True),
         "wide100": Work("100 columns", count // 5, columns=100),
         "wide300": Work("300 columns", count // 20, columns=300),
+        "thousand": Work(
+            "1,000 tables of uneven heat", count // 2, tables=1000, keys=3000, is_uneven=True
+        ),
         "many": Work("100 tables, 1,000 changes each", 500_000, tables=100, keys=3000),
     }
     spark = local_spark("delta", "iceberg")
@@ -266,9 +297,10 @@ def main() -> None:
                 base = None
                 if work.tables == 1:
                     base = show(f"{kind}: bare MERGE", work, bench.bare(work, typed), None)
-                show(f"{kind}: messages to table", work, bench.ours(work, told), base)
+                if not work.is_uneven:
+                    show(f"{kind}: messages to table", work, bench.ours(work, told), base)
                 if work.tables > 1:
-                    shutil.rmtree(folder / "ours")
+                    shutil.rmtree(folder / "ours", ignore_errors=True)
                     later = Cadence(is_log=True, events=1 << 60, seconds=1e9)
                     found = bench.ours(work, told, later)
                     show(f"{kind}: messages to the log", work, found, None)

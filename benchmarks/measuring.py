@@ -23,6 +23,12 @@ def processor_seconds() -> float:
     return sum(told[one][1] for one in ours if one in told)
 
 
+def resident_mb() -> int:
+    """Return how much memory this process holds, in megabytes."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") >> 20
+
+
 def seconds(run: Callable[[], object], rounds: int = 3) -> float:
     """Return the seconds of processor time of the best of some rounds, over all cores.
 

@@ -28,6 +28,8 @@ import msgspec
 from changelane.errors import ConfigError, UnknownNameError
 from changelane.serdes.json import translate
 
+OWN: Final = "_changelane_"
+"""What the names of changelane's own columns begin with; no column of a source may."""
 _VARIABLE: Final = re.compile(r"\$\{([^}]*)\}")
 
 
@@ -92,16 +94,83 @@ class DeltaSink(
 
     Attributes:
         path: The folder; tables lie in ``tables/``, everything else in ``_changelane/``.
+        location: Where the tables lie instead, such as ``s3://lake/shop/{table}``; ``{table}``
+            is the table's name, made safe for paths.
     """
 
     path: str
+    location: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a place that would not part the tables."""
+        if self.location is not None and not self.location.endswith("/{table}"):
+            raise ValueError("location ends in /{table}, which keeps the tables apart")
 
 
 class IcebergSink(DeltaSink, frozen=True, kw_only=True, tag="iceberg", forbid_unknown_fields=True):
-    """Iceberg tables under one folder (a catalog of the type ``hadoop``), one per source table."""
+    """Iceberg tables, one per source table: under one folder, or in a catalog.
+
+    Attributes:
+        catalog: Options of the catalog by Iceberg's names, such as ``type: rest`` or ``jdbc``,
+            ``uri`` and ``warehouse``. Without them the tables lie in the folder itself.
+        namespace: The catalog's namespace of the tables; changelane's own are in one beside it.
+    """
+
+    catalog: dict[str, str] = {}
+    namespace: str = "changelane"
+
+    def __post_init__(self) -> None:
+        """Refuse what the catalog cannot do."""
+        super().__post_init__()
+        if not self.catalog and self.location is not None:
+            raise ValueError(
+                "Iceberg tables without a catalog lie under path: give a catalog, or no location"
+            )
+        if self.catalog.get("type") == "hive":
+            raise ValueError(
+                "Hive's metastore has no names with a dot, such as shop.orders: use a rest or a "
+                "jdbc catalog"
+            )
+        if not self.namespace:
+            raise ValueError("namespace must not be empty")
 
 
 Sink = DeltaSink | IcebergSink
+
+
+_PLAIN_NAME: Final = re.compile(r"[^.`]+")
+_BY_FUNCTION: Final = re.compile(
+    r"(years|months|days|hours)\((.+)\)|(bucket|truncate)\(\s*([0-9]{1,9})\s*,\s*(.+)\)"
+)
+
+
+class Partition(msgspec.Struct, frozen=True):
+    """One of the values by which a table is partitioned.
+
+    Attributes:
+        column: The column.
+        function: ``None`` = the column itself; ``years``, ``months``, ``days``, ``hours``,
+            ``bucket`` or ``truncate`` of it.
+        size: How many buckets, or how much is left.
+    """
+
+    column: str
+    function: str | None = None
+    size: int | None = None
+
+    @staticmethod
+    def parse(told: str) -> "Partition":
+        """Read a partition as users write it.
+
+        >>> Partition.parse("bucket(16, id)")
+        Partition(column='id', function='bucket', size=16)
+        """
+        match = _BY_FUNCTION.fullmatch(told.strip())
+        if match is None:
+            return Partition(told.strip())
+        if match.group(1):
+            return Partition(match.group(2).strip(), match.group(1))
+        return Partition(match.group(5).strip(), match.group(3), int(match.group(4)))
 
 
 Mode = Literal["upsert", "history", "append"]
@@ -116,11 +185,17 @@ class TableOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         track_history_column_list: With the mode ``history``, the columns whose changes make
             versions; changes of the others show in the version that they fall into.
         track_history_except_column_list: The columns whose changes make none, instead.
+        partition_by: By what the table is partitioned when it is made: columns, and with Iceberg
+            ``years(c)``, ``months(c)``, ``days(c)``, ``hours(c)``, ``bucket(16, c)`` and
+            ``truncate(4, c)``, too.
+        properties: As in ``options``, and before them.
     """
 
     mode: Mode | None = None
     track_history_column_list: list[str] | None = None
     track_history_except_column_list: list[str] | None = None
+    partition_by: list[str] = []
+    properties: dict[str, str] = {}
 
 
 class Maintenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -163,6 +238,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             version of it with its interval (``history``), or every event (``append``). It is
             decided when the table is made.
         tables: What is otherwise for single tables, by their names.
+        properties: Properties of the table format that tables get, by their own names, such as
+            ``write.parquet.compression-codec``; they win over changelane's.
         keys: Key columns by table name, where the messages do not tell or should not decide.
         keyless: Tables without a key: ``quarantine`` their events, ``append`` them, or take the
             whole ``row`` as the key (equal rows are then one). ``append`` is exactly once by the
@@ -199,6 +276,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     interval: str = "10 seconds"
     mode: Mode = "upsert"
     tables: dict[str, TableOptions] = {}
+    properties: dict[str, str] = {}
     keys: dict[str, list[str]] = {}
     keyless: Literal["quarantine", "append", "row"] = "quarantine"
     sources: Literal["one", "many"] = "one"
@@ -290,7 +368,32 @@ def parse(raw: Mapping[str, Any]) -> Pipeline:
         raise ConfigError(f"the pipeline does not fit: {translate(error)}") from None
     for name, table in pipeline.options.tables.items():
         _check_tracking(name, table, pipeline.options.mode)
+        _check_layout(f"options.tables.{name}", table, pipeline)
+    _check_properties("options", pipeline.options.properties)
     return pipeline
+
+
+def _check_layout(where: str, table: TableOptions, pipeline: Pipeline) -> None:
+    _check_properties(where, table.properties)
+    for told in table.partition_by:
+        one = Partition.parse(told)
+        if one.column.lower().startswith(OWN):
+            raise ConfigError(f"{where}.partition_by: {one.column} is a column of changelane's own")
+        if pipeline.table_format == "delta" and not _PLAIN_NAME.fullmatch(one.column):
+            msg = f"{where}.partition_by: Delta cannot partition by a name with a dot or backtick"
+            raise ConfigError(msg)
+        if one.function is not None and pipeline.table_format == "delta":
+            msg = (
+                f"{where}.partition_by: Delta partitions by columns only, and {told} is a "
+                "function of one: name a column, or use Iceberg"
+            )
+            raise ConfigError(msg)
+
+
+def _check_properties(where: str, properties: Mapping[str, str]) -> None:
+    for name in properties:
+        if name.lower().startswith(("changelane.", OWN)):
+            raise ConfigError(f"{where}.properties: {name} is a property of changelane's own")
 
 
 def _check_tracking(name: str, table: TableOptions, mode: Mode) -> None:
@@ -309,24 +412,31 @@ def _check_tracking(name: str, table: TableOptions, mode: Mode) -> None:
         raise ConfigError(msg)
 
 
-_SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
-    "source": FilesSource,
-    "sink": DeltaSink,
-    "options": Options,
+_SECTIONS: Final[dict[str, tuple[type[msgspec.Struct], ...]]] = {
+    "source": (FilesSource,),
+    "sink": (DeltaSink, IcebergSink),
+    "options": (Options,),
 }
+
+
+def _class_of(section: str, raw: Mapping[str, Any]) -> type[msgspec.Struct]:
+    """Return the class of a section, by its type; an unknown type is told elsewhere."""
+    kinds = _SECTIONS[section]
+    told = raw.get("type")
+    return next((kind for kind in kinds if kind.__struct_config__.tag == told), kinds[0])
 
 
 def _known_keys(raw: Mapping[str, Any], kind: type[msgspec.Struct], where: str) -> None:
     known = set(kind.__struct_fields__)
-    if kind in {FilesSource, DeltaSink}:
+    if kind.__struct_config__.tag is not None:
         known.add("type")
     for key in raw:
         if key not in known:
             raise UnknownNameError(f"key in {where}", str(key), known)
     if kind is Pipeline:
-        for name, section in _SECTIONS.items():
+        for name in _SECTIONS:
             if isinstance(raw.get(name), Mapping):
-                _known_keys(raw[name], section, name)
+                _known_keys(raw[name], _class_of(name, raw[name]), name)
         options = raw.get("options")
         tables = options.get("tables") if isinstance(options, Mapping) else None
         for name, table in (tables if isinstance(tables, Mapping) else {}).items():
@@ -362,6 +472,10 @@ def _anchored(pipeline: Pipeline, folder: Path) -> Pipeline:
     return replace(
         pipeline,
         source=replace(pipeline.source, path=place(pipeline.source.path)),
-        sink=replace(pipeline.sink, path=place(pipeline.sink.path)),
+        sink=replace(
+            pipeline.sink,
+            path=place(pipeline.sink.path),
+            location=pipeline.sink.location and place(pipeline.sink.location),
+        ),
         options=options,
     )

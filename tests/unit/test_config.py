@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from changelane.config import Pipeline, load, parse
+from changelane.config import IcebergSink, Partition, Pipeline, load, parse
 from changelane.errors import ConfigError, UnknownNameError
 
 LEAST = """
@@ -191,3 +191,52 @@ BOTH_LISTS = (
 def test_a_mode_that_cannot_be_is_refused(tmp_path: Path, options: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load(written(tmp_path, f"{LEAST}options: {options}\n"))
+
+
+@pytest.mark.parametrize(
+    ("told", "column", "function", "size"),
+    [
+        ("country", "country", None, None),
+        (" a b ", "a b", None, None),
+        ("days(created at)", "created at", "days", None),
+        ("bucket(16, id)", "id", "bucket", 16),
+        ("truncate( 4,name)", "name", "truncate", 4),
+        ("bucket(id)", "bucket(id)", None, None),
+    ],
+)
+def test_a_partition_is_a_column_or_a_function_of_one(
+    told: str, column: str, function: str | None, size: int | None
+) -> None:
+    assert Partition.parse(told) == Partition(column, function, size)
+
+
+@pytest.mark.parametrize(
+    ("sink", "options", "message"),
+    [
+        ("delta", "{tables: {a: {partition_by: [days(t)]}}}", "Delta partitions by columns only"),
+        ("delta", "{tables: {a: {partition_by: [a.b]}}}", "a dot or backtick"),
+        ("iceberg", "{tables: {a: {partition_by: [_changelane_order]}}}", "changelane's own"),
+        ("delta", "{properties: {changelane.order: x}}", "changelane's own"),
+        ("delta", "{tables: {a: {properties: {Changelane.table: x}}}}", "changelane's own"),
+        ("delta, location: far", "{}", "ends in /{table}"),
+        ('iceberg, location: "far/{table}"', "{}", "give a catalog"),
+        ("iceberg, catalog: {type: hive}", "{}", "no names with a dot"),
+    ],
+)
+def test_a_layout_that_cannot_be_is_refused(
+    tmp_path: Path, sink: str, options: str, message: str
+) -> None:
+    text = LEAST.replace("delta", sink) + f"options: {options}\n"
+    with pytest.raises(ConfigError, match=message):
+        load(written(tmp_path, text))
+
+
+def test_tables_may_lie_in_a_catalog_and_far_away(tmp_path: Path) -> None:
+    sink = 'iceberg, catalog: {type: rest, uri: "${URI}"}, location: "far/{table}"'
+    text = LEAST.replace("delta", sink)
+    found = load(written(tmp_path, text), {"URI": "x"})
+    assert isinstance(found.sink, IcebergSink)
+    assert found.sink.catalog == {"type": "rest", "uri": "x"}
+    assert found.sink.location == f"{tmp_path}/far/{{table}}"
+    with pytest.raises(UnknownNameError, match="catalog"):
+        load(written(tmp_path, LEAST.replace("delta", "iceberg, catalogs: {}")))

@@ -21,9 +21,9 @@ def open_pipeline(file: str, master: str | None) -> "Lake":
         MissingExtraError: pyspark is not installed.
     """
     pipeline, spark = _session(file, master)
-    from changelane.spark.lakes import lake
+    from changelane.spark.lakes import lake_of
 
-    return lake(spark, pipeline.sink.path, pipeline.table_format)
+    return lake_of(spark, pipeline)
 
 
 def open_applier(file: str, master: str | None) -> "tuple[Pipeline, Applier]":
@@ -35,8 +35,9 @@ def open_applier(file: str, master: str | None) -> "tuple[Pipeline, Applier]":
     """
     pipeline, spark = _session(file, master)
     from changelane.spark.applier import Applier
+    from changelane.spark.lakes import lake_of
 
-    return pipeline, Applier(spark, pipeline.sink.path, table_format=pipeline.table_format)
+    return pipeline, Applier(spark, lake_of(spark, pipeline))
 
 
 def _session(file: str, master: str | None) -> "tuple[Pipeline, Any]":

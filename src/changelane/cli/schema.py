@@ -60,7 +60,7 @@ def _opened(pipeline: Pipeline, master: str | None) -> "SchemaPlans":
     try:
         from changelane.spark.environment import session
         from changelane.spark.followed import evolution_of
-        from changelane.spark.lakes import lake
+        from changelane.spark.lakes import lake_of
         from changelane.spark.modes import modes_of
         from changelane.spark.schema_plan import SchemaPlans
     except ImportError as error:
@@ -71,7 +71,7 @@ def _opened(pipeline: Pipeline, master: str | None) -> "SchemaPlans":
         "changelane", master=master, settings=options.spark, lakes=(pipeline.table_format,)
     )
     spark.sparkContext.setLogLevel("ERROR")
-    tables = lake(spark, pipeline.sink.path, pipeline.table_format)
+    tables = lake_of(spark, pipeline)
     return SchemaPlans(spark, tables, evolution_of(options), modes_of(options))
 
 

@@ -8,25 +8,17 @@ import msgspec
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from changelane.config import OWN
 from changelane.spark.followed import KEY_CHANGED, Evolution, Followed
 from changelane.spark.lake import widens
+from changelane.spark.layout import Layouts
 from changelane.spark.modes import APPEND, HISTORY, Modes, TableMode
-from changelane.spark.quarantine import Refused
+from changelane.spark.quarantine import Misfit, Refused
 from changelane.spark.rows import RowColumn, RowSchema
-from changelane.spark.sql import RESERVED_PREFIX
 from changelane.spark.survey import Work
 
 STRICT: Final = "`schema_changes: strict` leaves the table as it is"
 MEND: Final = "`changelane schema apply` changes the table"
-
-
-class Misfit(Exception):  # noqa: N818 - control flow inside this module
-    """A table cannot take these events; they go to the quarantine."""
-
-    def __init__(self, code: str, reason: str) -> None:
-        super().__init__(code, reason)
-        self.code = code
-        self.reason = reason
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -38,6 +30,7 @@ class Policy(msgspec.Struct, frozen=True):
         modes: What tables keep of their changes.
         sequence: What the values are that order plain rows; another kind does not compare.
         evolution: How far tables follow their sources.
+        layouts: How tables are laid out.
     """
 
     keyless: str = "quarantine"
@@ -45,6 +38,7 @@ class Policy(msgspec.Struct, frozen=True):
     modes: Modes = Modes()
     sequence: str | None = None
     evolution: Evolution = Evolution()
+    layouts: Layouts = Layouts()
 
 
 def mine(work: Work, kind: str) -> Column:
@@ -152,8 +146,8 @@ class Admission:
         for column in schema.columns:
             if not column.name:
                 raise Misfit("schema_mismatch", "a column has no name")
-            if column.name.lower().startswith(RESERVED_PREFIX):
-                raise Misfit("schema_mismatch", f"column names must not begin {RESERVED_PREFIX}")
+            if column.name.lower().startswith(OWN):
+                raise Misfit("schema_mismatch", f"column names must not begin {OWN}")
             if column.name.lower() in self._mode.reserved:
                 reason = f"{column.name!r} is the name of a column of the mode {self._mode.name}"
                 raise Misfit("schema_mismatch", reason)

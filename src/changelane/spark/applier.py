@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from changelane.config import Maintenance
 from changelane.spark import append, fold, history, late, moves, side, swaps, tracking
-from changelane.spark.admission import Misfit, Policy
+from changelane.spark.admission import Policy
 from changelane.spark.companion import companion_of
 from changelane.spark.crossings import CROSSED, REASON, crossed_keys, marked
 from changelane.spark.ends import Ends
@@ -25,13 +25,14 @@ from changelane.spark.fence import Fence, raise_fence
 from changelane.spark.followed import KEY_CHANGED, NOTHING, Evolution, Followed, Halted
 from changelane.spark.following import Follower
 from changelane.spark.isolation import Isolation
-from changelane.spark.lake import Marker, name_of
+from changelane.spark.lake import Lake, Marker, name_of
 from changelane.spark.lakes import lake
+from changelane.spark.layout import Layouts
 from changelane.spark.maintenance import Keeper
 from changelane.spark.modes import APPEND, HISTORY, UPSERT, Modes
 from changelane.spark.moves import Moved
 from changelane.spark.purge import Seen, see
-from changelane.spark.quarantine import Quarantine, Refused
+from changelane.spark.quarantine import Misfit, Quarantine, Refused
 from changelane.spark.refusals import (
     changes_refused,
     late_refused,
@@ -74,19 +75,20 @@ class Applier:
 
     Args:
         spark: The session; in ``foreachBatch`` that of the batch.
-        root: The folder.
+        root: The folder, or its tables.
         table_format: ``delta`` or ``iceberg``.
         keyless: What happens to tables without a key: ``quarantine`` or ``append``.
         sources: ``one`` server feeds a table; ``many`` may, whose keys never meet.
         modes: What tables keep of their changes.
         sequence: What the values are that order plain rows, such as ``integer``.
         evolution: How far tables follow their sources.
+        layouts: How they are laid out.
     """
 
     def __init__(
         self,
         spark: SparkSession,
-        root: str,
+        root: str | Lake,
         *,
         table_format: str = "delta",
         keyless: str = "quarantine",
@@ -94,11 +96,12 @@ class Applier:
         modes: Modes = Modes(),  # noqa: B008 - frozen
         sequence: str | None = None,
         evolution: Evolution = Evolution(),  # noqa: B008 - frozen
+        layouts: Layouts = Layouts(),  # noqa: B008 - frozen
     ) -> None:
         self._spark = spark
         self._fence: Fence | None = None
-        self._lake = lake(spark, root, table_format)
-        self._policy = Policy(keyless, sources, modes, sequence, evolution)
+        self._lake = lake(spark, root, table_format) if isinstance(root, str) else root
+        self._policy = Policy(keyless, sources, modes, sequence, evolution, layouts)
         self._follower = Follower(spark, self._lake, self._policy)
         self._side = SideTable(spark, self._lake)
         self._ends = Ends(spark, self._lake)
@@ -374,6 +377,8 @@ class Applier:
 
     def _table(self, commit: _Commit, one: Plan) -> TableReport:
         told = dict.fromkeys(f"{refused.code}: {refused.reason}" for refused in one.refused)
+        if one.note is not None:
+            told[one.note] = None
         path = self._lake.path(one.name)
         name = str(table_id_of(one.work.table_id))
         table = TableReport(name, path, one.work.count, "; ".join(told))

@@ -8,14 +8,15 @@ import msgspec
 from pyspark.sql import functions as F
 
 from changelane.spark import turning
-from changelane.spark.admission import Admission, Misfit, Policy, mine
+from changelane.spark.admission import Admission, Policy, mine
 from changelane.spark.companion import follow
 from changelane.spark.fence import Fence
 from changelane.spark.fold import Target
 from changelane.spark.followed import NOTHING, Followed, Halted
 from changelane.spark.lake import Lake
+from changelane.spark.layout import Layout, NoColumnError, layout_of
 from changelane.spark.modes import APPEND, STATE_TYPES, UPSERT, TableMode, mode_of
-from changelane.spark.quarantine import Refused
+from changelane.spark.quarantine import Misfit, Refused
 from changelane.spark.rows import RowSchema, table_id_of
 from changelane.spark.side import Remembered
 from changelane.spark.survey import Work, place_of
@@ -41,6 +42,7 @@ class Plan(NamedTuple):
         refused: What of the batch the table does not take.
         crosses: Whether events of several partitions meet, whose offsets cannot be compared.
         cleared: Rows up to here are of a table of the same name that went.
+        note: What is to be said of the table.
     """
 
     work: Work
@@ -50,6 +52,7 @@ class Plan(NamedTuple):
     refused: tuple[Refused, ...] = ()
     crosses: bool = False
     cleared: bytes = b""
+    note: str | None = None
 
     @property
     def is_exceptional(self) -> bool:
@@ -97,6 +100,7 @@ def plan(
     if exists and mode != mode_of(properties):
         raise Misfit("mode_conflict", _mode_conflict(mode, mode_of(properties)))
     _check_sequence(policy.sequence, properties)
+    asked = policy.layouts.of(table_id_of(work.table_id))
     kind = _kind(work, properties, known)
     work, refused = _before_halt(work, followed.halted)
     work.truncated = work.truncated_in.get(kind, b"")
@@ -117,8 +121,9 @@ def plan(
             told = _told(work, kind, properties, known) | ({} if fence is None else fence.told)
             told |= mode.properties
             told |= {} if policy.sequence is None else {"sequence": policy.sequence}
+            told |= _ours(properties, work, exists=exists)
             properties = _evolved(
-                lake, name, admission, told, properties=properties, followed=followed
+                lake, name, admission, told, properties=properties, followed=followed, asked=asked
             )
         elif not exists or not work.truncated:
             raise admission.misfits[0]
@@ -131,13 +136,35 @@ def plan(
         refused.append(Refused(is_truncate, "unordered", TRUNCATED_ELSEWHERE, work.truncates))
         work.truncated = b""
     active = msgspec.json.decode(properties["schema"], type=RowSchema)
-    held = lake.columns(name)
-    state = STATE_TYPES[mode.name]
-    columns = {column: kind for column, kind in held.items() if column not in state}
+    columns = _columns(lake.columns(name), properties, work, mode)
     target = Target(columns, tuple(active.key or ()), work.schemas)
     if mode.is_tracked and (reason := follow(lake, name, columns)) is not None:
         raise Misfit("schema_mismatch", reason)
-    return Plan(work, name, target, properties, tuple(refused), crosses, cleared)
+    note = asked.note(properties)
+    return Plan(work, name, target, properties, tuple(refused), crosses, cleared, note)
+
+
+def _ours(properties: Mapping[str, str], work: Work, *, exists: bool) -> dict[str, str]:
+    """Return which columns a table has from its source, beside those that came by hand."""
+    if exists and turning.OURS not in properties:
+        return {}
+    names = {column.name.lower() for one in work.schemas.values() for column in one.columns}
+    names.update(msgspec.json.decode(properties.get(turning.OURS, "[]"), type=list[str]))
+    return {turning.OURS: msgspec.json.encode(sorted(names)).decode()}
+
+
+def _columns(
+    held: Mapping[str, str], properties: Mapping[str, str], work: Work, mode: TableMode
+) -> dict[str, str]:
+    """Return the columns that are written: not those that somebody added to the table by hand."""
+    state = STATE_TYPES[mode.name]
+    ours = _ours(properties, work, exists=True).get(turning.OURS)
+    names = None if ours is None else set(msgspec.json.decode(ours, type=list[str]))
+    return {
+        column: kind
+        for column, kind in held.items()
+        if column not in state and (names is None or column.lower() in names)
+    }
 
 
 def _evolved(
@@ -148,16 +175,21 @@ def _evolved(
     *,
     properties: Mapping[str, str],
     followed: Followed,
+    asked: Layout,
 ) -> dict[str, str]:
     """Give a table the columns, types and properties that it needs; return its properties."""
     if not properties:
         there = {name.lower() for name in admission.added}
         # a column that no event had yet comes later, and is filled then
         filled = [turning.filling_id(one) for one, _ in followed.fillings if one.column in there]
-        told = {**told, **followed.created}
+        told = {**told, **followed.created, **asked.told}
         if filled:
             told[turning.FILLED] = ",".join(filled)
-        lake.create(name, {**admission.added, **STATE_TYPES[told.get("mode", UPSERT)]}, told)
+        columns = {**admission.added, **STATE_TYPES[told.get("mode", UPSERT)]}
+        try:
+            lake.create(name, columns, told, asked)
+        except NoColumnError as error:
+            raise Misfit("schema_mismatch", str(error)) from None
         return dict(told)
     if admission.replaced:
         lake.drop_columns(name, admission.replaced)
@@ -165,9 +197,21 @@ def _evolved(
         lake.add_columns(name, admission.added)
     if admission.widened:
         lake.widen_columns(name, admission.widened)
+    told = {**told, **_laid_out(lake, name, asked, properties)}
     if any(properties.get(key) != value for key, value in told.items()):
         lake.set_properties(name, told)
     return turning.fill_all(lake, name, {**properties, **told}, followed.fillings)
+
+
+def _laid_out(
+    lake: Lake, name: str, asked: Layout, properties: Mapping[str, str]
+) -> dict[str, str]:
+    """Give a table the properties that its format knows; return what it is to tell of them."""
+    wanted = asked.of_made(properties)
+    if wanted == layout_of(properties):
+        return {}
+    lake.tune(name, wanted.properties)
+    return wanted.told
 
 
 def _keep_lacking(

@@ -12,11 +12,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from changelane.spark.environment import REQUIRED
+from changelane.spark.layout import PLAIN, Layout
 from changelane.spark.rows import generation_of, table_id_of
 from changelane.spark.sql import folder
 
 TABLES: Final = "tables"
 """The folder of the sources' tables; everything else of a lake is changelane's own."""
+OWN: Final = "_changelane"
+"""The folder of changelane's own."""
 PREFIX: Final = "changelane."
 """What changelane's own table properties begin with."""
 
@@ -104,7 +107,13 @@ class Lake(Protocol):
         """Return changelane's own properties of a table, without their prefix."""
         ...
 
-    def create(self, table: str, columns: Mapping[str, str], properties: Mapping[str, str]) -> None:
+    def create(
+        self,
+        table: str,
+        columns: Mapping[str, str],
+        properties: Mapping[str, str],
+        layout: Layout = PLAIN,
+    ) -> None:
         """Create a table unless it exists; columns are name -> Spark type."""
         ...
 
@@ -137,6 +146,10 @@ class Lake(Protocol):
 
     def set_properties(self, table: str, properties: Mapping[str, str]) -> None:
         """Set changelane's own properties of a table; an empty text stands for none."""
+        ...
+
+    def tune(self, table: str, properties: Mapping[str, str]) -> None:
+        """Set properties that the table format knows."""
         ...
 
     def last_batch(self, table: str, marker: Marker) -> int | None:

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 from pyspark.sql import functions as F
 
-from changelane.config import Maintenance
+from changelane.config import OWN, Maintenance
 from changelane.spark import change_log, ends, quarantine, side
 from changelane.spark.companion import companion_of
 from changelane.spark.fence import Fence
@@ -21,7 +21,6 @@ from changelane.spark.lake import TABLES, Files, Lake, name_of
 from changelane.spark.purge import Purged, Seen, horizons, purge
 from changelane.spark.rows import table_id_of
 from changelane.spark.side import SideTable
-from changelane.spark.sql import RESERVED_PREFIX
 
 MAINTAINED: Final = "maintained"
 """The table property that keeps when a table was last seen to."""
@@ -195,7 +194,7 @@ class Keeper:
         return tuple(
             held[column.lower()]
             for column in chosen
-            if column.lower() in held and not column.lower().startswith(RESERVED_PREFIX)
+            if column.lower() in held and not column.lower().startswith(OWN)
         )
 
     def _purge(self, seen: Mapping[str, Seen]) -> None:

@@ -18,7 +18,8 @@ from changelane.spark.fanout import Cadence, Fanout
 from changelane.spark.files import decode_lines, lines
 from changelane.spark.followed import evolution_of
 from changelane.spark.lake import Marker
-from changelane.spark.lakes import lake
+from changelane.spark.lakes import lake_of
+from changelane.spark.layout import layouts_of
 from changelane.spark.maintenance import Upkeep
 from changelane.spark.modes import modes_of
 from changelane.spark.reasons import reason_of
@@ -92,21 +93,22 @@ def run(
     options = pipeline.options
     keys = {table: tuple(columns) for table, columns in options.keys.items()}
     told = lines(spark, pipeline.source)
+    tables = lake_of(spark, pipeline)
     applier = Applier(
         spark,
-        pipeline.sink.path,
-        table_format=pipeline.table_format,
+        tables,
         keyless=options.keyless,
         sources=options.sources,
         modes=modes_of(options),
         evolution=evolution_of(options),
+        layouts=layouts_of(options),
     )
     applier.raise_fence(pipeline.name)
     keeper = applier.keeper(options.upkeep, options.purge_after_s)
     query_id = _QueryId(spark, pipeline.checkpoint)
     is_log = options.apply == "log"
     fanout = Fanout(
-        lake(spark, pipeline.sink.path, pipeline.table_format),
+        tables,
         applier,
         pipeline.name,
         Cadence(is_log, options.merge_events, options.merge_seconds),
@@ -228,5 +230,5 @@ class _QueryId:
 
 def quarantined(spark: SparkSession, pipeline: Pipeline) -> Any:
     """Return the quarantine of a pipeline as a DataFrame."""
-    applier = Applier(spark, pipeline.sink.path, table_format=pipeline.table_format)
+    applier = Applier(spark, lake_of(spark, pipeline))
     return applier.quarantine.table()

@@ -45,6 +45,15 @@ _EVENT: Final = (
 )
 
 
+class Misfit(Exception):  # noqa: N818 - control flow of one batch
+    """A table cannot take these events; they go to the quarantine."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(code, reason)
+        self.code = code
+        self.reason = reason
+
+
 class Refused(NamedTuple):
     """Event rows that are set aside: a condition, a reason code, its words, and how many.
 

@@ -9,11 +9,10 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from changelane.apply import TOO_LATE
-from changelane.spark.admission import Misfit
 from changelane.spark.evolve import Plan
 from changelane.spark.late import LATE
 from changelane.spark.moves import Moved
-from changelane.spark.quarantine import Refused
+from changelane.spark.quarantine import Misfit, Refused
 from changelane.spark.rows import table_id_of
 from changelane.spark.survey import BatchReport, TableReport, Work
 

@@ -8,9 +8,6 @@ from typing import Final
 ORDER: Final = "_changelane_order"
 COLUMNS: Final = "_changelane_columns"
 
-RESERVED_PREFIX: Final = "_changelane_"
-"""No column of a source may begin like this, so that ours never meet theirs."""
-
 UPSERTED: Final = "_changelane_upserted"
 DEPARTED: Final = "_changelane_departed"
 LIVE: Final = "_changelane_live"

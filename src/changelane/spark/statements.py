@@ -7,12 +7,20 @@ from changelane.spark.sql import COLUMNS, DEPARTED, LIVE, ORDER, UPSERTED, quote
 
 
 def create_table(
-    table: str, columns: Mapping[str, str], *, using: str, properties: Mapping[str, str]
+    table: str,
+    columns: Mapping[str, str],
+    *,
+    using: str,
+    properties: Mapping[str, str],
+    partitions: Sequence[str] = (),
+    location: str | None = None,
 ) -> str:
     """Return the statement that makes a table unless it exists; columns are name -> type."""
+    at = "" if location is None else f"LOCATION {text(location)} "
+    by = f"PARTITIONED BY ({', '.join(partitions)}) " if partitions else ""
     return (
         f"CREATE TABLE IF NOT EXISTS {table} ({_fields(columns)}) "
-        f"USING {using} TBLPROPERTIES ({_pairs(properties)})"
+        f"USING {using} {by}{at}TBLPROPERTIES ({_pairs(properties)})"
     )
 
 

@@ -21,6 +21,8 @@ from changelane.spark.statements import drop_columns, rename_column
 TURNING: Final = "turning"
 TURNED: Final = "turned"
 FILLED: Final = "filled"
+OURS: Final = "columns"
+"""The property that lists the columns which came from the source, in small letters."""
 
 
 class ConflictError(Exception):
@@ -124,6 +126,8 @@ def finish(lake: Lake, name: str, one: Turning, properties: Mapping[str, str]) -
     if not one.is_nothing:
         turned[TURNING] = ""
         turned["schema"] = _renamed_schema(properties["schema"], one)
+        if OURS in properties:
+            turned[OURS] = _renamed_columns(properties[OURS], one)
     lake.set_properties(name, turned)
     return {**properties, **turned}
 
@@ -188,6 +192,14 @@ def _renamed_schema(told: str, one: Turning) -> str:
     key = schema.key and tuple(names.get(part.lower(), part) or part for part in schema.key)
     renamed = msgspec.structs.replace(schema, columns=tuple(columns), key=key)
     return msgspec.json.encode(renamed).decode()
+
+
+def _renamed_columns(told: str, one: Turning) -> str:
+    """Return the list of a table's columns that have other names now."""
+    names = {old.lower(): new for old, new in _final_names(one).items()}
+    columns = (names.get(name, name) for name in msgspec.json.decode(told, type=list[str]))
+    kept = {name.lower() for name in columns if name is not None}
+    return msgspec.json.encode(sorted(kept)).decode()
 
 
 def fill(

@@ -2,10 +2,11 @@
 """All lakes: one line each, imported when first used."""
 
 import importlib
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
+from changelane.config import IcebergSink, Pipeline
 from changelane.errors import UnknownNameError
 from changelane.spark.lake import Lake
 
@@ -16,8 +17,27 @@ LAKES: Final[dict[str, tuple[str, str]]] = {
 """Name of a table format -> its module and class."""
 
 
-def lake(spark: SparkSession, root: str, name: str = "delta") -> Lake:
+def lake_of(spark: SparkSession, pipeline: Pipeline) -> Lake:
+    """Return the tables of a pipeline.
+
+    Raises:
+        UnknownNameError: There is no such format.
+    """
+    sink = pipeline.sink
+    options: dict[str, Any] = {"location": sink.location}
+    if isinstance(sink, IcebergSink):
+        options |= {"catalog": sink.catalog, "namespace": sink.namespace}
+    return lake(spark, sink.path, pipeline.table_format, **options)
+
+
+def lake(spark: SparkSession, root: str, name: str = "delta", **options: Any) -> Lake:
     """Return the tables of a format under a folder.
+
+    Args:
+        spark: The session.
+        root: The folder.
+        name: The format.
+        options: What the format's class takes beside these.
 
     Raises:
         UnknownNameError: There is no such format.
@@ -25,5 +45,5 @@ def lake(spark: SparkSession, root: str, name: str = "delta") -> Lake:
     if name not in LAKES:
         raise UnknownNameError("table format", name, LAKES)
     module, kind = LAKES[name]
-    found: Lake = getattr(importlib.import_module(module), kind)(spark, root)
+    found: Lake = getattr(importlib.import_module(module), kind)(spark, root, **options)
     return found

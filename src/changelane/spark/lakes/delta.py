@@ -37,12 +37,13 @@ class Delta(SqlLake):
     """The Delta tables under one folder."""
 
     using = "delta"
+    is_placed = False
     defaults = PROPERTIES
 
-    def __init__(self, spark: SparkSession, root: str) -> None:
+    def __init__(self, spark: SparkSession, root: str, *, location: str | None = None) -> None:
         check(spark)
         check_class(spark, "io.delta.sql.DeltaSparkSessionExtension", "delta")
-        super().__init__(spark, root.rstrip("/"))
+        super().__init__(spark, root.rstrip("/"), location)
 
     def sql(self, table: str) -> str:
         return f"delta.{quoted(self.path(table))}"

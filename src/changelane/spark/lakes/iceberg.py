@@ -19,7 +19,9 @@ from pyspark.sql import functions as F
 from changelane.spark.environment import check, check_class
 from changelane.spark.lake import (
     LAST,
+    OWN,
     PREFIX,
+    TABLES,
     TARGET_FACTOR,
     Commit,
     Files,
@@ -29,6 +31,7 @@ from changelane.spark.lake import (
     widens,
 )
 from changelane.spark.lakes.sql_lake import SqlLake
+from changelane.spark.layout import PLAIN, Layout
 from changelane.spark.sql import quoted, text
 
 PROPERTIES: Final[dict[str, str]] = {
@@ -47,29 +50,80 @@ _MARKERS: Final = "markers"
 
 
 class Iceberg(SqlLake):
-    """The Iceberg tables under one folder."""
+    """The Iceberg tables under one folder, or in a namespace of a catalog.
+
+    Args:
+        spark: The session.
+        root: The folder.
+        location: Where the tables lie in a catalog that knows places.
+        catalog: Options of the catalog, by Iceberg's names; without, it is the folder.
+        namespace: The namespace of the tables in it.
+    """
 
     using = "iceberg"
+    is_placed = True
     defaults = PROPERTIES
 
-    def __init__(self, spark: SparkSession, root: str) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        root: str,
+        *,
+        location: str | None = None,
+        catalog: Mapping[str, str] | None = None,
+        namespace: str = "",
+    ) -> None:
         check(spark)
         check_class(spark, "org.apache.iceberg.spark.SparkCatalog", "iceberg")
         place = root.rstrip("/") if "://" in root else str(Path(root).absolute())
-        super().__init__(spark, place)
-        digest = hashlib.sha256(self._root.encode("utf-8", "surrogatepass")).hexdigest()
+        super().__init__(spark, place, location)
+        self._options = dict(catalog or {"type": "hadoop", "warehouse": place})
+        self._namespaces: dict[str, str] = {}
+        if catalog:
+            self._namespaces = {TABLES: namespace, OWN: f"{namespace}_changelane"}
+        told = f"{place}\0{namespace}" if catalog else place
+        digest = hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()
         self._catalog = f"changelane_{digest[:12]}"
         self._configure(spark)
 
     def _configure(self, session: SparkSession) -> None:
         prefix = f"spark.sql.catalog.{self._catalog}"
         session.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
-        session.conf.set(f"{prefix}.type", "hadoop")
-        session.conf.set(f"{prefix}.warehouse", self._root)
+        for key, value in self._options.items():
+            session.conf.set(f"{prefix}.{key}", value)
         session.conf.set(f"{prefix}.cache-enabled", "false")
 
     def sql(self, table: str) -> str:
-        return ".".join(quoted(part) for part in (self._catalog, *table.split("/")))
+        return f"{quoted(self._catalog)}.{self._named(table)}"
+
+    def _named(self, table: str) -> str:
+        """Return a table's name inside the catalog."""
+        namespace, _, name = table.partition("/")
+        return f"{quoted(self._namespaces.get(namespace, namespace))}.{quoted(name)}"
+
+    def path(self, table: str) -> str:
+        return self._named(table) if self._namespaces else super().path(table)
+
+    def tables(self) -> list[str]:
+        if not self._namespaces:
+            return super().tables()
+        namespace = f"{quoted(self._catalog)}.{quoted(self._namespaces[TABLES])}"
+        if not self._spark.catalog.databaseExists(namespace):
+            return []
+        shown = self._spark.sql(f"SHOW TABLES IN {namespace}").collect()
+        return self.ours(sorted(f"{TABLES}/{row['tableName']}" for row in shown))
+
+    def create(
+        self,
+        table: str,
+        columns: Mapping[str, str],
+        properties: Mapping[str, str],
+        layout: Layout = PLAIN,
+    ) -> None:
+        if (namespace := self._namespaces.get(table.partition("/")[0])) is not None:
+            place = f"{quoted(self._catalog)}.{quoted(namespace)}"
+            self._spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {place}")
+        super().create(table, columns, properties, layout)
 
     def exists(self, table: str) -> bool:
         return bool(self._spark.catalog.tableExists(self.sql(table)))
@@ -137,7 +191,7 @@ class Iceberg(SqlLake):
         return Files(*found)
 
     def _call(self, procedure: str, table: str, more: str) -> None:
-        name = text(".".join(quoted(part) for part in table.split("/")))
+        name = text(self._named(table))
         told = f"table => {name}, {more}" if more else f"table => {name}"
         self._spark.sql(f"CALL {quoted(self._catalog)}.system.{procedure}({told})")
 

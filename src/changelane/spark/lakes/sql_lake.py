@@ -2,12 +2,15 @@
 """What lakes have in common whose tables SQL makes and changes: Delta and Iceberg."""
 
 from collections.abc import Iterable, Mapping
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
 from changelane.spark import statements
 from changelane.spark.lake import TABLES, folders, own, retried, types_of, widens
+from changelane.spark.layout import PLAIN, Layout
+
+ANY_TABLE: Final = "{table}"
 
 
 class SqlLake:
@@ -16,19 +19,30 @@ class SqlLake:
     Args:
         spark: The session.
         root: The folder.
+        location: Where the sources' tables lie instead, ending in ``/{table}``.
     """
 
     using: ClassVar[str]
     """The format's name in SQL."""
+    is_placed: ClassVar[bool]
+    """Whether a table must be told where to lie; the name of others says it."""
     defaults: ClassVar[Mapping[str, str]]
     """The properties that every table is made with."""
 
-    def __init__(self, spark: SparkSession, root: str) -> None:
+    def __init__(self, spark: SparkSession, root: str, location: str | None = None) -> None:
         self._spark = spark
         self._root = root
+        self._location = location
 
     def path(self, table: str) -> str:
-        return f"{self._root}/{table}"
+        return self.place(table) or f"{self._root}/{table}"
+
+    def place(self, table: str) -> str | None:
+        """Return where a table lies that lies elsewhere."""
+        kind, _, name = table.partition("/")
+        if self._location is None or kind != TABLES:
+            return None
+        return self._location.removesuffix(ANY_TABLE) + name
 
     def sql(self, table: str) -> str:
         raise NotImplementedError
@@ -37,15 +51,39 @@ class SqlLake:
         return self._spark.table(self.sql(table))
 
     def tables(self) -> list[str]:
-        return [f"{TABLES}/{name}" for name in folders(self._spark, self.path(TABLES))]
+        if self._location is None:
+            return [f"{TABLES}/{name}" for name in folders(self._spark, self.path(TABLES))]
+        names = folders(self._spark, self._location.removesuffix(f"/{ANY_TABLE}"))
+        return self.ours(f"{TABLES}/{name}" for name in names)
+
+    def ours(self, tables: Iterable[str]) -> list[str]:
+        """Return those of some tables that changelane made; others may lie beside them."""
+        return [name for name in tables if self.exists(name) and self.properties(name)]
+
+    def exists(self, table: str) -> bool:
+        raise NotImplementedError
+
+    def properties(self, table: str) -> dict[str, str]:
+        raise NotImplementedError
 
     def columns(self, table: str) -> dict[str, str]:
         return types_of(self.read(table))
 
-    def create(self, table: str, columns: Mapping[str, str], properties: Mapping[str, str]) -> None:
-        told = {**self.defaults, **own(properties)}
+    def create(
+        self,
+        table: str,
+        columns: Mapping[str, str],
+        properties: Mapping[str, str],
+        layout: Layout = PLAIN,
+    ) -> None:
+        told = {**self.defaults, **layout.properties, **own(properties)}
         statement = statements.create_table(
-            self.sql(table), columns, using=self.using, properties=told
+            self.sql(table),
+            columns,
+            using=self.using,
+            properties=told,
+            partitions=layout.partitions(columns),
+            location=self.place(table) if self.is_placed else None,
         )
         self._spark.sql(statement)
 
@@ -69,4 +107,7 @@ class SqlLake:
         retried(self._spark, statement)
 
     def set_properties(self, table: str, properties: Mapping[str, str]) -> None:
-        self._spark.sql(statements.set_properties(self.sql(table), own(properties)))
+        self.tune(table, own(properties))
+
+    def tune(self, table: str, properties: Mapping[str, str]) -> None:
+        self._spark.sql(statements.set_properties(self.sql(table), properties))

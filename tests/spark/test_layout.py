@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How tables are laid out: partitions, properties of the format, and columns added by hand."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import landed
+import pytest
+from pyspark.sql import SparkSession
+
+from changelane.event import DataChange, Key, Op
+from changelane.position import PostgresPosition
+from changelane.schema import Column, TableId, TableSchema
+from changelane.spark import decode
+from changelane.spark.applier import Applier
+from changelane.spark.lake import Marker
+from changelane.spark.lakes import lake as open_lake
+from changelane.spark.layout import Layout, Layouts
+from changelane.spark.sql import quoted
+from changelane.types import Integer, String
+
+pytestmark = pytest.mark.parametrize("lake", ["delta", "iceberg"], indirect=True)
+
+SCHEMA: Final = TableSchema(
+    (Column("id", Integer()), Column("the land?", String()), Column("state", String()))
+)
+TABLE: Final = TableId("shop", None, "orders")
+PROPERTY: Final = "write.parquet.compression-codec"
+BY_LAND: Final = Layouts(
+    Layout(properties={PROPERTY: "zstd"}),
+    {"orders": Layout(("THE LAND?",), {PROPERTY: "zstd"})},
+)
+
+
+def change(op: str, at: int, *row: Any, table: TableId = TABLE) -> DataChange:
+    image = dict(zip(SCHEMA.names, row, strict=False))
+    before, after = (image, None) if op == "d" else (None, image)
+    return DataChange(Op(op), table, Key(("id",)), before, after, SCHEMA, PostgresPosition(at))
+
+
+def rows(spark: SparkSession, lake: str, *columns: str) -> list[tuple[Any, ...]]:
+    found = landed.table_of(spark, lake, TABLE).select("id", *columns).orderBy("id")
+    return [tuple(row) for row in found.collect()]
+
+
+def format_properties(spark: SparkSession, lake: str) -> dict[str, str]:
+    table = open_lake(spark, lake, Path(lake).name).sql("tables/shop.orders")
+    shown = spark.sql(f"SHOW TBLPROPERTIES {table}").collect()
+    return {row["key"]: row["value"] for row in shown}
+
+
+def partitions(lake: str) -> set[str]:
+    place = Path(lake, "tables", "shop.orders")
+    folder = place / "data" if Path(lake).name == "iceberg" else place
+    return {path.name for path in folder.iterdir() if "=" in path.name}
+
+
+def test_rows_move_between_the_partitions_of_a_table(spark: SparkSession, lake: str) -> None:
+    events = [
+        [change("c", 10, 1, "fr", "new"), change("c", 11, 2, None, "new")],
+        [change("u", 20, 1, "d/e", "paid"), change("c", 21, 3, "fr", "new")],
+        [change("d", 30, 3, "fr", "new"), change("u", 15, 1, "it", "late")],
+    ]
+    for number, batch in enumerate(events):
+        landed.apply(spark, lake, batch, batch=number, layouts=BY_LAND)
+    found = rows(spark, lake, "`the land?`", "state")
+    assert found == [(1, "d/e", "paid"), (2, None, "new")]
+    assert len(partitions(lake)) >= 3
+    assert format_properties(spark, lake)[PROPERTY] == "zstd"
+
+
+def test_a_table_keeps_its_partitions_and_takes_new_properties(
+    spark: SparkSession, lake: str
+) -> None:
+    landed.apply(spark, lake, [change("c", 10, 1, "fr", "new")], layouts=BY_LAND)
+    later = Layouts(Layout(("state",), {PROPERTY: "gzip"}))
+    event = change("u", 20, 1, "de", "paid")
+    report = landed.apply(spark, lake, [event], batch=1, layouts=later)
+    (table,) = report.tables
+    assert table.note == "the table keeps the partitions that it was made with: THE LAND?"
+    assert format_properties(spark, lake)[PROPERTY] == "gzip"
+    assert rows(spark, lake, "state") == [(1, "paid")]
+
+
+def test_a_partition_that_no_event_has_yet_is_refused(spark: SparkSession, lake: str) -> None:
+    layouts = Layouts(Layout(("country",)))
+    report = landed.apply(spark, lake, [change("c", 10, 1, "fr", "new")], layouts=layouts)
+    assert report.quarantined == {"schema_mismatch": 1}
+    assert open_lake(spark, lake, Path(lake).name).tables() == []
+
+
+def test_what_somebody_wrote_into_a_column_of_their_own_stays(
+    spark: SparkSession, lake: str
+) -> None:
+    landed.apply(spark, lake, [change("c", 10, 1, "fr", "new"), change("c", 10, 2, "fr", "new")])
+    tables = open_lake(spark, lake, Path(lake).name)
+    name = tables.sql("tables/shop.orders")
+    spark.sql(f"ALTER TABLE {name} ADD COLUMNS (note STRING)")
+    spark.sql(f"UPDATE {name} SET note = 'ours'")
+    batch = [change("u", 20, 1, "fr", "paid"), change("c", 21, 3, "fr", "new")]
+    landed.apply(spark, lake, batch, batch=1)
+    # a partial update takes the column form of the statement
+    landed.apply(spark, lake, [change("u", 30, 2, "it")], batch=2)
+    assert rows(spark, lake, "state", "note") == [
+        (1, "paid", "ours"),
+        (2, "new", "ours"),
+        (3, "new", None),
+    ]
+
+
+def test_tables_lie_where_a_location_says(spark: SparkSession, lake: str, tmp_path: Path) -> None:
+    if Path(lake).name == "iceberg":
+        url = f"jdbc:derby:{tmp_path}/catalog;create=true"
+        more: dict[str, Any] = {
+            "catalog": {"type": "jdbc", "uri": url, "warehouse": f"file:{tmp_path}/warehouse"},
+            "namespace": "a `shop`",
+        }
+    else:
+        more = {}
+    kind = Path(lake).name
+    tables = open_lake(spark, lake, kind, location=f"{tmp_path}/far/{{table}}", **more)
+    (tmp_path / "far" / "foreign").mkdir(parents=True)
+    batches = [
+        [change("c", 10, 1, "fr", "new"), change("c", 10, 2, "fr", "new")],
+        [change("u", 20, 1, "de", "paid"), change("d", 21, 2)],
+    ]
+    for number, batch in enumerate(batches):
+        events = decode(landed.messages(spark, batch), "native-json")
+        Applier(spark, tables).apply(events, Marker("test", "q", number))
+    assert tables.tables() == ["tables/shop.orders"]
+    found = tables.read("tables/shop.orders").select(*map(quoted, SCHEMA.names)).collect()
+    assert [tuple(row) for row in found] == [(1, "de", "paid")]
+    assert (tmp_path / "far" / "shop.orders").is_dir()
+    assert tables.last_batch("tables/shop.orders", Marker("test", "q", 1)) == 1
+    tables.compact("tables/shop.orders", 1 << 20)
+    tables.expire("tables/shop.orders", 0)
+    assert tables.last_batch("tables/shop.orders", Marker("test", "q", 1)) == 1
