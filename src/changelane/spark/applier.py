@@ -22,7 +22,7 @@ from changelane.spark.crossings import CROSSED, REASON, crossed_keys, marked
 from changelane.spark.ends import Ends
 from changelane.spark.evolve import CLEARED, Plan, plan
 from changelane.spark.fence import Fence, raise_fence
-from changelane.spark.followed import KEY_CHANGED, NOTHING, Evolution, Followed, Halted
+from changelane.spark.followed import NOTHING, Evolution
 from changelane.spark.following import Follower
 from changelane.spark.isolation import Isolation
 from changelane.spark.lake import Lake, Marker, name_of
@@ -284,7 +284,7 @@ class Applier:
                         followed=followed,
                     )
             except Misfit as misfit:
-                self._halt(name, misfit, followed)
+                self._follower.halt(name, misfit, followed)
                 refused.append(table_refused(work, misfit, report))
                 continue
             if work.table_id in alone.failed:
@@ -295,17 +295,10 @@ class Applier:
             plans.append(one)
             refused.extend(one.refused)
             for each in one.refused:
-                self._halt(name, each, followed)
+                self._follower.halt(name, each, followed)
             if not one.target.keys and one.work.changes and one.mode != APPEND:
                 refused.append(changes_refused(one.work))
         return reading.events, plans, unseen, refused
-
-    def _halt(self, name: str, why: Misfit | Refused, followed: Followed) -> None:
-        """Keep in a table's properties that its key became another, for people."""
-        if why.code == KEY_CHANGED:
-            halted = Halted(followed.key_order, why.code, why.reason)
-            if self._lake.properties(name).get("halted") != halted.text:
-                self._lake.set_properties(name, {"halted": halted.text})
 
     def _crossed(
         self, told: DataFrame, one: Plan, before: Mapping[str, Remembered]

@@ -29,7 +29,7 @@ from changelane.spark.fidelity import RowWriter, spark_type
 from changelane.spark.followed import KEY_CHANGED, NOTHING, Followed, Halted
 from changelane.spark.lake import Lake, name_of
 from changelane.spark.modes import UPSERT, mode_of
-from changelane.spark.quarantine import Refused
+from changelane.spark.quarantine import Misfit, Refused
 from changelane.spark.rows import (
     SHAPING,
     RowColumn,
@@ -197,6 +197,13 @@ class Follower:
     def _has_rows_only(self, table_id: str) -> bool:
         """Say whether a table keeps nothing but the newest rows."""
         return self._policy.modes.of(table_id_of(table_id)).name == UPSERT
+
+    def halt(self, name: str, why: Misfit | Refused, followed: Followed) -> None:
+        """Keep in a table's properties that its key became another, for people."""
+        if why.code == KEY_CHANGED:
+            halted = Halted(followed.key_order, why.code, why.reason)
+            if self._lake.properties(name).get("halted") != halted.text:
+                self._lake.set_properties(name, {"halted": halted.text})
 
     def name_schemas(self, reading: Reading, work: Work, followed: Followed) -> None:
         """Give the schemas of a table's events the names that the table has for their columns."""

@@ -15,6 +15,8 @@ from typing import Final
 PACKAGES: Final[dict[str, tuple[str, ...]]] = {
     "delta": ("io.delta:delta-spark_2.13:4.0.1",),
     "iceberg": ("org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0",),
+    # A catalog of Iceberg's in a file: for tests, and to try things out.
+    "sqlite": ("org.xerial:sqlite-jdbc:3.47.1.0",),
     # The newest connector whose token provider is published beside it for Spark 4.0.
     "kafka": ("org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",),
 }

@@ -78,6 +78,9 @@ class Iceberg(SqlLake):
         place = root.rstrip("/") if "://" in root else str(Path(root).absolute())
         super().__init__(spark, place, location)
         self._options = dict(catalog or {"type": "hadoop", "warehouse": place})
+        if self._options.get("type") == "jdbc":
+            # without it Spark cannot even ask whether there is a table
+            self._options.setdefault("jdbc.schema-version", "V1")
         self._namespaces: dict[str, str] = {}
         if catalog:
             self._namespaces = {TABLES: namespace, OWN: f"{namespace}_changelane"}
