@@ -24,6 +24,18 @@ PROFILES = {
         {"topic": "example", "partition_hash": ".*\\..*:$pk$"},
         {"topic": "example", "partition_hash": ".*\\..*", "dynamic_topic": "rows:.*\\..*"},
     ],
+    "dts": [
+        {"topic": "dts", "policy": "partition_0", "notices": "broadcast"},
+        {"topic": "dts", "policy": "table", "notices": "drop"},
+        {"topic": "dts", "policy": "primary_key"},
+    ],
+    "cdl": [{"topic": "cdl", "heartbeat_topic": "beats", "null_keys": "true"}],
+    "lindorm": [{"topic": "lindorm", "null_keys": "true"}],
+    "arcion": [{}, {"delimiter": "dot", "snapshot_suffix": ".snapshot"}],
+    "datahub": [
+        {"project": "p", "topic": "t"},
+        {"project": "p", "topic": "t", "notices": "broadcast"},
+    ],
 }
 CASES = [
     (name, format_name, options)

@@ -19,6 +19,11 @@ from changelane.profile import Formats, Profile
 PROFILES: Final[dict[str, str]] = {
     "debezium": "changelane.profiles.debezium",
     "canal": "changelane.profiles.canal",
+    "dts": "changelane.profiles.dts",
+    "cdl": "changelane.profiles.cdl",
+    "lindorm": "changelane.profiles.lindorm",
+    "arcion": "changelane.profiles.arcion",
+    "datahub": "changelane.profiles.datahub",
 }
 """Public name -> module."""
 

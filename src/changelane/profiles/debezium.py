@@ -29,7 +29,7 @@ from changelane.event import (
 from changelane.formats.debezium.sources import topic_of
 from changelane.message import Message
 from changelane.profile import Formats, PartitionsOf, Profile
-from changelane.profiles.partitioners import kafka_partition
+from changelane.profiles.partitioners import by_key
 
 __all__ = ["FORMATS", "Options", "make"]
 
@@ -91,19 +91,18 @@ def _tells_topic(event: ChangeEvent) -> bool:
 def _place(
     options: Options, event: ChangeEvent, message: Message, partitions_of: PartitionsOf
 ) -> tuple[Message, ...]:
-    topic, key, partition = message.topic, message.key, None
+    topic = message.topic
     if isinstance(event, TransactionMarker) and not _tells_topic(event):
         server = event.source.server or options.topic_prefix
         topic = None if server is None else f"{server}.{options.topic_transaction}"
-    if isinstance(event, Watermark | SchemaChange):
-        partition = 0  # both records name it, whatever their key is
-    elif topic is not None and key is not None:
-        count = partitions_of(topic)
-        partition = None if count is None else kafka_partition(key, count)
     headers = message.headers
     if options.run_id is not None:
         headers = _with_context(options, event, headers)
-    return (msgspec.structs.replace(message, topic=topic, headers=headers, partition=partition),)
+    placed = msgspec.structs.replace(message, topic=topic, headers=headers)
+    if isinstance(event, Watermark | SchemaChange):
+        # both records name it, whatever their key is
+        return (msgspec.structs.replace(placed, partition=0),)
+    return (by_key(placed, partitions_of),)
 
 
 def _with_context(options: Options, event: ChangeEvent, headers: Headers) -> Headers:

@@ -10,6 +10,11 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
+import msgspec
+
+from changelane.message import Message
+from changelane.profile import PartitionsOf
+
 _MASK: Final = 0xFFFFFFFF
 _MURMUR_SEED: Final = 0x9747B28C
 _MURMUR_M: Final = 0x5BD1E995
@@ -49,6 +54,15 @@ def kafka_partition(key: bytes, count: int) -> int:
     9
     """
     return (murmur2(key) & 0x7FFFFFFF) % count
+
+
+def by_key(message: Message, partitions_of: PartitionsOf) -> Message:
+    """Return a message with the partition of its key; Kafka chooses where it has none."""
+    if message.topic is None or message.key is None:
+        return msgspec.structs.replace(message, partition=None)
+    count = partitions_of(message.topic)
+    partition = None if count is None else kafka_partition(message.key, count)
+    return msgspec.structs.replace(message, partition=partition)
 
 
 @lru_cache(maxsize=4096)

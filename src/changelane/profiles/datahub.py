@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``datahub``: BLOB topics of Alibaba Cloud DataHub, through its endpoint for Kafka clients.
+
+Sources: "Compatibility with Kafka" of the DataHub documentation: topic ``project.topic``, a
+partition is an active shard, the value is the BLOB, a key becomes the attribute ``__kafka_key__``;
+"DataHub message formats" of DataWorks for what Data Integration writes: a database to one topic,
+rows by primary key, without one by the table's name. So there is no key, and the partition is told.
+
+TUPLE topics take one or two text columns from Kafka clients, which is not the TUPLE format.
+
+Not documented, and so a choice of ours: the hash (A 4.4: MD5 of the key's texts, joined by U+0001,
+over the whole range of 128 bits), where DDL goes (by the table's name, else to partition 0), and
+where heartbeats and transactions go (an option).
+"""
+
+import hashlib
+import re
+from functools import partial
+from typing import Any, Final, Literal
+
+import msgspec
+
+from changelane.errors import ConfigError, DecodeError, EncodeError
+from changelane.event import ChangeEvent, DataChange, HalfUpdate, Image, SchemaChange, Truncate
+from changelane.message import Message
+from changelane.profile import (
+    Formats,
+    PartitionsOf,
+    Profile,
+    broadcast,
+    partition_count,
+    table_of,
+    whole,
+)
+from changelane.profiles.rows import row_of, texts_of
+from changelane.schema import TableId, named
+from changelane.serdes import json
+
+__all__ = ["FORMATS", "Options", "make"]
+
+FORMATS: Final[Formats] = {"datahub-blob": {}}
+
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
+_JOINT: Final = "\x01"
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of the profile ``datahub``.
+
+    Attributes:
+        project: DataHub's project.
+        topic: Its BLOB topic, which takes all tables.
+        keys: Tables, in full or by their last parts -> "custom primary keys".
+        notices: Where heartbeats, transactions and control records go: to the first shard, to each
+            shard, or nowhere.
+    """
+
+    project: str | None = None
+    topic: str | None = None
+    keys: dict[str, list[str]] = {}
+    notices: Literal["first", "broadcast", "drop"] = "first"
+
+
+class _Payload(msgspec.Struct):
+    before: Any = None
+    after: Any = None
+
+
+class _Blob(msgspec.Struct):
+    payload: _Payload
+
+
+def shard_of(text: str, count: int) -> int:
+    """Return the shard of a key's text, where shards share the range of the hash evenly."""
+    number = int.from_bytes(
+        hashlib.md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).digest(), "big"
+    )
+    return number * count >> 128
+
+
+def _place(
+    options: Options, event: ChangeEvent, message: Message, partitions_of: PartitionsOf
+) -> tuple[Message, ...]:
+    topic = f"{options.project}.{options.topic}"
+    placed = msgspec.structs.replace(message, topic=topic, key=None, headers=())
+    is_about_table = isinstance(event, DataChange | HalfUpdate | SchemaChange | Truncate)
+    if not is_about_table and options.notices == "broadcast":
+        return broadcast(placed, partition_count(topic, partitions_of))
+    text = _text(options, event, message)
+    partition = 0
+    if text is not None:
+        partition = shard_of(text, partition_count(topic, partitions_of))
+    return (msgspec.structs.replace(placed, partition=partition),)
+
+
+def _text(options: Options, event: ChangeEvent, message: Message) -> str | None:
+    """Return what is hashed of a message; ``None`` where nothing is."""
+    change = event.change if isinstance(event, HalfUpdate) else event
+    if not isinstance(change, DataChange):
+        table = table_of(event)
+        return str(table) if table.name else None
+    columns = named(options.keys, change.table)
+    if columns is None:
+        columns = [] if change.key is None else list(change.key.columns)
+    if not columns:
+        return _without_key(change.table)
+    return _JOINT.join(texts_of(change, _row(change, message), columns))
+
+
+def _without_key(table: TableId) -> str:
+    # "Without a primary key ... Shard by table name"
+    return str(table)
+
+
+def _row(change: DataChange, message: Message) -> Image:
+    """Return the row of a message: of an update told by two, each has its own."""
+    try:
+        payload = json.loads(message.value or b"", _Blob).payload
+    except DecodeError:
+        raise EncodeError("not a message of datahub-blob") from None
+    if payload.after is None and change.before is not None:
+        return change.before
+    return row_of(change)
+
+
+def make(options: Options) -> Profile:
+    """Return the profile.
+
+    Raises:
+        ConfigError: Project or topic are missing, or no names that DataHub keeps as they are.
+    """
+    for option, name in (("project", options.project), ("topic", options.topic)):
+        if name is None or _NAME.fullmatch(name) is None:
+            msg = (
+                f"profile datahub: set the option {option}: a letter, then letters, digits and '_' "
+                "(DataHub turns '.' and '-' into '_')"
+            )
+            raise ConfigError(msg)
+    drops = {"tombstone"}
+    if options.notices == "drop":
+        drops |= {"watermark", "transaction", "control"}
+    return Profile(
+        name="datahub",
+        formats=FORMATS,
+        split=whole,
+        place=partial(_place, options),
+        drops=frozenset(drops),
+    )

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``dts``: how Alibaba Cloud DTS writes to a Kafka cluster, by each of its partition policies.
+
+Sources: "Specify the policy for synchronizing data to Kafka partitions" of the DTS user guide,
+which names the three policies, Java's ``hashCode()``, and what goes to partition 0; A 1.12.
+
+Not documented, and so a choice of ours: the text that is hashed (names joined by a dot, key values
+joined by nothing), how a negative hash becomes a partition (as in Canal), the message's key (none,
+unless the format writes one), and where a change of the key goes (by the new key).
+"""
+
+from functools import partial
+from typing import Final, Literal
+
+import msgspec
+
+from changelane.errors import ConfigError
+from changelane.event import ChangeEvent, DataChange, SchemaChange, Truncate
+from changelane.message import Message
+from changelane.profile import (
+    Formats,
+    PartitionsOf,
+    Profile,
+    broadcast,
+    partition_count,
+    table_of,
+    whole,
+)
+from changelane.profiles.partitioners import hash_partition, java_hash
+from changelane.profiles.rows import row_of, texts_of
+from changelane.profiles.topics import check_template, topic_of
+from changelane.schema import named
+
+__all__ = ["FORMATS", "Options", "make"]
+
+FORMATS: Final[Formats] = {
+    "dts-avro": {},
+    "canal-json": {"dialect": "dts"},
+    "shareplex-json": {"dialect": "dts"},
+}
+
+Policy = Literal["partition_0", "table", "primary_key"]
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of the profile ``dts``.
+
+    Attributes:
+        policy: ``partition_0``: "Synchronize All Data to Partition 0"; ``table``: "... Based on
+            Hash Values of Database and Table Names"; ``primary_key``: "... Based on Hash Values of
+            Primary Keys".
+        topic: The topic of the task; may hold ``{database}``, ``{schema}`` and ``{table}``.
+        topics: Tables, in full or by their last parts -> topics of their own ("You can use the
+            table name mapping feature to change the topics").
+        partition_columns: Tables -> columns that are hashed instead of the primary key ("You can
+            specify one or more columns as partition keys").
+        notices: Where heartbeats, transactions and control records go: to partition 0, to each
+            partition, or nowhere. DTS does not document it.
+    """
+
+    policy: Policy | None = None
+    topic: str | None = None
+    topics: dict[str, str] = {}
+    partition_columns: dict[str, list[str]] = {}
+    notices: Literal["partition_0", "broadcast", "drop"] = "partition_0"
+
+
+def _place(
+    options: Options, event: ChangeEvent, message: Message, partitions_of: PartitionsOf
+) -> tuple[Message, ...]:
+    table = table_of(event)
+    is_about_table = isinstance(event, DataChange | SchemaChange | Truncate)
+    topics = options.topics if is_about_table else {}
+    topic = topic_of(table, topics, options.topic, "dts")
+    placed = msgspec.structs.replace(message, topic=topic, headers=())
+    if not is_about_table and options.notices == "broadcast":
+        return broadcast(placed, partition_count(topic, partitions_of))
+    number = _hashed(options, event)
+    partition = 0
+    if number is not None:
+        partition = hash_partition(number, partition_count(topic, partitions_of))
+    return (msgspec.structs.replace(placed, partition=partition),)
+
+
+def _hashed(options: Options, event: ChangeEvent) -> int | None:
+    """Return the hash that chooses the partition of an event; ``None`` = partition 0."""
+    match event:
+        case DataChange() if options.policy == "primary_key":
+            columns = named(options.partition_columns, event.table)
+            if columns is None:
+                columns = [] if event.key is None else list(event.key.columns)
+            # "If a table does not have a primary key or unique key, DTS synchronizes the data and
+            # DDL statements of the table to Partition 0"
+            texts = texts_of(event, row_of(event), columns)
+            return java_hash("".join(texts)) if columns else None
+        case DataChange() | SchemaChange() | Truncate() if options.policy == "table":
+            # "If a DDL statement is irrelevant to a table, for example, CREATE DATABASE, the
+            # statement is synchronized to Partition 0."
+            return java_hash(str(event.table)) if event.table.name else None
+    return None
+
+
+def make(options: Options) -> Profile:
+    """Return the profile.
+
+    Raises:
+        ConfigError: The policy or the topic is missing.
+    """
+    if options.policy is None:
+        raise ConfigError("profile dts: set the option policy: partition_0, table or primary_key")
+    if options.topic is None and not options.topics:
+        raise ConfigError("profile dts: set the option topic, or topics")
+    check_template("dts", "topic", options.topic)
+    drops = {"tombstone"}
+    if options.notices == "drop":
+        drops |= {"watermark", "transaction", "control"}
+    return Profile(
+        name="dts",
+        formats=FORMATS,
+        split=whole,
+        place=partial(_place, options),
+        drops=frozenset(drops),
+    )

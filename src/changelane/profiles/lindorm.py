@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``lindorm``: how Alibaba Cloud Lindorm's change tracking writes to Kafka.
+
+Sources: "Data subscription" of the Lindorm user guide: a record is a pair in which "the key is the
+primary key value of the row"; a subscription names one table and one topic; B 3.
+
+Not documented, and so a choice of ours: the bytes of the key (the JSON object that the format
+writes) and the partition (Kafka's choice by key). Lindorm's keys do not change; of another source,
+such a change is a delete and an insert. There are no messages of DDL and no heartbeats.
+"""
+
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from changelane.errors import ConfigError
+from changelane.event import ChangeEvent
+from changelane.message import Message
+from changelane.profile import Formats, PartitionsOf, Profile, split_key_change, table_of
+from changelane.profiles.partitioners import by_key
+from changelane.profiles.topics import check_template, topic_of
+
+__all__ = ["FORMATS", "Options", "make"]
+
+FORMATS: Final[Formats] = {"lindorm-json": {}}
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of the profile ``lindorm``.
+
+    Attributes:
+        topic: The topic of all tables; may hold ``{database}``, ``{schema}`` and ``{table}``.
+        topics: Tables, in full or by their last parts -> topics, as each subscription has them.
+        null_keys: Accept tables without key, whose changes then lie in no order. Lindorm has none.
+    """
+
+    topic: str | None = None
+    topics: dict[str, str] = {}
+    null_keys: bool = False
+
+
+def _place(
+    options: Options, event: ChangeEvent, message: Message, partitions_of: PartitionsOf
+) -> tuple[Message, ...]:
+    topic = topic_of(table_of(event), options.topics, options.topic, "lindorm")
+    return (by_key(msgspec.structs.replace(message, topic=topic), partitions_of),)
+
+
+def make(options: Options) -> Profile:
+    """Return the profile.
+
+    Raises:
+        ConfigError: No message would have a topic.
+    """
+    if options.topic is None and not options.topics:
+        raise ConfigError("profile lindorm: set the option topics, or topic for all tables")
+    check_template("lindorm", "topic", options.topic)
+    return Profile(
+        name="lindorm",
+        formats=FORMATS,
+        split=split_key_change,
+        place=partial(_place, options),
+        drops=frozenset({"schema", "transaction", "watermark", "tombstone"}),
+        null_keys=options.null_keys,
+    )
