@@ -25,10 +25,17 @@ from changelane.spark.fence import Fence, raise_fence
 from changelane.spark.followed import NOTHING, Evolution
 from changelane.spark.following import Follower
 from changelane.spark.isolation import Isolation
-from changelane.spark.lake import Lake, Marker, name_of
+from changelane.spark.lake import Lake, Marker, name_of, retried
 from changelane.spark.lakes import lake
 from changelane.spark.layout import Layouts
 from changelane.spark.maintenance import Keeper
+from changelane.spark.merges import (
+    Merge,
+    merge_changed,
+    merge_final,
+    merge_shown,
+    merge_versions,
+)
 from changelane.spark.modes import APPEND, HISTORY, UPSERT, Modes
 from changelane.spark.moves import Moved
 from changelane.spark.purge import Seen, see
@@ -42,14 +49,6 @@ from changelane.spark.refusals import (
 from changelane.spark.rows import table_id_of
 from changelane.spark.side import Remembered, SideTable
 from changelane.spark.sql import COLUMNS, ORDER
-from changelane.spark.statements import (
-    append_all,
-    insert_rows,
-    merge_changed,
-    merge_final,
-    merge_shown,
-    merge_versions,
-)
 from changelane.spark.survey import BatchReport, Survey, TableReport, Work
 
 MAX_TABLES_AT_ONCE: Final = 4
@@ -57,7 +56,7 @@ APPLIED_BEFORE: Final = "applied before"
 
 Begin = Callable[[BatchReport], None]
 """Told what a batch holds, before anything of it is committed."""
-Statement = Callable[[str, str, Sequence[str], Sequence[str]], str]
+Form = Callable[[Sequence[str], Sequence[str]], Merge]
 
 
 class _Commit(NamedTuple):
@@ -406,8 +405,7 @@ class Applier:
         target = one.target
         if not target.keys:
             floor = b"" if known is None else known.truncated
-            source = fold.appended(rows, target, floor)
-            self._run(spark, source, one, append_all)
+            self._lake.append(spark, one.name, fold.appended(rows, target, floor))
             return
         keyed = rows.where("key IS NOT NULL")
         told = fold.steps(keyed, moves=one.work.has_moves)
@@ -452,7 +450,7 @@ class Applier:
         last = self._lake.last_commit(one.name)
         source = append.changes(rows, one, self._lake.read(one.name), last)
         told = one.work.told | {append.HIGH: append.high(one, last)} | dict(commit.details)
-        self._run(self._lake.committing(commit.marker, told), source, one, insert_rows)
+        self._lake.append(self._lake.committing(commit.marker, told), one.name, source)
 
     def _with_memory(
         self, folded: DataFrame, rows: DataFrame, one: Plan, known: Remembered | None
@@ -467,32 +465,24 @@ class Applier:
         floor = F.lit(bytearray(known.truncated))
         return beside.withColumn("d", F.greatest(own, deleted, floor))
 
-    def _run(self, spark: SparkSession, source: DataFrame, one: Plan, statement: Statement) -> None:
-        view = f"changelane_{id(source):x}"
-        source.createOrReplaceGlobalTempView(view)
-        try:
-            columns = tuple(one.target.columns if one.mode == UPSERT else source.columns)
-            table = self._lake.sql(one.name)
-            spark.sql(statement(table, f"global_temp.{view}", one.target.keys, columns))
-        finally:
-            self._spark.catalog.dropGlobalTempView(view)
+    def _run(self, spark: SparkSession, source: DataFrame, one: Plan, form: Form) -> None:
+        columns = tuple(one.target.columns if one.mode == UPSERT else source.columns)
+        self._lake.merge(spark, one.name, source, form(one.target.keys, columns))
 
     def _clear(self, one: Plan, truncated: bytes) -> None:
         """Evaluate every row again after T was raised: ``DELETE WHERE U <= T``."""
-        table = self._lake.sql(one.name)
         if one.cleared:
             # all of them are of a table that went, whose key may have been another
             floor = f"unhex('{one.cleared.hex()}')"
             newer = f"exists(map_values({COLUMNS}), o -> o > {floor})"
-            self._lake.run(
-                f"DELETE FROM {table} WHERE {ORDER} <= {floor} AND NOT coalesce({newer}, false)"
-            )
+            gone = f"{ORDER} <= {floor} AND NOT coalesce({newer}, false)"
+            retried(lambda: self._lake.delete(self._spark, one.name, gone))
             self._lake.set_properties(one.name, {CLEARED: one.cleared.hex()})
             if one.cleared == truncated:
                 return
         if "exceptions" not in one.properties:
             below = f"{ORDER} <= unhex('{truncated.hex()}')"
-            self._spark.sql(f"DELETE FROM {table} WHERE {below}")
+            self._lake.delete(self._spark, one.name, below)
             return
         touched = fold.truncated(self._lake.read(one.name), one.target, truncated)
         self._run(self._spark, fold.final(touched, one.target), one, merge_final)

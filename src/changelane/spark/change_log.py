@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from changelane.spark import rows
 from changelane.spark.lake import Lake, Marker, is_conflict, retried
-from changelane.spark.sql import quoted, text
+from changelane.spark.sql import text
 
 NAME: Final = "_changelane/log"
 _OWN: Final = {"query": "STRING", "batch": "BIGINT"}
@@ -81,16 +81,7 @@ class ChangeLog:
             F.lit(marker.query).alias("query"),
             batch.alias("batch"),
         ).sortWithinPartitions("table_id")
-        view = f"changelane_log_{id(told):x}"
-        told.createOrReplaceGlobalTempView(view)
-        names = ", ".join(map(quoted, COLUMNS))
-        try:
-            session.sql(
-                f"INSERT INTO {self._lake.sql(NAME)} ({names}) "
-                f"SELECT {names} FROM global_temp.{view}"
-            )
-        finally:
-            self._spark.catalog.dropGlobalTempView(view)
+        self._lake.append(session, NAME, told)
 
     def pending(self) -> list[Pending]:
         """Return what the log holds, by query and table."""
@@ -132,7 +123,7 @@ class ChangeLog:
         condition = f"query = {text(query)} AND batch < {before}"
         if names := sorted(spared):
             condition += f" AND table_id NOT IN ({', '.join(map(text, names))})"
-        retried(self._spark, f"DELETE FROM {self._lake.sql(NAME)} WHERE {condition}")
+        retried(lambda: self._lake.delete(self._spark, NAME, condition))
 
     def properties(self) -> dict[str, str]:
         """Return the properties of the log, none before it is made."""

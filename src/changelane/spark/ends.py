@@ -15,6 +15,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from changelane.spark.lake import Lake, retried
+from changelane.spark.merges import Clause, Merge
+from changelane.spark.sql import quoted
 
 NAME: Final = "_changelane/ends"
 COLUMNS: Final = {
@@ -24,6 +26,20 @@ COLUMNS: Final = {
     "source_time": "TIMESTAMP",
     "arrived": "BOOLEAN",
 }
+_TOLD: Final = Merge(
+    keys=("table_id", "key", "order"),
+    matched=(
+        Clause(
+            "(s.arrived AND NOT t.arrived OR coalesce(s.source_time > t.source_time, "
+            "s.source_time IS NOT NULL AND t.source_time IS NULL))",
+            {
+                "arrived": "s.arrived OR t.arrived",
+                "source_time": "greatest(s.source_time, t.source_time)",
+            },
+        ),
+    ),
+    values={name: f"s.{quoted(name)}" for name in COLUMNS},
+)
 
 
 class Ends:
@@ -45,23 +61,7 @@ class Ends:
         newest = told.groupBy("table_id", "key", "order").agg(
             F.max("source_time").alias("source_time"), F.max("arrived").alias("arrived")
         )
-        view = f"changelane_ends_{id(self):x}"
-        newest.createOrReplaceGlobalTempView(view)
-        try:
-            retried(
-                self._spark,
-                f"MERGE INTO {self._lake.sql(NAME)} t USING global_temp.{view} s "
-                "ON t.table_id = s.table_id AND t.key <=> s.key AND t.`order` = s.`order` "
-                "WHEN MATCHED AND (s.arrived AND NOT t.arrived "
-                "OR coalesce(s.source_time > t.source_time, "
-                "s.source_time IS NOT NULL AND t.source_time IS NULL)) "
-                "THEN UPDATE SET t.arrived = s.arrived OR t.arrived, "
-                "t.source_time = greatest(s.source_time, t.source_time) "
-                "WHEN NOT MATCHED THEN INSERT (table_id, key, `order`, source_time, arrived) "
-                "VALUES (s.table_id, s.key, s.`order`, s.source_time, s.arrived)",
-            )
-        finally:
-            self._spark.catalog.dropGlobalTempView(view)
+        retried(lambda: self._lake.merge(self._spark, NAME, newest, _TOLD))
 
     def of(self, table_id: str, keys: DataFrame) -> DataFrame:
         """Return ``key``, ``order``, ``source_time`` and ``arrived`` of the ends of some keys.

@@ -365,7 +365,8 @@ def appended(events: DataFrame, target: Target, truncated: bytes) -> DataFrame:
     """
     newer = F.col("order") > F.lit(bytearray(truncated))
     told = events.where(F.col("op").isin("c", "r") & newer)
-    state = {UPSERTED: F.col("order")}
+    none = F.lit(None).cast("map<string,binary>")
+    state = {ORDER: F.col("order"), COLUMNS: none}
     return typed_rows(told, F.col("after"), F.col("schema_id"), target, state)
 
 

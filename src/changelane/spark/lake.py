@@ -4,7 +4,8 @@
 import random
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -13,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from changelane.spark.environment import REQUIRED
 from changelane.spark.layout import PLAIN, Layout
+from changelane.spark.merges import Merge
 from changelane.spark.rows import generation_of, table_id_of
 from changelane.spark.sql import folder
 
@@ -137,13 +139,6 @@ class Lake(Protocol):
         """Drop columns with their values; a later column of such a name begins without any."""
         ...
 
-    def run(self, statement: str) -> None:
-        """Run a statement that changes rows and that may be repeated, such as ``UPDATE``.
-
-        It carries no marker; it runs again when another writer's commit came between.
-        """
-        ...
-
     def set_properties(self, table: str, properties: Mapping[str, str]) -> None:
         """Set changelane's own properties of a table; an empty text stands for none."""
         ...
@@ -186,6 +181,32 @@ class Lake(Protocol):
 
         Markers stay: :meth:`last_batch` and :meth:`last_commit` tell the same after it.
         """
+        ...
+
+    def merge(self, session: SparkSession, table: str, source: DataFrame, told: Merge) -> None:
+        """Merge rows into a table, in one commit; no two of them meet one row of the table.
+
+        Args:
+            session: Where it runs: one of :meth:`committing`, or any other for a commit without
+                a marker.
+            table: The table.
+            source: What its clauses call ``s``.
+            told: What becomes of which rows.
+        """
+        ...
+
+    def append(self, session: SparkSession, table: str, rows: DataFrame) -> None:
+        """Append rows to a table, in one commit; their columns are some of the table's."""
+        ...
+
+    def update(
+        self, session: SparkSession, table: str, sets: Mapping[str, str], condition: str
+    ) -> None:
+        """Give columns new values, column -> SQL, where an SQL condition holds, in one commit."""
+        ...
+
+    def delete(self, session: SparkSession, table: str, condition: str) -> None:
+        """Delete the rows for which an SQL condition holds, in one commit."""
         ...
 
 
@@ -271,18 +292,29 @@ def is_conflict(error: PySparkException) -> bool:
     return _CONFLICT.search(str(error)) is not None
 
 
-def retried(spark: SparkSession, statement: str) -> None:
-    """Run a statement that may be repeated, again when another writer's commit came between.
+def retried(write: Callable[[], None]) -> None:
+    """Write what may be written again, again when another writer's commit came between.
 
     Raises:
         PySparkException: It failed for another reason, or again and again.
     """
     for wait_s in (0.2, 0.5, 1, 2, 4, None):
         try:
-            spark.sql(statement)
+            write()
         except PySparkException as error:
             if wait_s is None or not is_conflict(error):
                 raise
             time.sleep(wait_s * (0.5 + random.random()))  # noqa: S311 - only to part two writers
         else:
             return
+
+
+@contextmanager
+def shared(rows: DataFrame) -> Iterator[str]:
+    """Give rows a name for a while that every session knows."""
+    view = f"changelane_{id(rows):x}"
+    rows.createOrReplaceGlobalTempView(view)
+    try:
+        yield f"global_temp.{view}"
+    finally:
+        rows.sparkSession.catalog.dropGlobalTempView(view)

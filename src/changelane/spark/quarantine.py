@@ -11,7 +11,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from changelane.spark.lake import Lake, Marker
-from changelane.spark.sql import quoted
 
 NAME: Final = "_changelane/quarantine"
 COLUMNS: Final = {
@@ -121,17 +120,8 @@ class Quarantine:
             held = self._lake.read(NAME).select(*(F.col(n).alias(f"h_{n}") for n in _IDENTITY))
             same = (F.col(name).eqNullSafe(F.col(f"h_{name}")) for name in _IDENTITY)
             set_aside = set_aside.join(F.broadcast(held), reduce(and_, same), "left_anti")
-        view = f"changelane_quarantine_{id(set_aside):x}"
-        set_aside.createOrReplaceGlobalTempView(view)
-        try:
-            names = ", ".join(map(quoted, COLUMNS))
-            spark = self._spark if is_logged else self._lake.committing(marker, {})
-            spark.sql(
-                f"INSERT INTO {self._lake.sql(NAME)} ({names}) "
-                f"SELECT {names} FROM global_temp.{view}"
-            )
-        finally:
-            self._spark.catalog.dropGlobalTempView(view)
+        spark = self._spark if is_logged else self._lake.committing(marker, {})
+        self._lake.append(spark, NAME, set_aside)
 
 
 def _schema() -> Column:

@@ -71,16 +71,7 @@ class SchemaLog:
         self._lake.create(NAME, COLUMNS, {})
         rows = [(one.table_id, one.order, one.told.product, one.told.ddl) for one in fresh]
         kinds = ", ".join(f"{quoted(name)} {kind}" for name, kind in COLUMNS.items())
-        view = f"changelane_schemas_{id(rows):x}"
-        self._spark.createDataFrame(rows, kinds).createOrReplaceGlobalTempView(view)
-        try:
-            names = ", ".join(map(quoted, COLUMNS))
-            self._spark.sql(
-                f"INSERT INTO {self._lake.sql(NAME)} ({names}) "
-                f"SELECT {names} FROM global_temp.{view}"
-            )
-        finally:
-            self._spark.catalog.dropGlobalTempView(view)
+        self._lake.append(self._spark, NAME, self._spark.createDataFrame(rows, kinds))
         kept.update(dict.fromkeys(fresh))
         self._tables = self._read()
         return fresh

@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from changelane.spark.lake import Lake, retried
+from changelane.spark.merges import Clause, Merge
 from changelane.spark.survey import Work
 
 NAME: Final = "_changelane/side"
@@ -25,7 +26,29 @@ COLUMNS: Final = {
     "purged": "BINARY",
     "source_time": "TIMESTAMP",
 }
+_NEWER: Final = "coalesce(s.deleted, unhex('')) > coalesce(t.deleted, unhex(''))"
 _RAISED: Final = ("table_id", "key", "deleted", "moved_to", "truncated", "source_time")
+_RAISE: Final = Merge(
+    keys=("table_id", "key"),
+    matched=(
+        Clause(
+            f"({_NEWER} OR coalesce(s.truncated, unhex('')) > coalesce(t.truncated, unhex('')))",
+            {
+                "deleted": f"CASE WHEN {_NEWER} THEN s.deleted ELSE t.deleted END",
+                "moved_to": f"CASE WHEN {_NEWER} THEN s.moved_to ELSE t.moved_to END",
+                "source_time": f"CASE WHEN {_NEWER} THEN s.source_time ELSE t.source_time END",
+                "truncated": "greatest(s.truncated, t.truncated)",
+            },
+        ),
+    ),
+    values={name: f"s.{name}" for name in _RAISED},
+)
+_PURGE: Final = Merge(
+    keys=("table_id", "key"),
+    matched=(Clause("s.purged > coalesce(t.purged, unhex(''))", {"purged": "s.purged"}),),
+    values={name: f"s.{name}" for name in ("table_id", "key", "purged")},
+)
+_FORGET: Final = Merge(keys=("table_id", "key"), matched=(Clause("t.deleted <= s.deleted"),))
 
 
 class Remembered(NamedTuple):
@@ -105,27 +128,7 @@ class SideTable:
             F.max("truncated").alias("truncated"),
             F.max_by("source_time", "deleted").alias("source_time"),
         )
-        view = f"changelane_side_{id(self)}"
-        newest.createOrReplaceGlobalTempView(view)
-        empty = "unhex('')"
-        newer = f"coalesce(s.deleted, {empty}) > coalesce(t.deleted, {empty})"
-        try:
-            retried(
-                self._spark,
-                f"MERGE INTO {self._lake.sql(NAME)} t USING global_temp.{view} s "
-                "ON t.table_id = s.table_id AND t.key <=> s.key "
-                f"WHEN MATCHED AND ({newer} OR "
-                f"coalesce(s.truncated, {empty}) > coalesce(t.truncated, {empty})) "
-                "THEN UPDATE SET "
-                f"t.deleted = CASE WHEN {newer} THEN s.deleted ELSE t.deleted END, "
-                f"t.moved_to = CASE WHEN {newer} THEN s.moved_to ELSE t.moved_to END, "
-                f"t.source_time = CASE WHEN {newer} THEN s.source_time ELSE t.source_time END, "
-                "t.truncated = greatest(s.truncated, t.truncated) "
-                f"WHEN NOT MATCHED THEN INSERT ({', '.join(_RAISED)}) "
-                f"VALUES ({', '.join('s.' + name for name in _RAISED)})",
-            )
-        finally:
-            self._spark.catalog.dropGlobalTempView(view)
+        retried(lambda: self._lake.merge(self._spark, NAME, newest, _RAISE))
 
     def purge(self, horizons: DataFrame) -> None:
         """Raise H, in one commit: before anything up to it is forgotten.
@@ -133,19 +136,8 @@ class SideTable:
         Args:
             horizons: ``table_id`` and ``purged``.
         """
-        view = f"changelane_horizons_{id(self)}"
-        horizons.createOrReplaceGlobalTempView(view)
-        try:
-            retried(
-                self._spark,
-                f"MERGE INTO {self._lake.sql(NAME)} t USING global_temp.{view} s "
-                "ON t.table_id = s.table_id AND t.key IS NULL "
-                "WHEN MATCHED AND s.purged > coalesce(t.purged, unhex('')) "
-                "THEN UPDATE SET t.purged = s.purged "
-                "WHEN NOT MATCHED THEN INSERT (table_id, purged) VALUES (s.table_id, s.purged)",
-            )
-        finally:
-            self._spark.catalog.dropGlobalTempView(view)
+        told = horizons.withColumn("key", F.lit(None).cast("string"))
+        retried(lambda: self._lake.merge(self._spark, NAME, told, _PURGE))
 
     def forget(self, departures: DataFrame) -> None:
         """Forget departures that are not newer than those told, in one commit.
@@ -153,17 +145,7 @@ class SideTable:
         Args:
             departures: ``table_id``, ``key`` and ``deleted``.
         """
-        view = f"changelane_forgotten_{id(self)}"
-        departures.createOrReplaceGlobalTempView(view)
-        try:
-            retried(
-                self._spark,
-                f"MERGE INTO {self._lake.sql(NAME)} t USING global_temp.{view} s "
-                "ON t.table_id = s.table_id AND t.key = s.key "
-                "WHEN MATCHED AND t.deleted <= s.deleted THEN DELETE",
-            )
-        finally:
-            self._spark.catalog.dropGlobalTempView(view)
+        retried(lambda: self._lake.merge(self._spark, NAME, departures, _FORGET))
 
     def tables(self) -> dict[str, Remembered]:
         """Return what is remembered of each table that ever lost a row."""

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The statements that make, change and fill a table; Delta and Iceberg read the same ones."""
+"""The statements that make and change a table; Delta and Iceberg read the same ones."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from changelane.spark.sql import COLUMNS, DEPARTED, LIVE, ORDER, UPSERTED, quoted, text
+from changelane.spark.merges import Merge
+from changelane.spark.sql import quoted, text
 
 
 def create_table(
@@ -58,111 +59,36 @@ def _pairs(properties: Mapping[str, str]) -> str:
     return ", ".join(f"{text(key)} = {text(value)}" for key, value in properties.items())
 
 
-def merge_changed(table: str, source: str, keys: Sequence[str], columns: Sequence[str]) -> str:
-    """Return the *row form*: of two versions of a row the newer one wins.
-
-    *source* has the user columns, the newest upsert and delete (never NULL) and whether
-    the row lives. For tables that never held an exception and whole rows only.
-    """
-    match = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in keys)
-    newer = f"s.{UPSERTED} > t.{ORDER}"
-    tie = f"s.{UPSERTED} = t.{ORDER}"
-    greater = {
-        name: f"(t.{quoted(name)} IS NULL OR s.{quoted(name)} > t.{quoted(name)})"
-        for name in columns
-        if name not in keys
-    }
-    differs = " OR ".join(
-        f"(s.{quoted(name)} IS NOT NULL AND {condition})" for name, condition in greater.items()
-    )
-    sets = [f"t.{quoted(name)} = s.{quoted(name)}" for name in columns]
-    sets.append(f"t.{ORDER} = s.{UPSERTED}")
-    ties = [
-        f"t.{quoted(name)} = CASE WHEN {condition} THEN s.{quoted(name)} ELSE t.{quoted(name)} END"
-        for name, condition in greater.items()
-    ]
-    tied = f"WHEN MATCHED AND s.{LIVE} AND {tie} AND ({differs}) THEN UPDATE SET {', '.join(ties)} "
-    names = ", ".join([*map(quoted, columns), ORDER, COLUMNS])
-    values = ", ".join([*(f"s.{quoted(name)}" for name in columns), f"s.{UPSERTED}", "NULL"])
-    return (
-        f"MERGE INTO {table} t USING {source} s ON {match} "
-        f"WHEN MATCHED AND s.{LIVE} AND {newer} THEN UPDATE SET {', '.join(sets)} "
-        + (tied if ties else "")
-        + f"WHEN MATCHED AND s.{DEPARTED} >= t.{ORDER} THEN DELETE "
-        f"WHEN NOT MATCHED AND s.{LIVE} THEN INSERT ({names}) VALUES ({values})"
-    )
+def merge(table: str, source: str, told: Merge) -> str:
+    """Return the statement of a merge; *source* is a table or view."""
+    match = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in told.keys)
+    parts = [f"MERGE INTO {table} t USING {source} s ON {match}"]
+    for clause in told.matched:
+        action = "DELETE"
+        if clause.sets is not None:
+            pairs = ", ".join(f"t.{quoted(name)} = {value}" for name, value in clause.sets.items())
+            action = f"UPDATE SET {pairs}"
+        condition = f" AND {clause.condition}" if clause.condition else ""
+        parts.append(f"WHEN MATCHED{condition} THEN {action}")
+    if told.values:
+        condition = f" AND {told.inserts}" if told.inserts else ""
+        names, values = ", ".join(map(quoted, told.values)), ", ".join(told.values.values())
+        parts.append(f"WHEN NOT MATCHED{condition} THEN INSERT ({names}) VALUES ({values})")
+    return " ".join(parts)
 
 
-def merge_final(table: str, source: str, keys: Sequence[str], columns: Sequence[str]) -> str:
-    """Return the statement for rows that are final already (the *column form* joins before it).
-
-    *source* has the user columns, the state columns and whether the row lives.
-    """
-    return _merge_written(table, source, keys, [*columns, ORDER, COLUMNS], may_go=True)
-
-
-def merge_versions(table: str, source: str, keys: Sequence[str], columns: Sequence[str]) -> str:
-    """Return the statement that writes versions of rows: a version is its key and its order.
-
-    *source* has every column of the table; no version ever goes.
-    """
-    return _merge_written(table, source, keys, columns, may_go=False, by_order=True)
-
-
-def merge_shown(table: str, source: str, keys: Sequence[str], columns: Sequence[str]) -> str:
-    """Return the statement that replaces the versions of keys.
-
-    *source* has every column of the table, and whether the version is still there.
-    """
-    named = [name for name in columns if name != LIVE]
-    return _merge_written(table, source, keys, named, may_go=True, by_order=True)
-
-
-def _merge_written(
-    table: str,
-    source: str,
-    keys: Sequence[str],
-    columns: Sequence[str],
-    *,
-    may_go: bool,
-    by_order: bool = False,
-) -> str:
-    """Return the statement that writes rows as *source* has them.
-
-    Args:
-        table: The table.
-        source: The rows.
-        keys: The columns that tell rows apart.
-        columns: The columns that are written.
-        may_go: The source says, too, whether each row lives; one that does not goes.
-        by_order: A row is known by its key and its order.
-    """
-    same = [f"t.{quoted(key)} <=> s.{quoted(key)}" for key in keys]
-    if by_order:
-        same.append(f"t.{ORDER} = s.{ORDER}")
-    sets = ", ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in columns)
-    names = ", ".join(map(quoted, columns))
-    values = ", ".join(f"s.{quoted(name)}" for name in columns)
-    lives = f" AND s.{LIVE}" if may_go else ""
-    goes = f"WHEN MATCHED AND NOT s.{LIVE} THEN DELETE " if may_go else ""
-    return (
-        f"MERGE INTO {table} t USING {source} s ON {' AND '.join(same)} "
-        f"{goes}"
-        f"WHEN MATCHED THEN UPDATE SET {sets} "
-        f"WHEN NOT MATCHED{lives} THEN INSERT ({names}) VALUES ({values})"
-    )
-
-
-def insert_rows(table: str, source: str, keys: Sequence[str], columns: Sequence[str]) -> str:
-    """Return the statement that adds the rows of *source*, which has every column of the table."""
-    del keys
+def append(table: str, source: str, columns: Sequence[str]) -> str:
+    """Return the statement that appends rows; both have these columns."""
     names = ", ".join(map(quoted, columns))
     return f"INSERT INTO {table} ({names}) SELECT {names} FROM {source}"
 
 
-def append_all(table: str, source: str, keys: Sequence[str], columns: Sequence[str]) -> str:
-    """Return the statement of tables without a key: exactly once by the marker only."""
-    del keys
-    names = ", ".join([*map(quoted, columns), ORDER, COLUMNS])
-    values = ", ".join([*(f"s.{quoted(name)}" for name in columns), f"s.{UPSERTED}", "NULL"])
-    return f"INSERT INTO {table} ({names}) SELECT {values} FROM {source} s"
+def update(table: str, sets: Mapping[str, str], condition: str) -> str:
+    """Return the statement that gives columns new values."""
+    pairs = ", ".join(f"{quoted(name)} = {value}" for name, value in sets.items())
+    return f"UPDATE {table} SET {pairs} WHERE {condition}"
+
+
+def delete(table: str, condition: str) -> str:
+    """Return the statement that deletes rows."""
+    return f"DELETE FROM {table} WHERE {condition}"

@@ -280,7 +280,7 @@ def place(order: Column) -> Column:
 
     Inside one place two orders can be compared, and in two epochs (apply.md section 1).
     """
-    tag = F.substring(order, F.length(order) - 8, F.lit(8))
+    tag = order.substr(F.length(order) - 8, F.lit(8))
     is_offset = F.substring(order, 2, 1) == F.lit(bytearray([OffsetPosition.code]))
     return F.when(is_offset, F.concat(F.substring(order, 3, 4), tag))
 

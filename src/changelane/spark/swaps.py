@@ -63,7 +63,7 @@ def undecided(rows: DataFrame, one: Plan, ends: Ends) -> Refused | None:
 
 
 def _place(order: Column) -> Column:
-    return F.hex(F.substring(order, F.lit(1), F.length(order) - 1))
+    return F.hex(order.substr(F.lit(1), F.length(order) - 1))
 
 
 def _transaction(order: Column) -> Column:

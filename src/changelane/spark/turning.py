@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from changelane.apply.shapes import Filling, Step
-from changelane.spark.lake import Lake, Marker, widens
+from changelane.spark.lake import Lake, Marker, retried, widens
 from changelane.spark.rows import RowColumn, RowSchema
 from changelane.spark.sql import COLUMNS, ORDER, quoted, text
 from changelane.spark.statements import drop_columns, rename_column
@@ -173,11 +173,9 @@ def _rename_exceptions(lake: Lake, name: str, one: Turning) -> None:
     renamed = f"transform_keys({kept}, (k, v) -> {key})" if one.renamed else kept
     touched = ", ".join(map(text, names))
     # what the newest batch told of itself stays the newest
-    lake.committing(marker, {} if last is None else last.details).sql(
-        f"UPDATE {lake.sql(name)} "
-        f"SET {COLUMNS} = CASE WHEN size({renamed}) > 0 THEN {renamed} END "
-        f"WHERE arrays_overlap(map_keys({COLUMNS}), array({touched}))"
-    )
+    session = lake.committing(marker, {} if last is None else last.details)
+    sets = {COLUMNS: f"CASE WHEN size({renamed}) > 0 THEN {renamed} END"}
+    lake.update(session, name, sets, f"arrays_overlap(map_keys({COLUMNS}), array({touched}))")
 
 
 def _renamed_schema(told: str, one: Turning) -> str:
@@ -224,24 +222,22 @@ def fill(
     )
     held = f"try_element_at({COLUMNS}, {text(column)})"
     before = f"unhex('{filling.order.hex()}')"
-    table = lake.sql(name)
+    spark = lake.read(name).sparkSession
     if value is not None and value.fixed is not None and widens(value.fixed[1], kind):
         view = f"from_json({text(value.fixed[0])}, {text('v ' + value.fixed[1])}).v"
         older = f"({COLUMNS} IS NULL OR {held} IS NULL OR length({held}) > 0)"
-        lake.run(
-            f"UPDATE {table} SET {quoted(column)} = CAST({view} AS {kind}) "
-            f"WHERE {quoted(column)} IS NULL AND coalesce({held}, {ORDER}) < {before} AND {older}"
-        )
+        sets = {column: f"CAST({view} AS {kind})"}
+        empty = f"{quoted(column)} IS NULL AND coalesce({held}, {ORDER}) < {before} AND {older}"
+        retried(lambda: lake.update(spark, name, sets, empty))
     else:
         if "exceptions" not in properties:
             lake.set_properties(name, {"exceptions": "true"})
             properties = {**properties, "exceptions": "true"}
         none = "cast(map() AS map<string,binary>)"
         unknown = f"map({text(column)}, unhex(''))"
-        lake.run(
-            f"UPDATE {table} SET {COLUMNS} = map_concat(coalesce({COLUMNS}, {none}), {unknown}) "
-            f"WHERE {held} IS NULL AND {ORDER} < {before}"
-        )
+        unset = {COLUMNS: f"map_concat(coalesce({COLUMNS}, {none}), {unknown})"}
+        lacking = f"{held} IS NULL AND {ORDER} < {before}"
+        retried(lambda: lake.update(spark, name, unset, lacking))
     told = {FILLED: ",".join(filter(None, (properties.get(FILLED), filling_id(filling))))}
     lake.set_properties(name, told)
     return {**properties, **told}

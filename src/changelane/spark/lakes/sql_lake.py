@@ -7,8 +7,9 @@ from typing import ClassVar, Final
 from pyspark.sql import DataFrame, SparkSession
 
 from changelane.spark import statements
-from changelane.spark.lake import TABLES, folders, own, retried, types_of, widens
+from changelane.spark.lake import TABLES, folders, own, shared, types_of, widens
 from changelane.spark.layout import PLAIN, Layout
+from changelane.spark.merges import Merge
 
 ANY_TABLE: Final = "{table}"
 
@@ -103,11 +104,24 @@ class SqlLake:
     def drop_columns(self, table: str, names: Iterable[str]) -> None:
         self._spark.sql(statements.drop_columns(self.sql(table), names))
 
-    def run(self, statement: str) -> None:
-        retried(self._spark, statement)
-
     def set_properties(self, table: str, properties: Mapping[str, str]) -> None:
         self.tune(table, own(properties))
 
     def tune(self, table: str, properties: Mapping[str, str]) -> None:
         self._spark.sql(statements.set_properties(self.sql(table), properties))
+
+    def merge(self, session: SparkSession, table: str, source: DataFrame, told: Merge) -> None:
+        with shared(source) as view:
+            session.sql(statements.merge(self.sql(table), view, told))
+
+    def append(self, session: SparkSession, table: str, rows: DataFrame) -> None:
+        with shared(rows) as view:
+            session.sql(statements.append(self.sql(table), view, rows.columns))
+
+    def update(
+        self, session: SparkSession, table: str, sets: Mapping[str, str], condition: str
+    ) -> None:
+        session.sql(statements.update(self.sql(table), sets, condition))
+
+    def delete(self, session: SparkSession, table: str, condition: str) -> None:
+        session.sql(statements.delete(self.sql(table), condition))
