@@ -1,0 +1,62 @@
+"""What a merge says in SQL."""
+
+from changelane.spark import statements
+from changelane.spark.merges import (
+    Clause,
+    Merge,
+    merge_changed,
+    merge_final,
+    merge_shown,
+    merge_versions,
+)
+
+
+def sql(told: Merge) -> str:
+    return statements.merge("t1", "v1", told)
+
+
+def test_a_merge_without_values_makes_no_new_rows() -> None:
+    told = Merge(("table_id", "key"), (Clause("t.deleted <= s.deleted"),))
+    assert sql(told) == (
+        "MERGE INTO t1 t USING v1 s ON t.`table_id` <=> s.`table_id` AND t.`key` <=> s.`key` "
+        "WHEN MATCHED AND t.deleted <= s.deleted THEN DELETE"
+    )
+
+
+def test_a_column_is_named_in_quotes_wherever_it_stands() -> None:
+    told = merge_final(["k`; DROP"], ["k`; DROP", "a.b"])
+    assert sql(told) == (
+        "MERGE INTO t1 t USING v1 s ON t.`k``; DROP` <=> s.`k``; DROP` "
+        "WHEN MATCHED AND NOT s._changelane_live THEN DELETE "
+        "WHEN MATCHED THEN UPDATE SET t.`k``; DROP` = s.`k``; DROP`, t.`a.b` = s.`a.b`, "
+        "t.`_changelane_order` = s.`_changelane_order`, "
+        "t.`_changelane_columns` = s.`_changelane_columns` "
+        "WHEN NOT MATCHED AND s._changelane_live THEN INSERT "
+        "(`k``; DROP`, `a.b`, `_changelane_order`, `_changelane_columns`) VALUES "
+        "(s.`k``; DROP`, s.`a.b`, s.`_changelane_order`, s.`_changelane_columns`)"
+    )
+
+
+def test_of_two_versions_the_newer_wins_and_of_two_alike_the_greater() -> None:
+    told = merge_changed(["id"], ["id", "a"])
+    newer, tie, departed = told.matched
+    assert newer.condition.endswith("> t._changelane_order")
+    assert newer.sets is not None
+    assert list(newer.sets) == ["id", "a", "_changelane_order"]
+    assert "(s.`a` IS NOT NULL AND (t.`a` IS NULL OR s.`a` > t.`a`))" in tie.condition
+    assert tie.sets == {"a": "CASE WHEN (t.`a` IS NULL OR s.`a` > t.`a`) THEN s.`a` ELSE t.`a` END"}
+    assert departed.sets is None
+    assert list(told.values) == ["id", "a", "_changelane_order", "_changelane_columns"]
+
+
+def test_a_row_of_keys_only_has_no_greater_values() -> None:
+    assert len(merge_changed(["id"], ["id"]).matched) == 2
+
+
+def test_a_version_is_known_by_its_key_and_its_order() -> None:
+    columns = ["id", "a", "_changelane_order"]
+    assert merge_versions(["id"], columns).keys == ("id", "_changelane_order")
+    shown = merge_shown(["id"], [*columns, "_changelane_live"])
+    assert shown.keys == ("id", "_changelane_order")
+    assert "_changelane_live" not in shown.values
+    assert [clause.sets is None for clause in shown.matched] == [True, False]
