@@ -40,6 +40,13 @@ def test_the_python_of_the_readme_prints_what_it_says():
             assert printed.getvalue().strip() == shown.strip()
 
 
+def test_the_python_of_the_transforms_page_runs():
+    found = examples(ROOT / "docs" / "transforms.md")
+    assert found
+    for code, _ in found:
+        exec(compile(code, "transforms.md", "exec"), {})
+
+
 def test_the_table_of_formats_in_the_readme_is_generated():
     table = TABLE.search((ROOT / "README.md").read_text("utf-8"))
     assert table, "the README has no table between <!-- formats --> and <!-- /formats -->"

@@ -27,6 +27,7 @@ import msgspec
 
 from changelane.errors import ConfigError, UnknownNameError
 from changelane.serdes.json import translate
+from changelane.transforms.listing import PureStep, check_names, steps_of
 
 OWN: Final = "_changelane_"
 """What the names of changelane's own columns begin with; no column of a source may."""
@@ -338,19 +339,46 @@ def load(path: str | Path, environment: Mapping[str, str] | None = None) -> Pipe
         ConfigError: The file cannot be read, a variable is not set, or a value does not fit.
         UnknownNameError: A key is unknown; the nearest one is named.
     """
-    try:
-        text = Path(path).read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-    try:
-        raw = msgspec.yaml.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not YAML: {error}") from None
+    raw = _yaml(path)
     if not isinstance(raw, dict):
         raise ConfigError(f"{path} holds no pipeline: it needs name, source and sink")
     filled = _filled(raw, os.environ if environment is None else environment)
     pipeline = parse(filled)
     return _anchored(pipeline, Path(path).resolve().parent)
+
+
+def load_transforms(
+    path: str | Path, environment: Mapping[str, str] | None = None
+) -> tuple[PureStep, ...]:
+    """Read a list of transforms from a YAML file: the list itself, or under ``transforms``.
+
+    Raises:
+        ConfigError: The file cannot be read, a variable is not set, or a value does not fit.
+        UnknownNameError: A transform or a key is unknown; the nearest one is named.
+    """
+    raw = _yaml(path)
+    if isinstance(raw, dict):
+        _known_names(raw, {"transforms"}, "a file of transforms")
+        raw = raw.get("transforms")
+    check_names(raw)
+    return steps_of(_filled(raw, os.environ if environment is None else environment))
+
+
+def _yaml(path: str | Path) -> Any:
+    try:
+        text = Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    try:
+        return msgspec.yaml.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not YAML: {error}") from None
+
+
+def _known_names(raw: Mapping[str, Any], known: set[str], where: str) -> None:
+    for key in raw:
+        if key not in known:
+            raise UnknownNameError(f"key in {where}", str(key), known)
 
 
 def parse(raw: Mapping[str, Any]) -> Pipeline:
@@ -430,9 +458,7 @@ def _known_keys(raw: Mapping[str, Any], kind: type[msgspec.Struct], where: str) 
     known = set(kind.__struct_fields__)
     if kind.__struct_config__.tag is not None:
         known.add("type")
-    for key in raw:
-        if key not in known:
-            raise UnknownNameError(f"key in {where}", str(key), known)
+    _known_names(raw, known, where)
     if kind is Pipeline:
         for name in _SECTIONS:
             if isinstance(raw.get(name), Mapping):

@@ -7,6 +7,7 @@
     |-- DecodeError          a message is not what its format says (the producer's side)
     |-- EncodeError          an event cannot be written (our side)
     |   `-- UnsupportedError     the target format cannot carry a part of it
+    |-- TransformError       an event that a transform cannot be applied to
     |-- ApplyError           an event cannot become a row
     |   `-- UnorderedError       nothing says which of two events is newer
     |-- UnknownNameError     no format, option or key has that name
@@ -84,6 +85,29 @@ class UnsupportedError(EncodeError):
             f"{self.format_name} cannot carry {what}. "
             "Accept the loss with on_loss='warn' (--on-loss warn), which counts it."
         )
+
+
+class TransformError(ChangelaneError):
+    """An event that a transform cannot be applied to: it is set aside, never passed as it is.
+
+    Attributes:
+        code: A stable reason code for counting and for the quarantine, such as ``key_column``.
+    """
+
+    def __init__(self, reason: str, *, code: str = "transform") -> None:
+        super().__init__(reason, code)
+        self.reason = reason
+        self.code = code
+
+    def __str__(self) -> str:
+        return self.reason
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_transform_error, (self.reason, self.code))
+
+
+def _transform_error(reason: str, code: str) -> TransformError:
+    return TransformError(reason, code=code)
 
 
 class ApplyError(ChangelaneError):

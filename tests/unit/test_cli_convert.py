@@ -525,3 +525,80 @@ def test_names_of_lost_fields_cannot_steer_the_terminal():
     shown.losses["after.\x1b[2J", "no \x07type"] += 1
     assert "after.\\x1b[2J (no \\x07type)" in shown.as_text()
     assert not {"\x1b", "\x07"} & set(shown.as_text())
+
+
+# -- transforms --------------------------------------------------------------------------------
+
+TRANSFORMS = """
+transforms:
+  - {type: exclude, operations: [delete]}
+  - {type: route, pattern: 'shop\\.(.*)', table: 'ods_{table}', topic: 'lake.{table}'}
+  - {type: mask, columns: [ssn], method: hash, secret: '${MASK_SECRET}'}
+"""
+
+
+def event(op="c", **fields):
+    row = {"id": 1, "ssn": "123-45-6789"}
+    image = {"before": row, "before_holds": "full"} if op == "d" else {"after": row}
+    table = {"database": "shop", "name": "orders"}
+    return json.dumps({"op": op, "table": table, "key": ["id"]} | image | fields) + "\n"
+
+
+def test_transforms_of_a_file_are_applied(tmp_path, monkeypatch):
+    monkeypatch.setenv("MASK_SECRET", "a secret of the tests")
+    (tmp_path / "t.yaml").write_text(TRANSFORMS)
+    arguments = ("--transform", tmp_path / "t.yaml", "--output", "json")
+    result = convert(*arguments, "--output-as", "records", data=event() + event("d"))
+    assert result.exit_code == 0
+    record = json.loads(result.stdout)
+    told = json.loads(record["value"])
+    assert record["topic"] == "lake.ods_orders"
+    assert told["table"] == {"database": "shop", "name": "ods_orders"}
+    assert len(told["after"]["ssn"]) == 64
+    assert summary(result)["excluded"] == 1
+
+
+def test_a_masked_value_is_in_no_output_failure_or_message(tmp_path, monkeypatch):
+    """What cannot be read, transformed or written is kept as a hash with its coordinates."""
+    monkeypatch.setenv("MASK_SECRET", "a secret of the tests")
+    (tmp_path / "t.yaml").write_text(TRANSFORMS)
+    row = {"id": 1, "social": "123-45-6789"}
+    lines = [
+        event(),
+        event()[:-4] + "\n",  # cut off
+        event(after=row, after_holds="full"),  # another name
+        event(key=["ssn"]),  # a key
+        event(half=True, pair="123"),  # never joined
+        event(op="q"),
+    ]
+    failures = tmp_path / "failures.jsonl"
+    arguments = ("--transform", tmp_path / "t.yaml", "--failures", failures)
+    result = convert(*arguments, data="".join(lines))
+    assert result.exit_code == 1
+    kept = failures.read_text()
+    for text in (result.stdout, result.stderr, kept):
+        assert "123-45-6789" not in text
+        assert "a secret of the tests" not in text
+    records = [json.loads(one) for one in kept.splitlines()]
+    reasons = [one["reason"] for one in records]
+    assert {"mask_missing", "key_column", "orphan_half"} <= set(reasons)
+    hashes = [one["value"] for one in records if one["format"] == "hash"]
+    assert all(one.startswith("hmac-sha256:") for one in hashes)
+    assert len(records) == 5
+
+
+def test_a_wrong_list_of_transforms_is_wrong_use(tmp_path, monkeypatch):
+    path = tmp_path / "t.yaml"
+    monkeypatch.delenv("MASK_SECRET", raising=False)
+    for text, reason in (
+        (TRANSFORMS, "MASK_SECRET is not set"),
+        ("- {type: masc, columns: [a]}", "did you mean 'mask'"),
+        ("transform: []", "did you mean 'transforms'"),
+        ("- {type: mask, columns: [a], method: hash, secret: hunter2}", "environment"),
+        ("transforms: 7", "is a list"),
+    ):
+        path.write_text(text)
+        result = convert("--transform", path, data=event())
+        assert result.exit_code == 2
+        assert reason in result.stderr
+        assert "hunter2" not in result.stderr

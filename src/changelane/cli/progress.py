@@ -1,13 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far a command on a file is."""
+"""What a command tells while it works, and how it ends when it is told to."""
 
+import contextlib
+import signal
+import sys
 from typing import Self
 
+import click
 import rich.console
 import rich.progress
 
-from changelane.cli.summary import Summary
+from changelane.cli.summary import SHOWN_FAILURES, Summary
 from changelane.files import Input
+
+
+def tell(summary: Summary, told: int) -> int:
+    """Print the failures that were not told yet; return how many are told."""
+    for failure in summary.first_failures[told:]:
+        click.echo(str(failure), err=True)
+    if told < SHOWN_FAILURES == len(summary.first_failures):
+        click.echo("further failures are only counted", err=True)
+    return len(summary.first_failures)
+
+
+def stop_cleanly_when_terminated() -> None:
+    """Let a signal to terminate run what cleans up."""
+
+    def stop(number: int, _frame: object) -> None:
+        sys.exit(128 + number)
+
+    with contextlib.suppress(ValueError):  # only the main thread may
+        signal.signal(signal.SIGTERM, stop)
 
 
 class Progress:

@@ -67,6 +67,7 @@ class Summary(msgspec.Struct):
     """Counts of one conversion.
 
     Attributes:
+        excluded: Events that the transforms let not pass.
         duplicates: Operations of a transaction that came again and were dropped.
         incomplete: Transactions that stayed incomplete; the first of them are told one by one.
         stopped: Why the conversion did not come to its end, so that no output was kept.
@@ -80,6 +81,7 @@ class Summary(msgspec.Struct):
     failed_messages: int = 0
     events: int = 0
     filtered: int = 0
+    excluded: int = 0
     written: int = 0
     duplicates: int = 0
     incomplete: int = 0
@@ -122,6 +124,7 @@ class Summary(msgspec.Struct):
                     "within_budget": self.is_within_budget,
                     "events": self.events,
                     "filtered": self.filtered,
+                    "excluded": self.excluded,
                     "written": self.written,
                     "transactions": {
                         "duplicates": self.duplicates,
@@ -148,6 +151,8 @@ class Summary(msgspec.Struct):
         lines = [f"read      {_count(self.messages, 'message')}, {_count(self.events, 'event')}"]
         if self.filtered:
             lines.append(f"filtered  {_count(self.filtered, 'event')} of other tables")
+        if self.excluded:
+            lines.append(f"excluded  {_count(self.excluded, 'event')} by --transform")
         lines.append(f"written   {_count(self.written, 'message')}")
         if self.duplicates:
             lines.append(f"dropped   {_count(self.duplicates, 'operation')} that came twice")

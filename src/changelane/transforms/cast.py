@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``cast``: columns of other types. A value that the new type cannot hold exactly is an error.
+
+The one exception: a number becomes the nearest ``float32`` or ``float64``.
+"""
+
+import datetime as dt
+import decimal
+import math
+import re
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache, partial
+from typing import Final
+
+import msgspec
+
+from changelane.errors import ConfigError, TransformError
+from changelane.schema import Column
+from changelane.transforms.step import ColumnStep, Convert, Moved
+from changelane.types import (
+    UNKNOWN,
+    Boolean,
+    Bytes,
+    Date,
+    Decimal,
+    Enum,
+    Float,
+    InstantType,
+    Integer,
+    Json,
+    LogicalType,
+    String,
+    Text,
+    Timestamp,
+    Uuid,
+    Value,
+    parse_instant,
+    parse_type,
+)
+from changelane.values import parse_date, parse_timestamp, scaled, unscaled, value_text
+
+
+class Cast(ColumnStep, frozen=True, kw_only=True, tag="cast", tag_field="type"):
+    """Gives columns other types. A key column takes only one that holds each value of the old.
+
+    Attributes:
+        columns: The new type by column, as ``native-json`` spells it: ``int64``,
+            ``decimal(10,2)``, ``float64``, ``string``, ``boolean``, ``bytes``, ``date``,
+            ``timestamp(6)``, ``instant(6)``, ``json`` or ``uuid``.
+    """
+
+    columns: dict[str, str]
+
+    def __post_init__(self) -> None:
+        """Refuse what is no type, and types that nothing can be cast to."""
+        if not self.columns:
+            raise ValueError("cast needs columns, each with a type")
+        for name, text in self.columns.items():
+            try:
+                kind = parse_type(text)
+            except ConfigError as error:
+                raise ValueError(f"cast of {name!r}: {error}") from None
+            if type(kind) not in _TO:
+                known = "int8 .. uint64, decimal(p,s), float32, float64, string, boolean, bytes, "
+                known += "date, timestamp, instant, json, uuid"
+                raise ValueError(f"cast of {name!r}: nothing is cast to {kind}, but to {known}")
+
+    def names(self, columns: Iterable[str]) -> bool:
+        return any(name in self.columns for name in columns)
+
+    def move(self, name: str, column: Column | None) -> Moved | None:
+        text = self.columns.get(name)
+        if text is None:
+            return Moved(name, column)
+        kind, old = parse_type(text), UNKNOWN if column is None else column.type
+        if old == kind:
+            return Moved(name, column)
+        convert = conversion(old, kind)
+        made = None
+        if column is not None:
+            default: object = msgspec.UNSET
+            if column.default is not msgspec.UNSET:
+                default = _default(convert, column.default)
+            made = Column(name, kind, None, column.nullable, default=default)
+        return Moved(name, made, convert, keeps_key=_tells_apart(old, kind))
+
+
+def _default(convert: Convert, value: Value) -> object:
+    try:
+        return None if value is None else convert(value)
+    except TransformError:
+        return msgspec.UNSET
+
+
+def conversion(old: LogicalType, new: LogicalType) -> Convert:
+    """Return the function that makes values of one type values of another.
+
+    It raises :class:`~changelane.errors.TransformError` for a value that does not fit.
+    """
+    return partial(_TO[type(new)], old, new)
+
+
+def _tells_apart(old: LogicalType, new: LogicalType) -> bool:
+    """Say whether values that differ still do, and equal ones stay equal."""
+    match old, new:
+        case Integer(), Integer():
+            low, high = new.range()
+            return low <= old.range()[0] and old.range()[1] <= high
+        case Integer(), Decimal():
+            if new.scale is None or new.precision is None:
+                return True
+            return bool(10 ** (new.precision - new.scale) > max(map(abs, old.range())))
+        case ((Integer() | String() | Uuid() | Enum() | Text() | Date()), String()):
+            return True
+        case _:
+            return False
+
+
+def _misfit(new: LogicalType) -> TransformError:
+    return TransformError(f"a value that {new} cannot hold", code="cast")
+
+
+_NUMBER: Final = re.compile(
+    r"[+-]?(?:[0-9]{1,1000}(?:\.[0-9]{0,1000})?|\.[0-9]{1,1000})(?:[eE][+-]?[0-9]{1,4})?"
+)
+_SPECIAL: Final = frozenset({"NaN", "Infinity", "-Infinity"})
+
+
+def _exact(value: Value, new: LogicalType) -> decimal.Decimal:
+    match value:
+        case bool():
+            return decimal.Decimal(int(value))
+        case int() | decimal.Decimal():
+            return decimal.Decimal(value)
+        case float():
+            return decimal.Decimal(repr(value))
+        case str() if _NUMBER.fullmatch(value) or value in _SPECIAL:
+            return decimal.Decimal(value)
+        case _:
+            raise _misfit(new)
+
+
+def _integer(_: LogicalType, new: Integer, value: Value) -> int:
+    number = _exact(value, new)
+    whole = unscaled(number, 0) if number.is_finite() else None
+    low, high = new.range()
+    if whole is None or not low <= whole <= high:
+        raise _misfit(new)
+    return whole
+
+
+def _decimal(_: LogicalType, new: Decimal, value: Value) -> decimal.Decimal:
+    number = _exact(value, new)
+    if new.scale is None:
+        return number
+    whole = unscaled(number, new.scale) if number.is_finite() else None
+    if whole is None or (new.precision is not None and abs(whole) >= 10**new.precision):
+        raise _misfit(new)
+    return scaled(whole, new.scale)
+
+
+def _float(_: LogicalType, new: Float, value: Value) -> float:
+    number = float(_exact(value, new))
+    if new.bits == 32 and math.isfinite(number):
+        try:
+            number = struct.unpack("<f", struct.pack("<f", number))[0]
+        except OverflowError:
+            raise _misfit(new) from None
+    if math.isinf(number) and not (isinstance(value, float | decimal.Decimal | str)):
+        raise _misfit(new)
+    if math.isinf(number) and _exact(value, new).is_finite():
+        raise _misfit(new)
+    return number
+
+
+def _string(old: LogicalType, new: LogicalType, value: Value) -> str:
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            raise _misfit(new) from None
+    return value if isinstance(value, str) else value_text(old, value)
+
+
+_BOOLEANS: Final[Mapping[str, bool]] = {"true": True, "false": False, "1": True, "0": False}
+
+
+def _boolean(_: LogicalType, new: LogicalType, value: Value) -> bool:
+    if isinstance(value, bool):
+        return value
+    found = _BOOLEANS.get(str(value).lower()) if isinstance(value, int | str) else None
+    if found is None:
+        raise _misfit(new)
+    return found
+
+
+def _bytes(_: LogicalType, new: LogicalType, value: Value) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    if not isinstance(value, str):
+        raise _misfit(new)
+    try:
+        return value.encode()
+    except UnicodeEncodeError:
+        raise _misfit(new) from None
+
+
+def _date(_: LogicalType, new: LogicalType, value: Value) -> dt.date:
+    told = parse_date(value) if isinstance(value, str) else value
+    if isinstance(told, dt.datetime) and told.tzinfo is None and told.time() == dt.time():
+        return told.date()
+    if not isinstance(told, dt.date) or isinstance(told, dt.datetime):
+        raise _misfit(new)
+    return told
+
+
+def _timestamp(_: LogicalType, new: Timestamp, value: Value) -> dt.datetime:
+    told = parse_timestamp(value) if isinstance(value, str) else value
+    if isinstance(told, dt.date) and not isinstance(told, dt.datetime):
+        told = dt.datetime.combine(told, dt.time())
+    if not isinstance(told, dt.datetime) or told.tzinfo is not None:
+        raise _misfit(new)
+    return _whole(told, new.precision, new)
+
+
+def _instant(_: LogicalType, new: InstantType, value: Value) -> dt.datetime:
+    told = parse_instant(value) if isinstance(value, str) else value
+    if not isinstance(told, dt.datetime) or told.tzinfo is None:
+        raise _misfit(new)
+    return _whole(told, new.precision, new)
+
+
+def _whole(value: dt.datetime, precision: int | None, new: LogicalType) -> dt.datetime:
+    if precision is not None and precision < 6 and value.microsecond % 10 ** (6 - precision):
+        raise _misfit(new)
+    return value
+
+
+def _json(old: LogicalType, new: LogicalType, value: Value) -> str:
+    text = value if isinstance(value, str) else value_text(old, value)
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        raise _misfit(new) from None
+    return text
+
+
+_UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+def _uuid(_: LogicalType, new: LogicalType, value: Value) -> str:
+    if not isinstance(value, str) or not _UUID.fullmatch(value):
+        raise _misfit(new)
+    return value
+
+
+_TO: Final[Mapping[type[LogicalType], Callable[..., Value]]] = {
+    Integer: _integer,
+    Decimal: _decimal,
+    Float: _float,
+    String: _string,
+    Boolean: _boolean,
+    Bytes: _bytes,
+    Date: _date,
+    Timestamp: _timestamp,
+    InstantType: _instant,
+    Json: _json,
+    Uuid: _uuid,
+}
+
+parse_type = lru_cache(maxsize=256)(parse_type)  # a type of the configuration, asked per column

@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A list of pure transforms as one function of an event, for events of every kind.
+
+>>> from changelane.event import DataChange, Op
+>>> from changelane.transforms.columns import Rename
+>>> chain = Chain([Rename(columns={"nr": "id"})])
+>>> chain(DataChange(Op.CREATE, TableId(name="t"), after={"nr": 1})).after
+{'id': 1}
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from changelane.errors import TransformError
+from changelane.event import (
+    NO_DETAILS,
+    ChangeEvent,
+    Control,
+    DataChange,
+    HalfUpdate,
+    Key,
+    LogicalMessage,
+    Op,
+    SchemaChange,
+    Tombstone,
+    Transaction,
+    TransactionMarker,
+    Truncate,
+    Watermark,
+)
+from changelane.schema import TableId, TableSchema
+from changelane.transforms import statements
+from changelane.transforms.choose import Exclude, Include
+from changelane.transforms.mask import Mask, fingerprint
+from changelane.transforms.plan import Place, Plan, refuse_missing
+from changelane.transforms.route import Route
+from changelane.transforms.step import Step
+
+_OPERATIONS: Final = {
+    Op.CREATE: "create",
+    Op.UPDATE: "update",
+    Op.DELETE: "delete",
+    Op.READ: "read",
+}
+_MOST: Final = 10_000
+_replace = msgspec.structs.replace
+
+# What a producer says beyond the model may quote rows, or columns by their old names.
+_COLLECTIONS: Final = "data_collections"
+
+
+class Chain:
+    """Transforms in their order. It remembers what it made of tables, and nothing of rows.
+
+    Args:
+        steps: The transforms.
+        sees_all: This one chain sees the whole stream, so that it refuses a second table that goes
+            where another one went before, unless ``shards`` says that they may.
+    """
+
+    def __init__(self, steps: Sequence[Step], *, sees_all: bool = False) -> None:
+        self.steps = tuple(steps)
+        self._sees_all = sees_all
+        self._places: dict[TableId, Place] = {}
+        self._plans: dict[tuple[TableId, TableSchema | None, Key | None], Plan] = {}
+        self._last: tuple[object, object, object, Plan] | None = None
+        self._sources: dict[TableId, Place] = {}
+        self._topics: dict[TableId, str] = {}
+        masks = [step for step in self.steps if isinstance(step, Mask)]
+        self.is_masking = bool(masks)
+        self._secret = next((one.secret for one in masks if one.secret is not None), None)
+        self._thins = any(isinstance(step, Include | Exclude) for step in self.steps)
+        self._moves = any(isinstance(step, Route) for step in self.steps)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Chain, (self.steps,))
+
+    def __repr__(self) -> str:
+        return f"Chain({[step.__struct_config__.tag for step in self.steps]})"
+
+    def __call__(self, event: ChangeEvent) -> ChangeEvent | None:
+        """Return what becomes of an event; ``None`` = it does not go on.
+
+        Raises:
+            TransformError: The transforms cannot be applied to it; it must not go on as it is.
+        """
+        match event:
+            case DataChange():
+                return self._change(event, _OPERATIONS[event.op])
+            case HalfUpdate():
+                return self._half(event)
+            case SchemaChange():
+                return self._schema(event)
+            case Truncate():
+                return self._truncate(event)
+            case Tombstone():
+                return self._tombstone(event)
+            case Control():
+                return self._control(event)
+            case TransactionMarker():
+                return self._marker(event) if self._passes("transaction") else None
+            case Watermark():
+                return event if self._passes("watermark") else None
+            case LogicalMessage():
+                if not self._passes("message"):
+                    return None
+                return _replace(event, transaction=self._transaction(event.transaction))
+            case _:
+                raise TypeError(f"not an event: {type(event).__name__}")
+
+    def topic(self, table: TableId) -> str | None:
+        """Return the topic of a table that events went to, where a route tells one."""
+        return self._topics.get(table)
+
+    def withheld(self, raw: bytes | None) -> bytes | None:
+        """Return what may be kept of the raw bytes of a message: with a mask, only a hash."""
+        if not self.is_masking:
+            return raw
+        return fingerprint(raw, None if self._secret is None else self._secret.encode())
+
+    def plan(self, table: TableId, schema: TableSchema | None, key: Key | None) -> Plan:
+        """Return what becomes of the rows of a table."""
+        last = self._last
+        if last is not None and last[0] is table and last[1] is schema and last[2] is key:
+            return last[3]
+        name = (table, schema, key)
+        plan = self._plans.get(name)
+        if plan is None:
+            if len(self._plans) >= _MOST:
+                self._plans.clear()
+            plan = self._plans[name] = Plan(self.place(table), schema, key)
+        self._last = (table, schema, key, plan)
+        return plan
+
+    def place(self, table: TableId) -> Place:
+        """Return where the events of a table go."""
+        place = self._places.get(table)
+        if place is None:
+            if len(self._places) >= _MOST:
+                self._places.clear()
+            place = self._places[table] = Place(table, self.steps)
+        return place
+
+    def _meet(self, place: Place) -> None:
+        """Refuse a second table that goes where another one went."""
+        if place.topic is not None:
+            told = self._topics.setdefault(place.table, place.topic)
+            if told != place.topic:
+                reason = f"route gives {place.table} two topics"
+                raise TransformError(reason, code="route")
+        if not self._sees_all or place.table.name is None:
+            return
+        first = self._sources.setdefault(place.table, place)
+        if first is place or (first.is_merged and place.is_merged):
+            return
+        if first.source != place.source:
+            reason = (
+                f"{place.source} and {first.source} would be one table, {place.table}, and their "
+                "keys may meet: say `shards: key` or `shards: apart` in the route of both"
+            )
+            raise TransformError(reason, code="tables_meet")
+
+    def _passes(self, operation: str) -> bool:
+        return operation not in self.place(TableId()).refused
+
+    def _transaction(self, told: Transaction | None) -> Transaction | None:
+        """Return a place in a transaction without the counts that hold no longer."""
+        if told is None or not (self._thins or self._moves):
+            return told
+        size, last = (None, None) if self._thins else (told.size, told.last)
+        order = None if self._moves else told.table_order
+        if (size, last, order) == (told.size, told.last, told.table_order):
+            return told
+        return Transaction(told.id, told.order, order, size, last)
+
+    def _change(self, event: DataChange, operation: str) -> DataChange | None:
+        plan = self.plan(event.table, event.schema, event.key)
+        place = plan.place
+        if operation in place.refused:
+            return None
+        self._meet(place)
+        transaction = self._transaction(event.transaction)
+        if not plan.is_changed:
+            plan.check(event.after, event.after_holds)
+            plan.check(event.before, event.before_holds)
+            if place.table is event.table and transaction is event.transaction:
+                return event
+            return _replace(event, table=place.table, transaction=transaction)
+        plan.check(event.after, event.after_holds)
+        plan.check(event.before, event.before_holds)
+        return DataChange(
+            event.op,
+            place.table,
+            plan.key,
+            plan.image(event.before),
+            plan.image(event.after),
+            plan.schema,
+            event.position,
+            transaction,
+            event.source,
+            event.source_time_ns,
+            event.process_time_ns,
+            event.before_holds,
+            event.after_holds,
+            event.details if plan.keeps_details else NO_DETAILS,
+        )
+
+    def _half(self, event: HalfUpdate) -> HalfUpdate | None:
+        change = self._change(event.change, "update")
+        if change is None:
+            return None
+        told = event.change
+        other = self.plan(told.table, told.schema, told.key).image(event.other_key)
+        return HalfUpdate(change, other, event.pair)
+
+    def _schema(self, event: SchemaChange) -> SchemaChange | None:
+        changed = statements.translate(event, self.place)
+        if changed is None or changed is event:
+            return changed
+        place = self.place(event.table)
+        plan = Plan(place, event.schema, event.key)
+        if plan.missing:
+            refuse_missing(place, plan.missing)
+        return _replace(changed, schema=plan.schema, key=plan.key, details=NO_DETAILS)
+
+    def _truncate(self, event: Truncate) -> Truncate | None:
+        place = self.place(event.table)
+        if "truncate" in place.refused:
+            return None
+        statements.refuse_shard(place, "a truncate")
+        self._meet(place)
+        transaction = self._transaction(event.transaction)
+        if place.table is place.source and transaction is event.transaction:
+            return event
+        ddl = event.ddl if place.table is place.source else None
+        return _replace(event, table=place.table, transaction=transaction, ddl=ddl)
+
+    def _tombstone(self, event: Tombstone) -> Tombstone | None:
+        place = self.place(event.table)
+        if "tombstone" in place.refused:
+            return None
+        if event.key is None:
+            if place.table is place.source:
+                return event
+            return _replace(event, table=place.table)
+        if place.table.name is None and place.is_shard_key:
+            reason = "a tombstone that does not tell its table has no shard for its key"
+            raise TransformError(reason, code="unnamed_table")
+        self._meet(place)
+        plan = self.plan(event.table, event.schema, Key(tuple(event.key)))
+        if not plan.is_changed:
+            return event if place.table is place.source else _replace(event, table=place.table)
+        moved_to = plan.image(event.moved_to)
+        return Tombstone(place.table, plan.image(event.key), plan.schema, moved_to)
+
+    def _control(self, event: Control) -> Control | None:
+        place = self.place(event.table)
+        if "control" in place.refused:
+            return None
+        told: dict[str, Any] = {"table": place.table}
+        steps = [step for _, step in (*place.steps, *place.unsure)]
+        if any(isinstance(step, Mask) for step in steps):
+            told |= {"text": None, "details": NO_DETAILS}  # it may quote a row
+        return _replace(event, **told)
+
+    def _marker(self, event: TransactionMarker) -> TransactionMarker:
+        details = event.details
+        if (self._thins or self._moves) and _COLLECTIONS in details:
+            # counts per table by names that the tables have no longer
+            details = {name: value for name, value in details.items() if name != _COLLECTIONS}
+        transaction = self._transaction(event.transaction)
+        return _replace(event, transaction=transaction or event.transaction, details=details)

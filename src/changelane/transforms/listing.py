@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A list of transforms as YAML holds it, read into typed classes."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from changelane.errors import ConfigError, UnknownNameError
+from changelane.serdes.json import translate
+from changelane.transforms.cast import Cast
+from changelane.transforms.choose import Exclude, Include
+from changelane.transforms.columns import Project, Rename
+from changelane.transforms.mask import Mask
+from changelane.transforms.route import Route
+
+PureStep = Route | Include | Exclude | Project | Rename | Mask | Cast
+"""The transforms that need no Spark."""
+
+STEPS: Final[Mapping[str, type[PureStep]]] = {
+    "route": Route,
+    "include": Include,
+    "exclude": Exclude,
+    "project": Project,
+    "rename": Rename,
+    "mask": Mask,
+    "cast": Cast,
+}
+"""Transforms by their ``type``."""
+
+_VARIABLE: Final = re.compile(r"\$\{[^}]*\}")
+
+
+def check_names(raw: object) -> None:
+    """Check the shape of a list of transforms, as the file has it, before secrets are filled in.
+
+    Raises:
+        ConfigError: It is no list of mappings, or a secret is written into the file.
+        UnknownNameError: A transform or a key is unknown; the nearest one is named.
+    """
+    if not isinstance(raw, Sequence) or isinstance(raw, str):
+        raise ConfigError("transforms is a list; each one begins with `- type: ...`")
+    for number, one in enumerate(raw, 1):
+        if not isinstance(one, Mapping) or "type" not in one:
+            raise ConfigError(f"transform {number} needs a type: {', '.join(STEPS)}")
+        kind = STEPS.get(str(one["type"]))
+        if kind is None:
+            raise UnknownNameError("transform", str(one["type"]), STEPS)
+        for key in one:
+            if key not in {"type", *kind.__struct_fields__}:
+                known = {"type", *kind.__struct_fields__}
+                raise UnknownNameError(f"key in {one['type']}", str(key), known)
+        secret = one.get("secret")
+        if secret is not None and not _VARIABLE.fullmatch(str(secret)):
+            raise ConfigError(
+                f"transform {number}: the secret comes from the environment: `secret: ${{NAME}}`"
+            )
+
+
+def steps_of(filled: object) -> tuple[PureStep, ...]:
+    """Return the transforms of a list whose secrets are filled in.
+
+    Raises:
+        ConfigError: A value does not fit; it is not quoted.
+    """
+    found: list[PureStep] = []
+    told: list[Any] = list(filled) if isinstance(filled, Sequence) else []
+    for number, one in enumerate(told, 1):
+        try:
+            found.append(msgspec.convert(one, PureStep))
+        except msgspec.ValidationError as error:
+            # msgspec quotes an invalid value, which may come from a secret
+            raise ConfigError(f"transform {number} does not fit: {translate(error)}") from None
+    return tuple(found)

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``mask``: values that are not to be seen go on as something else.
+
+NULL stays NULL, and what the producer did not send stays unsent. A masked column has no default
+and no source type any more; a hashed, tokenised or truncated one is text.
+"""
+
+import hashlib
+import hmac
+import string
+from collections.abc import Iterable
+from functools import partial
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from changelane.errors import TransformError
+from changelane.schema import Column
+from changelane.transforms.canonical import canonical_text
+from changelane.transforms.step import ColumnStep, Convert, Moved
+from changelane.types import UNKNOWN, LogicalType, String, Value
+
+SHORTEST_SECRET: Final = 16
+"""Characters that a secret must have at least."""
+
+
+class Mask(ColumnStep, frozen=True, kw_only=True, tag="mask", tag_field="type"):
+    """Hides the values of columns. The columns of a key cannot be masked.
+
+    Attributes:
+        columns: The columns.
+        method: ``hash``: 64 hexadecimal digits, HMAC-SHA256 of the value's one text under the
+            secret; equal values are equal tokens, whichever format told them.
+            ``tokenise``: a token of the value's length and shape: digits for digits, letters for
+            letters; equal values are equal tokens, and two values may, rarely, have one token.
+            ``truncate``: the first, or last, characters, and never all of them.
+            ``null``: NULL.
+        secret: The key of ``hash`` and ``tokenise``, from the environment: ``${NAME}``.
+        keep: How many characters ``truncate`` leaves at most.
+        side: Which: those at the ``start`` or at the ``end``.
+        when_missing: ``refuse`` the events of a table that tells its columns and has none of this
+            name: it may have been renamed, and would go on unmasked. ``pass`` lets them go on, for
+            masks that name columns which only some tables have.
+    """
+
+    columns: tuple[str, ...]
+    method: Literal["hash", "tokenise", "truncate", "null"]
+    secret: str | None = None
+    keep: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    side: Literal["start", "end"] = "start"
+    when_missing: Literal["refuse", "pass"] = "refuse"
+
+    def __post_init__(self) -> None:
+        """Refuse options that the method does not have, or lacks."""
+        if not self.columns:
+            raise ValueError("mask needs columns")
+        is_keyed = self.method in {"hash", "tokenise"}
+        if is_keyed != (self.secret is not None):
+            verb = "needs" if is_keyed else "takes no"
+            raise ValueError(f"mask with the method {self.method} {verb} secret")
+        if self.secret is not None and len(self.secret) < SHORTEST_SECRET:
+            raise ValueError(f"the secret of a mask has at least {SHORTEST_SECRET} characters")
+        if (self.method == "truncate") != (self.keep is not None):
+            verb = "needs" if self.method == "truncate" else "takes no"
+            raise ValueError(f"mask with the method {self.method} {verb} keep")
+
+    def __repr__(self) -> str:
+        return f"Mask(tables={self.tables!r}, columns={self.columns!r}, method={self.method!r})"
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        return [("tables", self.tables), ("columns", self.columns), ("method", self.method)]
+
+    def names(self, columns: Iterable[str]) -> bool:
+        return any(name in self.columns for name in columns)
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        return frozenset(self.columns if self.when_missing == "refuse" else ())
+
+    def move(self, name: str, column: Column | None) -> Moved | None:
+        if name not in self.columns:
+            return Moved(name, column)
+        kind = UNKNOWN if column is None else column.type
+        masked = None
+        if column is not None and self.method == "null":
+            masked = Column(name, kind, column.source_type, nullable=True)
+        elif column is not None:
+            masked = Column(name, String(), nullable=column.nullable)
+        return Moved(name, masked, self._convert(kind), keeps_key=False, is_masked=True)
+
+    def _convert(self, kind: LogicalType) -> Convert:
+        secret = (self.secret or "").encode("utf-8", "surrogatepass")
+        match self.method:
+            case "hash":
+                return partial(_hash, secret, kind)
+            case "tokenise":
+                return partial(_token, secret, kind)
+            case "truncate":
+                return partial(_truncate, self.keep or 0, self.side == "end", kind)
+            case "null":
+                return _null
+
+
+def _null(_: Value) -> None:
+    return None
+
+
+def _text(kind: LogicalType, value: Value) -> str:
+    try:
+        return canonical_text(kind, value)
+    except Exception:  # noqa: BLE001 - whatever it says may quote the value
+        raise TransformError("a value that is not of its column's type", code="mask") from None
+
+
+def _hash(secret: bytes, kind: LogicalType, value: Value) -> str:
+    text = _text(kind, value).encode("utf-8", "surrogatepass")
+    return hmac.digest(secret, text, "sha256").hex()
+
+
+def _truncate(keep: int, is_end: bool, kind: LogicalType, value: Value) -> str:  # noqa: FBT001
+    text = _text(kind, value)
+    count = max(0, min(keep, len(text) - 1))
+    return text[len(text) - count :] if is_end else text[:count]
+
+
+_LOWER: Final = string.ascii_lowercase
+_UPPER: Final = string.ascii_uppercase
+_KEPT: Final = frozenset(string.punctuation + " ")
+
+
+def _token(secret: bytes, kind: LogicalType, value: Value) -> str:
+    text = _text(kind, value)
+    alphabets = [_alphabet(one) for one in text]
+    if text and not any(alphabets):
+        alphabets = [_LOWER] * len(text)  # nothing but punctuation is a value, too
+    seed = hmac.digest(secret, b"token\0" + text.encode("utf-8", "surrogatepass"), "sha256")
+    for attempt in range(256):
+        chance = hashlib.shake_256(seed + bytes([attempt])).digest(4 * len(text))
+        token = "".join(
+            one
+            if alphabet is None
+            else alphabet[int.from_bytes(chance[4 * at : 4 * at + 4]) % len(alphabet)]
+            for at, (one, alphabet) in enumerate(zip(text, alphabets, strict=True))
+        )
+        if token != text or not text:
+            return token
+    raise TransformError("a value that has no token", code="mask")
+
+
+def _alphabet(one: str) -> str | None:
+    """Return what may take the place of a character; ``None`` = it stays."""
+    if one in _KEPT:
+        return None
+    if one.isascii() and one.isdigit():
+        return string.digits
+    return _UPPER if one.isupper() else _LOWER
+
+
+def fingerprint(raw: bytes | None, secret: bytes | None) -> bytes | None:
+    """Return what stands for the raw bytes of a message that may hold masked values.
+
+    It tells equal messages apart from others, and no more.
+    """
+    if raw is None:
+        return None
+    if secret is None:
+        return b"sha256:" + hashlib.sha256(raw).hexdigest().encode()
+    return b"hmac-sha256:" + hmac.digest(secret, b"message\0" + raw, "sha256").hex().encode()

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``route``: tables under other names, shards as one table, and the topics of their messages."""
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final, Literal
+
+import msgspec
+
+from changelane.errors import TransformError
+from changelane.schema import TableId
+from changelane.transforms.step import Step
+
+_HOLE: Final = re.compile(r"\{([^{}]*)\}")
+_PARTS: Final = ("database", "schema", "table")
+_ESCAPED: Final = re.compile(r"\\[^A-Za-z0-9]", re.ASCII)
+_META: Final = re.compile(r"[.^$*+?{}\[\]\\|()]")
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+class Route(Step, frozen=True, kw_only=True, tag="route", tag_field="type"):
+    r"""Gives the tables whose full name a regular expression matches other names.
+
+    Templates hold ``{1}`` or ``{name}`` for a group of the expression, and ``{database}``,
+    ``{schema}``, ``{table}`` for what the table was called; those of ``topic`` mean what it is
+    called now, and no groups.
+
+    Attributes:
+        pattern: A regular expression that matches all of the full name: ``shop\.orders_(\d+)``.
+        database: The new database; what is not given stays.
+        schema: The new schema.
+        table: The new name.
+        topic: The topic of the table's messages, where they are written to one.
+        shards: Where the new names may make several tables one: ``refuse`` (default), ``key``:
+            the old full name becomes a column of the table and of its key; ``apart``: the keys of
+            the shards never meet.
+        shard_column: What that column is called.
+    """
+
+    pattern: str
+    database: str | None = None
+    schema: str | None = None
+    table: str | None = None
+    topic: str | None = None
+    shards: Literal["refuse", "key", "apart"] = "refuse"
+    shard_column: str = "shard"
+
+    def __post_init__(self) -> None:
+        """Refuse a wrong expression, wrong templates, and shards that nothing was said of."""
+        groups = _groups(self.pattern)
+        templates = [text for text in self._templates if text is not None]
+        if not templates and self.topic is None:
+            raise ValueError("route needs a database, schema, table or topic to route to")
+        for text, known in [(one, groups | set(_PARTS)) for one in templates]:
+            _check(text, known)
+        _check(self.topic or "x", set(_PARTS))
+        if not self.shard_column:
+            raise ValueError("shard_column is empty")
+        if self.shards == "refuse" and not self._tells_tables_apart:
+            raise ValueError(
+                "route may make several tables one: say `shards: key` (the old name becomes a part "
+                "of the key), or `shards: apart` when their keys never meet; a pattern of one name "
+                "has a backslash before each dot"
+            )
+
+    @property
+    def _templates(self) -> tuple[str | None, str | None, str | None]:
+        return self.database, self.schema, self.table
+
+    @property
+    def _tells_tables_apart(self) -> bool:
+        """Whether the new names tell the old ones: then no two tables become one."""
+        if not _META.search(_ESCAPED.sub("", self.pattern)):
+            return True  # one name
+        told: set[str] = set()
+        for part, text in zip(_PARTS, self._templates, strict=True):
+            holes = _HOLE.findall(f"{{{part}}}" if text is None else text)
+            if len(holes) == 1:
+                told.update(holes)
+        return told.issuperset(_PARTS)
+
+    @property
+    def is_merging(self) -> bool:
+        """Whether several tables may become one."""
+        return self.shards != "refuse"
+
+    def covers(self, table: TableId) -> bool | None:
+        if table.name is None:
+            return None
+        return _compiled(self.pattern).fullmatch(str(table)) is not None
+
+    def destination(self, table: TableId) -> TableId:
+        match = _compiled(self.pattern).fullmatch(str(table))
+        if table.name is None or match is None:
+            return table
+        old = dict(zip(_PARTS, msgspec.structs.astuple(table), strict=True))
+
+        def value(hole: str) -> str:
+            if hole in old:
+                return old[hole] or ""
+            return match.group(int(hole) if hole.isdigit() else hole) or ""
+
+        parts = (
+            old[part] if text is None else _filled(text, value) or None
+            for part, text in zip(_PARTS, self._templates, strict=True)
+        )
+        new = TableId(*parts)
+        if new.name is None:
+            raise TransformError("a table would have an empty name", code="route")
+        return table if new == table else new
+
+    def topic_of(self, table: TableId) -> str | None:
+        """Return the topic of a table's messages, by what it is called now.
+
+        Raises:
+            TransformError: No topic can be called so.
+        """
+        if self.topic is None:
+            return None
+        parts = dict(zip(_PARTS, msgspec.structs.astuple(table), strict=True))
+        topic = _filled(self.topic, lambda hole: parts[hole] or "")
+        if not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
+            raise TransformError("no topic can have the name that route gives it", code="route")
+        return topic
+
+
+def shard_name(table: TableId) -> str:
+    """Return the old name of a shard: its full name, or its parts where a dot is in one of them."""
+    parts = msgspec.structs.astuple(table)
+    if any(part and (set(".[") & set(part)) for part in parts):
+        return msgspec.json.encode(parts).decode()
+    return str(table)
+
+
+@lru_cache(maxsize=256)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern, re.DOTALL)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ValueError(f"the pattern of route is no regular expression: {error}") from None
+
+
+def _groups(pattern: str) -> set[str]:
+    found = _compiled(pattern)
+    if set(found.groupindex) & set(_PARTS):
+        raise ValueError("a group of route may not be called database, schema or table")
+    return set(found.groupindex) | {str(number) for number in range(1, found.groups + 1)}
+
+
+def _check(text: str, known: set[str]) -> None:
+    for hole in _HOLE.findall(text):
+        if hole not in known:
+            raise ValueError(f"route knows no {{{hole}}}; there are: {', '.join(sorted(known))}")
+    if not text:
+        raise ValueError("a template of route is empty")
+
+
+def _filled(text: str, value: Callable[[str], str]) -> str:
+    return _HOLE.sub(lambda hole: value(hole[1]), text)

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Statements that follow the transforms of their table, and statements written again."""
+
+import pytest
+
+from changelane.ddl import (
+    AddIndex,
+    DropIndex,
+    Other,
+    parse,
+)
+from changelane.ddl.writing import UnwritableError, written
+from changelane.errors import TransformError
+from changelane.event import Key, SchemaChange, Source
+from changelane.schema import Column, TableId, TableSchema
+from changelane.transforms.cast import Cast
+from changelane.transforms.chain import Chain
+from changelane.transforms.choose import Exclude, Include
+from changelane.transforms.columns import Project, Rename
+from changelane.transforms.mask import Mask
+from changelane.transforms.route import Route
+from changelane.types import Integer, String
+
+SHOP = TableId("shop", None, "orders")
+MASK = Mask(
+    tables=("shop.orders",), columns=("ssn",), method="hash", secret="a secret of the tests"
+)
+
+
+def said(ddl, *steps, product="mysql", table=SHOP, **fields):
+    chain = Chain(steps)
+    event = SchemaChange(table, "alter", ddl, source=Source(product), **fields)
+    return chain(event)
+
+
+def code(ddl, *steps, **fields):
+    with pytest.raises(TransformError) as caught:
+        said(ddl, *steps, **fields)
+    return caught.value.code
+
+
+WRITTEN = {
+    "mysql": [
+        "CREATE TABLE `a ``b` (id bigint unsigned NOT NULL AUTO_INCREMENT, PRIMARY KEY (id))",
+        "CREATE TABLE t (n varchar(20) DEFAULT 'x''y', e enum('a','b'))",
+        "CREATE TABLE t (ts timestamp NULL DEFAULT CURRENT_TIMESTAMP)",
+        "CREATE TABLE IF NOT EXISTS x LIKE y",
+        "ALTER TABLE t ADD COLUMN x int NOT NULL DEFAULT 3 AFTER id, DROP COLUMN y",
+        "ALTER TABLE t CHANGE a b decimal(10,2) NULL DEFAULT '1.00'",
+        "ALTER TABLE t MODIFY a text FIRST",
+        "ALTER TABLE t ADD x int, RENAME TO u",
+        "ALTER TABLE t ADD PRIMARY KEY (a,b)",
+        "RENAME TABLE a TO b, c TO other.d",
+        "DROP TABLE IF EXISTS a, b",
+        "TRUNCATE TABLE t",
+    ],
+    "postgresql": [
+        'CREATE TABLE s.t (id int PRIMARY KEY, "N""" text NOT NULL DEFAULT \'a\')',
+        "ALTER TABLE t ALTER a TYPE bigint, ALTER b SET NOT NULL, ALTER c DROP DEFAULT",
+        "ALTER TABLE t RENAME COLUMN a TO b",
+        "ALTER TABLE t RENAME TO u",
+        "ALTER TABLE t ADD x timestamptz NOT NULL",
+        "DROP TABLE a CASCADE",
+    ],
+    "oracle": [
+        "CREATE TABLE t (id NUMBER(10) NOT NULL, n VARCHAR2(20) DEFAULT 'a', PRIMARY KEY (id))",
+        "ALTER TABLE t ADD (x NUMBER(3), y DATE)",
+        "ALTER TABLE t MODIFY (x NUMBER(9) NOT NULL)",
+        "ALTER TABLE t RENAME COLUMN a TO b",
+        "ALTER TABLE t DROP COLUMN x",
+    ],
+}
+USUAL = {
+    "mysql": TableId("shop"),
+    "postgresql": TableId("db", "public"),
+    "oracle": TableId("db", "S"),
+}
+
+
+@pytest.mark.parametrize(
+    ("dialect", "text"), [(dialect, text) for dialect, texts in WRITTEN.items() for text in texts]
+)
+def test_a_statement_is_written_again_and_says_the_same(dialect, text):
+    beside = AddIndex | DropIndex | Other
+    for statement in parse(text, dialect, USUAL[dialect]):
+        changes = [one for one in statement.changes if not isinstance(one, beside)]
+        again = parse(written(changes, dialect, statement.table), dialect, USUAL[dialect])
+        assert [one for found in again for one in found.changes] == changes
+
+
+def test_what_would_be_read_otherwise_is_not_written():
+    found = parse("ALTER TABLE t ADD COLUMN x int AS (y + 1)", "mysql", TableId("shop"))[0]
+    with pytest.raises(UnwritableError):
+        written(found.changes, "mysql", found.table)
+    with pytest.raises(UnwritableError):
+        written([], "mysql", SHOP)
+
+
+def test_a_statement_about_other_columns_keeps_its_text():
+    ddl = "alter table orders add column x int, drop column y -- as it was"
+    assert said(ddl, MASK).ddl == ddl
+    event = SchemaChange(SHOP, "alter", ddl, source=Source("mysql"), details={"a": 1})
+    assert Chain([Rename(tables=("other",), columns={"a": "b"})])(event) is event
+
+
+def test_a_renamed_column_is_renamed_in_statements():
+    rename = Rename(columns={"note": "remark"})
+    at = "ALTER TABLE `shop`.`orders` "
+    add = said("ALTER TABLE orders ADD note TEXT AFTER id", rename)
+    assert add.ddl == at + "ADD COLUMN `remark` TEXT AFTER `id`"
+    assert said("ALTER TABLE orders DROP note", rename).ddl == at + "DROP COLUMN `remark`"
+    to = said("ALTER TABLE orders RENAME COLUMN note TO memo", rename)
+    assert to.ddl == at + "RENAME COLUMN `remark` TO `memo`"
+    assert said("ALTER TABLE orders RENAME COLUMN note TO remark", rename) is None
+
+
+def test_a_dropped_column_leaves_statements():
+    project = Project(drop=("note",))
+    assert said("ALTER TABLE orders ADD note TEXT", project) is None
+    both = said("ALTER TABLE orders ADD note TEXT, ADD x INT", project)
+    assert both.ddl == "ALTER TABLE `shop`.`orders` ADD COLUMN `x` INT"
+    gone = said("ALTER TABLE orders RENAME COLUMN memo TO note", project)
+    assert gone.ddl == "ALTER TABLE `shop`.`orders` DROP COLUMN `memo`"
+    ddl = "ALTER TABLE orders RENAME COLUMN note TO memo"
+    assert code(ddl, project) == "untranslated_statement"
+
+
+def test_a_masked_column_is_text_and_its_default_is_masked_in_statements():
+    made = said("ALTER TABLE orders ADD ssn VARCHAR(11) NOT NULL DEFAULT '123-45-6789'", MASK)
+    assert "123-45" not in made.ddl
+    column = parse(made.ddl, "mysql")[0].changes[0].column
+    assert (column.type, column.nullable, len(column.default)) == (String(), False, 64)
+    made = said("ALTER TABLE orders MODIFY ssn INT NOT NULL DEFAULT 12345", MASK)
+    assert "12345" not in made.ddl
+    assert parse(made.ddl, "mysql")[0].changes[0].type == String()
+    assert said("ALTER TABLE orders ADD CHECK (ssn <> '123-45-6789')", MASK) is None
+
+
+def test_a_masked_column_cannot_leave_its_mask_by_a_new_name_or_become_a_key():
+    ddl = "ALTER TABLE orders RENAME COLUMN ssn TO social"
+    assert code(ddl, MASK) == "untranslated_statement"
+    ddl = "ALTER TABLE orders CHANGE ssn social VARCHAR(11)"
+    assert code(ddl, MASK) == "untranslated_statement"
+    assert code("ALTER TABLE orders ADD PRIMARY KEY (ssn)", MASK) == "key_column"
+
+
+def test_a_cast_column_has_its_type_in_statements():
+    cast = Cast(columns={"n": "int64"})
+    made = said("ALTER TABLE orders ADD n VARCHAR(9) DEFAULT '7'", cast)
+    column = parse(made.ddl, "mysql")[0].changes[0].column
+    assert (column.type, column.default) == (Integer(64), 7)
+
+
+def test_a_routed_table_has_its_name_in_statements():
+    route = Route(pattern=r"shop\.orders", database="lake", table="sales")
+    made = said("ALTER TABLE orders ADD x INT", route)
+    assert made.table == TableId("lake", None, "sales")
+    assert made.ddl == "ALTER TABLE `lake`.`sales` ADD COLUMN `x` INT"
+    made = said("DROP TABLE orders, other", route)
+    assert made.ddl == "DROP TABLE `lake`.`sales`; DROP TABLE `shop`.`other`"
+    assert made.action == "drop"
+    made = said("RENAME TABLE orders TO old, new TO orders", route)
+    assert made.ddl == (
+        "RENAME TABLE `lake`.`sales` TO `shop`.`old`; RENAME TABLE `shop`.`new` TO `lake`.`sales`"
+    )
+
+
+def test_an_excluded_table_leaves_statements():
+    steps = [Exclude(tables=("shop.log",))]
+    assert said("ALTER TABLE log ADD x INT", *steps, table=TableId("shop", None, "log")) is None
+    assert said("DROP TABLE orders, log", *steps).ddl == "DROP TABLE `shop`.`orders`"
+    assert code("RENAME TABLE orders TO log", *steps) == "untranslated_statement"
+    assert code("DROP DATABASE shop", *steps) == "untranslated_statement"
+    assert said("DROP DATABASE shop", Include(operations=("create",))) is None
+
+
+def test_a_statement_that_is_not_read_is_refused_where_it_could_matter():
+    odd = "ALTER TABLE orders FROBNICATE ssn"
+    assert code(odd, MASK) == "untranslated_statement"
+    assert said(odd, Rename(tables=("other",), columns={"a": "b"})).ddl == odd
+    assert (
+        code("EXEC sp_rename 'orders', 'x'", MASK, product="sqlserver") == "untranslated_statement"
+    )
+
+
+def test_the_columns_that_a_producer_lists_follow():
+    schema = TableSchema((Column("id", Integer()), Column("ssn", String(), "varchar(11)")))
+    made = said("ALTER TABLE orders ADD x INT", MASK, schema=schema, key=Key(("id",)))
+    assert made.schema.columns[1] == Column("ssn", String())
+    lacking = TableSchema((Column("id", Integer()), Column("social", String())))
+    assert code("ALTER TABLE orders ADD x INT", MASK, schema=lacking) == "mask_missing"
+    assert code(None, MASK, schema=schema, key=Key(("ssn",))) == "key_column"
