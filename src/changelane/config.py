@@ -28,10 +28,10 @@ import msgspec
 from changelane.errors import ConfigError, UnknownNameError
 from changelane.serdes.json import translate
 from changelane.transforms.listing import PureStep, check_names, steps_of
+from changelane.yaml_file import filled, read_yaml
 
 OWN: Final = "_changelane_"
 """What the names of changelane's own columns begin with; no column of a source may."""
-_VARIABLE: Final = re.compile(r"\$\{([^}]*)\}")
 
 
 _SPAN: Final = re.compile(r"\s*([0-9]{1,9})\s*(second|minute|hour|day|week)s?\s*")
@@ -313,11 +313,17 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Pipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A pipeline: where changes come from, and where they go."""
+    """A pipeline: where changes come from, what becomes of them, and where they go.
+
+    Attributes:
+        transforms: What becomes of each event, in this order (``docs/transforms.md``). What
+            ``options`` says of tables and columns means them as they are called then.
+    """
 
     name: str
     source: FilesSource
     sink: Sink
+    transforms: tuple[PureStep, ...] = ()
     options: Options = Options()
 
     @property
@@ -339,11 +345,12 @@ def load(path: str | Path, environment: Mapping[str, str] | None = None) -> Pipe
         ConfigError: The file cannot be read, a variable is not set, or a value does not fit.
         UnknownNameError: A key is unknown; the nearest one is named.
     """
-    raw = _yaml(path)
+    raw = read_yaml(path)
     if not isinstance(raw, dict):
         raise ConfigError(f"{path} holds no pipeline: it needs name, source and sink")
-    filled = _filled(raw, os.environ if environment is None else environment)
-    pipeline = parse(filled)
+    check_names(raw.get("transforms", []))
+    told = filled(raw, os.environ if environment is None else environment)
+    pipeline = parse(told)
     return _anchored(pipeline, Path(path).resolve().parent)
 
 
@@ -356,23 +363,12 @@ def load_transforms(
         ConfigError: The file cannot be read, a variable is not set, or a value does not fit.
         UnknownNameError: A transform or a key is unknown; the nearest one is named.
     """
-    raw = _yaml(path)
+    raw = read_yaml(path)
     if isinstance(raw, dict):
         _known_names(raw, {"transforms"}, "a file of transforms")
         raw = raw.get("transforms")
     check_names(raw)
-    return steps_of(_filled(raw, os.environ if environment is None else environment))
-
-
-def _yaml(path: str | Path) -> Any:
-    try:
-        text = Path(path).read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-    try:
-        return msgspec.yaml.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not YAML: {error}") from None
+    return steps_of(filled(raw, os.environ if environment is None else environment))
 
 
 def _known_names(raw: Mapping[str, Any], known: set[str], where: str) -> None:
@@ -389,11 +385,13 @@ def parse(raw: Mapping[str, Any]) -> Pipeline:
         UnknownNameError: A key is unknown; the nearest one is named.
     """
     _known_keys(raw, Pipeline, "pipeline")
+    steps = steps_of(raw.get("transforms", []))
     try:
-        pipeline = msgspec.convert(dict(raw), Pipeline)
+        pipeline = msgspec.convert({**raw, "transforms": []}, Pipeline)
     except msgspec.ValidationError as error:
         # msgspec quotes an invalid name, which may come from a secret
         raise ConfigError(f"the pipeline does not fit: {translate(error)}") from None
+    pipeline = msgspec.structs.replace(pipeline, transforms=steps)
     for name, table in pipeline.options.tables.items():
         _check_tracking(name, table, pipeline.options.mode)
         _check_layout(f"options.tables.{name}", table, pipeline)
@@ -468,23 +466,6 @@ def _known_keys(raw: Mapping[str, Any], kind: type[msgspec.Struct], where: str) 
         for name, table in (tables if isinstance(tables, Mapping) else {}).items():
             if isinstance(table, Mapping):
                 _known_keys(table, TableOptions, f"options.tables.{name}")
-
-
-def _filled(value: Any, environment: Mapping[str, str]) -> Any:
-    if isinstance(value, dict):
-        return {key: _filled(item, environment) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_filled(item, environment) for item in value]
-    if not isinstance(value, str):
-        return value
-
-    def variable(match: re.Match[str]) -> str:
-        name = match.group(1)
-        if name not in environment:
-            raise ConfigError(f"the environment variable {name} is not set")
-        return environment[name]
-
-    return _VARIABLE.sub(variable, value)
 
 
 def _anchored(pipeline: Pipeline, folder: Path) -> Pipeline:

@@ -109,8 +109,8 @@ class Admission:
         is_other = None not in (schema.server, self._server) and schema.server != self._server
         if is_other and self._policy.sources == "one":
             reason = (
-                "another server feeds this table: give each server a folder of its own, or, when "
-                "their keys never meet, say `sources: many`"
+                "another server feeds this table, or another table that is routed here: give each "
+                "server a folder of its own, or, when their keys never meet, say `sources: many`"
             )
             raise Misfit("source_conflict", reason)
         for name, kind in self._wanted(schema).items():

@@ -5,7 +5,7 @@ A row says what :func:`changelane.apply.steps` says of its event, in text that S
 the fast path of it, and a property test holds the two together.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -13,7 +13,7 @@ import msgspec
 from changelane.apply import key_bytes, known
 from changelane.codec import Codec, get_codec
 from changelane.ddl import TruncateTable, statements_of
-from changelane.errors import ApplyError, DecodeError
+from changelane.errors import ApplyError, DecodeError, TransformError
 from changelane.event import (
     ChangeEvent,
     Completeness,
@@ -46,6 +46,8 @@ from changelane.spark.rows import (
     Told,
     table_id_text,
 )
+from changelane.transforms.chain import Chain
+from changelane.transforms.step import Step
 from changelane.types import UNAVAILABLE, UNKNOWN, String
 
 Row = tuple[Any, ...]
@@ -110,6 +112,7 @@ class RowBuilder:
         keys: Key columns by table name (bare or full), instead of those that the events name.
         keyless: ``row`` makes the whole row the key of a table without one.
         images: Whether before images are kept where applying does not need them.
+        steps: What becomes of each event first.
     """
 
     def __init__(
@@ -120,7 +123,9 @@ class RowBuilder:
         keys: Mapping[str, tuple[str, ...]] | None = None,
         keyless: str = "quarantine",
         images: bool = True,
+        steps: Sequence[Step] = (),
     ) -> None:
+        self._chain = Chain(steps)
         self._codec = codec
         self._epoch = epoch
         self._keys = dict(keys or {})
@@ -137,10 +142,14 @@ class RowBuilder:
         fresh: list[_Shape] = []
         try:
             for index, event in enumerate(self._codec.decode(message)):
-                self._event(event, message, index, built, fresh)
+                made = self._chain(event) if self._chain.steps else event
+                if made is not None:
+                    self._event(made, message, index, built, fresh)
+                else:
+                    built.append(_row(message, kind="other", op="excluded", row_index=index))
         except DecodeError as error:
             return [self.refuse(message, error)]
-        except ApplyError as error:
+        except (ApplyError, TransformError) as error:
             code = getattr(error, "code", "unordered")
             return [self.refuse(message, DecodeError(str(error), code=code))]
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other messages
@@ -164,15 +173,16 @@ class RowBuilder:
         return built
 
     def refuse(self, message: Message, error: DecodeError) -> Row:
-        """Return the row of a message that cannot be read."""
+        """Return the row of a message that cannot be read; with a mask, its bytes as a hash."""
+        withheld = self._chain.withheld
         return _row(
             message,
             kind="error",
             code=error.code,
             reason=error.reason,
             path=error.path,
-            raw_key=message.key,
-            raw_value=message.value,
+            raw_key=withheld(message.key),
+            raw_value=withheld(message.value),
         )
 
     def _event(
@@ -281,13 +291,15 @@ class RowBuilder:
             return last[3]
         columns = None if told is None else told.columns
         names = () if schema else (*(event.after or ()), *(event.before or ()))
-        server = event.source.server
+        server = self._chain.feed(event.table, event.source.server)
         place: tuple[object, ...] = (event.table, id(schema) if schema else names, columns, server)
         shape = self._shapes.get(place)
         if shape is None or (schema is not None and shape.schema is not schema):
             if schema is None:
                 schema = TableSchema(tuple(Column(name, UNKNOWN) for name in dict.fromkeys(names)))
             key = self._key(event.table, columns, schema)
+            is_row = self._whole_row_is_key and not columns
+            self._chain.check_key(event.table, key, is_row=is_row)
             shape = _Shape(event.table, schema, key, server)
             if len(self._shapes) >= _MAX_SHAPES:
                 self._shapes.clear()
@@ -476,7 +488,8 @@ def row_builder(
     keys: Mapping[str, tuple[str, ...]] | None = None,
     keyless: str = "quarantine",
     images: bool = True,
+    steps: Sequence[Step] = (),
 ) -> RowBuilder:
     """Return a builder for the messages of a format; called on the workers."""
     codec = get_codec(format, **options)
-    return RowBuilder(codec, epoch=epoch, keys=keys, keyless=keyless, images=images)
+    return RowBuilder(codec, epoch=epoch, keys=keys, keyless=keyless, images=images, steps=steps)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``decode``: messages in any format to event rows, by ``mapInArrow``."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from changelane.errors import ConfigError
 from changelane.message import Message
 from changelane.spark import rows
 from changelane.spark.builder import RowBuilder, row_builder
+from changelane.transforms.step import Step
 
 _HEADERS: Final = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
 MESSAGE: Final[dict[str, str]] = {
@@ -36,6 +37,7 @@ def decode(
     keyless: str = "quarantine",
     epoch: int = 0,
     images: bool = True,
+    transforms: Sequence[Step] = (),
 ) -> DataFrame:
     """Return the event rows (:mod:`changelane.spark.rows`) of message rows.
 
@@ -48,6 +50,8 @@ def decode(
         keyless: ``row`` takes the whole row as the key of a table without one.
         epoch: The epoch of the events' orders (apply.md section 1).
         images: Whether before images are kept where applying does not need them.
+        transforms: What becomes of each event before its rows are made; *keys* and *keyless* mean
+            tables and columns as they are called then.
 
     Raises:
         UnknownNameError: No format or option has that name.
@@ -71,6 +75,7 @@ def decode(
         keys=keys,
         keyless=keyless,
         images=images,
+        steps=tuple(transforms),
     )
     return selected.mapInArrow(partial(_decode, make), rows.DDL)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ``files`` source: lines of a folder's files, with coordinates that order them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from changelane.files import LineForm, read_record, recognise
 from changelane.message import Message
 from changelane.spark import rows
 from changelane.spark.builder import RowBuilder, row_builder
+from changelane.transforms.step import Step
 
 LINE: Final = "line BINARY, path STRING, block BIGINT"
 
@@ -57,6 +58,7 @@ def decode_lines(
     keys: Mapping[str, tuple[str, ...]] | None = None,
     keyless: str = "quarantine",
     epoch: int = 0,
+    transforms: Sequence[Step] = (),
 ) -> DataFrame:
     """Return the event rows of lines."""
     make = partial(
@@ -67,6 +69,7 @@ def decode_lines(
         keys=keys,
         keyless=keyless,
         images=False,
+        steps=tuple(transforms),
     )
     form = None if source.contents == "auto" else LineForm(source.contents)
     return told.mapInArrow(partial(_decode, make, form, source.path), rows.DDL)

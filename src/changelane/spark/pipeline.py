@@ -123,7 +123,12 @@ def run(
 
     def land(batch: DataFrame, query: str, number: int) -> None:
         events = decode_lines(
-            batch, pipeline.source, keys=keys, keyless=options.keyless, epoch=options.epoch
+            batch,
+            pipeline.source,
+            keys=keys,
+            keyless=options.keyless,
+            epoch=options.epoch,
+            transforms=pipeline.transforms,
         )
         done = fanout.take(
             events,

@@ -68,6 +68,9 @@ class Chain:
         self._last: tuple[object, object, object, Plan] | None = None
         self._sources: dict[TableId, Place] = {}
         self._topics: dict[TableId, str] = {}
+        self._feeds: dict[int, Place] = {}
+        self._weak: dict[TableId, frozenset[str]] = {}
+        self._lossy: set[TableId] = set()
         masks = [step for step in self.steps if isinstance(step, Mask)]
         self.is_masking = bool(masks)
         self._secret = next((one.secret for one in masks if one.secret is not None), None)
@@ -114,6 +117,36 @@ class Chain:
         """Return the topic of a table that events went to, where a route tells one."""
         return self._topics.get(table)
 
+    def feed(self, table: TableId, server: str | None) -> str | None:
+        """Return who feeds a table that events went to: its server, or a routed table of it.
+
+        Two tables that become one without a word about their keys are two feeds of it.
+        """
+        source = self._feeds.get(id(table))
+        if source is None or source.table is not table:
+            return server
+        return msgspec.json.encode([server, str(source.source)]).decode()
+
+    def check_key(self, table: TableId, key: Sequence[str] | None, *, is_row: bool = False) -> None:
+        """Refuse a key that the events do not tell and that does not tell rows apart any more.
+
+        Args:
+            table: A table that events went to.
+            key: Its key columns.
+            is_row: They are all columns: equal rows are one.
+
+        Raises:
+            TransformError: One of its columns is masked or cast, or the row lost one.
+        """
+        weak = self._weak.get(table)
+        if is_row and table in self._lossy:
+            reason = f"rows of {table} that differ may be equal without what transforms took away"
+            raise TransformError(reason, code="key_column")
+        if weak and not weak.isdisjoint(key or ()):
+            names = ", ".join(sorted(repr(name) for name in weak.intersection(key or ())))
+            reason = f"mask, cast or project changes {names} of {table}, a part of the key"
+            raise TransformError(reason, code="key_column")
+
     def withheld(self, raw: bytes | None) -> bytes | None:
         """Return what may be kept of the raw bytes of a message: with a mask, only a hash."""
         if not self.is_masking:
@@ -131,6 +164,11 @@ class Chain:
             if len(self._plans) >= _MOST:
                 self._plans.clear()
             plan = self._plans[name] = Plan(self.place(table), schema, key)
+            if plan.is_lossy:
+                self._lossy.add(plan.place.table)
+            if plan.masked:
+                to = plan.place.table
+                self._weak[to] = plan.masked | self._weak.get(to, frozenset())
         self._last = (table, schema, key, plan)
         return plan
 
@@ -140,7 +178,10 @@ class Chain:
         if place is None:
             if len(self._places) >= _MOST:
                 self._places.clear()
+                self._feeds.clear()
             place = self._places[table] = Place(table, self.steps)
+            if place.table is not place.source and not place.is_merged:
+                self._feeds[id(place.table)] = place
         return place
 
     def _meet(self, place: Place) -> None:
