@@ -148,9 +148,7 @@ def test_what_the_producer_says_beyond_the_model_goes_where_columns_change():
     assert Chain([Rename(tables=("other",), columns={"a": "b"})])(told).details == told.details
 
 
-@pytest.mark.parametrize(
-    "name", ["native-json", "debezium-json", "canal-json", "cdl-debezium-json"]
-)
+@pytest.mark.parametrize("name", ["native-json", "debezium-json", "canal-json"])
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_transforms_commute_with_a_format(name, data):

@@ -14,7 +14,6 @@ from typing import Final
 
 import msgspec
 
-from changelane.scalars import Geometry
 from changelane.types import (
     Array,
     Float,
@@ -61,17 +60,10 @@ def canonical_text(kind: LogicalType, value: Value) -> str:
             return _text(kind, value)
         case list() | tuple() | dict():
             return msgspec.json.encode(_nested(kind, value)).decode()
-        case bytes() | Geometry():
-            return value_text(kind, value) if isinstance(value, Geometry) else _bytes(value)
+        case bytes():
+            return value.hex()
         case _:
             return value_text(kind, value)
-
-
-def _bytes(value: bytes) -> str:
-    try:
-        return value.decode()  # text in a binary column is the same text
-    except UnicodeDecodeError:
-        return value.hex()
 
 
 def _number(value: decimal.Decimal) -> str:
