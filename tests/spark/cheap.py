@@ -17,10 +17,14 @@ CHEAP: Final = {
 }
 
 
+EFFORT: Final = int(os.environ.get("CHANGELANE_EFFORT", "1"))
+"""How much is tried: 1 in ``make test``."""
+
+
 def lakes(usual: str) -> list[str]:
     """Return the lakes that a long stream of many tables runs on.
 
     The rule is the same on all lakes, and ``test_equality`` shows it on both. Other streams take
     the usual one, and both with ``CHANGELANE_EFFORT=2``.
     """
-    return ["delta", "iceberg"] if int(os.environ.get("CHANGELANE_EFFORT", "1")) > 1 else [usual]
+    return ["delta", "iceberg"] if EFFORT > 1 else [usual]

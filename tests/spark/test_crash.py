@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import landed
 import pytest
+from cheap import lakes
 from pyspark.sql import SparkSession
 
 from changelane.event import ChangeEvent, DataChange, Key, Op, Truncate
@@ -106,13 +107,21 @@ def dies_at(name: str) -> Callable[[pytest.MonkeyPatch], None]:
     return at
 
 
+EARLY: Final = [
+    "after the side table",
+    "before the side table",
+    "after a truncate, before its rows",
+]
+LATE: Final = ["before the checkpoint", "between two tables", "between two tables"]
+
+
 @pytest.mark.parametrize(
-    "places",
+    ("lake", "places"),
     [
-        ["after the side table", "before the side table", "after a truncate, before its rows"],
-        ["before the checkpoint", "between two tables", "between two tables"],
+        *(pytest.param(lake, EARLY, id=f"{lake}-early") for lake in lakes("iceberg")),
+        *(pytest.param(lake, LATE, id=f"{lake}-late") for lake in lakes("delta")),
     ],
-    ids=["early", "late"],
+    indirect=["lake"],
 )
 def test_a_batch_that_died_is_repaired_by_running_it_again(
     spark: SparkSession, lake: str, places: list[str]

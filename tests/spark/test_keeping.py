@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import landed
 import pytest
+from cheap import lakes
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 from test_crash import BATCHES, LOG, ONE, TWO, DiedError, insert
@@ -63,6 +64,7 @@ def pipeline(tmp_path: Path, lake: str) -> Path:
     return file
 
 
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
 def test_a_run_goes_on_without_its_checkpoint_from_tables_whose_history_has_expired(
     spark: SparkSession, pipeline: Path, lake: str
 ) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import kills
 import pytest
+from cheap import EFFORT
 from click.testing import CliRunner
 from killed import POINTS
 from pyspark.sql import SparkSession
@@ -18,11 +19,22 @@ from changelane.cli import main
 
 HERE = Path(__file__).resolve().parent
 NAMED = {
-    "delta": [name for name in POINTS if name not in {"never", "after the side table"}],
-    "iceberg": ["after the side table", "in maintenance, after old versions expired"],
+    "delta": [
+        "after the quarantine",
+        "between two tables",
+        "in maintenance, after old versions expired",
+    ],
+    "iceberg": [
+        "after the side table",
+        "after the commits, before the checkpoint",
+        "in maintenance, before old versions expire",
+    ],
 }
-"""Each start of a JVM costs seconds: each point on one format, the dearest ones on both."""
-KILLS = 3
+"""Each start of a JVM costs seconds: each point on one format, on both with more effort."""
+if EFFORT > 1:
+    NAMED = {key: [name for name in POINTS if name != "never"] for key in NAMED}
+KILLS = 4
+"""Ten with those that are named; ``make soak`` does hundreds."""
 
 
 def finish(stream: kills.Stream) -> None:
@@ -30,6 +42,7 @@ def finish(stream: kills.Stream) -> None:
     assert done.exit_code == 0, done.output
 
 
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize("table_format", NAMED)
 def test_a_run_that_is_killed_at_each_step_ends_like_the_oracle(
     spark: SparkSession, tmp_path: Path, table_format: str
@@ -48,6 +61,7 @@ def test_a_run_that_is_killed_at_each_step_ends_like_the_oracle(
     assert kills.differences(spark, stream) == []
 
 
+@pytest.mark.timeout(1500)
 def test_a_run_that_is_killed_again_and_again_ends_like_the_oracle(
     spark: SparkSession, tmp_path: Path
 ) -> None:
