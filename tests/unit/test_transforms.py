@@ -286,6 +286,26 @@ def test_a_column_beyond_the_schema_is_masked_too():
     assert "123-45-6789" not in repr(made)
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.data(), st.sampled_from(["hash", "tokenise", "truncate"]))
+def test_a_value_of_every_type_is_masked_and_its_states_stay(data, method):
+    event = data.draw(data_changes(get_codec("native-json").carries))
+    images = [image for image in (event.before, event.after) if image]
+    keys = set(event.key.columns) if event.key else set()
+    names = tuple({name for image in images for name in image} - keys)
+    if not names:
+        return
+    made = Chain([mask(method, names, when_missing="pass")])(event)
+    for old, new in ((event.before, made.before), (event.after, made.after)):
+        assert (old is None) == (new is None)
+        for name, value in (old or {}).items():
+            if name in keys or value is None or value is UNAVAILABLE:
+                assert new[name] is value
+            else:
+                assert isinstance(new[name], str)
+                assert method != "hash" or re.fullmatch("[0-9a-f]{64}", new[name])
+
+
 def test_the_secret_is_never_shown():
     chain = Chain([mask()])
     assert SECRET not in repr(chain) + repr(chain.steps) + str(chain.steps[0])
@@ -391,6 +411,16 @@ def test_topics_are_told_by_route():
     chain = Chain([Route(pattern=r"shop\.orders", table="sales", topic="lake.{database}.{table}")])
     assert chain.topic(chain(change()).table) == "lake.shop.sales"
     assert chain.topic(TableId(name="other")) is None
+    only = Chain([Route(pattern=r"shop\.orders", topic="lake")])
+    told = SchemaChange(SHOP, "alter", "ALTER TABLE orders ADD x INT", source=Source("mysql"))
+    assert only.topic(only(told).table) == "lake"
+    steps = [
+        Route(pattern=r"shop\.a", topic="one"),
+        Route(pattern=r"shop\.b", table="a", topic="two"),
+    ]
+    two = Chain(steps)
+    assert two(Truncate(TableId("shop", None, "a"))) is not None
+    assert code(two, Truncate(TableId("shop", None, "b"))) == "route"
     hostile = Chain([Route(pattern=r".*", topic="lake.{table}")])
     assert code(hostile, change(table=TableId("shop", None, "a b"))) == "route"
 

@@ -179,18 +179,19 @@ class Chain:
             if len(self._places) >= _MOST:
                 self._places.clear()
                 self._feeds.clear()
-            place = self._places[table] = Place(table, self.steps)
+            place = Place(table, self.steps)
+            if place.topic is not None:
+                told = self._topics.setdefault(place.table, place.topic)
+                if told != place.topic:
+                    reason = f"route gives {place.table} two topics"
+                    raise TransformError(reason, code="route")
+            self._places[table] = place
             if place.table is not place.source and not place.is_merged:
                 self._feeds[id(place.table)] = place
         return place
 
     def _meet(self, place: Place) -> None:
         """Refuse a second table that goes where another one went."""
-        if place.topic is not None:
-            told = self._topics.setdefault(place.table, place.topic)
-            if told != place.topic:
-                reason = f"route gives {place.table} two topics"
-                raise TransformError(reason, code="route")
         if not self._sees_all or place.table.name is None:
             return
         first = self._sources.setdefault(place.table, place)
