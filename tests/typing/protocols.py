@@ -15,10 +15,24 @@ from changelane import (
 from changelane.format import Format
 from changelane.formats import FormatModule, canal, debezium, native
 from changelane.formats.debezium import cdl_json, flat_json
+from changelane.profiles import ProfileModule, arcion, cdl, dts, lindorm
+from changelane.profiles import canal as canal_profile
+from changelane.profiles import datahub as datahub_profile
+from changelane.profiles import debezium as debezium_profile
 from changelane.serde import Serde
 from changelane.serdes import json
 
 SERDES: tuple[Serde, ...] = (json,)
+
+PROFILES: tuple[ProfileModule, ...] = (
+    arcion,
+    canal_profile,
+    cdl,
+    datahub_profile,
+    debezium_profile,
+    dts,
+    lindorm,
+)
 
 MODULES: tuple[FormatModule, ...] = (canal, cdl_json, debezium, flat_json, native)
 

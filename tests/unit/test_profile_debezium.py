@@ -13,6 +13,7 @@ from changelane.event import (
     Op,
     SchemaChange,
     Source,
+    Tombstone,
     Transaction,
     TransactionMarker,
     Watermark,
@@ -171,6 +172,15 @@ def test_an_event_without_server_needs_the_prefix():
     profile = profiles.load("debezium", {})
     with pytest.raises(EncodeError, match="set the option topic_prefix"):
         encoded(profile, get_codec("debezium-json"), change())
+
+
+def test_a_tombstone_of_another_producers_topic_is_dropped():
+    read = Tombstone(TableId(), {"id": 1}, details={"topic": "tpch_region"})
+    assert written(read) == ()
+    own = Tombstone(TableId(), {"id": 1}, details={"topic": "cdc.shop.orders"})
+    assert [message.topic for message in written(own)] == ["cdc.shop.orders"]
+    named = Tombstone(TABLE, {"id": 1})
+    assert [message.topic for message in written(named)] == ["cdc.shop.orders"]
 
 
 def test_the_prefix_does_not_rename_a_server_that_is_known():

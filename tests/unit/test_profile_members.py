@@ -187,7 +187,14 @@ def test_the_shard_key_takes_a_column_modulo_the_partitions():
             arcion(change(after={"id": value, "name": "a"}), **shard)
 
 
-def test_a_tombstone_that_was_read_keeps_its_topic():
-    event = Tombstone(TableId(), {"id": 1}, details={"topic": "tpch_region"})
-    (message,) = arcion(event)
-    assert (message.topic, message.value) == ("tpch_region", None)
+def test_a_tombstone_that_was_read_is_dropped_because_its_delete_brings_one():
+    read = Tombstone(TableId(), {"id": 1}, details={"topic": "tpch_region"})
+    assert encoded("arcion", "arcion-json", read).losses == (
+        ("event:tombstone", "arcion does not write it"),
+    )
+    told = {"source": {"version": "5.7.41"}}
+    images = {"before": {"id": 1, "name": "a"}, "after": None}
+    delete = DataChange(
+        Op.DELETE, TABLE, key=Key(("id",)), source=Source("mysql", "arcion"), details=told, **images
+    )
+    assert [message.value is None for message in arcion(delete)] == [False, True]

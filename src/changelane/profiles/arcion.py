@@ -17,7 +17,7 @@ from typing import Final, Literal
 import msgspec
 
 from changelane.errors import EncodeError
-from changelane.event import ChangeEvent, DataChange, Op, Tombstone
+from changelane.event import ChangeEvent, DataChange, Op
 from changelane.formats.debezium.sources import sanitised
 from changelane.message import Message
 from changelane.profile import (
@@ -32,11 +32,12 @@ from changelane.profiles.partitioners import by_key
 from changelane.profiles.rows import row_of
 from changelane.profiles.topics import topic_of
 from changelane.schema import named
-from changelane.types import Value
 
 __all__ = ["FORMATS", "Options", "make"]
 
-FORMATS: Final[Formats] = {"arcion-json": {}}
+# "For each delete operation, Replicant generates a tombstone event": also where the delete was read
+# from Arcion's own stream, whose tombstones name no table and are dropped
+FORMATS: Final[Formats] = {"arcion-json": {"tombstones": "true"}}
 
 _DELIMITERS: Final = {"underscore": "_", "dot": "."}
 
@@ -58,12 +59,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     shard_key: dict[str, str] = {}
 
 
-def _topic(options: Options, event: ChangeEvent, message: Message) -> str | None:
+def _topic(options: Options, event: ChangeEvent) -> str:
     table = table_of(event)
     found = topic_of(table, options.topics, None, "arcion")
     if found is None:
-        if not table.name:
-            return message.topic  # of a tombstone that was read: it names no table
         parts = (part for part in (table.database, table.schema, table.name) if part)
         found = sanitised(_DELIMITERS[options.delimiter].join(parts))
     if isinstance(event, DataChange) and (event.op is Op.READ or event.source.snapshot):
@@ -74,16 +73,11 @@ def _topic(options: Options, event: ChangeEvent, message: Message) -> str | None
 def _place(
     options: Options, event: ChangeEvent, message: Message, partitions_of: PartitionsOf
 ) -> tuple[Message, ...]:
-    placed = msgspec.structs.replace(message, topic=_topic(options, event, message))
+    placed = msgspec.structs.replace(message, topic=_topic(options, event))
     column = named(options.shard_key, table_of(event))
     if column is None:
         return (by_key(placed, partitions_of),)
-    value: Value = None
-    match event:
-        case DataChange():
-            value = row_of(event).get(column)
-        case Tombstone():
-            value = (event.key or {}).get(column)
+    value = row_of(event).get(column) if isinstance(event, DataChange) else None
     if type(value) is not int or value < 0:
         raise EncodeError(
             f"the shard key {column!r} of table {table_of(event)} is not a whole number from "
@@ -101,7 +95,7 @@ def make(options: Options) -> Profile:
         split=split_key_change,
         place=partial(_place, options),
         # schemas travel beside the stream (schema-dictionary)
-        drops=frozenset({"schema", "transaction", "watermark"}),
+        drops=frozenset({"schema", "transaction", "watermark", "tombstone"}),
         tombstones=True,
         null_keys=True,  # "Replicant uses the null value for the key"
     )

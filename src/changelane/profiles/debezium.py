@@ -8,7 +8,7 @@ The format does the greater part: topics of tables, keys, tombstones, and of a k
 delete, the tombstone and the create with their headers.
 """
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final
 
 import msgspec
@@ -73,12 +73,28 @@ def _named(options: Options, event: ChangeEvent) -> tuple[ChangeEvent, ...]:
                     "nothing names the server of an event, which its topic starts with: set the "
                     "option topic_prefix of profile debezium"
                 )
-            source = msgspec.structs.replace(event.source, server=prefix)
-            return (msgspec.structs.replace(event, source=source),)
+            return (msgspec.structs.replace(event, source=_of_server(event.source, prefix)),)
+        case Tombstone() if prefix and _is_foreign(event, prefix):
+            return ()
         case Tombstone() if event.table.name and prefix and "topic" not in event.details:
             topic = topic_of(Source(server=prefix), event.table)
             return (msgspec.structs.replace(event, details={**event.details, "topic": topic}),)
     return (event,)
+
+
+def _is_foreign(event: Tombstone, prefix: str) -> bool:
+    """Say whether a tombstone was read from another producer's topic, and names no table.
+
+    Its delete is followed by a tombstone of ours, in the topic of its table.
+    """
+    topic = event.details.get("topic")
+    return topic is not None and not str(topic).startswith(f"{prefix}.")
+
+
+@lru_cache(maxsize=1024)
+def _of_server(source: Source, server: str) -> Source:
+    """Return a source with its server; the same object for all events of it, as decoders do."""
+    return msgspec.structs.replace(source, server=server)
 
 
 def _tells_topic(event: ChangeEvent) -> bool:
@@ -91,14 +107,14 @@ def _tells_topic(event: ChangeEvent) -> bool:
 def _place(
     options: Options, event: ChangeEvent, message: Message, partitions_of: PartitionsOf
 ) -> tuple[Message, ...]:
-    topic = message.topic
+    placed = message
     if isinstance(event, TransactionMarker) and not _tells_topic(event):
         server = event.source.server or options.topic_prefix
         topic = None if server is None else f"{server}.{options.topic_transaction}"
-    headers = message.headers
+        placed = msgspec.structs.replace(placed, topic=topic)
     if options.run_id is not None:
-        headers = _with_context(options, event, headers)
-    placed = msgspec.structs.replace(message, topic=topic, headers=headers)
+        headers = _with_context(options, event, message.headers)
+        placed = msgspec.structs.replace(placed, headers=headers)
     if isinstance(event, Watermark | SchemaChange):
         # both records name it, whatever their key is
         return (msgspec.structs.replace(placed, partition=0),)

@@ -58,10 +58,13 @@ def kafka_partition(key: bytes, count: int) -> int:
 
 def by_key(message: Message, partitions_of: PartitionsOf) -> Message:
     """Return a message with the partition of its key; Kafka chooses where it has none."""
-    if message.topic is None or message.key is None:
-        return msgspec.structs.replace(message, partition=None)
-    count = partitions_of(message.topic)
-    partition = None if count is None else kafka_partition(message.key, count)
+    topic, key, partition = message.topic, message.key, None
+    if topic is not None and key is not None:
+        count = partitions_of(topic)
+        if count is not None:
+            partition = kafka_partition(key, count)
+    if partition == message.partition:
+        return message
     return msgspec.structs.replace(message, partition=partition)
 
 
