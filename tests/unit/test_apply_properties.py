@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from changelane.apply import (
@@ -322,8 +322,21 @@ scalars = st.recursive(
 )
 
 
+def kinds(value: Any) -> Any:
+    """The types of a value and of what it holds: a list of booleans is none of numbers."""
+    match value:
+        case dict():
+            return dict, {name: kinds(inner) for name, inner in value.items()}
+        case list() | tuple():
+            return type(value), [kinds(inner) for inner in value]
+    return type(value)
+
+
 @given(scalars, scalars)
+@example([False, False], [False, 0])
 def test_canonical_text_is_equal_when_values_of_one_type_are(one: Any, other: Any) -> None:
+    if one == other and kinds(one) != kinds(other):
+        return  # Python's False is 0, and no column holds both
     if type(one) is type(other) and one == one and other == other:  # noqa: PLR0124 - no NaN
         assert (canonical(one) == canonical(other)) == (one == other)
 
