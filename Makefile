@@ -6,7 +6,7 @@ VENV   := .venv
 PYTHON_IN_VENV := $(VENV)/bin/python
 
 # What tests and demo load, by the names in src/changelane/spark/jars.py.
-JARS   := delta iceberg sqlite
+JARS   := delta iceberg kafka broker sqlite
 
 INSTALLED := $(VENV)/.installed
 FETCHED   := .cache/jars-fetched

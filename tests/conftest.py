@@ -82,6 +82,15 @@ def own_place() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def broker() -> Iterator[str]:
+    """The address of a Kafka broker, which tests share: each takes topics of its own."""
+    from changelane.spark.broker import broker
+
+    with broker() as found:
+        yield found.servers
+
+
+@pytest.fixture(scope="session")
 def corpus() -> Path:
     """The sample messages: CHANGELANE_CORPUS, else ``../shared/corpus`` beside the checkout."""
     folder = Path(os.environ.get("CHANGELANE_CORPUS") or ROOT.parent / "shared" / "corpus")

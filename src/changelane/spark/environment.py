@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from changelane.errors import ConfigError, MissingExtraError
-from changelane.spark.jars import LOG4J, fetched, ivy_dir, packages
+from changelane.spark.jars import EXCLUDES, LOG4J, fetched, ivy_dir, packages
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,7 +61,7 @@ def session(
         name: The application's name.
         master: Where to run; Spark's own default, else ``local[*]``.
         settings: Spark's own options by their own names; they win over :data:`SETTINGS`.
-        lakes: The table formats, ``delta`` and ``iceberg``.
+        lakes: The table formats, ``delta`` and ``iceberg``, and ``kafka`` for its connector.
 
     Raises:
         MissingExtraError: pyspark is not installed.
@@ -82,6 +82,7 @@ def session(
             builder = builder.config("spark.jars", ",".join(map(str, jars)))
         else:
             builder = builder.config("spark.jars.packages", packages(*lakes))
+            builder = builder.config("spark.jars.excludes", EXCLUDES)
             if (ivy := ivy_dir()) is not None:
                 builder = builder.config("spark.jars.ivy", str(ivy))
         logs = f"-Dlog4j2.configurationFile={LOG4J.as_uri()}"
@@ -98,7 +99,7 @@ def session(
 def _lake_settings(lakes: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in lakes:
-        for key, value in LAKE_SETTINGS[name].items():
+        for key, value in LAKE_SETTINGS.get(name, {}).items():
             found[key] = f"{found[key]},{value}" if key in found else value
     return found
 

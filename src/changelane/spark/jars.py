@@ -9,8 +9,14 @@ only place that names a version. All of them work together in one session of PyS
 """
 
 import os
+import shutil
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import Final
+
+from changelane.errors import ConfigError
 
 PACKAGES: Final[dict[str, tuple[str, ...]]] = {
     "delta": ("io.delta:delta-spark_2.13:4.0.1",),
@@ -20,6 +26,12 @@ PACKAGES: Final[dict[str, tuple[str, ...]]] = {
     # The newest connector whose token provider is published beside it for Spark 4.0.
     "kafka": ("org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",),
 }
+
+BROKER: Final = "org.apache.kafka:kafka_2.13:4.1.1"
+"""The broker of :mod:`changelane.spark.broker`: a process of its own, never part of a session."""
+
+EXCLUDES: Final = "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime"
+"""What the Kafka connector asks for and every Spark has: 50 MB that nobody needs twice."""
 
 LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 
@@ -60,3 +72,66 @@ def fetched(*names: str) -> list[Path]:
             if not (folder / f"{group}_{artifact}-{version}.jar").is_file():
                 return []
     return sorted(folder.glob("*.jar"))
+
+
+def broker_dir() -> Path:
+    """Where the jars of the broker are kept."""
+    return _broker_ivy() / "jars"
+
+
+def _broker_ivy() -> Path:
+    return (ivy_dir() or Path.home() / ".cache" / "changelane") / "broker"
+
+
+def fetch(coordinates: str, ivy: Path | None) -> None:
+    """Resolve packages into the folder of an Ivy, as a session with the same settings would.
+
+    Args:
+        coordinates: As ``spark.jars.packages`` takes them.
+        ivy: As ``spark.jars.ivy`` takes it; ``None`` = Spark's default.
+
+    Raises:
+        ConfigError: With Ivy's own words.
+    """
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder, "nothing.py")
+        program.touch()
+        command = [str(home / "bin" / "spark-submit"), "--master", "local[1]"]
+        command += ["--packages", coordinates, "--exclude-packages", EXCLUDES]
+        if ivy is not None:
+            ivy.mkdir(parents=True, exist_ok=True)
+            # sessions load what lies there: nothing of an older table may stay
+            shutil.rmtree(ivy / "jars", ignore_errors=True)
+            command += ["--conf", f"spark.jars.ivy={ivy}"]
+        environment = os.environ | {
+            "SPARK_HOME": str(home),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+        }
+        done = subprocess.run(  # noqa: S603 - our own arguments
+            [*command, str(program)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+    if done.returncode != 0:
+        told = "\n".join(done.stdout.splitlines()[-40:])
+        msg = (
+            f"{told}\nchangelane could not fetch jars ({coordinates}): see above why; check the "
+            "network or proxy settings of Java and try again."
+        )
+        raise ConfigError(msg)
+
+
+def fetch_broker() -> None:
+    """Fetch the jars of the broker.
+
+    Raises:
+        ConfigError: That failed.
+    """
+    fetch(BROKER, _broker_ivy())
