@@ -21,7 +21,7 @@ SECONDS_OF_FUZZ ?= 300
 KILLS ?= 200
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check golden fuzz soak bench bench-apply clean java
+.PHONY: help demo test check golden fuzz soak bench bench-apply bench-kafka clean java
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -64,6 +64,9 @@ bench: java $(INSTALLED) $(FETCHED) ## measure speed against the baselines (seve
 
 bench-apply: java $(INSTALLED) $(FETCHED) ## measure messages to tables against a bare MERGE (long; ARGS="full --lake delta")
 	@$(PYTHON_IN_VENV) benchmarks/apply.py $(ARGS)
+
+bench-kafka: java $(INSTALLED) $(FETCHED) ## measure topic to topic against Spark's own copy (ARGS="--messages 100000 --flat")
+	@$(PYTHON_IN_VENV) benchmarks/kafka.py $(ARGS)
 
 clean: ## remove everything that make made: the environment, the jars, the caches
 	rm -rf $(VENV) .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist

@@ -29,6 +29,30 @@ def resident_mb() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE") >> 20
 
 
+def largest_kb() -> int:
+    """Return the largest memory that a Python worker below this process ever had, kB."""
+    parents: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(") ")[2].split()[1])
+        except OSError:  # gone since
+            continue
+    ours = {os.getpid()}
+    while more := {one for one, parent in parents.items() if parent in ours} - ours:
+        ours |= more
+    found = 0
+    for one in ours - {os.getpid()}:
+        try:
+            told = Path(f"/proc/{one}/status").read_text()
+            command = Path(f"/proc/{one}/cmdline").read_bytes()
+        except OSError:
+            continue
+        if b"pyspark" in command and b"java" not in command.split(b"\0")[0]:
+            peak = next((line for line in told.splitlines() if line.startswith("VmHWM")), "0 0")
+            found = max(found, int(peak.split()[1]))
+    return found
+
+
 def seconds(run: Callable[[], object], rounds: int = 3) -> float:
     """Return the seconds of processor time of the best of some rounds, over all cores.
 

@@ -25,7 +25,9 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from changelane.errors import ConfigError, UnknownNameError
+from changelane.errors import ConfigError
+from changelane.kafka import KafkaSink, KafkaSource, check_delivery
+from changelane.options import check_keys, check_kind, given
 from changelane.serdes.json import translate
 from changelane.transforms.listing import PureStep, check_names, steps_of
 from changelane.yaml_file import filled, read_yaml
@@ -136,7 +138,8 @@ class IcebergSink(DeltaSink, frozen=True, kw_only=True, tag="iceberg", forbid_un
             raise ValueError("namespace must not be empty")
 
 
-Sink = DeltaSink | IcebergSink
+Source = FilesSource | KafkaSource
+Sink = DeltaSink | IcebergSink | KafkaSink
 
 
 _PLAIN_NAME: Final = re.compile(r"[^.`]+")
@@ -321,20 +324,36 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """
 
     name: str
-    source: FilesSource
+    source: Source
     sink: Sink
     transforms: tuple[PureStep, ...] = ()
     options: Options = Options()
 
     @property
     def table_format(self) -> str:
-        """The format of the tables: ``delta`` or ``iceberg``."""
+        """The format of the tables: ``delta`` or ``iceberg``.
+
+        Beside topics it is that of changelane's own: what is set aside.
+        """
+        if isinstance(self.sink, KafkaSink):
+            return "delta"
         return str(self.sink.__struct_config__.tag)
+
+    @property
+    def folder(self) -> str:
+        """The folder of the tables; beside topics, of all that is not in them."""
+        return self.sink.checkpoint if isinstance(self.sink, KafkaSink) else self.sink.path
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """What Spark needs for it beside its own jars, by the names in ``spark/jars.py``."""
+        is_kafka = isinstance(self.source, KafkaSource) or isinstance(self.sink, KafkaSink)
+        return (self.table_format, *(["kafka"] if is_kafka else []))
 
     @property
     def checkpoint(self) -> str:
         """The folder of Spark's checkpoint."""
-        default = f"{self.sink.path.rstrip('/')}/_changelane/checkpoints/{self.name}"
+        default = f"{self.folder.rstrip('/')}/_changelane/checkpoints/{self.name}"
         return self.options.checkpoint or default
 
 
@@ -365,16 +384,10 @@ def load_transforms(
     """
     raw = read_yaml(path)
     if isinstance(raw, dict):
-        _known_names(raw, {"transforms"}, "a file of transforms")
+        check_keys(raw, {"transforms"}, "a file of transforms")
         raw = raw.get("transforms")
     check_names(raw)
     return steps_of(filled(raw, os.environ if environment is None else environment))
-
-
-def _known_names(raw: Mapping[str, Any], known: set[str], where: str) -> None:
-    for key in raw:
-        if key not in known:
-            raise UnknownNameError(f"key in {where}", str(key), known)
 
 
 def parse(raw: Mapping[str, Any]) -> Pipeline:
@@ -384,7 +397,7 @@ def parse(raw: Mapping[str, Any]) -> Pipeline:
         ConfigError: A value does not fit.
         UnknownNameError: A key is unknown; the nearest one is named.
     """
-    _known_keys(raw, Pipeline, "pipeline")
+    _known_keys(raw)
     steps = steps_of(raw.get("transforms", []))
     try:
         pipeline = msgspec.convert({**raw, "transforms": []}, Pipeline)
@@ -396,6 +409,8 @@ def parse(raw: Mapping[str, Any]) -> Pipeline:
         _check_tracking(name, table, pipeline.options.mode)
         _check_layout(f"options.tables.{name}", table, pipeline)
     _check_properties("options", pipeline.options.properties)
+    if isinstance(pipeline.sink, KafkaSink):
+        check_delivery(pipeline.source, pipeline.sink, given(pipeline.options))
     return pipeline
 
 
@@ -438,34 +453,26 @@ def _check_tracking(name: str, table: TableOptions, mode: Mode) -> None:
         raise ConfigError(msg)
 
 
-_SECTIONS: Final[dict[str, tuple[type[msgspec.Struct], ...]]] = {
-    "source": (FilesSource,),
-    "sink": (DeltaSink, IcebergSink),
-    "options": (Options,),
+_KINDS: Final[dict[str, tuple[type[msgspec.Struct], ...]]] = {
+    "source": (FilesSource, KafkaSource),
+    "sink": (DeltaSink, IcebergSink, KafkaSink),
 }
+"""The sections that come in kinds, which their ``type`` tells."""
 
 
-def _class_of(section: str, raw: Mapping[str, Any]) -> type[msgspec.Struct]:
-    """Return the class of a section, by its type; an unknown type is told elsewhere."""
-    kinds = _SECTIONS[section]
-    told = raw.get("type")
-    return next((kind for kind in kinds if kind.__struct_config__.tag == told), kinds[0])
-
-
-def _known_keys(raw: Mapping[str, Any], kind: type[msgspec.Struct], where: str) -> None:
-    known = set(kind.__struct_fields__)
-    if kind.__struct_config__.tag is not None:
-        known.add("type")
-    _known_names(raw, known, where)
-    if kind is Pipeline:
-        for name in _SECTIONS:
-            if isinstance(raw.get(name), Mapping):
-                _known_keys(raw[name], _class_of(name, raw[name]), name)
-        options = raw.get("options")
-        tables = options.get("tables") if isinstance(options, Mapping) else None
-        for name, table in (tables if isinstance(tables, Mapping) else {}).items():
-            if isinstance(table, Mapping):
-                _known_keys(table, TableOptions, f"options.tables.{name}")
+def _known_keys(raw: Mapping[str, Any]) -> None:
+    """Refuse unknown keys with the nearest known one, which msgspec does not name."""
+    check_keys(raw, Pipeline.__struct_fields__, "pipeline")
+    for section, kinds in _KINDS.items():
+        check_kind(raw.get(section), kinds, section)
+    options = raw.get("options")
+    if not isinstance(options, Mapping):
+        return
+    check_keys(options, Options.__struct_fields__, "options")
+    tables = options.get("tables")
+    for name, table in (tables if isinstance(tables, Mapping) else {}).items():
+        if isinstance(table, Mapping):
+            check_keys(table, TableOptions.__struct_fields__, f"options.tables.{name}")
 
 
 def _anchored(pipeline: Pipeline, folder: Path) -> Pipeline:
@@ -476,13 +483,18 @@ def _anchored(pipeline: Pipeline, folder: Path) -> Pipeline:
     options = pipeline.options
     if options.checkpoint is not None:
         options = replace(options, checkpoint=place(options.checkpoint))
+    source = pipeline.source
+    if isinstance(source, FilesSource):
+        source = replace(source, path=place(source.path))
+    sink = pipeline.sink
+    if isinstance(sink, KafkaSink):
+        sink = replace(sink, checkpoint=place(sink.checkpoint))
+    else:
+        location = sink.location and place(sink.location)
+        sink = replace(sink, path=place(sink.path), location=location)
     return replace(
         pipeline,
-        source=replace(pipeline.source, path=place(pipeline.source.path)),
-        sink=replace(
-            pipeline.sink,
-            path=place(pipeline.sink.path),
-            location=pipeline.sink.location and place(pipeline.sink.location),
-        ),
+        source=source,
+        sink=sink,
         options=options,
     )

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options as users write them, made into the typed options of what they belong to."""
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar, get_origin
 
 import msgspec
@@ -47,3 +48,42 @@ def _parsed(owner: str, given: Mapping[str, Any], kind: type[msgspec.Struct]) ->
             msg = f"{owner}: option {option}: not JSON"
             raise ConfigError(msg) from None
     return parsed
+
+
+def check_keys(raw: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+    """Refuse unknown keys.
+
+    Raises:
+        UnknownNameError: It names the nearest known key.
+    """
+    names = set(known)
+    for key in raw:
+        if key not in names:
+            raise UnknownNameError(f"key in {where}", str(key), names)
+
+
+def check_kind(raw: object, kinds: Iterable[type[msgspec.Struct]], where: str) -> None:
+    """Refuse unknown keys of a section that comes in kinds, which its ``type`` tells.
+
+    Raises:
+        UnknownNameError: It names the nearest key that the kind knows.
+        ConfigError: There is no such kind.
+    """
+    if not isinstance(raw, Mapping):
+        return
+    named = {str(kind.__struct_config__.tag): kind for kind in kinds}
+    name = raw.get("type")
+    if isinstance(name, str) and name not in named:
+        near = difflib.get_close_matches(name, named, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(named)}"
+        # the type itself is not quoted: it may come from a secret
+        raise ConfigError(f"the pipeline does not fit: unknown type of {where}; {hint}")
+    meant = [named[name]] if isinstance(name, str) else named.values()
+    check_keys(raw, {"type", *(field for kind in meant for field in kind.__struct_fields__)}, where)
+
+
+def given(options: msgspec.Struct) -> list[str]:
+    """Return the names of the options that are not as they are without a word."""
+    usual = type(options)()
+    names = options.__struct_fields__
+    return [name for name in names if getattr(options, name) != getattr(usual, name)]

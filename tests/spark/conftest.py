@@ -23,9 +23,8 @@ def spark(
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.driver.memory": "3g",
     }
-    found = session(
-        "changelane tests", master="local[2]", settings=settings, lakes=("delta", "iceberg")
-    )
+    lakes = ("delta", "iceberg", "kafka")
+    found = session("changelane tests", master="local[2]", settings=settings, lakes=lakes)
     found.sparkContext.setLogLevel("OFF")
     yield found
     found.stop()

@@ -10,13 +10,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
 
 import landed
 import msgspec
+from brokered import Topics, spread
 from cheap import CHEAP
 from pyspark.sql import SparkSession
 from test_equality import CROWDS, rekeyed
@@ -49,11 +50,46 @@ def write(folder: Path, table_format: str, batches: Sequence[Sequence[ChangeEven
         lines = [m.value for event in batch for m in landed.CODEC.encode(event).messages]
         (source / f"{number}.jsonl").write_bytes(b"\n".join([*lines, b"{broken"]) + b"\n")
         os.utime(source / f"{number}.jsonl", (number, number))  # Spark reads the oldest first
+    told = {"type": "files", "path": "in", "format": "native-json", "max_files_per_batch": 1}
+    return _stream(folder, table_format, batches, told)
+
+
+def write_topic(
+    folder: Path, table_format: str, batches: Sequence[Sequence[ChangeEvent]], topics: Topics
+) -> Stream:
+    """Write a pipeline that takes the same from a topic, in about as many batches."""
+    topic = topics.create(topics.name("killed"), 2)
+    values = [
+        value
+        for batch in batches
+        for value in (
+            *(m.value for event in batch for m in landed.CODEC.encode(event).messages),
+            b"{broken",
+        )
+        if value is not None
+    ]
+    topics.send(topic, spread(values, 2))
+    told = {
+        "type": "kafka",
+        "servers": topics.servers,
+        "topics": topic,
+        "format": "native-json",
+        "max_offsets_per_trigger": len(values) // len(batches) + 1,
+    }
+    return _stream(folder, table_format, batches, told)
+
+
+def _stream(
+    folder: Path,
+    table_format: str,
+    batches: Sequence[Sequence[ChangeEvent]],
+    source: Mapping[str, object],
+) -> Stream:
     file = folder / "pipeline.yaml"
     settings = {"keyless": "append", "maintenance": MAINTENANCE, "spark": CHEAP}
     file.write_text(
         "name: killed\n"
-        "source: {type: files, path: in, format: native-json, max_files_per_batch: 1}\n"
+        f"source: {json.dumps(source)}\n"
         f"sink: {{type: {table_format}, path: {table_format}}}\n"
         f"options: {json.dumps(settings)}\n"
     )

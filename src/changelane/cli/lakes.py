@@ -5,7 +5,8 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from changelane.config import load
-from changelane.errors import MissingExtraError
+from changelane.errors import ConfigError, MissingExtraError
+from changelane.kafka import KafkaSink
 
 if TYPE_CHECKING:
     from changelane.config import Pipeline
@@ -40,8 +41,19 @@ def open_applier(file: str, master: str | None) -> "tuple[Pipeline, Applier]":
     return pipeline, Applier(spark, lake_of(spark, pipeline))
 
 
+def tables_of(pipeline: "Pipeline") -> "Pipeline":
+    """Return a pipeline that has tables.
+
+    Raises:
+        ConfigError: It writes into topics.
+    """
+    if isinstance(pipeline.sink, KafkaSink):
+        raise ConfigError(f"pipeline {pipeline.name} writes into topics: it has no tables")
+    return pipeline
+
+
 def _session(file: str, master: str | None) -> "tuple[Pipeline, Any]":
-    pipeline = load(file)
+    pipeline = tables_of(load(file))
     try:
         from changelane.spark.environment import session
     except ImportError as error:

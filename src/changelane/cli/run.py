@@ -3,17 +3,20 @@
 
 import logging
 import sys
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from changelane.cli.maintain import told
 from changelane.cli.terminal import printable
-from changelane.config import load
+from changelane.config import Pipeline, load
 from changelane.errors import MissingExtraError
+from changelane.kafka import KafkaSink
 
 if TYPE_CHECKING:
+    from changelane.spark.deliver import DeliveriesReport, DeliveryReport
     from changelane.spark.pipeline import RunReport
     from changelane.spark.survey import BatchReport
 
@@ -27,55 +30,110 @@ if TYPE_CHECKING:
     is_flag=True,
     help="When the checkpoint is lost, go on from what the tables hold.",
 )
+@click.option(
+    "--skip-lost",
+    is_flag=True,
+    help="With --resume-from-tables: where messages are gone from the source before they were "
+    "read, go on with what it still has.",
+)
 @click.option("--output", type=click.Choice(["text", "json"]), default="text")
 def run(
-    file: str, *, check: bool, master: str | None, resume_from_tables: bool, output: str
+    file: str,
+    *,
+    check: bool,
+    master: str | None,
+    resume_from_tables: bool,
+    skip_lost: bool,
+    output: str,
 ) -> None:
     """Apply the changes that a pipeline's source holds to its tables, exactly once.
 
     It may be stopped or killed at any moment and run again: the tables end the same. What cannot
     be read or applied is set aside in the quarantine, with its reason, and the run goes on.
 
+    A pipeline from Kafka to Kafka sends each message at least once, in the order of its partition.
+
     Exit codes: 0 done, and what was set aside stayed within options.max_quarantined (any number
     when that is not given); 1 beyond it, a table is parked, or failed; 2 wrong use or
     configuration.
     """
     pipeline = load(file)
+    if skip_lost and not resume_from_tables:
+        raise click.UsageError("--skip-lost goes with --resume-from-tables")
     if check:
         click.echo(f"{file}: pipeline {printable(pipeline.name)} is well configured")
         return
-    try:
-        from changelane.spark import pipeline as spark_pipeline
-        from changelane.spark.environment import session
-    except ImportError as error:
-        raise MissingExtraError(error.name or "pyspark", "spark") from None
-    if (note := spark_pipeline.order_note(pipeline)) is not None:
-        _say(note)
-    logging.getLogger("py4j").setLevel(logging.ERROR)
-    spark = session(
-        f"changelane {pipeline.name}",
-        master=master,
-        settings=pipeline.options.spark,
-        lakes=(pipeline.table_format,),
-    )
-    spark.sparkContext.setLogLevel("ERROR")
-    report = spark_pipeline.run(
-        spark, pipeline, progress=_progress, say=_say, resume=resume_from_tables
-    )
-    if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(report)))
+    report: RunReport | DeliveriesReport
+    if isinstance(pipeline.sink, KafkaSink):
+        if resume_from_tables:
+            raise click.UsageError("--resume-from-tables needs tables, and the sink is kafka")
+        report = _delivered(pipeline, master, output)
     else:
-        _summary(report, pipeline.sink.path)
+        report = _applied(pipeline, master, output, resume=resume_from_tables, skip_lost=skip_lost)
     allowed = pipeline.options.max_quarantined
     total = sum(report.quarantined.values())
     if allowed is not None and total > allowed:
         click.echo(f"changelane: {total} set aside, more than the {allowed} allowed", err=True)
         sys.exit(1)
-    for name, reason in sorted(report.parked.items()):
+    parked: dict[str, str] = getattr(report, "parked", {})
+    for name, reason in sorted(parked.items()):
         click.echo(f"changelane: {printable(name)} is parked: {printable(reason)}", err=True)
-    if report.parked:
+    if parked:
         click.echo(f"changelane: mend them, then: changelane resume {file}", err=True)
         sys.exit(1)
+
+
+def _session(pipeline: Pipeline, master: str | None) -> Any:
+    try:
+        from changelane.spark.environment import session
+    except ImportError as error:
+        raise MissingExtraError(error.name or "pyspark", "spark") from None
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    spark = session(
+        f"changelane {pipeline.name}",
+        master=master,
+        settings=pipeline.options.spark,
+        lakes=pipeline.packages,
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def _applied(
+    pipeline: Pipeline, master: str | None, output: str, *, resume: bool, skip_lost: bool
+) -> "RunReport":
+    try:
+        from changelane.spark import pipeline as spark_pipeline
+    except ImportError as error:
+        raise MissingExtraError(error.name or "pyspark", "spark") from None
+    if (note := spark_pipeline.order_note(pipeline)) is not None:
+        _say(note)
+    report = spark_pipeline.run(
+        _session(pipeline, master),
+        pipeline,
+        progress=_progress,
+        say=_say,
+        resume=resume,
+        skip_lost=skip_lost,
+    )
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(report)))
+    else:
+        _summary(report, pipeline.folder)
+    return report
+
+
+def _delivered(pipeline: Pipeline, master: str | None, output: str) -> "DeliveriesReport":
+    try:
+        from changelane.spark.deliver import deliver
+    except ImportError as error:
+        raise MissingExtraError(error.name or "pyspark", "spark") from None
+    report = deliver(_session(pipeline, master), pipeline, progress=_sent, say=_say)
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(report)))
+    else:
+        _told_of_messages(report, pipeline.folder)
+    return report
 
 
 def _say(note: str) -> None:
@@ -87,7 +145,35 @@ def _progress(batch: "BatchReport") -> None:
     note = f", {aside} set aside" if aside else ""
     done, logged = len(batch.tables), batch.logged
     tables = f"{done} tables" if not logged else f"{logged} tables in the log, {done} merged"
+    if batch.behind:
+        note += f", {batch.behind:,} messages behind"
     click.echo(f"batch {batch.batch}: {batch.events} events, {tables}{note}", err=True)
+
+
+def _sent(batch: "DeliveryReport") -> None:
+    note = f", {aside} set aside" if (aside := sum(batch.quarantined.values())) else ""
+    if batch.behind:
+        note += f", {batch.behind:,} messages behind"
+    told = f"{batch.messages} messages read, {batch.written} sent"
+    click.echo(f"batch {batch.batch}: {told}{note}", err=True)
+
+
+def _told_of_messages(report: "DeliveriesReport", path: str) -> None:
+    if not report.batches:
+        click.echo("nothing new to send")
+        return
+    losses: Counter[str] = Counter()
+    for batch in report.batches:
+        losses.update(batch.losses)
+    for name in ("messages", "events", "written"):
+        words = {"messages": "messages read", "events": "events", "written": "messages sent"}[name]
+        click.echo(f"{words:<40} {sum(getattr(one, name) for one in report.batches):>10,}")
+    for loss, count in sorted(losses.items()):
+        click.echo(f"{'lost: ' + printable(loss):<40} {count:>10,}")
+    for code, count in sorted(report.quarantined.items()):
+        click.echo(f"{'set aside: ' + code:<40} {count:>10,}")
+    if report.quarantined:
+        click.echo(f"quarantine in {path}/_changelane/quarantine")
 
 
 def _summary(report: "RunReport", path: str) -> None:

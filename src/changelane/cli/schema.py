@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from changelane.cli.lakes import tables_of
 from changelane.cli.terminal import printable
 from changelane.config import Pipeline, load
 from changelane.errors import MissingExtraError
@@ -40,7 +41,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 @_options
 def plan(file: str, table: str | None, master: str | None, output: str) -> None:
     """Show what would make the tables follow, and change nothing."""
-    found = _opened(load(file), master).plans(table)
+    found = _opened(tables_of(load(file)), master).plans(table)
     _show(found, output, "all tables follow their sources")
 
 
@@ -51,7 +52,7 @@ def apply(file: str, table: str | None, master: str | None, output: str) -> None
 
     A run of the pipeline that is under way stops with a word about it: start it again.
     """
-    pipeline = load(file)
+    pipeline = tables_of(load(file))
     found = _opened(pipeline, master).apply(pipeline.name, table)
     _show(found, output, "nothing to do")
 

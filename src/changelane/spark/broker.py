@@ -21,7 +21,7 @@ import pyspark
 from changelane.errors import ChangelaneError
 from changelane.spark.jars import broker_dir, fetch_broker
 
-_START_S: Final = 60
+_START_S: Final = 180
 _STOP_S: Final = 20
 _PROPERTIES: Final = """\
 process.roles=broker,controller

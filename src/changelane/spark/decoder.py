@@ -85,11 +85,12 @@ def _decode(
 ) -> Iterator[pa.RecordBatch]:
     builder = make()
     for batch in batches:
-        told = ((len(one.value or b""), builder.rows(one)) for one in _messages(batch))
+        told = ((len(one.value or b""), builder.rows(one)) for one in messages_of(batch))
         yield from rows.gather(told)
 
 
-def _messages(batch: pa.RecordBatch) -> Iterator[Message]:
+def messages_of(batch: pa.RecordBatch) -> Iterator[Message]:
+    """Return the messages of rows with the columns of :data:`MESSAGE`."""
     columns = [batch.column(index).to_pylist() for index in range(len(MESSAGE))]
     for value, key, headers, topic, partition, offset in zip(*columns, strict=True):
         pairs = tuple((part["key"], part["value"]) for part in headers) if headers else ()

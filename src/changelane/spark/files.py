@@ -9,12 +9,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from changelane.config import FilesSource
+from changelane.config import FilesSource, Pipeline
 from changelane.errors import ConfigError, DecodeError
 from changelane.files import LineForm, read_record, recognise
 from changelane.message import Message
 from changelane.spark import rows
 from changelane.spark.builder import RowBuilder, row_builder
+from changelane.spark.resume import Began, Held, Land, applied_elsewhere, finish, without
 from changelane.transforms.step import Step
 
 LINE: Final = "line BINARY, path STRING, block BIGINT"
@@ -73,6 +74,79 @@ def decode_lines(
     )
     form = None if source.contents == "auto" else LineForm(source.contents)
     return told.mapInArrow(partial(_decode, make, form, source.path), rows.DDL)
+
+
+class FilesInput:
+    """Lines of a folder's files as what a pipeline reads."""
+
+    def __init__(self, spark: SparkSession, source: FilesSource) -> None:
+        self._spark = spark
+        self._source = source
+        self._began: list[Began] = []
+
+    def stream(self) -> DataFrame:
+        """Return the lines as a stream.
+
+        Raises:
+            ConfigError: There is no such folder.
+        """
+        return lines(self._spark, self._source)
+
+    def events(
+        self, batch: DataFrame, pipeline: Pipeline, keys: Mapping[str, tuple[str, ...]]
+    ) -> DataFrame:
+        """Return the event rows of lines."""
+        return decode_lines(
+            batch,
+            self._source,
+            keys=keys,
+            keyless=pipeline.options.keyless,
+            epoch=pipeline.options.epoch,
+            transforms=pipeline.transforms,
+        )
+
+    def fresh(self, batch: DataFrame, query: str) -> DataFrame:
+        """Return a batch without the files that other checkpoints of the pipeline applied."""
+        return without(batch, applied_elsewhere(self._began, query))
+
+    def held(self, number: int) -> Held:
+        """Return what is known of a batch before it is read: nothing."""
+        del number
+        return Held()
+
+    def details(self, held: Held) -> dict[str, object]:
+        """Return what the commits of a batch say of its source."""
+        del held
+        return {"source": self._source.path}
+
+    def behind(self, held: Held) -> int | None:
+        """Return how many messages wait behind a batch: nobody counted them."""
+        del held
+        return None
+
+    def check(self, began: list[Began]) -> None:
+        """Remember what other checkpoints applied."""
+        self._began = began
+
+    def resume(self, began: list[Began], land: Land, *, skip_lost: bool) -> Held | None:
+        """Bring the batches of lost checkpoints to their end.
+
+        Args:
+            began: What the log holds of each checkpoint.
+            land: Applies lines under a query and a batch.
+            skip_lost: Is for topics.
+
+        Returns:
+            Nothing: what they read stays noted, and is skipped from now on.
+
+        Raises:
+            ConfigError: Files are gone.
+        """
+        del skip_lost
+        self._began = began
+        for one in began:
+            finish(one, lines(self._spark, self._source, streams=False), land)
+        return None
 
 
 def _decode(

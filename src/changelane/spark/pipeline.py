@@ -1,39 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """``changelane run``: a source, the decoder and the applier as one Spark stream."""
 
-import contextlib
 from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from changelane.codec import get_codec
 from changelane.config import Pipeline
-from changelane.errors import ChangelaneError
 from changelane.spark.applier import Applier
+from changelane.spark.checkpoint import Checkpoint
 from changelane.spark.fanout import Cadence, Fanout
-from changelane.spark.files import decode_lines, lines
 from changelane.spark.followed import evolution_of
 from changelane.spark.lake import Marker
 from changelane.spark.lakes import lake_of
 from changelane.spark.layout import layouts_of
 from changelane.spark.maintenance import Upkeep
 from changelane.spark.modes import modes_of
-from changelane.spark.reasons import reason_of
-from changelane.spark.resume import BatchLog, Began, applied_elsewhere, finish, lost, without
+from changelane.spark.resume import BatchLog, Held, lost
+from changelane.spark.stream import Applying, RunError, input_of, reason, stop, writer
 from changelane.spark.survey import BatchReport
 
 TICK_S: Final = 5
 """How often tables are looked at that wait for a time, seconds."""
 
 Progress = Callable[[BatchReport], None]
-
-
-class RunError(ChangelaneError):
-    """The stream ended with an error."""
 
 
 class RunReport(msgspec.Struct):
@@ -72,6 +65,7 @@ def run(
     progress: Progress = lambda _: None,
     say: Callable[[str], None] = lambda _: None,
     resume: bool = False,
+    skip_lost: bool = False,
 ) -> RunReport:
     """Run a pipeline until what is there is applied, or for ever when it is ``continuous``.
 
@@ -83,6 +77,7 @@ def run(
         progress: Told of each batch.
         say: Told what people should know at the start.
         resume: When the checkpoint is gone, go on from what the tables hold.
+        skip_lost: With *resume*, go on with what topics still have where messages are gone.
 
     Raises:
         ConfigError: A name or a path is wrong.
@@ -92,7 +87,8 @@ def run(
     report = RunReport(pipeline.name)
     options = pipeline.options
     keys = {table: tuple(columns) for table, columns in options.keys.items()}
-    told = lines(spark, pipeline.source)
+    checkpoint = Checkpoint(spark, pipeline.checkpoint)
+    source = input_of(spark, pipeline, checkpoint)
     tables = lake_of(spark, pipeline)
     applier = Applier(
         spark,
@@ -105,13 +101,11 @@ def run(
     )
     applier.raise_fence(pipeline.name)
     keeper = applier.keeper(options.upkeep, options.purge_after_s)
-    query_id = _QueryId(spark, pipeline.checkpoint)
-    is_log = options.apply == "log"
     fanout = Fanout(
         tables,
         applier,
         pipeline.name,
-        Cadence(is_log, options.merge_events, options.merge_seconds),
+        Cadence(options.apply == "log", options.merge_events, options.merge_seconds),
     )
 
     def merge(*, all_of_them: bool) -> None:
@@ -119,81 +113,57 @@ def run(
         if merged is not None:
             report.batches.append(merged)
 
-    log = BatchLog(spark, pipeline.sink.path, pipeline.name)
+    log = BatchLog(spark, pipeline.folder, pipeline.name)
 
-    def land(batch: DataFrame, query: str, number: int) -> None:
-        events = decode_lines(
-            batch,
-            pipeline.source,
-            keys=keys,
-            keyless=options.keyless,
-            epoch=options.epoch,
-            transforms=pipeline.transforms,
-        )
+    def land(batch: DataFrame, query: str, number: int, held: Held) -> None:
         done = fanout.take(
-            events,
+            source.events(batch, pipeline, keys),
             Marker(pipeline.name, query, number),
-            {"source": pipeline.source.path},
-            begin=lambda told: log.begin(query, number, told.files),
+            source.details(held),
+            begin=lambda told: log.begin(query, number, replace(held, files=tuple(told.files))),
         )
+        done.behind = source.behind(held)
         report.batches.append(done)
         progress(done)
         with fanout.alone():
             report.maintained.extend(keeper.after_batch(applier.take_seen()))
 
-    began = log.read() if query_id.is_known or resume else _anew(log, pipeline, say)
-    if not query_id.is_known:
-        for one in began:
-            finish(one, lines(spark, pipeline.source, streams=False), land)
+    if checkpoint.is_known:
+        source.check(log.read())
+    elif not resume:
+        _anew(log, pipeline, say)
+    elif (resumed := source.resume(log.read(), land, skip_lost=skip_lost)) is not None:
+        log.replace(resumed)
 
     def apply(batch: DataFrame, number: int) -> None:
-        query = query_id()
-        land(without(batch, applied_elsewhere(began, query)), query, number)
+        query = checkpoint.query()
+        land(source.fresh(batch, query), query, number, source.held(number))
 
-    writer = _writer(told, pipeline, apply)
+    applying = Applying(apply)
+    stream = writer(source.stream(), pipeline, applying)
     query = None
     try:
         # what waits in the log is older than what comes at once
-        merge(all_of_them=not is_log)
-        query = writer.start()
+        merge(all_of_them=options.apply != "log")
+        query = stream.start()
         while not query.awaitTermination(TICK_S):
             merge(all_of_them=False)
         merge(all_of_them=True)
         report.maintained.extend(keeper.at_the_end(applier.take_seen()))
     except KeyboardInterrupt:
-        _stop(query)
+        stop(query)
     except Exception as error:
-        _stop(query)
-        raise RunError(reason_of(error)) from error
+        stop(query)
+        raise applying.error or RunError(reason(error, pipeline)) from error
     report.parked = fanout.parked
     return report
 
 
-def _anew(log: BatchLog, pipeline: Pipeline, say: Callable[[str], None]) -> list[Began]:
-    """Begin with the first file, and say so when the log knows of a checkpoint that is lost."""
+def _anew(log: BatchLog, pipeline: Pipeline, say: Callable[[str], None]) -> None:
+    """Begin anew, and say so when the log knows of a checkpoint that is lost."""
     if log.read():
         say(lost(pipeline.checkpoint, pipeline.options.keyless))
         log.clear()
-    return []
-
-
-def _writer(
-    told: DataFrame, pipeline: Pipeline, apply: Callable[[DataFrame, int], None]
-) -> DataStreamWriter:
-    writer = (
-        told.writeStream.foreachBatch(apply)
-        .option("checkpointLocation", pipeline.checkpoint)
-        .queryName(f"changelane {pipeline.name}")
-    )
-    if pipeline.options.trigger == "available_now":
-        return writer.trigger(availableNow=True)
-    return writer.trigger(processingTime=pipeline.options.interval)
-
-
-def _stop(query: StreamingQuery | None) -> None:
-    if query is not None:
-        with contextlib.suppress(Exception):
-            query.stop()
 
 
 def order_note(pipeline: Pipeline) -> str | None:
@@ -205,32 +175,6 @@ def order_note(pipeline: Pipeline) -> str | None:
         f"{source.format} tells no positions: its events are ordered by their offsets inside one "
         "partition, or file; a key that comes in two of them is set aside as `unordered`"
     )
-
-
-class _Checkpoint(msgspec.Struct):
-    id: str
-
-
-class _QueryId:
-    """The id that Spark gave the checkpoint when it was made."""
-
-    def __init__(self, spark: SparkSession, checkpoint: str) -> None:
-        self._spark = spark
-        self._path = f"{checkpoint}/metadata"
-        self._id = ""
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the checkpoint is there already."""
-        path: Any = self._spark._jvm.org.apache.hadoop.fs.Path(self._path)  # type: ignore[union-attr]
-        conf = self._spark._jsparkSession.sessionState().newHadoopConf()
-        return bool(path.getFileSystem(conf).exists(path))
-
-    def __call__(self) -> str:
-        if not self._id:
-            told = self._spark.read.text(self._path, wholetext=True).first()
-            self._id = msgspec.json.decode(told[0] if told else "{}", type=_Checkpoint).id
-        return self._id
 
 
 def quarantined(spark: SparkSession, pipeline: Pipeline) -> Any:

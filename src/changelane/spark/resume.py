@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which files each batch of a pipeline had: what a new checkpoint needs when the old one is lost.
+"""What each batch of a pipeline read: what a new checkpoint needs when the old one is lost.
 
 Beside the tables lies a log, one small file a batch, written before anything of the batch is
-committed. With it a run can go on without its checkpoint: the batch that was under way is applied
-again under its own marker, so that tables which hold it skip it, and files of earlier batches are
-not applied again. Tables with keys would take them without harm, tables without would hold their
-rows twice.
+committed: the files that it read, or the part of each topic. With it a run can go on without its
+checkpoint: the batch that was under way is applied again under its own marker, so that tables which
+hold it skip it, and what earlier batches read is not applied again. Tables with keys would take it
+without harm, tables without would hold their rows twice.
 """
 
 import re
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -17,16 +18,26 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from changelane.errors import ConfigError
+from changelane.kafka import Span
 from changelane.spark.sql import folder
 
 _FOLDER: Final = "_changelane/batches"
 _NAME: Final = re.compile(r"(upto-)?([0-9]+)\.json")
+_RESUMED: Final = "resumed-"
 _JOIN_EVERY: Final = 100
 """After so many batches their files are joined into one."""
 
 
-class _Held(msgspec.Struct, frozen=True):
-    files: tuple[str, ...]
+class Held(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a batch read.
+
+    Attributes:
+        files: Files.
+        span: The part of each topic.
+    """
+
+    files: tuple[str, ...] = ()
+    span: Span | None = None
 
 
 class Began(msgspec.Struct, frozen=True):
@@ -35,18 +46,18 @@ class Began(msgspec.Struct, frozen=True):
     Attributes:
         query: Its id.
         batch: The number of its newest batch, which may not have come to its end.
-        newest: The files of that batch.
+        newest: What that batch read.
         files: The files of the batches before, which did.
     """
 
     query: str
     batch: int
-    newest: frozenset[str]
+    newest: Held
     files: frozenset[str]
 
 
 class BatchLog:
-    """The files of each batch of a pipeline.
+    """What each batch of a pipeline read.
 
     Args:
         spark: The session.
@@ -63,17 +74,24 @@ class BatchLog:
     def _at(self, *parts: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path("/".join((self._path, *filter(None, parts))))
 
-    def begin(self, query: str, batch: int, files: Iterable[str]) -> None:
-        """Note the files of a batch, before anything of it is committed."""
+    def begin(self, query: str, batch: int, held: Held) -> None:
+        """Note what a batch reads, before anything of it is committed."""
         name = f"{batch:012}.json"
         if batch and batch % _JOIN_EVERY == 0:
             self._join(query)
         if not self._system.exists(self._at(query, name)):
-            self._write(query, name, files)
+            self._write(query, name, held)
 
-    def _write(self, query: str, name: str, files: Iterable[str]) -> None:
+    def replace(self, held: Held) -> None:
+        """Note what all checkpoints that the log knows have read, in the place of it all."""
+        older = [one.query for one in self.read()]
+        self._write(f"{_RESUMED}{uuid.uuid4()}", f"{0:012}.json", held)
+        for query in older:
+            self._system.delete(self._at(query), True)
+
+    def _write(self, query: str, name: str, held: Held) -> None:
         """Write a file that is there whole or not at all."""
-        text = msgspec.json.encode(_Held(tuple(sorted(files)))).decode()
+        text = msgspec.json.encode(held).decode()
         part, whole = self._at(query, f".{name}.part"), self._at(query, name)
         with_stream = self._system.create(part, True)
         try:
@@ -91,8 +109,8 @@ class BatchLog:
             return
         files: set[str] = set()
         for name in held.values():
-            files |= set(self._read(query, name))
-        self._write(query, f"upto-{newest:012}.json", files)
+            files |= set(self._read(query, name).files)
+        self._write(query, f"upto-{newest:012}.json", Held(tuple(sorted(files))))
         for name in held.values():
             self._system.delete(self._at(query, name), False)
 
@@ -105,13 +123,13 @@ class BatchLog:
                 found[match.group(1) is not None, int(match.group(2))] = name
         return found
 
-    def _read(self, query: str, name: str) -> tuple[str, ...]:
+    def _read(self, query: str, name: str) -> Held:
         stream = self._system.open(self._at(query, name))
         try:
             text = self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
         finally:
             stream.close()
-        return msgspec.json.decode(text, type=_Held).files
+        return msgspec.json.decode(text, type=Held)
 
     def read(self) -> list[Began]:
         """Return what the log holds of each checkpoint."""
@@ -124,9 +142,9 @@ class BatchLog:
             if not held:
                 continue
             batch = max(number for _, number in held)
-            files = {key: frozenset(self._read(query, name)) for key, name in held.items()}
-            newest = files.pop((False, batch), frozenset())
-            earlier = frozenset[str]().union(*files.values())
+            told = {key: self._read(query, name) for key, name in held.items()}
+            newest = told.pop((False, batch), Held())
+            earlier = frozenset(name for one in told.values() for name in one.files)
             found.append(Began(query, batch, newest, earlier))
         return sorted(found, key=lambda one: one.query)
 
@@ -141,7 +159,7 @@ GONE: Final = (
     "from what the tables hold, or put the checkpoint back"
 )
 AGAIN: Final = (
-    "the checkpoint {checkpoint} is gone: all files are applied again, which changes no row of a "
+    "the checkpoint {checkpoint} is gone: all is read and applied again, which changes no row of a "
     "table with a key; --resume-from-tables goes on from what the tables hold instead"
 )
 
@@ -168,12 +186,12 @@ def without(told: DataFrame, files: frozenset[str]) -> DataFrame:
 def applied_elsewhere(began: Iterable[Began], query: str) -> frozenset[str]:
     """Return the files that other checkpoints of the pipeline applied."""
     others: Mapping[str, frozenset[str]] = {
-        one.query: one.files | one.newest for one in began if one.query != query
+        one.query: one.files.union(one.newest.files) for one in began if one.query != query
     }
     return frozenset[str]().union(*others.values())
 
 
-Land = Callable[[DataFrame, str, int], None]
+Land = Callable[[DataFrame, str, int, Held], None]
 
 
 def finish(began: Began, told: DataFrame, land: Land) -> None:
@@ -187,15 +205,16 @@ def finish(began: Began, told: DataFrame, land: Land) -> None:
     Raises:
         ConfigError: Files of the batch are gone, so that it cannot come to its end.
     """
-    if not began.newest:
+    files = began.newest.files
+    if not files:
         return
-    names = told.sparkSession.createDataFrame([(name,) for name in began.newest], "path string")
+    names = told.sparkSession.createDataFrame([(name,) for name in files], "path string")
     lines = told.join(F.broadcast(names), "path", "left_semi").select(*told.columns)
     there = lines.select("path").distinct().count()
-    if there < len(began.newest):
+    if there < len(files):
         msg = (
-            f"{len(began.newest) - there} files of batch {began.batch}, which may not have come to "
+            f"{len(files) - there} files of batch {began.batch}, which may not have come to "
             "its end, are gone from the source: put them back"
         )
         raise ConfigError(msg)
-    land(lines, began.query, began.batch)
+    land(lines, began.query, began.batch, began.newest)

@@ -48,6 +48,7 @@ class BatchReport(msgspec.Struct):
         logged: How many tables have rows of it in the change log.
         ties: Of plain rows, for how many keys and sequences there were rows that differ.
         files: The files that it read lines of.
+        behind: How many messages its source held behind it, where that is known.
     """
 
     batch: int
@@ -61,6 +62,7 @@ class BatchReport(msgspec.Struct):
     logged: int = 0
     ties: int = 0
     files: list[str] = []
+    behind: int | None = None
 
     @property
     def failed(self) -> dict[str, str]:

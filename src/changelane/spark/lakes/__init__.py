@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from changelane.config import IcebergSink, Pipeline
 from changelane.errors import UnknownNameError
+from changelane.kafka import KafkaSink
 from changelane.spark.lake import Lake
 
 LAKES: Final[dict[str, tuple[str, str]]] = {
@@ -24,6 +25,9 @@ def lake_of(spark: SparkSession, pipeline: Pipeline) -> Lake:
         UnknownNameError: There is no such format.
     """
     sink = pipeline.sink
+    if isinstance(sink, KafkaSink):
+        # what is set aside beside topics
+        return lake(spark, pipeline.folder, pipeline.table_format)
     options: dict[str, Any] = {"location": sink.location}
     if isinstance(sink, IcebergSink):
         options |= {"catalog": sink.catalog, "namespace": sink.namespace}

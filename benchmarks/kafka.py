@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From topic to topic in another format, against Spark's own copy of the same topic.
+
+Usage: kafka.py [--messages N] [--target FORMAT] [--flat]
+
+Three jobs over the same messages of a topic with 4 partitions on ``local[2]``, each a stream with
+``available_now``: reading only; Spark's identity, which sends key and value as they are; and
+changelane. ``--flat`` runs changelane a second time over ten times fewer messages, for its memory.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import messages
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from measuring import largest_kb, local_spark, processor_seconds
+
+from changelane.config import parse
+from changelane.spark.broker import broker
+from changelane.spark.deliver import deliver
+
+PARTITIONS: Final = 4
+PER_TRIGGER: Final = 250_000
+
+
+class Took(NamedTuple):
+    """What a job took, seconds."""
+
+    wall: float
+    processor: float
+
+
+def fill(servers: str, topic: str, count: int) -> int:
+    """Send messages to a new topic; return the mean size of a value, bytes."""
+    make(servers, topic)
+    producer = Producer(
+        {
+            "bootstrap.servers": servers,
+            "linger.ms": 50,
+            "queue.buffering.max.messages": 200_000,
+            "queue.buffering.max.kbytes": 262_144,
+        }
+    )
+    size = 0
+    told = messages.messages(messages.ORDERS, "orders", count, keys=300_000, with_schema=False)
+    for number, (key, value) in enumerate(told):
+        size += len(value)
+        while True:
+            try:
+                producer.produce(topic, value, key, number % PARTITIONS)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    producer.flush()
+    return size // count
+
+
+def make(servers: str, topic: str) -> None:
+    """Make a topic."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
+
+
+def measured(run: Callable[[], object]) -> Took:
+    """Return what a job takes."""
+    wall, processor = time.monotonic(), processor_seconds()
+    run()
+    return Took(time.monotonic() - wall, processor_seconds() - processor)
+
+
+def stream(spark: Any, servers: str, topic: str) -> Any:
+    """Return the stream of a topic, as changelane reads it."""
+    return (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", servers)
+        .option("kafka.isolation.level", "read_committed")
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", PER_TRIGGER)
+        .load()
+    )
+
+
+def copied(spark: Any, servers: str, topic: str, target: str | None, folder: Path) -> None:
+    """Read a topic, and send it as it is unless there is no target."""
+    told = stream(spark, servers, topic).select("key", "value")
+    if target is None:
+        writer = told.writeStream.format("noop")
+    else:
+        make(servers, target)
+        writer = told.writeStream.format("kafka").option("kafka.bootstrap.servers", servers)
+        writer = writer.option("topic", target)
+    writer = writer.option("checkpointLocation", str(folder / f"checkpoint-{target}"))
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def changed(spark: Any, servers: str, topic: str, format: str, folder: Path) -> None:
+    """Send a topic to a new one in another format."""
+    make(servers, f"{topic}-changed")
+    told = {
+        "name": f"bench-{topic}",
+        "source": {
+            "type": "kafka",
+            "servers": servers,
+            "topics": topic,
+            "format": "debezium-json",
+            "max_offsets_per_trigger": PER_TRIGGER,
+        },
+        "sink": {
+            "type": "kafka",
+            "servers": servers,
+            "topic": f"{topic}-changed",
+            "format": format,
+            "on_loss": "ignore",
+            "checkpoint": str(folder / f"state-{topic}"),
+        },
+    }
+    report = deliver(spark, parse(told))
+    assert not report.quarantined, report.quarantined  # noqa: S101 - or the figure means nothing
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("--target", default="canal-json")
+    parser.add_argument("--flat", action="store_true")
+    asked = parser.parse_args()
+    with broker() as found, tempfile.TemporaryDirectory() as name:
+        servers, folder = found.servers, Path(name)
+        spark = local_spark("delta", "kafka")
+        fill(servers, "warm", 20_000)
+        copied(spark, servers, "warm", "warm-copy", folder)
+        changed(spark, servers, "warm", asked.target, folder)
+        size = fill(servers, "told", asked.messages)
+        print(f"{asked.messages:,} messages of {size} B, {PARTITIONS} partitions, local[2]")
+        read = measured(lambda: copied(spark, servers, "told", None, folder))
+        identity = measured(lambda: copied(spark, servers, "told", "copy", folder))
+        if asked.flat:
+            fill(servers, "few", asked.messages // 10)
+            changed(spark, servers, "few", asked.target, folder)
+            few = largest_kb()
+        ours = measured(lambda: changed(spark, servers, "told", asked.target, folder))
+        for words, took in (
+            ("reading only", read),
+            ("Spark's identity", identity),
+            (f"to {asked.target}", ours),
+        ):
+            rate = asked.messages / took.wall / 1000
+            told = asked.messages / took.processor / 1000
+            print(
+                f"{words:<20} {took.wall:7.1f} s {rate:7.1f} k/s   "
+                f"{took.processor:7.1f} s of processor time, {told:7.1f} k/s"
+            )
+        print(
+            f"ratio to identity: {identity.wall / ours.wall:.2f} in time, "
+            f"{identity.processor / ours.processor:.2f} in processor time"
+        )
+        if asked.flat:
+            print(f"largest Python worker: {few:,} kB, then {largest_kb():,} kB")
+        spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages of one topic's partition into messages for other topics, in their order.
+
+It does what ``changelane convert`` does, for a stream whose messages have coordinates: halves of an
+update that lie in the same partition are joined, what cannot be carried is a failure or a counted
+loss, and a failure never holds up the messages behind it.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from changelane.codec import Codec, Encoded
+from changelane.errors import DecodeError, EncodeError, TransformError, UnsupportedError
+from changelane.event import ChangeEvent, HalfUpdate
+from changelane.kafka import PLACEHOLDER, is_topic
+from changelane.message import Message
+from changelane.schema import TableId
+from changelane.transforms.chain import Chain
+from changelane.transforms.join import MOST_WAITING, JoinHalves, Orphans
+
+EVENT_ID: Final = "changelane-event-id"
+"""The header that is the same whenever the same message is sent again."""
+
+PartitionsOf = Callable[[str], int | None]
+"""How many partitions a topic has; ``None`` = it is not there."""
+
+
+class Origin(NamedTuple):
+    """The message that an event came in, and which of its events it is."""
+
+    message: Message
+    number: int
+
+
+Deliver = Callable[[ChangeEvent, Origin, str | None], Encoded]
+"""The messages of an event with topic, key, headers and, where it is told, partition; a topic that
+a route told goes first. It raises :class:`EncodeError` when there are none."""
+
+
+class Refused(NamedTuple):
+    """A message, or one event of it, that is set aside."""
+
+    origin: Origin
+    code: str
+    reason: str
+    path: str = "$"
+    table: TableId | None = None
+
+
+class Counts(NamedTuple):
+    """What was done, by name: ``messages``, ``events``, ``written``, and losses and refusals."""
+
+    done: Counter[str]
+    losses: Counter[tuple[str, str]]
+    refused: Counter[str]
+
+
+class Address(msgspec.Struct, frozen=True):
+    """Where messages go that no producer's profile places.
+
+    Attributes:
+        topic: A name with placeholders such as ``cdc.{database}.{table}``.
+        by_source: A message goes to the partition of the message that it came in, modulo the
+            number of partitions. Otherwise only messages without a key do so, and Kafka chooses
+            by the key of all others.
+        is_same_broker: Topics must not be written into themselves.
+    """
+
+    topic: str
+    by_source: bool = False
+    is_same_broker: bool = False
+
+    def place(
+        self,
+        event: ChangeEvent,
+        message: Message,
+        origin: Message,
+        partitions_of: PartitionsOf,
+        topic: str | None = None,
+    ) -> Message:
+        """Return a message with its topic, which a route may have told, and partition.
+
+        Raises:
+            PlaceError: Nothing tells its topic, or there is no such topic.
+        """
+        topic = self._topic(event, origin)
+        if self.is_same_broker and topic == origin.topic:
+            raise PlaceError("same_topic", "it would be written into the topic it was read from")
+        count = partitions_of(topic)
+        if count is None:
+            raise PlaceError("no_topic", f"there is no topic {topic}: create it")
+        partition = None
+        if self.by_source or message.key is None:
+            partition = (origin.partition or 0) % count
+        return msgspec.structs.replace(message, topic=topic, partition=partition)
+
+    def _topic(self, event: ChangeEvent, origin: Message) -> str:
+        if "{" not in self.topic:
+            return self.topic
+        changed = event.change if isinstance(event, HalfUpdate) else event
+        table = getattr(changed, "table", None) or TableId()
+        told = {
+            "topic": origin.topic,
+            "database": table.database,
+            "schema": table.schema,
+            "table": table.name,
+        }
+
+        def part(match: re.Match[str]) -> str:
+            found = told[match.group(1)]
+            if found is None:
+                words = f"the event tells no {match.group(1)}, which names its topic"
+                raise PlaceError("no_topic_name", words)
+            return found
+
+        topic = PLACEHOLDER.sub(part, self.topic)
+        if not is_topic(topic):
+            # two names must not become one by leaving out what Kafka does not allow
+            raise PlaceError("no_topic_name", "its names cannot stand in the name of a topic")
+        return topic
+
+
+class PlaceError(EncodeError):
+    """A message has no place in any topic."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(code, reason)
+        self.code = code
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+def encoder(codec: Codec, on_loss: str, address: Address, partitions_of: PartitionsOf) -> Deliver:
+    """Return how events are delivered that no producer's profile places."""
+
+    def deliver(event: ChangeEvent, origin: Origin, topic: str | None) -> Encoded:
+        encoded = codec.encode(event, on_loss=on_loss)
+        placed = tuple(
+            address.place(event, message, origin.message, partitions_of, topic)
+            for message in encoded.messages
+        )
+        return Encoded(placed, encoded.losses)
+
+    return deliver
+
+
+class Delivery:
+    """Converts the messages of one topic's partition, in their order.
+
+    Args:
+        source: Reads them.
+        deliver: Writes events, and says where they go.
+        chain: What becomes of events between the two.
+        event_id: Whether each message gets the header :data:`EVENT_ID`.
+        counts: Counted into.
+    """
+
+    def __init__(
+        self,
+        source: Codec,
+        deliver: Deliver,
+        *,
+        chain: Chain | None = None,
+        event_id: bool = False,
+        counts: Counts,
+    ) -> None:
+        self._source = source
+        self._deliver = deliver
+        self._chain = Chain(()) if chain is None else chain
+        self._event_id = event_id
+        self._counts = counts
+        self._join = JoinHalves(orphans=Orphans.HALF)
+        self._held: dict[int, tuple[ChangeEvent, Origin]] = {}
+
+    def push(self, message: Message) -> list[Message | Refused]:
+        """Return what becomes of a message, and of those that waited for it."""
+        self._counts.done["messages"] += 1
+        try:
+            events = self._source.decode(message)
+        except DecodeError as error:
+            return [self._refuse(Origin(message, 0), error.code, error.reason, error.path)]
+        except Exception as error:  # noqa: BLE001 - a defect must not stop the other messages
+            return [self._refuse(Origin(message, 0), "defect", _defect(error))]
+        self._counts.done["events"] += len(events)
+        found: list[Message | Refused] = []
+        for index, told in enumerate(events):
+            origin = Origin(message, index)
+            event = self._changed(told, origin, found)
+            if event is None:
+                continue
+            released = self._join.push(event)
+            if len(released) != 1 or released[0] is not event:
+                self._hold(event, origin)
+            for one in released:
+                found += self._encode(one, self._origin(one, origin))
+        return found
+
+    def flush(self) -> list[Message | Refused]:
+        """Return what becomes of the events that still wait: their halves come in another batch."""
+        found: list[Message | Refused] = []
+        nowhere = Origin(Message(None), 0)
+        for one in self._join.flush():
+            found += self._encode(one, self._origin(one, nowhere))
+        self._held.clear()
+        return found
+
+    def _changed(
+        self, event: ChangeEvent, origin: Origin, found: list[Message | Refused]
+    ) -> ChangeEvent | None:
+        """Return what the transforms make of an event; ``None``: it does not go on."""
+        if not self._chain.steps:
+            return event
+        try:
+            made = self._chain(event)
+        except TransformError as error:
+            found.append(self._refuse(origin, error.code, str(error)))
+        except Exception as error:  # noqa: BLE001 - a defect must not stop the other messages
+            found.append(self._refuse(origin, "defect", _defect(error)))
+        else:
+            self._counts.done["excluded"] += made is None
+            return made
+        return None
+
+    def _hold(self, event: ChangeEvent, origin: Origin) -> None:
+        """Remember where an event came from that the join may keep."""
+        if len(self._held) > 4 * MOST_WAITING:
+            self._forget()
+        self._held[id(event)] = event, origin
+        if isinstance(event, HalfUpdate):
+            self._held[id(event.change)] = event.change, origin
+
+    def _forget(self) -> None:
+        state = self._join.state
+        halves = [one.half for one in state.waiting.values()]
+        halves += [state.adjacent] if state.adjacent is not None else []
+        kept: list[ChangeEvent] = [*halves, *(half.change for half in halves)]
+        kept += [one for waiting in state.waiting.values() for one in waiting.tombstones]
+        names = {id(one) for one in kept}
+        self._held = {name: told for name, told in self._held.items() if name in names}
+
+    def _origin(self, event: ChangeEvent, current: Origin) -> Origin:
+        """Return where an event came from; an update that was joined, where its second half did."""
+        held = self._held.get(id(event))
+        return current if held is None or held[0] is not event else held[1]
+
+    def _encode(self, event: ChangeEvent, origin: Origin) -> list[Message | Refused]:
+        if isinstance(event, HalfUpdate):
+            reason = "half an update, whose other half did not come in this partition and batch"
+            return [self._refuse(origin, "orphan_half", reason, table=event.change.table)]
+        table = getattr(event, "table", None)
+        try:
+            topic = self._chain.topic(table) if isinstance(table, TableId) else None
+            encoded = self._deliver(event, origin, topic)
+        except UnsupportedError as error:
+            self._counts.losses.update(error.losses)
+            return [self._refuse(origin, "unsupported", str(error), table=table)]
+        except EncodeError as error:
+            code = getattr(error, "code", "not_encodable")
+            return [self._refuse(origin, code, str(error), table=table)]
+        except Exception as error:  # noqa: BLE001 - a defect must not stop the other messages
+            return [self._refuse(origin, "defect", _defect(error), table=table)]
+        self._counts.losses.update(encoded.losses)
+        self._counts.done["written"] += len(encoded.messages)
+        if not self._event_id:
+            return list(encoded.messages)
+        return [_identified(one, origin, number) for number, one in enumerate(encoded.messages)]
+
+    def _refuse(
+        self,
+        origin: Origin,
+        code: str,
+        reason: str,
+        path: str = "$",
+        table: TableId | None = None,
+    ) -> Refused:
+        self._counts.refused[code] += 1
+        withheld = self._chain.withheld
+        told = origin.message
+        kept = msgspec.structs.replace(told, key=withheld(told.key), value=withheld(told.value))
+        return Refused(Origin(kept, origin.number), code, reason, path, table)
+
+
+def _identified(message: Message, origin: Origin, number: int) -> Message:
+    told = origin.message
+    identity = f"{told.topic}-{told.partition}-{told.offset}-{origin.number}-{number}"
+    headers = (*message.headers, (EVENT_ID, identity.encode()))
+    return msgspec.structs.replace(message, headers=headers)
+
+
+def _defect(error: Exception) -> str:
+    return f"a defect of changelane ({type(error).__name__}): please report it"
+
+
+def counts() -> Counts:
+    """Return counts of nothing."""
+    return Counts(Counter(), Counter(), Counter())

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spark's checkpoint of a stream, read by the driver: its id, and the offsets of its batches.
+
+Spark writes ``offsets/N`` before batch N runs and ``commits/N`` behind it; ``sources/0/0`` holds
+the offsets that the first batch of a Kafka source began with.
+"""
+
+from typing import Any
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from changelane.kafka import Offsets
+
+
+class _Metadata(msgspec.Struct):
+    id: str
+
+
+class Checkpoint:
+    """The checkpoint of one stream with one source.
+
+    Attributes:
+        path: Its folder.
+    """
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self.path = path.rstrip("/")
+        self._jvm: Any = spark._jvm
+        self._query = ""
+        conf = spark._jsparkSession.sessionState().newHadoopConf()
+        self._system: Any = self._at("metadata").getFileSystem(conf)
+
+    def _at(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(f"{self.path}/{name}")
+
+    def _read(self, name: str) -> str:
+        stream = self._system.open(self._at(name))
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the checkpoint is there already."""
+        return bool(self._system.exists(self._at("metadata")))
+
+    def query(self) -> str:
+        """Return the id that Spark gave the checkpoint when it was made."""
+        if not self._query:
+            self._query = msgspec.json.decode(self._read("metadata"), type=_Metadata).id
+        return self._query
+
+    def offsets(self, batch: int) -> Offsets:
+        """Return the offsets behind the last messages of a batch; -1 = before the first batch."""
+        text = self._read(f"offsets/{batch}" if batch >= 0 else "sources/0/0")
+        last = text.rstrip().rpartition("\n")[2]
+        return msgspec.json.decode(last, type=Offsets)
+
+    def position(self) -> Offsets:
+        """Return the offsets behind the last batch that came to its end."""
+        batch = self._newest("commits")
+        if batch is None:
+            is_begun = self._system.exists(self._at("sources/0/0"))
+            return self.offsets(-1) if is_begun else {}
+        return self.offsets(batch)
+
+    def _newest(self, folder: str) -> int | None:
+        if not self._system.exists(self._at(folder)):
+            return None
+        names = [str(one.getPath().getName()) for one in self._system.listStatus(self._at(folder))]
+        return max((int(name) for name in names if name.isdigit()), default=None)

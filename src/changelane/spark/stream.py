@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the streams of all pipelines share: what they read, how they start and how they fail."""
+
+import contextlib
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from changelane.config import Pipeline
+from changelane.errors import ChangelaneError, ConfigError
+from changelane.kafka import KafkaSource
+from changelane.spark.checkpoint import Checkpoint
+from changelane.spark.files import FilesInput
+from changelane.spark.kafka import KafkaInput, is_data_loss, way_out
+from changelane.spark.reasons import reason_of
+
+
+class RunError(ChangelaneError):
+    """The stream ended with an error."""
+
+
+def input_of(
+    spark: SparkSession, pipeline: Pipeline, checkpoint: Checkpoint
+) -> FilesInput | KafkaInput:
+    """Return what a pipeline reads."""
+    source = pipeline.source
+    if isinstance(source, KafkaSource):
+        return KafkaInput(spark, source, checkpoint, way_out(pipeline))
+    return FilesInput(spark, source)
+
+
+class Applying:
+    """What Spark calls with each batch; it keeps our own errors, which Spark would wrap."""
+
+    def __init__(self, apply: Callable[[DataFrame, int], None]) -> None:
+        self._apply = apply
+        self.error: ConfigError | None = None
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        """Apply a batch."""
+        try:
+            self._apply(batch, number)
+        except ConfigError as error:
+            self.error = error
+            raise
+
+
+def reason(error: Exception, pipeline: Pipeline) -> str:
+    """Return why a stream failed, without values of rows, and the way out where there is one."""
+    if is_data_loss(error):
+        lost = "messages that were not read yet are gone from the broker"
+        return f"{lost}: {way_out(pipeline)}"
+    return reason_of(error)
+
+
+def writer(
+    told: DataFrame, pipeline: Pipeline, apply: Callable[[DataFrame, int], None]
+) -> DataStreamWriter:
+    """Return what starts a pipeline's stream."""
+    found = (
+        told.writeStream.foreachBatch(apply)
+        .option("checkpointLocation", pipeline.checkpoint)
+        .queryName(f"changelane {pipeline.name}")
+    )
+    if pipeline.options.trigger == "available_now":
+        return found.trigger(availableNow=True)
+    return found.trigger(processingTime=pipeline.options.interval)
+
+
+def stop(query: StreamingQuery | None) -> None:
+    """Stop a stream, if it was started."""
+    if query is not None:
+        with contextlib.suppress(Exception):
+            query.stop()

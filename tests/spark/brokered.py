@@ -1,0 +1,100 @@
+"""Topics of the tests' broker: made, filled, read back, cut and made again."""
+
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from changelane import Message
+
+
+class Topics:
+    """What a test does with the broker at *servers*; its topics have names of their own."""
+
+    def __init__(self, servers: str) -> None:
+        self.servers = servers
+        self._told = {"bootstrap.servers": servers, "log_level": 0}
+        self._admin = AdminClient(self._told)
+
+    def name(self, word: str) -> str:
+        return f"{word}.{uuid.uuid4().hex[:8]}"
+
+    def create(self, name: str, partitions: int = 1, **config: str) -> str:
+        """Make a topic; return its name."""
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        new = NewTopic(name, partitions, 1, config=settings)
+        until = time.monotonic() + 60
+        while True:
+            try:
+                self._admin.create_topics([new])[name].result(30)
+            except Exception:
+                # one of this name that was deleted just now is still going
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.2)
+            else:
+                return name
+
+    def delete(self, name: str) -> None:
+        self._admin.delete_topics([name])[name].result(30)
+
+    def send(self, name: str, messages: Iterable[Message]) -> None:
+        """Produce messages into their partitions (0 where they name none), in their order."""
+        failed: list[Any] = []
+        producer = Producer({**self._told, "linger.ms": 5, "enable.idempotence": True})
+        for one in messages:
+            producer.produce(
+                name,
+                one.value,
+                one.key,
+                one.partition or 0,
+                headers=list(one.headers),
+                on_delivery=lambda error, _: failed.append(error) if error else None,
+            )
+            producer.poll(0)
+        assert producer.flush(60) == 0
+        assert not failed, failed[0]
+
+    def cut(self, name: str, before: dict[int, int]) -> None:
+        """Delete the messages before an offset of each partition, as retention does."""
+        told = [TopicPartition(name, number, offset) for number, offset in before.items()]
+        for future in self._admin.delete_records(told).values():
+            future.result(30)
+
+    def read(self, name: str) -> list[Message]:
+        """Return what a topic holds, by partition and offset."""
+        consumer = Consumer({**self._told, "group.id": uuid.uuid4().hex, "fetch.wait.max.ms": 20})
+        found: list[Message] = []
+        try:
+            partitions = consumer.list_topics(name, timeout=30).topics[name].partitions
+            left: dict[int, int] = {}
+            for number in partitions:
+                low, high = consumer.get_watermark_offsets(TopicPartition(name, number), 30)
+                if low < high:
+                    left[number] = high
+            consumer.assign([TopicPartition(name, number, 0) for number in left])
+            until = time.monotonic() + 120
+            while left and time.monotonic() < until:
+                for one in consumer.consume(5000, 0.2):
+                    assert one.error() is None, one.error()
+                    headers = tuple((key, value) for key, value in one.headers() or ())
+                    found.append(
+                        Message(
+                            one.value(), one.key(), headers, name, one.partition(), one.offset()
+                        )
+                    )
+                for place in consumer.position([TopicPartition(name, n) for n in left]):
+                    if place.offset >= left[place.partition]:
+                        del left[place.partition]
+            assert not left, left
+        finally:
+            consumer.close()
+        return sorted(found, key=lambda one: (one.partition, one.offset))
+
+
+def spread(values: Sequence[bytes], partitions: int) -> list[Message]:
+    """Return messages of values, in turn to the partitions."""
+    return [Message(value, partition=number % partitions) for number, value in enumerate(values)]

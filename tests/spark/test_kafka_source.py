@@ -1,0 +1,221 @@
+"""Topics of a real broker into tables: exactly once, whatever becomes of topic and checkpoint."""
+
+import json
+import random
+import shutil
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import kills
+import landed
+import pytest
+from brokered import Topics, spread
+from cheap import lakes
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+from test_crash import insert
+from test_keeping import ALL, LOG, ONE, TWO, dying_at_the_end
+
+from changelane import Message
+from changelane.cli import main
+from changelane.config import Pipeline, load
+from changelane.errors import ConfigError
+from changelane.event import ChangeEvent
+from changelane.spark.applier import Applier
+from changelane.spark.lakes import lake as open_lake
+from changelane.spark.pipeline import RunError, run
+
+PARTITIONS: Final = 2
+KILLS: Final = 2
+
+
+@pytest.fixture
+def topics(broker: str) -> Topics:
+    return Topics(broker)
+
+
+def values(events: Iterable[ChangeEvent]) -> list[bytes]:
+    return [m.value for event in events for m in landed.CODEC.encode(event).messages]
+
+
+def written(topics: Topics, lake: str, topic: str, **options: Any) -> Path:
+    """Write a pipeline of one topic into tables, some of which have no key."""
+    file = Path(lake).with_name("pipeline.yaml")
+    source = {"type": "kafka", "servers": topics.servers, "format": "native-json", "topics": topic}
+    told = {
+        "name": "shop",
+        "source": source | options,
+        "sink": {"type": Path(lake).name, "path": lake},
+        "options": {"keyless": "append", "maintenance": "off"},
+    }
+    file.write_text(json.dumps(told))
+    return file
+
+
+def check(spark: SparkSession, lake: str, batches: Sequence[Sequence[ChangeEvent]]) -> None:
+    tables = landed.oracle(batches)
+    for table in (ONE, TWO):
+        assert landed.read(spark, lake, table, ("id",)) == landed.remembered(tables, table)
+    assert landed.table_of(spark, lake, LOG).count() == len(tables.rows(LOG))
+
+
+def offsets_of(spark: SparkSession, lake: str, told: Pipeline) -> Any:
+    found = open_lake(spark, lake, Path(lake).name).last_commit("tables/shop.log")
+    assert found is not None
+    assert found.details["source"] == ",".join(told.source.names)
+    return found.details["offsets"]
+
+
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
+def test_topics_land_once_and_a_lost_checkpoint_is_resumed_from_their_offsets(
+    spark: SparkSession, topics: Topics, lake: str
+) -> None:
+    topic = topics.create(topics.name("shop"), PARTITIONS)
+    told = load(written(topics, lake, topic))
+    topics.send(topic, [*spread(values(ALL[0]), PARTITIONS), Message(b"{broken"), Message(None)])
+    report = run(spark, told)
+    assert report.quarantined == {"malformed_json": 1}
+    assert report.batches[-1].behind == 0
+    assert run(spark, told).batches == []
+    check(spark, lake, ALL[:1])
+    whole = topics.read(topic)
+    ends = {str(n): sum(one.partition == n for one in whole) for n in range(PARTITIONS)}
+    assert offsets_of(spark, lake, told) == {topic: ends}
+
+    # a batch that dies after some of its tables, and then the checkpoint is lost
+    topics.send(topic, spread(values(ALL[1]), PARTITIONS))
+    run(spark, told)
+    topics.send(topic, spread(values(ALL[2]), PARTITIONS))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Applier, "_table", dying_at_the_end(Applier._table))
+        with pytest.raises(RunError):
+            run(spark, told)
+    shutil.rmtree(told.checkpoint)
+    topics.send(topic, spread(values(ALL[3]), PARTITIONS))
+    with pytest.raises(ConfigError, match="--resume-from-tables"):
+        run(spark, told)
+    report = run(spark, told, resume=True)
+    assert [batch.events for batch in report.batches] == [len(ALL[2]), len(ALL[3])]
+    assert report.batches[0].skipped == 1
+    check(spark, lake, ALL[:4])
+
+    # and lost once more: nothing comes twice, nothing is left out
+    shutil.rmtree(told.checkpoint)
+    topics.send(topic, spread(values(ALL[4]), PARTITIONS))
+    report = run(spark, told, resume=True)
+    assert [batch.events for batch in report.batches if batch.events] == [
+        len(ALL[3]),
+        len(ALL[4]),
+    ]
+    check(spark, lake, ALL)
+
+
+@pytest.mark.parametrize("lake", ["delta"], indirect=True)
+def test_messages_that_are_gone_before_they_were_read_stop_the_run_and_skip_lost_goes_on(
+    spark: SparkSession, topics: Topics, lake: str
+) -> None:
+    assert spark.sparkContext.appName
+    topic = topics.create(topics.name("cut"), PARTITIONS)
+    file = written(topics, lake, topic, max_offsets_per_trigger=1000)
+    told = load(file)
+    topics.send(topic, spread(values(ALL[0]), PARTITIONS))
+    run(spark, told)
+    read = {n: len(values(ALL[0])[n::PARTITIONS]) for n in range(PARTITIONS)}
+    topics.send(topic, [Message(value) for value in values(ALL[1])])
+    topics.cut(topic, {0: read[0] + 1})
+    done = CliRunner().invoke(main, ["run", str(file)])
+    assert done.exit_code == 2
+    assert f"1 offsets of {topic}-0 that were not read yet are gone" in done.stderr
+    assert "--skip-lost" in done.stderr
+    check(spark, lake, ALL[:1])
+
+    # the way out that it names
+    shutil.move(told.checkpoint, f"{told.checkpoint}.away")
+    with pytest.raises(ConfigError, match="--skip-lost"):
+        run(spark, told, resume=True)
+    done = CliRunner().invoke(
+        main, ["run", str(file), "--resume-from-tables", "--skip-lost", "--output", "json"]
+    )
+    assert done.exit_code == 0, done.output
+    check(spark, lake, [ALL[0], ALL[1][1:]])
+
+    # created again with more messages than were read: the connector would begin in the middle
+    topics.delete(topic)
+    topics.create(topic, PARTITIONS)
+    anew = [*ALL[2], *(insert(ONE, 100 + n, 50 + n) for n in range(30))]
+    topics.send(topic, [Message(value) for value in values(anew)])
+    with pytest.raises(ConfigError, match=f"topic {topic} was deleted and created again"):
+        run(spark, told)
+    shutil.move(told.checkpoint, f"{told.checkpoint}.again")
+    report = run(spark, told, resume=True, skip_lost=True)
+    assert sum(batch.events for batch in report.batches) == len(anew)
+    check(spark, lake, [ALL[0], ALL[1][1:], anew])
+
+
+@pytest.mark.parametrize("lake", ["delta"], indirect=True)
+def test_where_a_topic_begins_and_which_topics_there_are(
+    spark: SparkSession, topics: Topics, lake: str
+) -> None:
+    topic = topics.create(topics.name("begin"), PARTITIONS)
+    one, two, *_ = values(ALL[0])
+    topics.send(topic, [Message(one), Message(two), Message(two, partition=1)])
+    wrong = load(written(topics, lake, "nowhere"))
+    with pytest.raises(ConfigError, match="there is no topic nowhere"):
+        run(spark, wrong)
+    wrong = load(written(topics, lake, topic, starting_offsets={topic: {7: 1}}))
+    with pytest.raises(ConfigError, match=f"names {topic}-7, which is not there"):
+        run(spark, wrong)
+    told = load(written(topics, lake, topic, starting_offsets={topic: {0: 1}}))
+    assert sum(batch.events for batch in run(spark, told).batches) == 2
+
+
+def test_a_run_from_a_topic_that_is_killed_again_and_again_ends_like_the_oracle(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    seed = random.randrange(1 << 32)
+    chance = random.Random(seed)
+    kind = chance.choice(["delta", "iceberg"])
+    batches = kills.drawn(chance, files=4, histories=4)
+    stream = kills.write_topic(tmp_path, kind, batches, topics)
+    ended = [kills.killed_run(stream, chance, longest_s=10) for _ in range(KILLS)]
+    assert not all(ended), f"no run was killed in its middle, seed {seed}"
+    done = CliRunner().invoke(main, ["run", str(stream.file)])
+    assert done.exit_code == 0, done.output
+    assert kills.differences(spark, stream) == [], f"seed {seed}"
+
+
+@pytest.mark.parametrize("lake", ["delta"], indirect=True)
+def test_a_topic_that_was_compacted_between_two_runs_gives_the_same_rows(
+    spark: SparkSession, topics: Topics, lake: str
+) -> None:
+    compacts = {
+        "cleanup_policy": "compact",
+        "segment_ms": "100",
+        "min_cleanable_dirty_ratio": "0.01",
+        "max_compaction_lag_ms": "100",
+    }
+    topic = topics.create(topics.name("compacted"), **compacts)
+    told = load(written(topics, lake, topic))
+    batches = [[insert(ONE, n, n % 3)] for n in range(1, 40)]
+
+    def send(part: Sequence[Sequence[ChangeEvent]]) -> None:
+        for batch in part:
+            for event in batch:
+                (value,) = values([event])
+                topics.send(topic, [Message(value, repr(event.after["id"]).encode())])
+
+    send(batches[:20])
+    run(spark, told)
+    send(batches[20:39])
+    until = time.monotonic() + 120
+    while len(topics.read(topic)) > 10:
+        assert time.monotonic() < until, "the broker does not compact"
+        time.sleep(0.5)
+        # the segment that is written to is never compacted
+        topics.send(topic, [Message(b"{broken", b"filler")])
+    report = run(spark, told)
+    assert report.batches
+    tables = landed.oracle(batches)
+    assert landed.read(spark, lake, ONE, ("id",)) == landed.remembered(tables, ONE)

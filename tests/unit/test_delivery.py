@@ -1,0 +1,197 @@
+"""From topic to topic, without a broker: what goes where, in which order, and what is set aside."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from changelane import Message, get_codec
+from changelane.config import load, parse
+from changelane.delivery import EVENT_ID, Address, Delivery, Refused, counts, encoder
+from changelane.errors import ConfigError
+from changelane.event import HalfUpdate
+from changelane.kafka import KafkaSink
+from changelane.transforms import join
+
+NATIVE = "native-json"
+IDS = [{"name": "id", "type": "int64"}]
+
+
+def told(offset: int, id: int = 1, *, value: bytes | None = None, **more: Any) -> Message:
+    event = {"op": "c", "table": {"database": "shop", "name": "orders"}, "key": ["id"]}
+    event |= {"after": {"id": id}, "schema": IDS} | more
+    body = json.dumps(event).encode() if value is None else value
+    return Message(body, b"k", (), "in", 3, offset)
+
+
+def delivery(
+    topic: str = "out", *, source: str = NATIVE, target: str = NATIVE, **more: Any
+) -> Delivery:
+    on_loss = more.pop("on_loss", "raise")
+    place = {name: more.pop(name) for name in ("by_source", "is_same_broker") if name in more}
+    partitions = {"out": 4, "in": 8, "cdc.shop.orders": 2}
+    write = encoder(get_codec(target), on_loss, Address(topic, **place), partitions.get)
+    return Delivery(get_codec(source), write, counts=more.pop("counts", counts()), **more)
+
+
+def sent(found: list[Message | Refused]) -> list[Message]:
+    assert all(isinstance(one, Message) for one in found), found
+    return [one for one in found if isinstance(one, Message)]
+
+
+def refused(found: list[Message | Refused]) -> list[str]:
+    return [one.code for one in found if isinstance(one, Refused)]
+
+
+def test_a_message_without_a_key_keeps_the_partition_that_it_came_from() -> None:
+    (one,) = sent(delivery(target="canal-json", on_loss="warn").push(told(0)))
+    assert (one.topic, one.key, one.partition) == ("out", None, 3)
+    (one,) = sent(delivery("cdc.{database}.{table}").push(told(0)))
+    assert (one.topic, one.partition) == ("cdc.shop.orders", 3 % 2)
+
+
+def test_kafka_chooses_the_partition_by_the_key_unless_that_of_the_source_is_kept() -> None:
+    for by_source, partition in ((False, None), (True, 3)):
+        # Debezium's messages have a key
+        target = delivery(target="debezium-json", on_loss="warn", by_source=by_source)
+        (one,) = sent(target.push(told(0, position=None)))
+        assert one.key is not None
+        assert one.partition == partition
+
+
+def test_event_ids_name_the_message_the_event_and_the_message_of_it() -> None:
+    target = delivery(event_id=True)
+    found = [*sent(target.push(told(17))), *sent(target.push(told(18)))]
+    assert [dict(one.headers)[EVENT_ID] for one in found] == [b"in-3-17-0-0", b"in-3-18-0-0"]
+    again = delivery(event_id=True)
+    assert sent(again.push(told(17))) == found[:1]
+
+
+@pytest.mark.parametrize(
+    ("topic", "message", "code"),
+    [
+        ("out", told(0, value=b"{broken"), "malformed_json"),
+        ("none", told(0), "no_topic"),
+        ("cdc.{schema}.{table}", told(0), "no_topic_name"),
+        ("{table}", told(0, table={"name": "a b"}), "no_topic_name"),
+        ("{table}", told(0, table={"name": ".."}), "no_topic_name"),
+        ("{topic}", told(0), "same_topic"),
+    ],
+)
+def test_what_has_no_place_is_set_aside_and_the_rest_goes_on(
+    topic: str, message: Message, code: str
+) -> None:
+    counted = counts()
+    target = delivery(topic, is_same_broker=True, counts=counted)
+    assert refused(target.push(message)) == [code]
+    assert counted.refused == {code: 1}
+    assert counted.done["written"] == 0
+
+
+def test_losses_are_set_aside_or_counted() -> None:
+    counted = counts()
+    strict = delivery(target="lindorm-json", counts=counted)
+    assert refused(strict.push(told(0, position={"domain": "sequence", "value": 1}))) == [
+        "unsupported"
+    ]
+    assert counted.losses
+    counted = counts()
+    lenient = delivery(target="canal-json", on_loss="warn", counts=counted)
+    assert len(sent(lenient.push(told(0, position={"domain": "sequence", "value": 1})))) == 1
+    assert counted.losses["position", "a sequence position is not written"] == 1
+
+
+def halves(*shapes: tuple[str, int, str]) -> list[Message]:
+    """Return halves of updates as the native form writes them: operation, id, pair."""
+    native, found = get_codec(NATIVE), []
+    for offset, (op, number, pair) in enumerate(shapes):
+        image = {"before" if op == "d" else "after": {"id": number}}
+        body = {"op": op, "table": {"name": "t"}, "key": ["id"], "schema": IDS} | image
+        (change,) = native.decode(Message(json.dumps(body).encode()))
+        (message,) = native.encode(HalfUpdate(change, pair=pair)).messages
+        found.append(Message(message.value, None, (), "in", 3, offset))
+    return found
+
+
+def test_halves_of_one_batch_become_an_update_and_others_are_set_aside_with_their_own_message() -> (
+    None
+):
+    target = delivery(event_id=True)
+    found: list[Message | Refused] = []
+    for message in halves(("d", 1, "p"), ("d", 2, "q"), ("c", 1, "p")):
+        found += target.push(message)
+    (joined,) = sent(found)
+    assert json.loads(joined.value or b"")["op"] == "u"
+    assert dict(joined.headers)[EVENT_ID] == b"in-3-2-0-0"
+    (left,) = target.flush()
+    assert isinstance(left, Refused)
+    assert (left.code, left.origin.message.offset) == ("orphan_half", 1)
+    assert target.flush() == []
+
+
+def test_what_is_remembered_of_joined_halves_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("changelane.delivery.MOST_WAITING", 5)
+    assert join.MOST_WAITING == 10_000
+    target = delivery()
+    waiting, *_ = halves(("d", 0, "first"))
+    target.push(waiting)
+    for number in range(1, 100):
+        for message in halves(("d", number, str(number)), ("c", number, str(number))):
+            target.push(message)
+    assert len(target._held) <= 4 * 5 + 4
+    (left,) = target.flush()
+    assert isinstance(left, Refused)
+    assert left.origin.message is waiting
+
+
+SINK: dict[str, Any] = {
+    "type": "kafka",
+    "servers": "b:9092",
+    "topic": "out",
+    "format": "canal-json",
+    "checkpoint": "/state",
+}
+SOURCE: dict[str, Any] = {
+    "type": "kafka",
+    "servers": "b:9092",
+    "topics": "in",
+    "format": "debezium-json",
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sink": {"checkpoint": ""}}, "a kafka sink needs checkpoint: a folder where"),
+        ({"sink": {"topic": "{tabel}"}}, "unknown placeholder"),
+        ({"sink": {"topic": "a b"}}, "no topic's name"),
+        ({"sink": {"topic": "in"}}, "each message would come again"),
+        ({"sink": {"topic": "{topic}"}}, "each message would come again"),
+        ({"sink": {"spark": {"kafka.acks": "1"}}}, "must be `all`"),
+        ({"sink": {"spark": {"kafka.enable.idempotence": "false"}}}, "may overtake"),
+        ({"source": {"spark": {"minPartitions": "9"}}}, "out of their order"),
+        ({"options": {"mode": "append"}}, "options.mode is about tables"),
+        ({"source": {"type": "files", "path": "in"}}, "takes the messages of a kafka source"),
+    ],
+)
+def test_a_sink_that_would_lose_messages_or_their_order_is_refused(
+    change: dict[str, Any], message: str
+) -> None:
+    source, sink = SOURCE | change.get("source", {}), SINK | change.get("sink", {})
+    if source["type"] == "files":
+        source = {k: v for k, v in source.items() if k in {"type", "path", "format"}}
+    raw = {"name": "x", "source": source, "sink": sink, "options": change.get("options", {})}
+    with pytest.raises(ConfigError, match=message):
+        parse(raw)
+
+
+def test_a_sink_keeps_its_state_in_the_folder_of_its_checkpoint(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    told = {"name": "x", "source": SOURCE, "sink": SINK | {"checkpoint": "state"}}
+    file.write_text(json.dumps(told))
+    found = load(file)
+    assert isinstance(found.sink, KafkaSink)
+    assert found.folder == str(tmp_path / "state")
+    assert found.checkpoint == str(tmp_path / "state/_changelane/checkpoints/x")
+    assert found.packages == ("delta", "kafka")
