@@ -9,6 +9,7 @@ loss, and a failure never holds up the messages behind it.
 import re
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -18,15 +19,13 @@ from changelane.errors import DecodeError, EncodeError, TransformError, Unsuppor
 from changelane.event import ChangeEvent, HalfUpdate
 from changelane.kafka import PLACEHOLDER, is_topic
 from changelane.message import Message
+from changelane.profile import PartitionsOf, Profile
 from changelane.schema import TableId
 from changelane.transforms.chain import Chain
 from changelane.transforms.join import MOST_WAITING, JoinHalves, Orphans
 
 EVENT_ID: Final = "changelane-event-id"
 """The header that is the same whenever the same message is sent again."""
-
-PartitionsOf = Callable[[str], int | None]
-"""How many partitions a topic has; ``None`` = it is not there."""
 
 
 class Origin(NamedTuple):
@@ -87,16 +86,25 @@ class Address(msgspec.Struct, frozen=True):
         Raises:
             PlaceError: Nothing tells its topic, or there is no such topic.
         """
-        topic = self._topic(event, origin)
-        if self.is_same_broker and topic == origin.topic:
-            raise PlaceError("same_topic", "it would be written into the topic it was read from")
-        count = partitions_of(topic)
-        if count is None:
-            raise PlaceError("no_topic", f"there is no topic {topic}: create it")
+        topic = self._topic(event, origin) if topic is None else topic
+        count = self.check(topic, origin, partitions_of)
         partition = None
         if self.by_source or message.key is None:
             partition = (origin.partition or 0) % count
         return msgspec.structs.replace(message, topic=topic, partition=partition)
+
+    def check(self, topic: str | None, origin: Message, partitions_of: PartitionsOf) -> int:
+        """Return how many partitions a topic has.
+
+        Raises:
+            PlaceError: There is no such topic, or the message came from it.
+        """
+        if self.is_same_broker and topic == origin.topic:
+            raise PlaceError("same_topic", "it would be written into the topic it was read from")
+        count = None if topic is None else partitions_of(topic)
+        if count is None:
+            raise PlaceError("no_topic", f"there is no topic {topic}: create it")
+        return count
 
     def _topic(self, event: ChangeEvent, origin: Message) -> str:
         if "{" not in self.topic:
@@ -136,11 +144,33 @@ class PlaceError(EncodeError):
         return self.reason
 
 
-def encoder(codec: Codec, on_loss: str, address: Address, partitions_of: PartitionsOf) -> Deliver:
-    """Return how events are delivered that no producer's profile places."""
+def encoder(
+    codec: Codec,
+    on_loss: str,
+    address: Address,
+    partitions_of: PartitionsOf,
+    profile: Profile | None = None,
+) -> Deliver:
+    """Return how events are delivered.
+
+    Args:
+        codec: Writes them.
+        on_loss: What to do with what it cannot carry.
+        address: Where messages go without a profile.
+        partitions_of: How many partitions topics have.
+        profile: Says where messages go instead.
+    """
+    encode = partial(codec.encode, on_loss=on_loss)
 
     def deliver(event: ChangeEvent, origin: Origin, topic: str | None) -> Encoded:
-        encoded = codec.encode(event, on_loss=on_loss)
+        if profile is not None:
+            if topic is not None:
+                raise PlaceError("two_topics", "a route tells its topic, and so does the profile")
+            encoded = profile.encode(event, encode, partitions_of)
+            for message in encoded.messages:
+                address.check(message.topic, origin.message, partitions_of)
+            return encoded
+        encoded = encode(event)
         placed = tuple(
             address.place(event, message, origin.message, partitions_of, topic)
             for message in encoded.messages

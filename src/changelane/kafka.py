@@ -167,7 +167,10 @@ class KafkaSink(
     Attributes:
         servers: Addresses of brokers, ``host:port``, with commas between them.
         topic: The topic, which must be there. ``{topic}`` (that of the source), ``{database}``,
-            ``{schema}`` and ``{table}`` in it make several.
+            ``{schema}`` and ``{table}`` in it make several. A profile tells it itself.
+        profile: The producer whose topics, keys, headers and partitions the messages get
+            (``changelane profiles`` lists them).
+        profile_options: The profile's options.
         format: The messages' format, such as ``canal-json``.
         format_options: The format's options.
         on_loss: What the format cannot carry sets the event aside (``raise``), or is only counted.
@@ -183,9 +186,11 @@ class KafkaSink(
     """
 
     servers: str
-    topic: str
     format: str
+    topic: str = ""
     format_options: dict[str, Any] = {}
+    profile: str | None = None
+    profile_options: dict[str, Any] = {}
     on_loss: Literal["raise", "warn", "ignore"] = "raise"
     event_id: bool = False
     partition: Literal["key", "source"] = "key"
@@ -200,11 +205,18 @@ class KafkaSink(
                 "it has sent, and what it set aside; without it each run would send everything "
                 "again"
             )
+        if self.profile is not None:
+            if self.topic or self.partition != "key":
+                raise ValueError("a profile tells topic and partition itself: leave them out")
+        elif self.profile_options:
+            raise ValueError("profile_options need a profile")
+        elif not self.topic:
+            raise ValueError("a kafka sink needs a topic, or a profile that tells it")
         for name in PLACEHOLDER.findall(self.topic):
             if name not in PLACEHOLDERS:
                 known = ", ".join(f"{{{one}}}" for one in PLACEHOLDERS)
                 raise ValueError(f"topic has an unknown placeholder; there are {known}")
-        if not is_topic(PLACEHOLDER.sub("x", self.topic)):
+        if self.topic and not is_topic(PLACEHOLDER.sub("x", self.topic)):
             raise ValueError("topic can be no topic's name")
         check_options(self.spark, _OWN_OF_SINK)
         options = {name.lower(): value.strip().lower() for name, value in self.spark.items()}
@@ -219,7 +231,7 @@ class KafkaSink(
             )
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.topic!r})"  # options may hold secrets
+        return f"{type(self).__name__}({self.topic or self.profile!r})"  # options may hold secrets
 
 
 _OF_TOPICS: Final = {"checkpoint", "trigger", "interval", "max_quarantined", "spark"}
@@ -247,7 +259,7 @@ def check_delivery(source: object, sink: KafkaSink, options: Iterable[str]) -> N
         if name.lower() in _SPLITTING:
             msg = f"source.spark.{name} reads a partition in several parts, out of their order"
             raise ConfigError(msg)
-    is_same = source.servers == sink.servers
+    is_same = source.servers == sink.servers and sink.topic
     if is_same and (sink.topic == "{topic}" or sink.topic in source.names):
         raise ConfigError("sink.topic is one of the source's: each message would come again")
 

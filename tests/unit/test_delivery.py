@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 
-from changelane import Message, get_codec
+from changelane import Message, get_codec, profiles
 from changelane.config import load, parse
 from changelane.delivery import EVENT_ID, Address, Delivery, Refused, counts, encoder
 from changelane.errors import ConfigError
 from changelane.event import HalfUpdate
 from changelane.kafka import KafkaSink
 from changelane.transforms import join
+from changelane.transforms.chain import Chain
+from changelane.transforms.listing import steps_of
 
 NATIVE = "native-json"
 IDS = [{"name": "id", "type": "int64"}]
@@ -142,7 +144,7 @@ def test_what_is_remembered_of_joined_halves_is_bounded(monkeypatch: pytest.Monk
     assert len(target._held) <= 4 * 5 + 4
     (left,) = target.flush()
     assert isinstance(left, Refused)
-    assert left.origin.message is waiting
+    assert left.origin.message == waiting
 
 
 SINK: dict[str, Any] = {
@@ -160,12 +162,51 @@ SOURCE: dict[str, Any] = {
 }
 
 
+def test_transforms_come_before_the_target_and_a_mask_hides_what_is_set_aside() -> None:
+    route = {"type": "route", "pattern": r"shop\.orders", "table": "new"}
+    mask = {"type": "mask", "columns": ["v"], "method": "null", "when_missing": "pass"}
+    steps = steps_of(
+        [
+            {"type": "exclude", "tables": ["*.secrets"]},
+            route | {"topic": "cdc.shop.orders"},
+            mask,
+        ]
+    )
+    counted = counts()
+    target = delivery("out", chain=Chain(steps), counts=counted)
+    (one,) = sent(target.push(told(0)))
+    assert (one.topic, json.loads(one.value or b"")["table"]["name"]) == ("cdc.shop.orders", "new")
+    assert target.push(told(1, table={"database": "shop", "name": "secrets"})) == []
+    assert counted.done["excluded"] == 1
+    (refused_one,) = target.push(told(2, value=b"{broken secret"))
+    assert isinstance(refused_one, Refused)
+    assert b"secret" not in (refused_one.origin.message.value or b"")
+
+
+def test_a_profile_tells_topic_key_and_partition_and_topics_that_are_not_there_are_told() -> None:
+    profile = profiles.load("debezium", {"topic_prefix": "shop"})
+    for known, codes in (({"shop.orders": 5, "shop.shop.orders": 5}, []), ({}, ["no_topic"])):
+        codec = profile.codec("debezium-json")
+        write = encoder(codec, "warn", Address(""), known.get, profile)
+        target = Delivery(get_codec(NATIVE), write, counts=counts(), event_id=True)
+        found = target.push(told(0))
+        assert refused(found) == codes
+        for one in found:
+            if isinstance(one, Message):
+                assert one.topic in known
+                assert one.partition is not None
+                assert EVENT_ID in dict(one.headers)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"sink": {"checkpoint": ""}}, "a kafka sink needs checkpoint: a folder where"),
         ({"sink": {"topic": "{tabel}"}}, "unknown placeholder"),
         ({"sink": {"topic": "a b"}}, "no topic's name"),
+        ({"sink": {"topic": ""}}, "needs a topic, or a profile"),
+        ({"sink": {"profile": "canal"}}, "a profile tells topic and partition itself"),
+        ({"sink": {"profile_options": {"x": 1}}}, "profile_options need a profile"),
         ({"sink": {"topic": "in"}}, "each message would come again"),
         ({"sink": {"topic": "{topic}"}}, "each message would come again"),
         ({"sink": {"spark": {"kafka.acks": "1"}}}, "must be `all`"),

@@ -21,12 +21,14 @@ from pyspark import AccumulatorParam
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from changelane.codec import get_codec
+from changelane import profiles
+from changelane.codec import Codec, get_codec
 from changelane.config import Pipeline
 from changelane.delivery import Address, Counts, Delivery, Refused, counts, encoder
 from changelane.errors import ConfigError
 from changelane.kafka import PLACEHOLDER, KafkaSink, KafkaSource, client_options
 from changelane.message import Message
+from changelane.profile import Profile
 from changelane.spark import rows
 from changelane.spark.checkpoint import Checkpoint
 from changelane.spark.decoder import MESSAGE, messages_of
@@ -112,14 +114,26 @@ class _Job(NamedTuple):
             by_source=sink.partition == "source",
             is_same_broker=source.servers == sink.servers,
         )
-        target = get_codec(sink.format, **sink.format_options)
+        profile, target = written_by(sink)
         return Delivery(
             get_codec(source.format, **source.format_options),
-            encoder(target, sink.on_loss, address, self.partitions.get),
+            encoder(target, sink.on_loss, address, self.partitions.get, profile),
             chain=Chain(self.steps),
             event_id=sink.event_id,
             counts=counted,
         )
+
+
+def written_by(sink: KafkaSink) -> tuple[Profile | None, Codec]:
+    """Return the profile of a sink, if any, and the codec of its messages.
+
+    Raises:
+        ConfigError: A name or an option of them is wrong, or the producer writes another format.
+    """
+    if sink.profile is None:
+        return None, get_codec(sink.format, **sink.format_options)
+    profile = profiles.load(sink.profile, sink.profile_options)
+    return profile, profile.codec(sink.format, sink.format_options)
 
 
 def deliver(
@@ -186,7 +200,7 @@ def _check(
 ) -> None:
     """Refuse what would break the order of messages, and say what a batch's end can cut."""
     reads = get_codec(source.format, **source.format_options)
-    get_codec(sink.format, **sink.format_options)
+    written_by(sink)
     if str(spark.conf.get("spark.speculation", "false")).lower() == "true":
         msg = "spark.speculation sends messages twice at the same time, out of order: turn it off"
         raise ConfigError(msg)
@@ -196,7 +210,7 @@ def _check(
             "both are set aside as `orphan_half`; larger batches make that rarer"
         )
     with topics(spark, sink.servers, client_options(sink.spark)) as broker:
-        if not PLACEHOLDER.search(sink.topic) and not broker.facts([sink.topic]):
+        if is_one_topic(sink) and not broker.facts([sink.topic]):
             msg = f"there is no topic {sink.topic} at {sink.servers}: create it first"
             raise ConfigError(msg)
         if source.pattern is not None and source.servers == sink.servers:
@@ -253,9 +267,15 @@ class _Sender:
     def _partitions(self) -> dict[str, int]:
         """Return how many partitions the topics have that messages may go to."""
         with topics(self._spark, self._sink.servers, client_options(self._sink.spark)) as broker:
-            is_one = not PLACEHOLDER.search(self._sink.topic)
-            facts = broker.facts([self._sink.topic] if is_one else broker.names())
+            is_one = is_one_topic(self._sink) and not self._steps  # a route may tell others
+            names = [self._sink.topic] if is_one else broker.names()
+            facts = broker.facts(names)
         return {name: len(topic.partitions) for name, topic in facts.items()}
+
+
+def is_one_topic(sink: KafkaSink) -> bool:
+    """Say whether all messages go into one topic."""
+    return bool(sink.topic) and not PLACEHOLDER.search(sink.topic)
 
 
 def _reported(batch: int, told: "Counter[tuple[str, ...]]") -> DeliveryReport:

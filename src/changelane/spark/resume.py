@@ -107,10 +107,11 @@ class BatchLog:
         newest = max((number for _, number in held), default=-1)
         if newest <= joined:
             return
-        files: set[str] = set()
-        for name in held.values():
-            files |= set(self._read(query, name).files)
-        self._write(query, f"upto-{newest:012}.json", Held(tuple(sorted(files))))
+        told = [self._read(query, held[key]) for key in sorted(held, key=lambda key: key[1])]
+        files = sorted({name for one in told for name in one.files})
+        # all of these batches came to their end: of topics only where they ended counts
+        span = next((Span(s.ends, s.ends, s.ids) for one in told[::-1] if (s := one.span)), None)
+        self._write(query, f"upto-{newest:012}.json", Held(tuple(files), span))
         for name in held.values():
             self._system.delete(self._at(query, name), False)
 
@@ -143,7 +144,7 @@ class BatchLog:
                 continue
             batch = max(number for _, number in held)
             told = {key: self._read(query, name) for key, name in held.items()}
-            newest = told.pop((False, batch), Held())
+            newest = told.pop((False, batch), None) or Held(span=told[True, batch].span)
             earlier = frozenset(name for one in told.values() for name in one.files)
             found.append(Began(query, batch, newest, earlier))
         return sorted(found, key=lambda one: one.query)
