@@ -1,22 +1,29 @@
 """From topic to topic, without a broker: what goes where, in which order, and what is set aside."""
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from changelane import Message, get_codec, profiles
+from changelane.cli.convert import Conversion
+from changelane.cli.summary import Budget, Summary
+from changelane.codec import OnLoss
 from changelane.config import load, parse
 from changelane.delivery import EVENT_ID, Address, Delivery, Refused, counts, encoder
 from changelane.errors import ConfigError
 from changelane.event import HalfUpdate
+from changelane.files import LineForm, Lines, line_of
 from changelane.kafka import KafkaSink
 from changelane.transforms import join
 from changelane.transforms.chain import Chain
 from changelane.transforms.listing import steps_of
 
 NATIVE = "native-json"
+CAPTURED = Path(__file__).resolve().parents[1] / "golden" / "debezium-json" / "captured"
 IDS = [{"name": "id", "type": "int64"}]
 
 
@@ -102,6 +109,33 @@ def test_losses_are_set_aside_or_counted() -> None:
     lenient = delivery(target="canal-json", on_loss="warn", counts=counted)
     assert len(sent(lenient.push(told(0, position={"domain": "sequence", "value": 1})))) == 1
     assert counted.losses["position", "a sequence position is not written"] == 1
+
+
+@pytest.mark.parametrize("target", ["debezium-json", "canal-json", "dts-avro", NATIVE])
+@pytest.mark.parametrize("name", sorted(path.name for path in CAPTURED.glob("*.jsonl")))
+def test_one_partition_becomes_what_convert_makes_of_it(name: str, target: str) -> None:
+    """With changes of keys, tombstones and statements, as Debezium told them."""
+    lines = Lines(io.BytesIO((CAPTURED / name).read_bytes()), LineForm.RECORDS)
+    read = [line.content for line in lines if isinstance(line.content, Message)]
+    messages = [
+        msgspec.structs.replace(one, partition=0, offset=number) for number, one in enumerate(read)
+    ]
+    summary = Summary("debezium-json", target, OnLoss.WARN, Budget.parse("0"))
+    conversion = Conversion(get_codec("debezium-json"), get_codec(target), summary)
+    text = b"".join(line_of(one, LineForm.RECORDS) or b"" for one in messages)
+    output = io.BytesIO()
+    for _ in conversion.run(Lines(io.BytesIO(text), LineForm.RECORDS), output):
+        pass
+    told = [line.content for line in Lines(io.BytesIO(output.getvalue()), LineForm.RECORDS)]
+    expected = [(m.key, m.value, m.headers) for m in told if isinstance(m, Message)]
+
+    counted = counts()
+    write = delivery("out", source="debezium-json", target=target, on_loss="warn", counts=counted)
+    found = [one for message in messages for one in write.push(message)] + write.flush()
+    assert [(m.key, m.value, m.headers) for m in found if isinstance(m, Message)] == expected
+    assert counted.refused.total() == summary.failures.total()
+    assert counted.losses == summary.losses
+    assert len(expected) > 10
 
 
 def halves(*shapes: tuple[str, int, str]) -> list[Message]:
