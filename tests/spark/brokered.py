@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from changelane import Message
 
@@ -37,6 +37,10 @@ class Topics:
                 time.sleep(0.2)
             else:
                 return name
+
+    def grow(self, name: str, partitions: int) -> None:
+        """Give a topic more partitions."""
+        self._admin.create_partitions([NewPartitions(name, partitions)])[name].result(30)
 
     def delete(self, name: str) -> None:
         self._admin.delete_topics([name])[name].result(30)

@@ -38,6 +38,7 @@ from changelane.spark.lakes import lake_of
 from changelane.spark.quarantine import Quarantine
 from changelane.spark.resume import BatchLog
 from changelane.spark.stream import Applying, RunError, reason, stop, writer
+from changelane.spark.topic_counts import TopicCounts
 from changelane.spark.topics import topics
 from changelane.transforms.chain import Chain
 from changelane.transforms.step import Step
@@ -171,7 +172,7 @@ def deliver(
     elif log.read():
         say(f"the checkpoint {checkpoint.path} is gone: messages are sent again")
         log.clear()
-    sender = _Sender(spark, pipeline, source, sink)
+    sender = _Sender(spark, pipeline, source, sink, say)
 
     def apply(batch: DataFrame, number: int) -> None:
         held = read.held(number)
@@ -224,9 +225,16 @@ class _Sender:
     """Sends batches."""
 
     def __init__(
-        self, spark: SparkSession, pipeline: Pipeline, source: KafkaSource, sink: KafkaSink
+        self,
+        spark: SparkSession,
+        pipeline: Pipeline,
+        source: KafkaSource,
+        sink: KafkaSink,
+        say: Callable[[str], None],
     ) -> None:
         self._spark = spark
+        self._say = say
+        self._counts = TopicCounts(spark, pipeline.folder, pipeline.name)
         self._source = source
         self._sink = sink
         self._steps = pipeline.transforms
@@ -241,7 +249,10 @@ class _Sender:
             RunError: The source changed while it was read.
         """
         told = batch.select(*(F.col(name).cast(kind) for name, kind in MESSAGE.items()))
-        job = _Job(self._source, self._sink, self._partitions(), self._steps)
+        partitions = self._partitions()
+        for warning in self._counts.changed(partitions):
+            self._say(warning)
+        job = _Job(self._source, self._sink, partitions, self._steps)
         before = self._counted.value.copy()
         sent = told.mapInArrow(partial(_send, job, self._counted), _SENT_DDL)
         (
@@ -251,7 +262,9 @@ class _Sender:
             .options(**self._sink.spark)
             .save()
         )
-        report = _reported(marker.batch, self._counted.value - before)
+        counted = self._counted.value - before
+        self._counts.written((words[0] for kind, *words in counted if kind == "topic"), partitions)
+        report = _reported(marker.batch, counted)
         if failed := sum(report.quarantined.values()):
             refused = told.mapInArrow(partial(_refuse, job), rows.DDL).persist()
             try:
@@ -285,7 +298,7 @@ def _reported(batch: int, told: "Counter[tuple[str, ...]]") -> DeliveryReport:
             setattr(report, words[0], count)
         elif kind == "loss":
             report.losses[f"{words[0]} ({words[1]})"] = count
-        else:
+        elif kind == "refused":
             report.quarantined[words[0]] = count
     return report
 
@@ -329,11 +342,13 @@ def _send(job: _Job, counter: Any, batches: Iterator[pa.RecordBatch]) -> Iterato
     """Return what is to be sent, and count everything."""
     counted = counts()
     gathered: list[Message] = []
+    taken: Counter[str | None] = Counter()
     size = 0
     for one in _convert(job, counted, batches):
         if isinstance(one, Refused):
             continue
         gathered.append(one)
+        taken[one.topic] += 1
         size += len(one.value or b"") + len(one.key or b"")
         if size >= rows.MAX_BATCH_BYTES or len(gathered) >= _MOST_ROWS:
             yield _sent(gathered)
@@ -343,6 +358,7 @@ def _send(job: _Job, counter: Any, batches: Iterator[pa.RecordBatch]) -> Iterato
     total = _ALL({("done", name): count for name, count in counted.done.items()})
     total.update({("loss", *loss): count for loss, count in counted.losses.items()})
     total.update({("refused", code): count for code, count in counted.refused.items()})
+    total.update({("topic", topic): count for topic, count in taken.items() if topic is not None})
     counter.add(total)
 
 
