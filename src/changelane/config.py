@@ -238,6 +238,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         checkpoint: Spark's checkpoint; by default inside the sink's folder.
         trigger: ``available_now`` applies what is there and ends; ``continuous`` goes on.
         interval: How often ``continuous`` looks for more, such as ``10 seconds``.
+        max_interval: With ``continuous``, wait longer where little comes, up to this, so that a
+            batch holds about ``merge_events`` events and files do not stay small.
         mode: What a table keeps of its changes: the newest row of each key (``upsert``), every
             version of it with its interval (``history``), or every event (``append``). It is
             decided when the table is made.
@@ -253,7 +255,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         apply: ``direct`` merges every table of a batch with it. ``log`` makes the batch one commit
             in a change log, and each table takes what waits there on its own: for streams of some
             dozens of tables and more.
-        merge_events: With ``log``, a table is merged once so many events wait for it,
+        merge_events: How many events are worth a commit. With ``log``, a table is merged once so
+            many wait for it,
         merge_seconds: or once the oldest has waited for so long, and at the end of a run.
         schema_changes: ``evolve``: tables follow their sources: columns come, become wider, get
             other names. ``strict``: what needs another table is set aside. ``ignore``: tables
@@ -278,6 +281,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     checkpoint: str | None = None
     trigger: Literal["available_now", "continuous"] = "available_now"
     interval: str = "10 seconds"
+    max_interval: str | None = None
     mode: Mode = "upsert"
     tables: dict[str, TableOptions] = {}
     properties: dict[str, str] = {}
@@ -301,6 +305,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """Refuse what is no span of time."""
         if self.purge_after is not None:
             seconds(self.purge_after)
+        if self.max_interval is not None:
+            if self.trigger != "continuous":
+                raise ValueError("max_interval needs `trigger: continuous`")
+            if seconds(self.max_interval) < max(1, seconds(self.interval)):
+                raise ValueError("max_interval is at least one second, and at least interval")
 
     @property
     def purge_after_s(self) -> int | None:

@@ -37,7 +37,7 @@ from changelane.spark.lake import Marker
 from changelane.spark.lakes import lake_of
 from changelane.spark.quarantine import Quarantine
 from changelane.spark.resume import BatchLog
-from changelane.spark.stream import Applying, RunError, reason, stop, writer
+from changelane.spark.stream import KEPT, Applying, RunError, reason, stop, writer
 from changelane.spark.topic_counts import TopicCounts
 from changelane.spark.topics import topics
 from changelane.transforms.chain import Chain
@@ -84,12 +84,31 @@ class DeliveryReport(msgspec.Struct):
     quarantined: dict[str, int] = {}
     behind: int | None = None
 
+    def joined(self, later: "DeliveryReport") -> "DeliveryReport":
+        """Return what this batch and a later one did together."""
+        return DeliveryReport(
+            later.batch,
+            self.messages + later.messages,
+            self.events + later.events,
+            self.written + later.written,
+            dict(Counter(self.losses) + Counter(later.losses)),
+            dict(Counter(self.quarantined) + Counter(later.quarantined)),
+            later.behind,
+        )
+
 
 class DeliveriesReport(msgspec.Struct):
     """What a run into topics did."""
 
     pipeline: str
     batches: list[DeliveryReport] = []
+
+    def add(self, batch: DeliveryReport) -> None:
+        """Tell of a batch; of more than :data:`KEPT` the oldest are told as one."""
+        self.batches.append(batch)
+        if len(self.batches) > KEPT:
+            oldest, second, *others = self.batches
+            self.batches = [oldest.joined(second), *others]
 
     @property
     def quarantined(self) -> dict[str, int]:
@@ -179,7 +198,7 @@ def deliver(
         log.begin(checkpoint.query(), number, held)
         done = sender.send(batch, Marker(pipeline.name, checkpoint.query(), number))
         done.behind = read.behind(held)
-        report.batches.append(done)
+        report.add(done)
         progress(done)
 
     applying = Applying(apply)

@@ -2,7 +2,8 @@
 """``changelane run``: a source, the decoder and the applier as one Spark stream."""
 
 from collections.abc import Callable
-from typing import Any, Final
+from functools import partial
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -19,12 +20,10 @@ from changelane.spark.lakes import lake_of
 from changelane.spark.layout import layouts_of
 from changelane.spark.maintenance import Upkeep
 from changelane.spark.modes import modes_of
+from changelane.spark.pacing import Pace, drive
 from changelane.spark.resume import BatchLog, Held, lost
-from changelane.spark.stream import Applying, RunError, input_of, reason, stop, writer
+from changelane.spark.stream import KEPT, Applying, RunError, input_of, reason, writer
 from changelane.spark.survey import BatchReport
-
-TICK_S: Final = 5
-"""How often tables are looked at that wait for a time, seconds."""
 
 Progress = Callable[[BatchReport], None]
 
@@ -34,14 +33,22 @@ class RunReport(msgspec.Struct):
 
     Attributes:
         pipeline: The pipeline's name.
-        batches: Its batches.
+        batches: Its batches; of more than :data:`KEPT` the oldest are told as one.
         parked: Tables whose events wait in the change log, and why.
+        maintained: What maintenance did last.
     """
 
     pipeline: str
     batches: list[BatchReport] = []
     parked: dict[str, str] = {}
     maintained: list[Upkeep] = []
+
+    def add(self, batch: BatchReport) -> None:
+        """Tell of a batch."""
+        self.batches.append(batch)
+        if len(self.batches) > KEPT:
+            oldest, second, *others = self.batches
+            self.batches = [oldest.joined(second), *others]
 
     @property
     def events(self) -> int:
@@ -111,7 +118,7 @@ def run(
     def merge(*, all_of_them: bool) -> None:
         merged = fanout.merge(all_of_them=all_of_them)
         if merged is not None:
-            report.batches.append(merged)
+            report.add(merged)
 
     log = BatchLog(spark, pipeline.folder, pipeline.name)
 
@@ -123,10 +130,11 @@ def run(
             begin=lambda told: log.begin(query, number, replace(held, files=tuple(told.files))),
         )
         done.behind = source.behind(held)
-        report.batches.append(done)
+        report.add(done)
         progress(done)
         with fanout.alone():
             report.maintained.extend(keeper.after_batch(applier.take_seen()))
+            del report.maintained[:-KEPT]
 
     if checkpoint.is_known:
         source.check(log.read())
@@ -141,19 +149,16 @@ def run(
 
     applying = Applying(apply)
     stream = writer(source.stream(), pipeline, applying)
-    query = None
+    tick = partial(merge, all_of_them=False)
     try:
         # what waits in the log is older than what comes at once
         merge(all_of_them=options.apply != "log")
-        query = stream.start()
-        while not query.awaitTermination(TICK_S):
-            merge(all_of_them=False)
+        drive(stream, Pace.of(options), lambda: report.events, tick)
         merge(all_of_them=True)
         report.maintained.extend(keeper.at_the_end(applier.take_seen()))
     except KeyboardInterrupt:
-        stop(query)
+        pass
     except Exception as error:
-        stop(query)
         raise applying.error or RunError(reason(error, pipeline)) from error
     report.parked = fanout.parked
     return report

@@ -3,6 +3,7 @@
 
 import contextlib
 from collections.abc import Callable
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -15,6 +16,9 @@ from changelane.spark.checkpoint import Checkpoint
 from changelane.spark.files import FilesInput
 from changelane.spark.kafka import KafkaInput, is_data_loss, way_out
 from changelane.spark.reasons import reason_of
+
+KEPT: Final = 100
+"""How many batches a report tells one by one; a run may go on for years."""
 
 
 class RunError(ChangelaneError):
@@ -64,9 +68,10 @@ def writer(
         .option("checkpointLocation", pipeline.checkpoint)
         .queryName(f"changelane {pipeline.name}")
     )
-    if pipeline.options.trigger == "available_now":
+    options = pipeline.options
+    if options.trigger == "available_now" or options.max_interval is not None:
         return found.trigger(availableNow=True)
-    return found.trigger(processingTime=pipeline.options.interval)
+    return found.trigger(processingTime=options.interval)
 
 
 def stop(query: StreamingQuery | None) -> None:

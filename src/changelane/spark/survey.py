@@ -69,6 +69,30 @@ class BatchReport(msgspec.Struct):
         """Why tables could not take their events, by ``table_id``."""
         return {one.failed: one.note for one in self.tables if one.failed is not None}
 
+    def joined(self, later: "BatchReport") -> "BatchReport":
+        """Return what this batch and a later one did together."""
+        tables = {one.table: one for one in self.tables}
+        for one in later.tables:
+            before = tables.get(one.table)
+            events = one.events + (0 if before is None else before.events)
+            tables[one.table] = msgspec.structs.replace(one, events=events)
+        codes = {**self.quarantined}
+        for code, count in later.quarantined.items():
+            codes[code] = codes.get(code, 0) + count
+        return BatchReport(
+            later.batch,
+            self.events + later.events,
+            self.other + later.other,
+            self.statements + later.statements,
+            self.shadows + later.shadows,
+            codes,
+            list(tables.values()),
+            self.skipped + later.skipped,
+            later.logged,
+            self.ties + later.ties,
+            behind=later.behind,
+        )
+
     def set_aside(self, code: str, count: int) -> None:
         """Count what goes to the quarantine."""
         self.quarantined[code] = self.quarantined.get(code, 0) + count
