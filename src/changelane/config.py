@@ -29,12 +29,9 @@ from changelane.errors import ConfigError
 from changelane.kafka import KafkaSink, KafkaSource, check_delivery
 from changelane.options import check_keys, check_kind, given
 from changelane.serdes.json import translate
+from changelane.sinks import DeltaSink, IcebergSink, check_partitions, check_properties
 from changelane.transforms.listing import PureStep, check_names, steps_of
 from changelane.yaml_file import filled, read_yaml
-
-OWN: Final = "_changelane_"
-"""What the names of changelane's own columns begin with; no column of a source may."""
-
 
 _SPAN: Final = re.compile(r"\s*([0-9]{1,9})\s*(second|minute|hour|day|week)s?\s*")
 _UNITS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
@@ -85,96 +82,8 @@ class FilesSource(
     spark: dict[str, str] = {}
 
 
-class DeltaSink(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    tag="delta",
-    tag_field="type",
-    forbid_unknown_fields=True,
-):
-    """Delta tables under one folder, one per source table.
-
-    Attributes:
-        path: The folder; tables lie in ``tables/``, everything else in ``_changelane/``.
-        location: Where the tables lie instead, such as ``s3://lake/shop/{table}``; ``{table}``
-            is the table's name, made safe for paths.
-    """
-
-    path: str
-    location: str | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse a place that would not part the tables."""
-        if self.location is not None and not self.location.endswith("/{table}"):
-            raise ValueError("location ends in /{table}, which keeps the tables apart")
-
-
-class IcebergSink(DeltaSink, frozen=True, kw_only=True, tag="iceberg", forbid_unknown_fields=True):
-    """Iceberg tables, one per source table: under one folder, or in a catalog.
-
-    Attributes:
-        catalog: Options of the catalog by Iceberg's names, such as ``type: rest`` or ``jdbc``,
-            ``uri`` and ``warehouse``. Without them the tables lie in the folder itself.
-        namespace: The catalog's namespace of the tables; changelane's own are in one beside it.
-    """
-
-    catalog: dict[str, str] = {}
-    namespace: str = "changelane"
-
-    def __post_init__(self) -> None:
-        """Refuse what the catalog cannot do."""
-        super().__post_init__()
-        if not self.catalog and self.location is not None:
-            raise ValueError(
-                "Iceberg tables without a catalog lie under path: give a catalog, or no location"
-            )
-        if self.catalog.get("type") == "hive":
-            raise ValueError(
-                "Hive's metastore has no names with a dot, such as shop.orders: use a rest or a "
-                "jdbc catalog"
-            )
-        if not self.namespace:
-            raise ValueError("namespace must not be empty")
-
-
 Source = FilesSource | KafkaSource
 Sink = DeltaSink | IcebergSink | KafkaSink
-
-
-_PLAIN_NAME: Final = re.compile(r"[^.`]+")
-_BY_FUNCTION: Final = re.compile(
-    r"(years|months|days|hours)\((.+)\)|(bucket|truncate)\(\s*([0-9]{1,9})\s*,\s*(.+)\)"
-)
-
-
-class Partition(msgspec.Struct, frozen=True):
-    """One of the values by which a table is partitioned.
-
-    Attributes:
-        column: The column.
-        function: ``None`` = the column itself; ``years``, ``months``, ``days``, ``hours``,
-            ``bucket`` or ``truncate`` of it.
-        size: How many buckets, or how much is left.
-    """
-
-    column: str
-    function: str | None = None
-    size: int | None = None
-
-    @staticmethod
-    def parse(told: str) -> "Partition":
-        """Read a partition as users write it.
-
-        >>> Partition.parse("bucket(16, id)")
-        Partition(column='id', function='bucket', size=16)
-        """
-        match = _BY_FUNCTION.fullmatch(told.strip())
-        if match is None:
-            return Partition(told.strip())
-        if match.group(1):
-            return Partition(match.group(2).strip(), match.group(1))
-        return Partition(match.group(5).strip(), match.group(3), int(match.group(4)))
 
 
 Mode = Literal["upsert", "history", "append"]
@@ -416,34 +325,13 @@ def parse(raw: Mapping[str, Any]) -> Pipeline:
     pipeline = msgspec.structs.replace(pipeline, transforms=steps)
     for name, table in pipeline.options.tables.items():
         _check_tracking(name, table, pipeline.options.mode)
-        _check_layout(f"options.tables.{name}", table, pipeline)
-    _check_properties("options", pipeline.options.properties)
+        where = f"options.tables.{name}"
+        check_partitions(where, table.partition_by, pipeline.table_format)
+        check_properties(where, table.properties)
+    check_properties("options", pipeline.options.properties)
     if isinstance(pipeline.sink, KafkaSink):
         check_delivery(pipeline.source, pipeline.sink, given(pipeline.options))
     return pipeline
-
-
-def _check_layout(where: str, table: TableOptions, pipeline: Pipeline) -> None:
-    _check_properties(where, table.properties)
-    for told in table.partition_by:
-        one = Partition.parse(told)
-        if one.column.lower().startswith(OWN):
-            raise ConfigError(f"{where}.partition_by: {one.column} is a column of changelane's own")
-        if pipeline.table_format == "delta" and not _PLAIN_NAME.fullmatch(one.column):
-            msg = f"{where}.partition_by: Delta cannot partition by a name with a dot or backtick"
-            raise ConfigError(msg)
-        if one.function is not None and pipeline.table_format == "delta":
-            msg = (
-                f"{where}.partition_by: Delta partitions by columns only, and {told} is a "
-                "function of one: name a column, or use Iceberg"
-            )
-            raise ConfigError(msg)
-
-
-def _check_properties(where: str, properties: Mapping[str, str]) -> None:
-    for name in properties:
-        if name.lower().startswith(("changelane.", OWN)):
-            raise ConfigError(f"{where}.properties: {name} is a property of changelane's own")
 
 
 def _check_tracking(name: str, table: TableOptions, mode: Mode) -> None:

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from changelane.cli import main
+from changelane.spark import pacing
 from changelane.spark.reasons import reason_of
 
 DEMO: Final = Path(__file__).resolve().parents[2] / "demo"
@@ -132,3 +134,28 @@ def test_the_demo_runs_as_a_process_of_its_own_and_tells_it_as_json(tmp_path: Pa
     }
     assert sum(batch["quarantined"].values()) == 1
     assert b"set aside, more than the 0 allowed" in done.stderr
+
+
+def test_a_run_that_goes_on_takes_what_comes_until_it_is_stopped(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert spark.sparkContext.appName
+    options = "options: {trigger: continuous, interval: 1 second, max_interval: 1 minute}\n"
+    file = written(tmp_path, options)
+    waits: list[float] = []
+
+    def wait(wait_s: float, tick: Callable[[], None]) -> None:
+        waits.append(wait_s)
+        tick()
+        if len(waits) == 3:
+            raise KeyboardInterrupt
+        if len(waits) == 1:
+            source = tmp_path / "input" / "lines.jsonl"
+            source.with_name("more.jsonl").write_text(source.read_text().replace("1", "2"))
+
+    monkeypatch.setattr(pacing, "pause", wait)
+    done = run(file)
+    assert done.exit_code == 0, done.output
+    assert "2 events" in done.stdout
+    assert len(waits) == 3
+    assert max(waits) <= 60

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from changelane.config import IcebergSink, Partition, Pipeline, load, parse
+from changelane.config import Pipeline, load, parse
 from changelane.errors import ConfigError, UnknownNameError
+from changelane.sinks import IcebergSink, Partition
 
 LEAST = """
 name: shop

@@ -8,7 +8,7 @@ import msgspec
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from changelane.config import OWN
+from changelane.sinks import OWN
 from changelane.spark.followed import KEY_CHANGED, Evolution, Followed
 from changelane.spark.lake import widens
 from changelane.spark.layout import Layouts

@@ -87,13 +87,14 @@ class DeliveryReport(msgspec.Struct):
     def joined(self, later: "DeliveryReport") -> "DeliveryReport":
         """Return what this batch and a later one did together."""
         return DeliveryReport(
-            later.batch,
-            self.messages + later.messages,
-            self.events + later.events,
-            self.written + later.written,
-            dict(Counter(self.losses) + Counter(later.losses)),
-            dict(Counter(self.quarantined) + Counter(later.quarantined)),
-            later.behind,
+            batch=later.batch,
+            messages=self.messages + later.messages,
+            events=self.events + later.events,
+            written=self.written + later.written,
+            excluded=self.excluded + later.excluded,
+            losses=dict(Counter(self.losses) + Counter(later.losses)),
+            quarantined=dict(Counter(self.quarantined) + Counter(later.quarantined)),
+            behind=later.behind,
         )
 
 

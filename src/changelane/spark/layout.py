@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from changelane.config import Options, Partition
+from changelane.config import Options
 from changelane.schema import TableId
+from changelane.sinks import Partition
 from changelane.spark.sql import quoted
 
 LAYOUT = "layout"

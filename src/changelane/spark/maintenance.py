@@ -13,7 +13,8 @@ from typing import Final
 import msgspec
 from pyspark.sql import functions as F
 
-from changelane.config import OWN, Maintenance
+from changelane.config import Maintenance
+from changelane.sinks import OWN
 from changelane.spark import change_log, ends, quarantine, side
 from changelane.spark.companion import companion_of
 from changelane.spark.fence import Fence

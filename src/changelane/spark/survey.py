@@ -80,16 +80,16 @@ class BatchReport(msgspec.Struct):
         for code, count in later.quarantined.items():
             codes[code] = codes.get(code, 0) + count
         return BatchReport(
-            later.batch,
-            self.events + later.events,
-            self.other + later.other,
-            self.statements + later.statements,
-            self.shadows + later.shadows,
-            codes,
-            list(tables.values()),
-            self.skipped + later.skipped,
-            later.logged,
-            self.ties + later.ties,
+            batch=later.batch,
+            events=self.events + later.events,
+            other=self.other + later.other,
+            statements=self.statements + later.statements,
+            shadows=self.shadows + later.shadows,
+            quarantined=codes,
+            tables=list(tables.values()),
+            skipped=self.skipped + later.skipped,
+            logged=later.logged,
+            ties=self.ties + later.ties,
             behind=later.behind,
         )
 

@@ -6,9 +6,10 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from changelane.config import IcebergSink, Pipeline
+from changelane.config import Pipeline
 from changelane.errors import UnknownNameError
 from changelane.kafka import KafkaSink
+from changelane.sinks import IcebergSink
 from changelane.spark.lake import Lake
 
 LAKES: Final[dict[str, tuple[str, str]]] = {

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where tables go and how they are laid out, as a pipeline's YAML says it."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from changelane.errors import ConfigError
+
+OWN: Final = "_changelane_"
+"""What the names of changelane's own columns begin with; no column of a source may."""
+
+
+class DeltaSink(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag="delta",
+    tag_field="type",
+    forbid_unknown_fields=True,
+):
+    """Delta tables under one folder, one per source table.
+
+    Attributes:
+        path: The folder; tables lie in ``tables/``, everything else in ``_changelane/``.
+        location: Where the tables lie instead, such as ``s3://lake/shop/{table}``; ``{table}``
+            is the table's name, made safe for paths.
+    """
+
+    path: str
+    location: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a place that would not part the tables."""
+        if self.location is not None and not self.location.endswith("/{table}"):
+            raise ValueError("location ends in /{table}, which keeps the tables apart")
+
+
+class IcebergSink(DeltaSink, frozen=True, kw_only=True, tag="iceberg", forbid_unknown_fields=True):
+    """Iceberg tables, one per source table: under one folder, or in a catalog.
+
+    Attributes:
+        catalog: Options of the catalog by Iceberg's names, such as ``type: rest`` or ``jdbc``,
+            ``uri`` and ``warehouse``. Without them the tables lie in the folder itself.
+        namespace: The catalog's namespace of the tables; changelane's own are in one beside it.
+    """
+
+    catalog: dict[str, str] = {}
+    namespace: str = "changelane"
+
+    def __post_init__(self) -> None:
+        """Refuse what the catalog cannot do."""
+        super().__post_init__()
+        if not self.catalog and self.location is not None:
+            raise ValueError(
+                "Iceberg tables without a catalog lie under path: give a catalog, or no location"
+            )
+        if self.catalog.get("type") == "hive":
+            raise ValueError(
+                "Hive's metastore has no names with a dot, such as shop.orders: use a rest or a "
+                "jdbc catalog"
+            )
+        if not self.namespace:
+            raise ValueError("namespace must not be empty")
+
+
+_PLAIN_NAME: Final = re.compile(r"[^.`]+")
+_BY_FUNCTION: Final = re.compile(
+    r"(years|months|days|hours)\((.+)\)|(bucket|truncate)\(\s*([0-9]{1,9})\s*,\s*(.+)\)"
+)
+
+
+class Partition(msgspec.Struct, frozen=True):
+    """One of the values by which a table is partitioned.
+
+    Attributes:
+        column: The column.
+        function: ``None`` = the column itself; ``years``, ``months``, ``days``, ``hours``,
+            ``bucket`` or ``truncate`` of it.
+        size: How many buckets, or how much is left.
+    """
+
+    column: str
+    function: str | None = None
+    size: int | None = None
+
+    @staticmethod
+    def parse(told: str) -> "Partition":
+        """Read a partition as users write it.
+
+        >>> Partition.parse("bucket(16, id)")
+        Partition(column='id', function='bucket', size=16)
+        """
+        match = _BY_FUNCTION.fullmatch(told.strip())
+        if match is None:
+            return Partition(told.strip())
+        if match.group(1):
+            return Partition(match.group(2).strip(), match.group(1))
+        return Partition(match.group(5).strip(), match.group(3), int(match.group(4)))
+
+
+def check_partitions(where: str, partition_by: Iterable[str], table_format: str) -> None:
+    """Refuse partitions that a table format does not have.
+
+    Raises:
+        ConfigError: It names the fix.
+    """
+    for told in partition_by:
+        one = Partition.parse(told)
+        if one.column.lower().startswith(OWN):
+            raise ConfigError(f"{where}.partition_by: {one.column} is a column of changelane's own")
+        if table_format == "delta" and not _PLAIN_NAME.fullmatch(one.column):
+            msg = f"{where}.partition_by: Delta cannot partition by a name with a dot or backtick"
+            raise ConfigError(msg)
+        if table_format == "delta" and one.function is not None:
+            msg = (
+                f"{where}.partition_by: Delta partitions by columns only, and {told} is a "
+                "function of one: name a column, or use Iceberg"
+            )
+            raise ConfigError(msg)
+
+
+def check_properties(where: str, properties: Mapping[str, str]) -> None:
+    """Refuse properties that changelane keeps its own knowledge in.
+
+    Raises:
+        ConfigError: One of them is.
+    """
+    for name in properties:
+        if name.lower().startswith(("changelane.", OWN)):
+            raise ConfigError(f"{where}.properties: {name} is a property of changelane's own")
