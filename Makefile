@@ -11,6 +11,13 @@ JARS   := delta iceberg kafka broker sqlite
 INSTALLED := $(VENV)/.installed
 FETCHED   := .cache/jars-fetched
 
+# Hudi needs Spark 3.5: an environment of its own, made only when Hudi is used.
+HUDI_VENV      := .venv-hudi
+HUDI_INSTALLED := $(HUDI_VENV)/.installed
+HUDI_FETCHED   := .cache/jars-fetched-3.5
+HUDI_TESTS     := $(addprefix tests/spark/test_,counterexamples.py crash.py equality.py \
+                  fence.py hudi.py killed_run.py modes.py seed_jobs.py)
+
 # Local Spark listens on this machine only.
 export SPARK_LOCAL_IP ?= 127.0.0.1
 
@@ -21,7 +28,7 @@ SECONDS_OF_FUZZ ?= 300
 KILLS ?= 200
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check golden fuzz soak bench bench-apply bench-kafka clean java
+.PHONY: help demo test check golden fuzz soak bench bench-apply bench-kafka clean java hudi test-hudi
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -37,6 +44,12 @@ test: java $(INSTALLED) $(FETCHED) ## run all tests, the fast ones first (ARGS="
 	@$(PYTHON_IN_VENV) -m pytest -m "not spark and not services" -n 2 $(ARGS) || [ $$? -eq 5 ]
 	@echo "changelane: the tests on Spark (several minutes)"
 	@$(PYTHON_IN_VENV) -m pytest -m "spark or services" -n 2 --dist loadfile $(ARGS) || [ $$? -eq 5 ]
+
+hudi: java $(HUDI_INSTALLED) $(HUDI_FETCHED) ## make the environment for Hudi tables, .venv-hudi
+
+test-hudi: java $(HUDI_INSTALLED) $(HUDI_FETCHED) ## run the tests of table formats on Hudi
+	@echo "changelane: the tests on Hudi (several minutes)"
+	@$(HUDI_VENV)/bin/python -m pytest -n 2 --dist loadfile $(HUDI_TESTS) $(ARGS)
 
 check: $(INSTALLED) ## lint, formatting, types, and the shape of the code
 	@echo "changelane: ruff check"
@@ -69,7 +82,7 @@ bench-kafka: java $(INSTALLED) $(FETCHED) ## measure topic to topic against Spar
 	@$(PYTHON_IN_VENV) benchmarks/kafka.py $(ARGS)
 
 clean: ## remove everything that make made: the environment, the jars, the caches
-	rm -rf $(VENV) .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf $(VENV) $(HUDI_VENV) .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
 	rm -rf spark-warehouse metastore_db derby.log artifacts
 	find src tests demo benchmarks scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
@@ -78,9 +91,17 @@ java:
 	@sh scripts/check_java.sh
 
 $(INSTALLED): pyproject.toml constraints.txt scripts/make_venv.sh
-	@sh scripts/make_venv.sh $(VENV)
+	@sh scripts/make_venv.sh $(VENV) dev constraints.txt 13
+	@touch $@
+
+$(HUDI_INSTALLED): pyproject.toml constraints-hudi.txt scripts/make_venv.sh
+	@sh scripts/make_venv.sh $(HUDI_VENV) hudi,test constraints-hudi.txt 12
 	@touch $@
 
 $(FETCHED): src/changelane/spark/jars.py Makefile $(INSTALLED) | java
 	@$(PYTHON_IN_VENV) scripts/fetch_jars.py $(JARS)
+	@mkdir -p $(@D) && touch $@
+
+$(HUDI_FETCHED): src/changelane/spark/jars.py Makefile $(HUDI_INSTALLED) | java
+	@$(HUDI_VENV)/bin/python scripts/fetch_jars.py hudi kafka
 	@mkdir -p $(@D) && touch $@

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fetch Spark's jars into the folder that changelane's Spark sessions use.
 
-Usage: fetch_jars.py NAME...   (names of changelane.spark.jars.PACKAGES, or "broker")
+Usage: fetch_jars.py NAME...   (names of changelane.spark.jars.PACKAGES for the installed Spark,
+or "broker")
 
 It lets spark-submit resolve the packages and run an empty program, so that what is fetched, and
 where from, is what a session with the same settings will look for.
@@ -10,13 +11,13 @@ where from, is what a session with the same settings will look for.
 import sys
 
 from changelane.errors import ConfigError
-from changelane.spark.jars import PACKAGES, fetch, fetch_broker, ivy_dir, packages
+from changelane.spark.jars import fetch, fetch_broker, ivy_dir, of_spark, packages
 
 
 def main() -> None:
     """Check the names and fetch."""
     names = sys.argv[1:]
-    known = [*PACKAGES, "broker"]
+    known = [*of_spark(), "broker"]
     if not names or not set(names) <= set(known):
         sys.exit(f"usage: fetch_jars.py NAME..., each one of: {', '.join(known)}")
     print(

@@ -1,11 +1,17 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Make or refresh the virtual environment that every make target uses.
+# Make or refresh a virtual environment: .venv, which make targets use, or .venv-hudi for Hudi.
 #
-# Usage: make_venv.sh FOLDER    PYTHON=... chooses the interpreter, else the best on the PATH is taken.
+# Usage: make_venv.sh FOLDER EXTRAS CONSTRAINTS NEWEST
+#
+# NEWEST is the newest Python that its PySpark is made for, as 13 for 3.13: such a one comes first.
+# PYTHON=... chooses the interpreter, else the best on the PATH is taken.
 set -eu
 
 venv=$1
+extras=$2
+constraints=$3
+newest=$4
 
 stop() {
   echo "$1" >&2
@@ -24,9 +30,9 @@ choose_python() {
     fi
     return
   fi
-  # The versions that PySpark 4.0 is made for come first, then any newer one.
+  # The versions that PySpark is made for come first, then any newer one.
   for name in python3 python3.13 python3.12 python3.11; do
-    if is_python "$name" 11 13; then
+    if is_python "$name" 11 "$newest"; then
       echo "$name"
       return
     fi
@@ -57,7 +63,7 @@ echo "changelane: installing its Python packages into $venv (once, about 2 minut
 # it is built with the pinned setuptools, not with whatever is newest.
 install() {
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
-    --constraint constraints.txt --only-binary :all: --no-binary pyspark "$@"
+    --constraint "$constraints" --only-binary :all: --no-binary pyspark "$@"
 }
 install setuptools wheel hatchling
-install --no-build-isolation --editable '.[dev]'
+install --no-build-isolation --editable ".[$extras]"

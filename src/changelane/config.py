@@ -29,7 +29,13 @@ from changelane.errors import ConfigError
 from changelane.kafka import KafkaSink, KafkaSource, check_delivery
 from changelane.options import check_keys, check_kind, given
 from changelane.serdes.json import translate
-from changelane.sinks import DeltaSink, IcebergSink, check_partitions, check_properties
+from changelane.sinks import (
+    DeltaSink,
+    HudiSink,
+    IcebergSink,
+    check_partitions,
+    check_properties,
+)
 from changelane.transforms.listing import PureStep, check_names, steps_of
 from changelane.yaml_file import filled, read_yaml
 
@@ -83,7 +89,7 @@ class FilesSource(
 
 
 Source = FilesSource | KafkaSource
-Sink = DeltaSink | IcebergSink | KafkaSink
+Sink = DeltaSink | IcebergSink | HudiSink | KafkaSink
 
 
 Mode = Literal["upsert", "history", "append"]
@@ -249,7 +255,7 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def table_format(self) -> str:
-        """The format of the tables: ``delta`` or ``iceberg``.
+        """The format of the tables: ``delta``, ``iceberg`` or ``hudi``.
 
         Beside topics it is that of changelane's own: what is set aside.
         """
@@ -331,7 +337,23 @@ def parse(raw: Mapping[str, Any]) -> Pipeline:
     check_properties("options", pipeline.options.properties)
     if isinstance(pipeline.sink, KafkaSink):
         check_delivery(pipeline.source, pipeline.sink, given(pipeline.options))
+    if isinstance(pipeline.sink, HudiSink):
+        _check_hudi(pipeline.options)
     return pipeline
+
+
+def _check_hudi(options: Options) -> None:
+    asked: dict[str, object] = {
+        "options.maintenance": isinstance(options.maintenance, Maintenance),
+        "options.properties": options.properties,
+    }
+    for name, table in options.tables.items():
+        asked[f"options.tables.{name}.partition_by"] = table.partition_by
+        asked[f"options.tables.{name}.properties"] = table.properties
+    for where, is_asked in asked.items():
+        if is_asked:
+            msg = "Hudi tables have buckets, and look after themselves: leave it out"
+            raise ConfigError(f"{where}: {msg}")
 
 
 def _check_tracking(name: str, table: TableOptions, mode: Mode) -> None:
@@ -352,7 +374,7 @@ def _check_tracking(name: str, table: TableOptions, mode: Mode) -> None:
 
 _KINDS: Final[dict[str, tuple[type[msgspec.Struct], ...]]] = {
     "source": (FilesSource, KafkaSource),
-    "sink": (DeltaSink, IcebergSink, KafkaSink),
+    "sink": (DeltaSink, IcebergSink, HudiSink, KafkaSink),
 }
 """The sections that come in kinds, which their ``type`` tells."""
 

@@ -66,6 +66,20 @@ class IcebergSink(DeltaSink, frozen=True, kw_only=True, tag="iceberg", forbid_un
             raise ValueError("namespace must not be empty")
 
 
+class HudiSink(DeltaSink, frozen=True, kw_only=True, tag="hudi", forbid_unknown_fields=True):
+    """Hudi tables under one folder, one per source table; they need PySpark 3.5 (`make hudi`).
+
+    Each is copy-on-write and has four buckets, one file each, unless `options` says otherwise when
+    the table is made: ``spark: {hoodie.bucket.index.num.buckets: "32"}``. One run at a time writes
+    the folder, of all pipelines that name it.
+    """
+
+    def __post_init__(self) -> None:
+        """Refuse another place."""
+        if self.location is not None:
+            raise ValueError("Hudi tables lie under path: give no location")
+
+
 _PLAIN_NAME: Final = re.compile(r"[^.`]+")
 _BY_FUNCTION: Final = re.compile(
     r"(years|months|days|hours)\((.+)\)|(bucket|truncate)\(\s*([0-9]{1,9})\s*,\s*(.+)\)"

@@ -86,7 +86,11 @@ def _stream(
     source: Mapping[str, object],
 ) -> Stream:
     file = folder / "pipeline.yaml"
-    settings = {"keyless": "append", "maintenance": MAINTENANCE, "spark": CHEAP}
+    settings: dict[str, object] = {"keyless": "append", "spark": CHEAP}
+    if table_format == "hudi":
+        settings["spark"] = CHEAP | {"hoodie.bucket.index.num.buckets": "2"}
+    else:
+        settings["maintenance"] = MAINTENANCE
     file.write_text(
         "name: killed\n"
         f"source: {json.dumps(source)}\n"

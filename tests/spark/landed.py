@@ -1,4 +1,4 @@
-"""Lands events in Delta through the whole way of the main job, and reads them back."""
+"""Lands events in tables through the whole way of the main job, and reads them back."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +13,8 @@ from changelane.event import ChangeEvent
 from changelane.schema import TableId
 from changelane.spark import decode
 from changelane.spark.applier import Applier
+from changelane.spark.environment import LAKE_SETTINGS
+from changelane.spark.jars import of_spark
 from changelane.spark.lake import Marker
 from changelane.spark.lakes import lake as open_lake
 from changelane.spark.sql import COLUMNS, ORDER, folder
@@ -20,10 +22,12 @@ from changelane.spark.survey import BatchReport
 from changelane.tables.memory import MemoryTables
 
 CODEC: Final = get_codec("native-json")
+LAKES: Final = tuple(name for name in of_spark() if name in LAKE_SETTINGS)
+"""The table formats of the Spark that runs: a lake is a folder that has the name of one."""
 
 
 class Landed(NamedTuple):
-    """A table as Delta holds it, by canonical key."""
+    """A table as it lies there, by canonical key."""
 
     rows: Mapping[bytes, Mapping[str, Any]]
     unknown: Mapping[bytes, frozenset[str]]

@@ -13,6 +13,7 @@ from changelane.event import DataChange, Key, Op, Source, Truncate
 from changelane.position import OffsetPosition, Position, SequencePosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark.lakes import lake as open_lake
+from changelane.spark.lakes.hudi import Hudi
 from changelane.spark.survey import BatchReport
 from changelane.types import Decimal, Integer, String
 
@@ -27,10 +28,10 @@ def schema(**types: Any) -> TableSchema:
 @pytest.fixture
 def lake(tmp_path: Path) -> str:
     """What is taken and what not is decided before any table format matters; see also `both`."""
-    return str(tmp_path / "iceberg")
+    return str(tmp_path / landed.LAKES[-1])
 
 
-@pytest.fixture(params=["delta", "iceberg"])
+@pytest.fixture(params=landed.LAKES)
 def both(tmp_path: Path, request: pytest.FixtureRequest) -> str:
     """The folder of a lake of each format."""
     return str(tmp_path / request.param)
@@ -237,11 +238,20 @@ def test_many_servers_may_feed_a_table_on_request(spark: SparkSession, lake: str
     assert rows(spark, lake) == [(1, 1), (2, 2)]
 
 
+def made_elsewhere(spark: SparkSession, theirs: Any) -> None:
+    """Make a table where changelane would have one."""
+    if isinstance(theirs, Hudi):
+        told = {"hoodie.table.name": "orders", "hoodie.datasource.write.recordkey.field": "id"}
+        empty = spark.createDataFrame([], "id BIGINT").write.format("hudi")
+        empty.options(**told).mode("append").save(theirs.path("tables/shop.orders"))
+        return
+    name = Path(theirs.path("")).name
+    spark.sql(f"CREATE TABLE {theirs.sql('tables/shop.orders')} (id BIGINT) USING {name}")
+
+
 def test_a_table_that_somebody_else_made_is_left_alone(spark: SparkSession, both: str) -> None:
     theirs = open_lake(spark, both, Path(both).name)
-    spark.sql(
-        f"CREATE TABLE {theirs.sql('tables/shop.orders')} (id BIGINT) USING {Path(both).name}"
-    )
+    made_elsewhere(spark, theirs)
     report = landed.apply(spark, both, [row(SequencePosition(1), id=1, v=1)])
     assert report.quarantined == {"foreign_table": 1}
     assert "changelane did not make" in notes(report)

@@ -1,4 +1,4 @@
-"""The histories that broke simpler rules (apply.md section 5) and its worked example, on Delta.
+"""The histories that broke simpler rules (apply.md section 5) and its worked example.
 
 Every order of arrival is a story of its own, with keys of its own, in one table: each batch holds
 the next step of all stories.
@@ -256,7 +256,7 @@ def batches() -> list[list[ChangeEvent]]:
     return told
 
 
-@pytest.fixture(scope="module", params=["delta", "iceberg"])
+@pytest.fixture(scope="module", params=landed.LAKES)
 def lake(
     spark: SparkSession,
     batches: list[list[ChangeEvent]],
@@ -325,7 +325,7 @@ def test_the_worked_example_is_stored_as_the_contract_shows(spark: SparkSession,
 
 
 def test_7_a_swap_that_nothing_decides_is_set_aside(spark: SparkSession, tmp_path: Any) -> None:
-    lake = f"{tmp_path}/delta"
+    lake = f"{tmp_path}/{landed.LAKES[0]}"
     swap = [update(10, 2, old=1, a="A", tx="x"), update(11, 1, old=2, a="B", tx="x")]
     at = SequencePosition
     told = [

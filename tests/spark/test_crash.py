@@ -16,6 +16,7 @@ from changelane.position import PostgresPosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark.applier import APPLIED_BEFORE, Applier
 from changelane.spark.lakes.delta import Delta
+from changelane.spark.lakes.hudi import Hudi
 from changelane.spark.lakes.iceberg import Iceberg
 from changelane.spark.side import SideTable
 from changelane.types import UNAVAILABLE, Integer, String
@@ -93,8 +94,8 @@ def dies_at(name: str) -> Callable[[pytest.MonkeyPatch], None]:
 
                 patch.setattr(Applier, "_table", only_one)
             case "after a truncate, before its rows":
-                patch.setattr(Delta, "committing", die)
-                patch.setattr(Iceberg, "committing", die)
+                for kind in (Delta, Iceberg, Hudi):
+                    patch.setattr(kind, "committing", die)
             case "before the checkpoint":
                 apply = Applier._apply
 

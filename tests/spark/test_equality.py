@@ -243,7 +243,7 @@ def stories() -> dict[str, Story]:
     return {**told, "evolving": evolving()}
 
 
-@pytest.fixture(scope="module", params=["delta", "iceberg"])
+@pytest.fixture(scope="module", params=landed.LAKES)
 def stream(
     spark: SparkSession,
     stories: dict[str, Story],

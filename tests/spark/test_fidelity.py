@@ -235,7 +235,7 @@ def change(op: str, at: int, after: Any, before: Any = None) -> DataChange:
     return DataChange(Op(op), TABLE, Key(("id",)), before, after, SCHEMA, position)
 
 
-@pytest.fixture(scope="module", params=["delta", "iceberg"])
+@pytest.fixture(scope="module", params=landed.LAKES)
 def tables(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> dict[str, DataFrame]:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import kills
+import landed
 import pytest
 from cheap import EFFORT
 from click.testing import CliRunner
@@ -18,7 +19,7 @@ from test_crash import BATCHES
 from changelane.cli import main
 
 HERE = Path(__file__).resolve().parent
-NAMED = {
+_NAMED = {
     "delta": [
         "after the quarantine",
         "between two tables",
@@ -29,10 +30,17 @@ NAMED = {
         "after the commits, before the checkpoint",
         "in maintenance, before old versions expire",
     ],
+    "hudi": ["after the side table", "between two tables"],
 }
 """Each start of a JVM costs seconds: each point on one format, on both with more effort."""
 if EFFORT > 1:
-    NAMED = {key: [name for name in POINTS if name != "never"] for key in NAMED}
+    # Hudi sees to its tables itself
+    _EVERY = [name for name in POINTS if name != "never"]
+    _NAMED = {
+        key: [name for name in _EVERY if key != "hudi" or "maintenance" not in name]
+        for key in _NAMED
+    }
+NAMED = {name: _NAMED[name] for name in landed.LAKES}
 KILLS = 4
 """Ten with those that are named; ``make soak`` does hundreds."""
 
@@ -67,7 +75,7 @@ def test_a_run_that_is_killed_again_and_again_ends_like_the_oracle(
 ) -> None:
     seed = random.randrange(1 << 32)
     chance = random.Random(seed)
-    stream = kills.write(tmp_path, chance.choice(["delta", "iceberg"]), kills.drawn(chance))
+    stream = kills.write(tmp_path, chance.choice(landed.LAKES), kills.drawn(chance))
     ended = [kills.killed_run(stream, chance) for _ in range(KILLS)]
     assert not all(ended), f"no run was killed in its middle, seed {seed}"
     finish(stream)

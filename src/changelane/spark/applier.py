@@ -21,7 +21,7 @@ from changelane.spark.companion import companion_of
 from changelane.spark.crossings import CROSSED, REASON, crossed_keys, marked
 from changelane.spark.ends import Ends
 from changelane.spark.evolve import CLEARED, Plan, plan
-from changelane.spark.fence import Fence, raise_fence
+from changelane.spark.fence import EVERY, Fence, raise_fence
 from changelane.spark.followed import NOTHING, Evolution
 from changelane.spark.following import Follower
 from changelane.spark.isolation import Isolation
@@ -75,7 +75,7 @@ class Applier:
     Args:
         spark: The session; in ``foreachBatch`` that of the batch.
         root: The folder, or its tables.
-        table_format: ``delta`` or ``iceberg``.
+        table_format: ``delta``, ``iceberg`` or ``hudi``.
         keyless: What happens to tables without a key: ``quarantine`` or ``append``.
         sources: ``one`` server feeds a table; ``many`` may, whose keys never meet.
         modes: What tables keep of their changes.
@@ -108,12 +108,15 @@ class Applier:
         self._seen: dict[str, Seen] = {}
 
     def raise_fence(self, pipeline: str) -> None:
-        """Begin a run of a pipeline: runs that began before stop when they next write.
+        """Begin a run of a pipeline: runs of it that began before stop when they next write.
+
+        Runs of all pipelines where a table has one writer, for they share the side table.
 
         Raises:
             FencedError: Others begin at the same moment, again and again.
         """
-        self._fence = raise_fence(self._lake, side.NAME, pipeline)
+        whose = EVERY if self._lake.has_one_writer else pipeline
+        self._fence = raise_fence(self._lake, side.NAME, whose)
 
     def keeper(self, limits: Maintenance | None, purge_after_s: int | None = None) -> Keeper:
         """Return what maintains the tables between the batches of this run."""

@@ -36,6 +36,12 @@ LAKE_SETTINGS: Final[dict[str, dict[str, str]]] = {
             "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
         ),
     },
+    "hudi": {
+        "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+        "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+        "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
+    },
 }
 """What the table formats need of a session; extensions are joined."""
 
@@ -61,11 +67,13 @@ def session(
         name: The application's name.
         master: Where to run; Spark's own default, else ``local[*]``.
         settings: Spark's own options by their own names; they win over :data:`SETTINGS`.
-        lakes: The table formats, ``delta`` and ``iceberg``, and ``kafka`` for its connector.
+        lakes: The table formats: ``delta`` and ``iceberg``, or ``hudi`` with PySpark 3.5; and
+            ``kafka`` for its connector.
 
     Raises:
         MissingExtraError: pyspark is not installed.
-        ConfigError: A session that runs already has settings that would make values wrong.
+        ConfigError: A session that runs already has settings that would make values wrong, or
+            this PySpark has no such table format.
     """
     try:
         from pyspark.sql import SparkSession
@@ -78,10 +86,11 @@ def session(
     running = SparkSession.getActiveSession()
     if running is None:
         builder = builder.master(master or os.environ.get("MASTER") or "local[*]")
+        coordinates = packages(*lakes)
         if jars := fetched(*lakes):
             builder = builder.config("spark.jars", ",".join(map(str, jars)))
         else:
-            builder = builder.config("spark.jars.packages", packages(*lakes))
+            builder = builder.config("spark.jars.packages", coordinates)
             builder = builder.config("spark.jars.excludes", EXCLUDES)
             if (ivy := ivy_dir()) is not None:
                 builder = builder.config("spark.jars.ivy", str(ivy))

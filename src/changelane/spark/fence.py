@@ -4,7 +4,8 @@
 Each run takes the next number, which the side table keeps; a table keeps the number of the run
 that wrote it last. A run that finds a greater number than its own stops before it writes. On Delta
 the change of that property makes a commit of the older run fail that was under way; on Iceberg
-such a commit may still come through, and is harmless to rows, because registers only grow.
+such a commit may still come through, and is harmless to rows, because registers only grow. On Hudi
+a table has one writer at a time, so that the runs of all pipelines of a folder share one number.
 """
 
 import uuid
@@ -17,6 +18,8 @@ from pyspark.errors import PySparkException
 from changelane.errors import ApplyError
 from changelane.spark.lake import Lake, is_conflict
 
+EVERY: Final = ""
+"""Stands for all pipelines: one fence for a whole folder."""
 _ATTEMPTS: Final = 20
 
 
@@ -53,8 +56,9 @@ class Fence(msgspec.Struct, frozen=True):
         newest = int(told)
         is_taken = newest == self.number and token not in {"", self.token}
         if newest > self.number or is_taken:
+            whose = "of this pipeline" if self.pipeline != EVERY else "of this folder"
             msg = (
-                f"run {newest} of this pipeline writes these tables, and this is run "
+                f"run {newest} {whose} writes these tables, and this is run "
                 f"{self.number}: it stops, so that only one writes; stop the other one first if "
                 "this one should go on"
             )

@@ -12,6 +12,14 @@ from changelane.position import shown_order
 from changelane.spark.rows import RowColumn
 
 KEY_CHANGED: Final = "key_changed"
+PAST: Final = (
+    "a table that keeps versions or events keeps their columns, too, and can rename or drop none: "
+    "move it away and read the table anew"
+)
+FIXED: Final = (
+    "tables of this format cannot rename or drop columns and keep what they hold right: remove the "
+    "table's folder and load it again from a snapshot"
+)
 
 
 class Halted(msgspec.Struct, frozen=True):

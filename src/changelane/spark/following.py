@@ -26,7 +26,7 @@ from changelane.spark.admission import STRICT, Policy
 from changelane.spark.evolve import CLEARED
 from changelane.spark.fence import Fence
 from changelane.spark.fidelity import RowWriter, spark_type
-from changelane.spark.followed import KEY_CHANGED, NOTHING, Followed, Halted
+from changelane.spark.followed import FIXED, KEY_CHANGED, NOTHING, PAST, Followed, Halted
 from changelane.spark.lake import Lake, name_of
 from changelane.spark.modes import UPSERT, mode_of
 from changelane.spark.quarantine import Misfit, Refused
@@ -44,10 +44,6 @@ from changelane.spark.survey import BatchReport, Statements, Survey, Work, place
 AT: Final = "@"
 LATE: Final = "a statement came after events that are newer than it, and it moves their columns"
 THERE: Final = "events came before the statement that names their column, which is there already"
-PAST: Final = (
-    "a table that keeps versions or events keeps their columns, too, and can rename or drop none: "
-    "move it away and read the table anew"
-)
 UNREAD: Final = "changelane does not read this statement"
 UNORDERED: Final = "the place of the statement cannot be compared with those of the table's events"
 
@@ -311,6 +307,8 @@ class Follower:
             return Halted(step.order, "late_statement", THERE)
         if mode_of(properties).name != UPSERT and not one.is_nothing:
             return Halted(step.order, "mode_conflict", PAST)
+        if not self._lake.can_rename and not one.is_nothing:
+            return Halted(step.order, "schema_change", FIXED)
         if self._policy.evolution.schema_changes == "strict" and not one.is_nothing:
             wanted = tuple(turning.statements(self._lake.sql(name), one))
             return Halted(step.order, "schema_change", STRICT, wanted)

@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 from pyspark.errors import PySparkException
@@ -79,7 +79,15 @@ class Lake(Protocol):
     """The tables of one format under one folder.
 
     A table is named by its place in the folder, such as ``tables/shop.orders``.
+
+    Attributes:
+        has_one_writer: Whether a table must not be written by two at a time, because one of two
+            commits would take back the other, or miss it.
+        can_rename: Whether columns can get other names, and go with their values.
     """
+
+    has_one_writer: bool
+    can_rename: bool
 
     def path(self, table: str) -> str:
         """Return where a table lies, for people."""
@@ -132,11 +140,19 @@ class Lake(Protocol):
         ...
 
     def rename_column(self, table: str, name: str, new_name: str) -> None:
-        """Give a column another name; its values stay. No column has the new name."""
+        """Give a column another name; its values stay. No column has the new name.
+
+        Raises:
+            ApplyError: The format cannot.
+        """
         ...
 
     def drop_columns(self, table: str, names: Iterable[str]) -> None:
-        """Drop columns with their values; a later column of such a name begins without any."""
+        """Drop columns with their values; a later column of such a name begins without any.
+
+        Raises:
+            ApplyError: The format cannot.
+        """
         ...
 
     def set_properties(self, table: str, properties: Mapping[str, str]) -> None:
@@ -164,25 +180,6 @@ class Lake(Protocol):
         """
         ...
 
-    def commits(self, table: str) -> int:
-        """Return a number that grows with each commit of rows."""
-        ...
-
-    def files(self, table: str, small_bytes: int) -> Files:
-        """Return how many data files a table has, and how many are smaller than that."""
-        ...
-
-    def compact(self, table: str, small_bytes: int, columns: Sequence[str] = ()) -> None:
-        """Rewrite small files as larger ones, with rows clustered by *columns*; no row changes."""
-        ...
-
-    def expire(self, table: str, keep_s: int) -> None:
-        """Forget versions older than that many seconds, and the files that only they need.
-
-        Markers stay: :meth:`last_batch` and :meth:`last_commit` tell the same after it.
-        """
-        ...
-
     def merge(self, session: SparkSession, table: str, source: DataFrame, told: Merge) -> None:
         """Merge rows into a table, in one commit; no two of them meet one row of the table.
 
@@ -207,6 +204,30 @@ class Lake(Protocol):
 
     def delete(self, session: SparkSession, table: str, condition: str) -> None:
         """Delete the rows for which an SQL condition holds, in one commit."""
+        ...
+
+
+@runtime_checkable
+class Kept(Lake, Protocol):
+    """A lake whose small files and old versions are changelane's to see to."""
+
+    def commits(self, table: str) -> int:
+        """Return a number that grows with each commit of rows."""
+        ...
+
+    def files(self, table: str, small_bytes: int) -> Files:
+        """Return how many data files a table has, and how many are smaller than that."""
+        ...
+
+    def compact(self, table: str, small_bytes: int, columns: Sequence[str] = ()) -> None:
+        """Rewrite small files as larger ones, with rows clustered by *columns*; no row changes."""
+        ...
+
+    def expire(self, table: str, keep_s: int) -> None:
+        """Forget versions older than that many seconds, and the files that only they need.
+
+        Markers stay: :meth:`last_batch` and :meth:`last_commit` tell the same after it.
+        """
         ...
 
 

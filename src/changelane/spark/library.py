@@ -69,7 +69,7 @@ def apply_changes(
         track_history_column_list: With type 2, the columns whose changes make versions.
         track_history_except_column_list: The columns whose changes make none.
         mode: ``upsert`` (the default), ``history`` or ``append``.
-        table_format: ``delta`` or ``iceberg``.
+        table_format: ``delta``, ``iceberg`` or ``hudi``.
         name: The stream's name, as it stands in the tables' commits.
         query: Names the stream's history, such as its checkpoint; batches of one query count up,
             and one that a table holds already is skipped. Without it the call stands alone.

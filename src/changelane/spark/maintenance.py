@@ -18,7 +18,7 @@ from changelane.sinks import OWN
 from changelane.spark import change_log, ends, quarantine, side
 from changelane.spark.companion import companion_of
 from changelane.spark.fence import Fence
-from changelane.spark.lake import TABLES, Files, Lake, name_of
+from changelane.spark.lake import TABLES, Files, Kept, Lake, name_of
 from changelane.spark.purge import Purged, Seen, horizons, purge
 from changelane.spark.rows import table_id_of
 from changelane.spark.side import SideTable
@@ -147,7 +147,7 @@ class Keeper:
         return [found for name in names if (found := self.see_to(name, force=force)) is not None]
 
     def see_to(self, name: str, *, force: bool = False) -> Upkeep | None:
-        """Maintain one table, if there is something to do.
+        """Maintain one table, if there is something to do and the format leaves it to changelane.
 
         Args:
             name: The table's place in the lake.
@@ -157,30 +157,31 @@ class Keeper:
             FencedError: A newer run of the pipeline writes the tables.
         """
         limits = self._limits or Maintenance()
-        if not self._lake.exists(name):
+        lake = self._lake
+        if not isinstance(lake, Kept) or not lake.exists(name):
             return None
-        properties = self._lake.properties(name)
+        properties = lake.properties(name)
         if name.startswith(TABLES) and "table" not in properties:
             return None  # changelane did not make it
         last = _last(properties)
-        commits, now_ms = self._lake.commits(name), int(self._now_s() * 1000)
+        commits, now_ms = lake.commits(name), int(self._now_s() * 1000)
         if commits - last.commits < limits.commits and not force:
             return None
         if self._fence is not None:
-            self._fence.check(self._lake.properties(side.NAME))
+            self._fence.check(lake.properties(side.NAME))
         small_bytes = limits.small_mb * 1024 * 1024
-        files: Files = self._lake.files(name, small_bytes)
+        files: Files = lake.files(name, small_bytes)
         done = Upkeep(name, *files)
         if files.small >= limits.small_files or (force and files.small > 1):
-            self._lake.compact(name, small_bytes, self._clusters(name, properties, limits))
+            lake.compact(name, small_bytes, self._clusters(name, properties, limits))
             done.is_compacted = True
         keep_s = limits.keep_s
         expired_ms = last.expired_ms
         if force or now_ms - expired_ms >= min(keep_s, _EXPIRE_EVERY_S) * 1000:
-            self._lake.expire(name, keep_s)
+            lake.expire(name, keep_s)
             done.is_expired, expired_ms = True, now_ms
-        told = _Last(self._lake.commits(name), expired_ms, now_ms)
-        self._lake.set_properties(name, {MAINTAINED: msgspec.json.encode(told).decode()})
+        told = _Last(lake.commits(name), expired_ms, now_ms)
+        lake.set_properties(name, {MAINTAINED: msgspec.json.encode(told).decode()})
         return done
 
     def _clusters(

@@ -203,7 +203,7 @@ def _key_part(value: Column, field: t.StructField) -> Column:
             told = F.concat(F.lit('"'), F.when(is_odd, escaped).otherwise(value), F.lit('"'))
         case t.DecimalType():
             short = F.regexp_replace(text, r"(\.\d*?)0+$", "$1") if field.dataType.scale else text
-            told = _tagged("d", F.rtrim(short, F.lit(".")))
+            told = _tagged("d", F.regexp_replace(short, r"\.$", ""))
         case t.DateType():
             told = _tagged("date", text)
         case t.TimestampType():

@@ -15,6 +15,7 @@ from changelane.spark.lake import Lake
 LAKES: Final[dict[str, tuple[str, str]]] = {
     "delta": ("changelane.spark.lakes.delta", "Delta"),
     "iceberg": ("changelane.spark.lakes.iceberg", "Iceberg"),
+    "hudi": ("changelane.spark.lakes.hudi", "Hudi"),
 }
 """Name of a table format -> its module and class."""
 

@@ -23,6 +23,8 @@ class SqlLake:
         location: Where the sources' tables lie instead, ending in ``/{table}``.
     """
 
+    has_one_writer = False
+    can_rename = True
     using: ClassVar[str]
     """The format's name in SQL."""
     is_placed: ClassVar[bool]

@@ -1,0 +1,13 @@
+"""Which lakes changelane sees to, and which do it themselves."""
+
+import pytest
+
+from changelane.spark.lake import Kept
+from changelane.spark.lakes.delta import Delta
+from changelane.spark.lakes.hudi import Hudi
+from changelane.spark.lakes.iceberg import Iceberg
+
+
+@pytest.mark.parametrize(("kind", "is_kept"), [(Delta, True), (Iceberg, True), (Hudi, False)])
+def test_a_lake_with_all_the_work_of_maintenance_is_kept(kind: type, is_kept: bool) -> None:
+    assert isinstance(kind.__new__(kind), Kept) is is_kept
