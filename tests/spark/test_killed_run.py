@@ -19,7 +19,7 @@ from test_crash import BATCHES
 from changelane.cli import main
 
 HERE = Path(__file__).resolve().parent
-_NAMED = {
+NAMED = {
     "delta": [
         "after the quarantine",
         "between two tables",
@@ -30,17 +30,10 @@ _NAMED = {
         "after the commits, before the checkpoint",
         "in maintenance, before old versions expire",
     ],
-    "hudi": ["after the side table", "between two tables"],
 }
 """Each start of a JVM costs seconds: each point on one format, on both with more effort."""
 if EFFORT > 1:
-    # Hudi sees to its tables itself
-    _EVERY = [name for name in POINTS if name != "never"]
-    _NAMED = {
-        key: [name for name in _EVERY if key != "hudi" or "maintenance" not in name]
-        for key in _NAMED
-    }
-NAMED = {name: _NAMED[name] for name in landed.LAKES}
+    NAMED = {key: [name for name in POINTS if name != "never"] for key in NAMED}
 KILLS = 4
 """Ten with those that are named; ``make soak`` does hundreds."""
 
