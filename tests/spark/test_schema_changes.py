@@ -107,7 +107,14 @@ def crash_after(patch: pytest.MonkeyPatch, kind: type, left: int) -> None:
 
         return inner
 
-    for name in ("set_properties", "rename_column", "add_columns", "drop_columns", "run"):
+    for name in (
+        "set_properties",
+        "rename_column",
+        "add_columns",
+        "drop_columns",
+        "update",
+        "delete",
+    ):
         patch.setattr(kind, name, crashing(getattr(kind, name)))
 
 
