@@ -21,11 +21,11 @@ from changelane.cli import main
 HERE = Path(__file__).resolve().parent
 NAMED = {
     "delta": [
-        "after the quarantine",
         "between two tables",
         "in maintenance, after old versions expired",
     ],
     "iceberg": [
+        "after the quarantine",
         "after the side table",
         "after the commits, before the checkpoint",
         "in maintenance, before old versions expire",
