@@ -37,7 +37,7 @@ from changelane.spark.lake import Marker
 from changelane.spark.lakes import lake_of
 from changelane.spark.quarantine import Quarantine
 from changelane.spark.resume import BatchLog
-from changelane.spark.stream import KEPT, Applying, RunError, reason, stop, writer
+from changelane.spark.stream import Applying, RunError, reason, stop, with_batch, writer
 from changelane.spark.topic_counts import TopicCounts
 from changelane.spark.topics import topics
 from changelane.transforms.chain import Chain
@@ -105,11 +105,8 @@ class DeliveriesReport(msgspec.Struct):
     batches: list[DeliveryReport] = []
 
     def add(self, batch: DeliveryReport) -> None:
-        """Tell of a batch; of more than :data:`KEPT` the oldest are told as one."""
-        self.batches.append(batch)
-        if len(self.batches) > KEPT:
-            oldest, second, *others = self.batches
-            self.batches = [oldest.joined(second), *others]
+        """Tell of a batch."""
+        self.batches = with_batch(self.batches, batch)
 
     @property
     def quarantined(self) -> dict[str, int]:

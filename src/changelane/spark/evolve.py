@@ -136,7 +136,7 @@ def plan(
         refused.append(Refused(is_truncate, "unordered", TRUNCATED_ELSEWHERE, work.truncates))
         work.truncated = b""
     active = msgspec.json.decode(properties["schema"], type=RowSchema)
-    columns = _columns(lake.columns(name), properties, work, mode)
+    columns = _columns(lake.columns(name), properties, mode)
     target = Target(columns, tuple(active.key or ()), work.schemas)
     if mode.is_tracked and (reason := follow(lake, name, columns)) is not None:
         raise Misfit("schema_mismatch", reason)
@@ -154,11 +154,11 @@ def _ours(properties: Mapping[str, str], work: Work, *, exists: bool) -> dict[st
 
 
 def _columns(
-    held: Mapping[str, str], properties: Mapping[str, str], work: Work, mode: TableMode
+    held: Mapping[str, str], properties: Mapping[str, str], mode: TableMode
 ) -> dict[str, str]:
     """Return the columns that are written: not those that somebody added to the table by hand."""
     state = STATE_TYPES[mode.name]
-    ours = _ours(properties, work, exists=True).get(turning.OURS)
+    ours = properties.get(turning.OURS)
     names = None if ours is None else set(msgspec.json.decode(ours, type=list[str]))
     return {
         column: kind

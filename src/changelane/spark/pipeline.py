@@ -22,7 +22,7 @@ from changelane.spark.maintenance import Upkeep
 from changelane.spark.modes import modes_of
 from changelane.spark.pacing import Pace, drive
 from changelane.spark.resume import BatchLog, Held, lost
-from changelane.spark.stream import KEPT, Applying, RunError, input_of, reason, writer
+from changelane.spark.stream import KEPT, Applying, RunError, input_of, reason, with_batch, writer
 from changelane.spark.survey import BatchReport
 
 Progress = Callable[[BatchReport], None]
@@ -45,10 +45,7 @@ class RunReport(msgspec.Struct):
 
     def add(self, batch: BatchReport) -> None:
         """Tell of a batch."""
-        self.batches.append(batch)
-        if len(self.batches) > KEPT:
-            oldest, second, *others = self.batches
-            self.batches = [oldest.joined(second), *others]
+        self.batches = with_batch(self.batches, batch)
 
     @property
     def events(self) -> int:

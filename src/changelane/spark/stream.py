@@ -3,7 +3,7 @@
 
 import contextlib
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol, Self, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -19,6 +19,26 @@ from changelane.spark.reasons import reason_of
 
 KEPT: Final = 100
 """How many batches a report tells one by one; a run may go on for years."""
+
+
+class Report(Protocol):
+    """What a batch did."""
+
+    def joined(self, later: Self) -> Self:
+        """Return what this batch and a later one did together."""
+        ...
+
+
+R = TypeVar("R", bound=Report)
+
+
+def with_batch(batches: list[R], batch: R) -> list[R]:
+    """Return batches and one more; of more than :data:`KEPT` the oldest are told as one."""
+    told = [*batches, batch]
+    if len(told) > KEPT:
+        oldest, second, *others = told
+        return [oldest.joined(second), *others]
+    return told
 
 
 class RunError(ChangelaneError):
