@@ -5,7 +5,7 @@
 VENV   := .venv
 PYTHON_IN_VENV := $(VENV)/bin/python
 
-# What tests and demo load, by the names in src/changelane/spark/jars.py.
+# What tests and demo load, by the names in src/changelane/spark/runtime/jars.py.
 JARS   := delta iceberg kafka broker sqlite
 
 INSTALLED := $(VENV)/.installed
@@ -98,10 +98,10 @@ $(HUDI_INSTALLED): pyproject.toml constraints-hudi.txt scripts/make_venv.sh
 	@sh scripts/make_venv.sh $(HUDI_VENV) hudi,test constraints-hudi.txt 12
 	@touch $@
 
-$(FETCHED): src/changelane/spark/jars.py Makefile $(INSTALLED) | java
+$(FETCHED): src/changelane/spark/runtime/jars.py Makefile $(INSTALLED) | java
 	@$(PYTHON_IN_VENV) scripts/fetch_jars.py $(JARS)
 	@mkdir -p $(@D) && touch $@
 
-$(HUDI_FETCHED): src/changelane/spark/jars.py Makefile $(HUDI_INSTALLED) | java
+$(HUDI_FETCHED): src/changelane/spark/runtime/jars.py Makefile $(HUDI_INSTALLED) | java
 	@$(HUDI_VENV)/bin/python scripts/fetch_jars.py hudi kafka
 	@mkdir -p $(@D) && touch $@

@@ -24,8 +24,8 @@ import pyarrow.parquet as pq
 from measuring import local_spark, processor_seconds, resident_mb
 
 from changelane.spark import decode
-from changelane.spark.applier import Applier
-from changelane.spark.fanout import Cadence, Fanout
+from changelane.spark.apply.applier import Applier
+from changelane.spark.apply.fanout import Cadence, Fanout
 from changelane.spark.lake import Marker
 from changelane.spark.lakes import lake as open_lake
 

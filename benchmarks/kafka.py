@@ -22,8 +22,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from measuring import largest_kb, local_spark, processor_seconds
 
 from changelane.config import parse
-from changelane.spark.broker import broker
-from changelane.spark.deliver import deliver
+from changelane.spark.runtime.broker import broker
+from changelane.spark.streams.deliver import deliver
 
 PARTITIONS: Final = 4
 PER_TRIGGER: Final = 250_000

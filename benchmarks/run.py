@@ -150,7 +150,7 @@ def convert() -> None:
 
 def rows() -> None:
     """Per core: message to event row, which is what a Spark worker does."""
-    from changelane.spark.builder import row_builder
+    from changelane.spark.events.builder import row_builder
 
     for case in CASES:
         given = told(case)
@@ -197,8 +197,8 @@ def spark() -> None:
     from pyspark.sql import functions as F
 
     from changelane.spark import decode as decode_rows
-    from changelane.spark import fold
-    from changelane.spark.rows import RowSchema
+    from changelane.spark.events import fold
+    from changelane.spark.events.rows import RowSchema
 
     engine = local_spark()
     folder = Path(tempfile.mkdtemp())

@@ -28,8 +28,8 @@ from changelane.config import load
 from changelane.files import Lines, open_input
 from changelane.spark import session
 from changelane.spark.lakes import lake as open_lake
-from changelane.spark.pipeline import quarantined, run
-from changelane.spark.status import explain, status
+from changelane.spark.streams.pipeline import quarantined, run
+from changelane.spark.upkeep.status import explain, status
 
 HERE = Path(__file__).resolve().parent
 LAKE = HERE.parent / ".demo"

@@ -84,7 +84,7 @@ def own_place() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def broker() -> Iterator[str]:
     """The address of a Kafka broker, which tests share: each takes topics of its own."""
-    from changelane.spark.broker import broker
+    from changelane.spark.runtime.broker import broker
 
     with broker() as found:
         yield found.servers

@@ -23,6 +23,9 @@ ORDER = """
     cli demo testing
 """.split()
 
+# The rooms of spark/, in the same way; a module that stands alone there serves them all.
+ROOMS = "runtime events lake lakes ledgers schemas upkeep apply streams".split()
+
 # No input or output, no clock, no chance, no logging up to here.
 PURE = ORDER[: ORDER.index("table") + 1]
 IMPURE = set(
@@ -109,6 +112,23 @@ def test_imports_go_one_way() -> None:
         and not (
             found.target == "changelane" and layer(found.importer) in {"cli", "demo", "testing"}
         )
+    ]
+    assert not wrong, "\n".join(map(str, wrong))
+
+
+def test_imports_between_the_rooms_of_spark_go_one_way() -> None:
+    def room(module: str) -> str:
+        return module.split(".")[2] if module.count(".") >= 2 else ""
+
+    inside = [found for found in IMPORTS if within(found.importer, "changelane.spark")]
+    wrong = [
+        found
+        for found in inside
+        if room(found.importer) != room(found.target)
+        and room(found.target) in ROOMS
+        and room(found.importer)  # the facade
+        and ROOMS.index(room(found.target))
+        > (ROOMS.index(room(found.importer)) if room(found.importer) in ROOMS else -1)
     ]
     assert not wrong, "\n".join(map(str, wrong))
 

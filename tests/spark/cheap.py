@@ -5,7 +5,7 @@ from typing import Final
 
 from landed import LAKES
 
-from changelane.spark.jars import LOG4J
+from changelane.spark.runtime.jars import LOG4J
 
 CHEAP: Final = {
     "spark.sql.shuffle.partitions": "2",

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from changelane.cli import main
-from changelane.spark.applier import Applier
+from changelane.spark.apply.applier import Applier
 from changelane.spark.lakes.delta import Delta
 from changelane.spark.lakes.iceberg import Iceberg
-from changelane.spark.quarantine import Quarantine
-from changelane.spark.side import SideTable
+from changelane.spark.ledgers.quarantine import Quarantine
+from changelane.spark.ledgers.side import SideTable
 
 
 def die() -> None:
@@ -51,9 +51,9 @@ def between_tables() -> None:
 
     Applier._table = dying
     # one after the other, so that there is a between
-    import changelane.spark.applier
+    import changelane.spark.apply.applier
 
-    changelane.spark.applier.MAX_TABLES_AT_ONCE = 1
+    changelane.spark.apply.applier.MAX_TABLES_AT_ONCE = 1
 
 
 POINTS: Final[dict[str, Callable[[], None]]] = {

@@ -12,13 +12,13 @@ from changelane.apply import key_bytes, unpack
 from changelane.event import ChangeEvent
 from changelane.schema import TableId
 from changelane.spark import decode
-from changelane.spark.applier import Applier
-from changelane.spark.environment import LAKE_SETTINGS
-from changelane.spark.jars import of_spark
+from changelane.spark.apply.applier import Applier
+from changelane.spark.events.survey import BatchReport
 from changelane.spark.lake import Marker
 from changelane.spark.lakes import lake as open_lake
+from changelane.spark.runtime.environment import LAKE_SETTINGS
+from changelane.spark.runtime.jars import of_spark
 from changelane.spark.sql import COLUMNS, ORDER, folder
-from changelane.spark.survey import BatchReport
 from changelane.tables.memory import MemoryTables
 
 CODEC: Final = get_codec("native-json")

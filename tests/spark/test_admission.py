@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from changelane.event import DataChange, Key, Op, Source, Truncate
 from changelane.position import OffsetPosition, Position, SequencePosition
 from changelane.schema import Column, TableId, TableSchema
+from changelane.spark.events.survey import BatchReport
 from changelane.spark.lakes import lake as open_lake
 from changelane.spark.lakes.hudi import Hudi
-from changelane.spark.survey import BatchReport
 from changelane.types import Decimal, Integer, String
 
 TABLE: Final = TableId("shop", None, "orders")

@@ -5,8 +5,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from changelane.kafka import Span
-from changelane.spark import resume
-from changelane.spark.resume import BatchLog, Held
+from changelane.spark.ledgers import resume
+from changelane.spark.ledgers.resume import BatchLog, Held
 
 
 def test_joined_batches_keep_their_files_and_the_offsets_behind_the_last(

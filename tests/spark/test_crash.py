@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 from changelane.event import ChangeEvent, DataChange, Key, Op, Truncate
 from changelane.position import PostgresPosition
 from changelane.schema import Column, TableId, TableSchema
-from changelane.spark.applier import APPLIED_BEFORE, Applier
+from changelane.spark.apply.applier import APPLIED_BEFORE, Applier
 from changelane.spark.lakes.delta import Delta
 from changelane.spark.lakes.hudi import Hudi
 from changelane.spark.lakes.iceberg import Iceberg
-from changelane.spark.side import SideTable
+from changelane.spark.ledgers.side import SideTable
 from changelane.types import UNAVAILABLE, Integer, String
 
 SCHEMA: Final = TableSchema((Column("id", Integer()), Column("a", String()), Column("b", String())))

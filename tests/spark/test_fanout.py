@@ -14,13 +14,13 @@ from test_crash import BATCHES, LOG, ONE, TWO, insert
 from changelane.event import ChangeEvent
 from changelane.schema import TableId
 from changelane.spark import decode
-from changelane.spark.applier import Applier
-from changelane.spark.change_log import ChangeLog
-from changelane.spark.fanout import AllFailedError, Cadence, Fanout
+from changelane.spark.apply.applier import Applier
+from changelane.spark.apply.fanout import AllFailedError, Cadence, Fanout
+from changelane.spark.events.survey import BatchReport
 from changelane.spark.lake import Marker
 from changelane.spark.lakes import lake as open_lake
-from changelane.spark.parking import Parking
-from changelane.spark.survey import BatchReport
+from changelane.spark.ledgers.change_log import ChangeLog
+from changelane.spark.ledgers.parking import Parking
 
 LATER: Final = Cadence(True, events=1_000_000, seconds=1e6)
 AT_ONCE: Final = Cadence(True, events=1)

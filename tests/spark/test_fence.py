@@ -11,10 +11,10 @@ from changelane.event import DataChange, Key, Op
 from changelane.position import SequencePosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark import decode
-from changelane.spark.applier import Applier
-from changelane.spark.fence import FencedError
+from changelane.spark.apply.applier import Applier
 from changelane.spark.lake import Marker
 from changelane.spark.lakes import lake as open_lake
+from changelane.spark.ledgers.fence import FencedError
 from changelane.types import Integer
 
 TABLE: Final = TableId("shop", None, "orders")

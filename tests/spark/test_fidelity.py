@@ -21,7 +21,7 @@ from changelane.event import DataChange, Key, Op
 from changelane.position import SequencePosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark import decode
-from changelane.spark.applier import Applier
+from changelane.spark.apply.applier import Applier
 from changelane.spark.lake import Marker
 from changelane.types import UNAVAILABLE, Geometry, Integer, String, parse_instant, parse_type
 

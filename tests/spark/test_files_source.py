@@ -13,9 +13,9 @@ from pyspark.sql import Row, SparkSession
 from changelane.config import Pipeline, parse
 from changelane.errors import ConfigError
 from changelane.schema import TableId
-from changelane.spark.pipeline import RunReport, run
-from changelane.spark.rows import table_id_text
+from changelane.spark.events.rows import table_id_text
 from changelane.spark.sql import COLUMNS, ORDER
+from changelane.spark.streams.pipeline import RunReport, run
 
 IDS: Final = [{"name": "id", "type": "int64"}, {"name": "v", "type": "string"}]
 

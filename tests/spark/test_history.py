@@ -16,8 +16,8 @@ from test_equality import SEED, VARIANTS, Story, evolving, regrouped, rekeyed
 from changelane.apply import key_bytes
 from changelane.event import ChangeEvent, HalfUpdate, Truncate
 from changelane.schema import TableId
-from changelane.spark.modes import HISTORY, Modes, TableMode
-from changelane.spark.survey import BatchReport
+from changelane.spark.events.survey import BatchReport
+from changelane.spark.lake.modes import HISTORY, Modes, TableMode
 from changelane.tables.history import HistoryTables
 from changelane.testing.histories import Profile, history, shuffled
 

@@ -23,9 +23,9 @@ from changelane.cli import main
 from changelane.config import Pipeline, load
 from changelane.errors import ConfigError
 from changelane.event import ChangeEvent
-from changelane.spark.applier import Applier
+from changelane.spark.apply.applier import Applier
 from changelane.spark.lakes import lake as open_lake
-from changelane.spark.pipeline import RunError, run
+from changelane.spark.streams.pipeline import RunError, run
 
 PARTITIONS: Final = 2
 KILLS: Final = 2

@@ -18,11 +18,11 @@ from changelane.cli import main
 from changelane.config import load
 from changelane.errors import ConfigError
 from changelane.event import ChangeEvent
-from changelane.spark import quarantine, side
-from changelane.spark.applier import Applier
+from changelane.spark.apply.applier import Applier
 from changelane.spark.lakes import lake as open_lake
-from changelane.spark.pipeline import RunError, RunReport, run
-from changelane.spark.status import status
+from changelane.spark.ledgers import quarantine, side
+from changelane.spark.streams.pipeline import RunError, RunReport, run
+from changelane.spark.upkeep.status import status
 
 MORE: Final[list[list[ChangeEvent]]] = [
     [insert(ONE, 30, 8), insert(TWO, 30, 8), insert(LOG, 30, 1)],

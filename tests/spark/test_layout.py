@@ -12,10 +12,10 @@ from changelane.event import DataChange, Key, Op
 from changelane.position import PostgresPosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark import decode
-from changelane.spark.applier import Applier
+from changelane.spark.apply.applier import Applier
 from changelane.spark.lake import Marker
+from changelane.spark.lake.layout import Layout, Layouts
 from changelane.spark.lakes import lake as open_lake
-from changelane.spark.layout import Layout, Layouts
 from changelane.spark.sql import quoted
 from changelane.types import Integer, String
 

@@ -15,10 +15,10 @@ from changelane.errors import ConfigError
 from changelane.event import DataChange, Key, Op, Transaction, Truncate
 from changelane.position import OffsetPosition, PostgresPosition
 from changelane.schema import Column, TableId, TableSchema
-from changelane.spark.applier import APPLIED_BEFORE, Applier
+from changelane.spark.apply.applier import APPLIED_BEFORE, Applier
+from changelane.spark.lake.modes import Modes, TableMode
 from changelane.spark.lakes import lake as open_lake
-from changelane.spark.modes import Modes, TableMode
-from changelane.spark.status import explain
+from changelane.spark.upkeep.status import explain
 from changelane.types import UNAVAILABLE, Integer, String
 
 pytestmark = pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
@@ -88,9 +88,9 @@ def dies_at(place: str, patch: pytest.MonkeyPatch) -> None:
 
     match place:
         case "before the ends":
-            patch.setattr("changelane.spark.ends.Ends.remember", die)
+            patch.setattr("changelane.spark.ledgers.ends.Ends.remember", die)
         case "before what is shown":
-            patch.setattr("changelane.spark.tracking.shown", die)
+            patch.setattr("changelane.spark.apply.tracking.shown", die)
         case "before the checkpoint":
             patch.setattr(Applier, "_apply", late)
 

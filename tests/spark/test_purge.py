@@ -21,13 +21,13 @@ from changelane.cli import main
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Key, Op
 from changelane.position import OffsetPosition, PostgresPosition, at_phase, shown_order
 from changelane.schema import Column, TableId, TableSchema
-from changelane.spark import side
+from changelane.spark.events.rows import table_id_text
 from changelane.spark.lakes import lake as open_lake
-from changelane.spark.maintenance import Keeper
-from changelane.spark.purge import OFFSETS, TIMELESS, Seen, horizons, purge
-from changelane.spark.rows import table_id_text
-from changelane.spark.side import SideTable
-from changelane.spark.status import status
+from changelane.spark.ledgers import side
+from changelane.spark.ledgers.side import SideTable
+from changelane.spark.upkeep.maintenance import Keeper
+from changelane.spark.upkeep.purge import OFFSETS, TIMELESS, Seen, horizons, purge
+from changelane.spark.upkeep.status import status
 from changelane.tables.memory import MemoryTables
 from changelane.testing.histories import Profile, history
 from changelane.types import Integer, String

@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from changelane.cli import main
-from changelane.spark import pacing
 from changelane.spark.reasons import reason_of
+from changelane.spark.streams import pacing
 
 DEMO: Final = Path(__file__).resolve().parents[2] / "demo"
 

@@ -19,15 +19,15 @@ from changelane.files import read_record
 from changelane.position import MySqlPosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark import decode
-from changelane.spark.applier import Applier
-from changelane.spark.followed import Evolution
+from changelane.spark.apply.applier import Applier
+from changelane.spark.events.rows import table_id_text
 from changelane.spark.lake import Marker, name_of
+from changelane.spark.lake.modes import Modes
 from changelane.spark.lakes import lake as open_lake
-from changelane.spark.modes import Modes
-from changelane.spark.rows import table_id_text
-from changelane.spark.schema_plan import SchemaPlans
+from changelane.spark.schemas.followed import Evolution
+from changelane.spark.schemas.plan import SchemaPlans
 from changelane.spark.sql import COLUMNS, ORDER
-from changelane.spark.status import status
+from changelane.spark.upkeep.status import status
 from changelane.tables.following import FollowingTables, stand_in
 from changelane.testing.evolving import Database, Story
 from changelane.testing.histories import rewound

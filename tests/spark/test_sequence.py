@@ -20,8 +20,8 @@ from changelane.errors import ConfigError, UnknownNameError
 from changelane.position import SequencePosition, encode_order
 from changelane.schema import TableId
 from changelane.spark import apply_changes
-from changelane.spark.plain import Target, sequenced
-from changelane.spark.sequence import sequence
+from changelane.spark.events.plain import Target, sequenced
+from changelane.spark.events.sequence import sequence
 
 D: Final = decimal.Decimal
 UTC: Final = dt.UTC

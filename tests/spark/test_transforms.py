@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from changelane.config import load
 from changelane.schema import TableId
-from changelane.spark.pipeline import RunReport, run
+from changelane.spark.streams.pipeline import RunReport, run
 
 SECRET: Final = "a secret of the tests"
 SSN: Final = "123-45-6789"

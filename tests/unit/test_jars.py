@@ -3,7 +3,7 @@
 import pytest
 
 from changelane.errors import ConfigError
-from changelane.spark.jars import PACKAGES, packages
+from changelane.spark.runtime.jars import PACKAGES, packages
 
 
 def test_hudi_on_spark_4_says_how_to_get_spark_3_5():

@@ -1,7 +1,7 @@
 """What a merge says in SQL."""
 
-from changelane.spark import statements
-from changelane.spark.merges import (
+from changelane.spark.lake import statements
+from changelane.spark.lake.merges import (
     Clause,
     Merge,
     merge_changed,

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from changelane.config import Options
-from changelane.spark import pacing
-from changelane.spark.pacing import Pace, drive
-from changelane.spark.pipeline import RunReport
-from changelane.spark.stream import KEPT
-from changelane.spark.survey import BatchReport, TableReport
+from changelane.spark.events.survey import BatchReport, TableReport
+from changelane.spark.streams import pacing
+from changelane.spark.streams.pacing import Pace, drive
+from changelane.spark.streams.pipeline import RunReport
+from changelane.spark.streams.stream import KEPT
 
 PACE = Pace(10, 120, 1000)
 

@@ -16,7 +16,7 @@ from changelane.schema import Column, TableSchema
 from changelane.testing.strategies import data_changes
 from changelane.types import UNAVAILABLE, LogicalType, parse_type
 
-fidelity = pytest.importorskip("changelane.spark.fidelity", exc_type=ImportError)
+fidelity = pytest.importorskip("changelane.spark.events.fidelity", exc_type=ImportError)
 
 MOST = get_codec("native-json").carries
 KINDS = [

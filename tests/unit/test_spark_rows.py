@@ -29,8 +29,8 @@ from changelane.types import (
     parse_type,
 )
 
-builder = pytest.importorskip("changelane.spark.builder", exc_type=ImportError)
-rows = pytest.importorskip("changelane.spark.rows", exc_type=ImportError)
+builder = pytest.importorskip("changelane.spark.events.builder", exc_type=ImportError)
+rows = pytest.importorskip("changelane.spark.events.rows", exc_type=ImportError)
 
 NATIVE = get_codec("native-json")
 TABLE = TableId("shop", None, "t")

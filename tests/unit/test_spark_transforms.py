@@ -16,8 +16,8 @@ from changelane.transforms.columns import Project, Rename
 from changelane.transforms.mask import Mask
 from changelane.transforms.route import Route
 
-builder = pytest.importorskip("changelane.spark.builder", exc_type=ImportError)
-rows = pytest.importorskip("changelane.spark.rows", exc_type=ImportError)
+builder = pytest.importorskip("changelane.spark.events.builder", exc_type=ImportError)
+rows = pytest.importorskip("changelane.spark.events.rows", exc_type=ImportError)
 
 SECRET = "a secret of the tests"
 HASH = Mask(columns=("ssn",), method="hash", secret=SECRET)

@@ -10,7 +10,7 @@ from changelane.apply.turns import Altered, turns_of
 from changelane.ddl import parse
 from changelane.schema import TableId
 
-turning = pytest.importorskip("changelane.spark.turning", exc_type=ImportError)
+turning = pytest.importorskip("changelane.spark.schemas.turning", exc_type=ImportError)
 
 SCHEMA: Final = (
     '{"columns":[{"name":"id","type":"int32","spark":"INT"},'

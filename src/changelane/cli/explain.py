@@ -14,7 +14,7 @@ from changelane.cli.lakes import open_pipeline
 from changelane.cli.terminal import printable, shortened
 
 if TYPE_CHECKING:
-    from changelane.spark.status import KeyHistory
+    from changelane.spark.upkeep.status import KeyHistory
 
 _LONGEST: Final = 60
 _NUMBERS: Final = msgspec.json.Decoder(float_hook=decimal.Decimal)
@@ -43,7 +43,7 @@ def explain(
     """
     key = dict(map(_pair, pairs))
     lake = open_pipeline(file, master)
-    from changelane.spark.status import explain as read
+    from changelane.spark.upkeep.status import explain as read
 
     found = read(lake, table, key)
     if output == "json":

@@ -10,7 +10,7 @@ from changelane.kafka import KafkaSink
 
 if TYPE_CHECKING:
     from changelane.config import Pipeline
-    from changelane.spark.applier import Applier
+    from changelane.spark.apply.applier import Applier
     from changelane.spark.lake import Lake
 
 
@@ -35,7 +35,7 @@ def open_applier(file: str, master: str | None) -> "tuple[Pipeline, Applier]":
         MissingExtraError: pyspark is not installed.
     """
     pipeline, spark = _session(file, master)
-    from changelane.spark.applier import Applier
+    from changelane.spark.apply.applier import Applier
     from changelane.spark.lakes import lake_of
 
     return pipeline, Applier(spark, lake_of(spark, pipeline))
@@ -55,7 +55,7 @@ def tables_of(pipeline: "Pipeline") -> "Pipeline":
 def _session(file: str, master: str | None) -> "tuple[Pipeline, Any]":
     pipeline = tables_of(load(file))
     try:
-        from changelane.spark.environment import session
+        from changelane.spark.runtime.environment import session
     except ImportError as error:
         raise MissingExtraError(error.name or "pyspark", "spark") from None
     logging.getLogger("py4j").setLevel(logging.ERROR)

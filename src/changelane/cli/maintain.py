@@ -10,7 +10,7 @@ from changelane.cli.lakes import open_applier
 from changelane.cli.terminal import printable
 
 if TYPE_CHECKING:
-    from changelane.spark.maintenance import Upkeep
+    from changelane.spark.upkeep.maintenance import Upkeep
 
 
 @click.command()

@@ -15,7 +15,7 @@ from changelane.cli.terminal import printable
 from changelane.errors import ConfigError
 
 if TYPE_CHECKING:
-    from changelane.spark.purge import Purged
+    from changelane.spark.upkeep.purge import Purged
 
 
 @click.command()

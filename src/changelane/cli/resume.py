@@ -21,9 +21,9 @@ def resume(file: str, *, tables: tuple[str, ...], master: str | None) -> None:
     nothing of them is lost or applied twice. A table that fails again is parked again.
     """
     lake = open_pipeline(file, master)
-    from changelane.spark.change_log import ChangeLog
-    from changelane.spark.parking import Parking
-    from changelane.spark.rows import table_id_of
+    from changelane.spark.events.rows import table_id_of
+    from changelane.spark.ledgers.change_log import ChangeLog
+    from changelane.spark.ledgers.parking import Parking
 
     parking = Parking(ChangeLog(lake))
     parked = {str(table_id_of(name)): one for name, one in parking.tables().items()}

@@ -16,9 +16,9 @@ from changelane.errors import MissingExtraError
 from changelane.kafka import KafkaSink
 
 if TYPE_CHECKING:
-    from changelane.spark.deliver import DeliveriesReport, DeliveryReport
-    from changelane.spark.pipeline import RunReport
-    from changelane.spark.survey import BatchReport
+    from changelane.spark.events.survey import BatchReport
+    from changelane.spark.streams.deliver import DeliveriesReport, DeliveryReport
+    from changelane.spark.streams.pipeline import RunReport
 
 
 @click.command()
@@ -85,7 +85,7 @@ def run(
 
 def _session(pipeline: Pipeline, master: str | None) -> Any:
     try:
-        from changelane.spark.environment import session
+        from changelane.spark.runtime.environment import session
     except ImportError as error:
         raise MissingExtraError(error.name or "pyspark", "spark") from None
     logging.getLogger("py4j").setLevel(logging.ERROR)
@@ -103,7 +103,7 @@ def _applied(
     pipeline: Pipeline, master: str | None, output: str, *, resume: bool, skip_lost: bool
 ) -> "RunReport":
     try:
-        from changelane.spark import pipeline as spark_pipeline
+        from changelane.spark.streams import pipeline as spark_pipeline
     except ImportError as error:
         raise MissingExtraError(error.name or "pyspark", "spark") from None
     if (note := spark_pipeline.order_note(pipeline)) is not None:
@@ -125,7 +125,7 @@ def _applied(
 
 def _delivered(pipeline: Pipeline, master: str | None, output: str) -> "DeliveriesReport":
     try:
-        from changelane.spark.deliver import deliver
+        from changelane.spark.streams.deliver import deliver
     except ImportError as error:
         raise MissingExtraError(error.name or "pyspark", "spark") from None
     report = deliver(_session(pipeline, master), pipeline, progress=_sent, say=_say)

@@ -14,7 +14,7 @@ from changelane.config import Pipeline, load
 from changelane.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from changelane.spark.schema_plan import SchemaPlans, TablePlan
+    from changelane.spark.schemas.plan import SchemaPlans, TablePlan
 
 
 @click.group()
@@ -59,11 +59,11 @@ def apply(file: str, table: str | None, master: str | None, output: str) -> None
 
 def _opened(pipeline: Pipeline, master: str | None) -> "SchemaPlans":
     try:
-        from changelane.spark.environment import session
-        from changelane.spark.followed import evolution_of
+        from changelane.spark.lake.modes import modes_of
         from changelane.spark.lakes import lake_of
-        from changelane.spark.modes import modes_of
-        from changelane.spark.schema_plan import SchemaPlans
+        from changelane.spark.runtime.environment import session
+        from changelane.spark.schemas.followed import evolution_of
+        from changelane.spark.schemas.plan import SchemaPlans
     except ImportError as error:
         raise MissingExtraError(error.name or "pyspark", "spark") from None
     logging.getLogger("py4j").setLevel(logging.ERROR)

@@ -14,7 +14,7 @@ from changelane.cli.lakes import open_pipeline
 from changelane.cli.terminal import printable
 
 if TYPE_CHECKING:
-    from changelane.spark.status import TableStatus
+    from changelane.spark.upkeep.status import TableStatus
 
 
 @click.command()
@@ -27,7 +27,7 @@ def status(file: str, *, master: str | None, output: str) -> None:
     It reads the tables only; the pipeline may be running.
     """
     lake = open_pipeline(file, master)
-    from changelane.spark.status import status as read
+    from changelane.spark.upkeep.status import status as read
 
     found = read(lake)
     if output == "json":

@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, Any, Final
 from changelane.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from changelane.spark.decoder import decode
-    from changelane.spark.environment import session
-    from changelane.spark.library import apply_changes
+    from changelane.spark.apply.library import apply_changes
+    from changelane.spark.events.decoder import decode
+    from changelane.spark.runtime.environment import session
 
 __all__ = ["apply_changes", "decode", "session"]
 
-_WHERE: Final = {"apply_changes": "library", "decode": "decoder", "session": "environment"}
+_WHERE: Final = {
+    "apply_changes": "apply.library",
+    "decode": "events.decoder",
+    "session": "runtime.environment",
+}
 
 
 def __getattr__(name: str) -> Any:

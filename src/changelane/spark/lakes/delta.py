@@ -13,7 +13,6 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from changelane.spark.environment import check, check_class
 from changelane.spark.lake import (
     LAST,
     TARGET_FACTOR,
@@ -24,6 +23,7 @@ from changelane.spark.lake import (
     own_of,
 )
 from changelane.spark.lakes.sql_lake import SqlLake
+from changelane.spark.runtime.environment import check, check_class
 from changelane.spark.sql import quoted
 
 PROPERTIES: Final[dict[str, str]] = {

@@ -33,7 +33,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from changelane.errors import ApplyError, ConfigError
-from changelane.spark.environment import LAKE_SETTINGS, check, check_class
 from changelane.spark.lake import (
     PREFIX,
     TABLES,
@@ -47,9 +46,10 @@ from changelane.spark.lake import (
     types_of,
     widens,
 )
-from changelane.spark.layout import PLAIN, Layout
-from changelane.spark.merged import GONE, RECORD_KEY, merged
-from changelane.spark.merges import Merge
+from changelane.spark.lake.layout import PLAIN, Layout
+from changelane.spark.lake.merged import GONE, RECORD_KEY, merged
+from changelane.spark.lake.merges import Merge
+from changelane.spark.runtime.environment import LAKE_SETTINGS, check, check_class
 from changelane.spark.sql import quoted
 
 _META: Final = "_hoodie_"

@@ -16,7 +16,6 @@ import msgspec
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from changelane.spark.environment import check, check_class
 from changelane.spark.lake import (
     LAST,
     OWN,
@@ -30,8 +29,9 @@ from changelane.spark.lake import (
     own_of,
     widens,
 )
+from changelane.spark.lake.layout import PLAIN, Layout
 from changelane.spark.lakes.sql_lake import SqlLake
-from changelane.spark.layout import PLAIN, Layout
+from changelane.spark.runtime.environment import check, check_class
 from changelane.spark.sql import quoted, text
 
 PROPERTIES: Final[dict[str, str]] = {

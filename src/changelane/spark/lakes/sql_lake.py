@@ -6,10 +6,9 @@ from typing import ClassVar, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from changelane.spark import statements
-from changelane.spark.lake import TABLES, folders, own, shared, types_of, widens
-from changelane.spark.layout import PLAIN, Layout
-from changelane.spark.merges import Merge
+from changelane.spark.lake import TABLES, folders, own, shared, statements, types_of, widens
+from changelane.spark.lake.layout import PLAIN, Layout
+from changelane.spark.lake.merges import Merge
 
 ANY_TABLE: Final = "{table}"
 

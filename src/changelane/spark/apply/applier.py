@@ -1,0 +1,493 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Applies batches of event rows to the tables of a lake: the rule of apply.md, on Spark.
+
+One batch: quarantine first, then the side table, then one commit per table, each with the batch's
+marker. A crash between any two of these is repaired by running the batch again.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
+from typing import Final, NamedTuple
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from changelane.config import Maintenance
+from changelane.spark.apply import append, history, late, moves, swaps, tracking
+from changelane.spark.apply.crossings import CROSSED, REASON, crossed_keys, marked
+from changelane.spark.apply.isolation import Isolation
+from changelane.spark.apply.moves import Moved
+from changelane.spark.apply.refusals import (
+    changes_refused,
+    late_refused,
+    moves_refused,
+    table_refused,
+)
+from changelane.spark.events import fold
+from changelane.spark.events.rows import table_id_of
+from changelane.spark.events.survey import BatchReport, Survey, TableReport, Work
+from changelane.spark.lake import Lake, Marker, name_of, retried
+from changelane.spark.lake.layout import Layouts
+from changelane.spark.lake.merges import (
+    Merge,
+    merge_changed,
+    merge_final,
+    merge_shown,
+    merge_versions,
+)
+from changelane.spark.lake.modes import APPEND, HISTORY, UPSERT, Modes
+from changelane.spark.lakes import lake
+from changelane.spark.ledgers import side
+from changelane.spark.ledgers.companion import companion_of
+from changelane.spark.ledgers.ends import Ends
+from changelane.spark.ledgers.fence import EVERY, Fence, raise_fence
+from changelane.spark.ledgers.quarantine import Misfit, Quarantine, Refused
+from changelane.spark.ledgers.side import Remembered, SideTable
+from changelane.spark.schemas.admission import Policy
+from changelane.spark.schemas.evolve import CLEARED, Plan, plan
+from changelane.spark.schemas.followed import NOTHING, Evolution
+from changelane.spark.schemas.following import Follower
+from changelane.spark.sql import COLUMNS, ORDER
+from changelane.spark.upkeep.maintenance import Keeper
+from changelane.spark.upkeep.purge import Seen, see
+
+MAX_TABLES_AT_ONCE: Final = 4
+APPLIED_BEFORE: Final = "applied before"
+
+Begin = Callable[[BatchReport], None]
+"""Told what a batch holds, before anything of it is committed."""
+Form = Callable[[Sequence[str], Sequence[str]], Merge]
+
+
+class _Commit(NamedTuple):
+    """What the commits of one batch share."""
+
+    events: DataFrame
+    marker: Marker
+    details: Mapping[str, object]
+    remembered: Mapping[str, Remembered]
+    moved: Mapping[str, Moved]
+
+
+class Applier:
+    """Applies event rows to the tables under one folder.
+
+    Args:
+        spark: The session; in ``foreachBatch`` that of the batch.
+        root: The folder, or its tables.
+        table_format: ``delta``, ``iceberg`` or ``hudi``.
+        keyless: What happens to tables without a key: ``quarantine`` or ``append``.
+        sources: ``one`` server feeds a table; ``many`` may, whose keys never meet.
+        modes: What tables keep of their changes.
+        sequence: What the values are that order plain rows, such as ``integer``.
+        evolution: How far tables follow their sources.
+        layouts: How they are laid out.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        root: str | Lake,
+        *,
+        table_format: str = "delta",
+        keyless: str = "quarantine",
+        sources: str = "one",
+        modes: Modes = Modes(),  # noqa: B008 - frozen
+        sequence: str | None = None,
+        evolution: Evolution = Evolution(),  # noqa: B008 - frozen
+        layouts: Layouts = Layouts(),  # noqa: B008 - frozen
+    ) -> None:
+        self._spark = spark
+        self._fence: Fence | None = None
+        self._lake = lake(spark, root, table_format) if isinstance(root, str) else root
+        self._policy = Policy(keyless, sources, modes, sequence, evolution, layouts)
+        self._follower = Follower(spark, self._lake, self._policy)
+        self._side = SideTable(spark, self._lake)
+        self._ends = Ends(spark, self._lake)
+        self.quarantine = Quarantine(spark, self._lake)
+        self._seen: dict[str, Seen] = {}
+
+    def raise_fence(self, pipeline: str) -> None:
+        """Begin a run of a pipeline: runs of it that began before stop when they next write.
+
+        Runs of all pipelines where a table has one writer, for they share the side table.
+
+        Raises:
+            FencedError: Others begin at the same moment, again and again.
+        """
+        whose = EVERY if self._lake.has_one_writer else pipeline
+        self._fence = raise_fence(self._lake, side.NAME, whose)
+
+    def keeper(self, limits: Maintenance | None, purge_after_s: int | None = None) -> Keeper:
+        """Return what maintains the tables between the batches of this run."""
+        return Keeper(
+            self._lake, self._side, limits, purge_after_s=purge_after_s, fence=self._fence
+        )
+
+    def take_seen(self) -> dict[str, Seen]:
+        """Return what came of each table since this was last asked, by table id."""
+        seen, self._seen = self._seen, {}
+        return seen
+
+    def apply(
+        self,
+        events: DataFrame,
+        marker: Marker,
+        details: Mapping[str, object] | None = None,
+        *,
+        isolated: bool = False,
+        begin: Begin | None = None,
+    ) -> BatchReport:
+        """Apply one batch of event rows; applying it again changes nothing.
+
+        Args:
+            events: Event rows of any tables.
+            marker: The batch; a table that holds it already is skipped.
+            details: More for the user metadata of the commits.
+            isolated: A table that fails is named in the report, and the others go on.
+            begin: Called once it is known what the batch holds, before anything is committed.
+
+        Raises:
+            FencedError: A newer run of the pipeline writes the tables.
+        """
+        report = BatchReport(marker.batch)
+        kept = events.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            self._apply(kept, marker, details or {}, report, begin, isolated=isolated)
+        finally:
+            kept.unpersist()
+        return report
+
+    def keep_statements(self, found: Survey) -> None:
+        """Keep what a batch says of the shapes of tables, before any of them takes its rows."""
+        self._follower.keep(found)
+
+    def check_fence(self) -> None:
+        """Stop when a newer run of the pipeline writes the tables.
+
+        Raises:
+            FencedError: It does.
+        """
+        if self._fence is not None:
+            self._fence.check(self._lake.properties(side.NAME))
+
+    def _apply(
+        self,
+        events: DataFrame,
+        marker: Marker,
+        details: Mapping[str, object],
+        report: BatchReport,
+        begin: Begin | None,
+        *,
+        isolated: bool,
+    ) -> None:
+        self.check_fence()
+        before = self._side.tables()
+        alone = Isolation(report, isolated=isolated)
+        events, plans, unseen, refused = self._plans(events, begin, before, report, alone)
+        told = events.where(F.col("kind").isin("data", "truncate"))
+        crossed: list[DataFrame] = []
+        for each in plans:
+            with alone.of(each.work):
+                if (keys := self._crossed(told, each, before)) is not None:
+                    crossed.append(keys)
+        if crossed:
+            events = marked(events, reduce(DataFrame.unionByName, crossed))
+            told = events.where(F.col("kind").isin("data", "truncate"))
+            refused.append(Refused(F.col(CROSSED), "unordered", REASON, None))
+        for one in refused:
+            told = told.where(~one.rows)
+        ours = [*unseen, *(each.work.table_id for each in plans)]
+        told = told.where(F.col("table_id").isin(ours))
+        moved: dict[str, Moved] = {}
+        tardy: dict[str, DataFrame] = {}
+        for each in plans:
+            with alone.of(each.work):
+                if each.mode == HISTORY and (swapped := self._swapped(told, each)) is not None:
+                    refused.append(swapped)
+                    told = told.where(~swapped.rows)
+                if each.mode == UPSERT:
+                    self._decide(told, each, before, moved, tardy)
+        if alone.failed:
+            plans = [each for each in plans if each.work.table_id not in alone.failed]
+            told = told.where(~F.col("table_id").isin(*alone.failed))
+        for each in plans:
+            if each.work.table_id in moved:
+                refused.extend(moves_refused(each, moved[each.work.table_id]))
+        if tardy:
+            decided = {name: one.keys for name, one in moved.items()}
+            told, events = late.apart(told, events, tardy, decided)
+            refused.append(late_refused(refused))
+        for one in refused:
+            size = events.where(one.rows).count() if one.size is None else one.size
+            report.set_aside(one.code, size)
+        if report.quarantined:
+            self.quarantine.add(events, refused, marker)
+        self._remember(told, plans, unseen, moved)
+        commit = _Commit(
+            told, marker, details, side.after(before, [one.work for one in plans]), moved
+        )
+
+        def apply(one: Plan) -> None:
+            with alone.of(one.work):
+                report.tables.append(self._table(commit, one))
+
+        try:
+            with ThreadPoolExecutor(MAX_TABLES_AT_ONCE) as pool:
+                list(pool.map(apply, plans))
+        finally:
+            frames = (frame for one in moved.values() for frame in one)
+            for kept in (*crossed, *tardy.values(), *frames):
+                kept.unpersist()
+        report.skipped += sum(table.note == APPLIED_BEFORE for table in report.tables)
+
+    def _plans(
+        self,
+        events: DataFrame,
+        begin: Begin | None,
+        before: Mapping[str, Remembered],
+        report: BatchReport,
+        alone: Isolation,
+    ) -> tuple[DataFrame, list[Plan], list[str], list[Refused]]:
+        """Return how tables take their events, tables that only truncates tell of, and the rest.
+
+        The events are those of the batch, naming the tables of the lake.
+        """
+        reading = self._follower.read(events, report)
+        if begin is not None:
+            begin(report)
+        see(self._seen, reading.works)
+        plans: list[Plan] = []
+        unseen: list[str] = []
+        refused = reading.refused
+        met = {work.table_id for work in reading.works}
+        for table_id in dict.fromkeys(one for one in reading.told if one not in met):
+            truncated = before.get(table_id, Remembered()).truncated
+            with alone.of(Work(table_id)):
+                self._follower.follow(table_id, b"", truncated, self._fence)
+        for work in reading.works:
+            name = name_of(work.table_id)
+            known = before.get(work.table_id, Remembered())
+            newest = max(work.newest.values(), default=b"")
+            one, followed = None, NOTHING
+            try:
+                with alone.of(work):
+                    followed = self._follower.follow(
+                        work.table_id, newest, known.truncated, self._fence
+                    )
+                    self._follower.name_schemas(reading, work, followed)
+                    one = plan(
+                        self._lake,
+                        name,
+                        work,
+                        known,
+                        self._policy,
+                        fence=self._fence,
+                        followed=followed,
+                    )
+            except Misfit as misfit:
+                self._follower.halt(name, misfit, followed)
+                refused.append(table_refused(work, misfit, report))
+                continue
+            if work.table_id in alone.failed:
+                continue
+            if one is None:
+                unseen.append(work.table_id)
+                continue
+            plans.append(one)
+            refused.extend(one.refused)
+            for each in one.refused:
+                self._follower.halt(name, each, followed)
+            if not one.target.keys and one.work.changes and one.mode != APPEND:
+                refused.append(changes_refused(one.work))
+        return reading.events, plans, unseen, refused
+
+    def _crossed(
+        self, told: DataFrame, one: Plan, before: Mapping[str, Remembered]
+    ) -> DataFrame | None:
+        if not one.crosses or not one.target.keys or not one.work.schemas:
+            return None
+        mine = (F.col("table_id") == one.work.table_id) & (F.col("kind") == "data")
+        rows = told.where(mine & F.col("key").isNotNull())
+        table = self._lake.read(one.name)
+        known = before.get(one.work.table_id, Remembered())
+        return crossed_keys(rows, table, self._side, one, known)
+
+    def _swapped(self, told: DataFrame, one: Plan) -> Refused | None:
+        """Return the departures of a table of versions that nothing decides."""
+        if one.work.has_other_keys and swaps.MOVED not in one.properties:
+            self._lake.set_properties(one.name, {swaps.MOVED: "true"})
+        mine = (F.col("table_id") == one.work.table_id) & (F.col("kind") == "data")
+        return swaps.undecided(told.where(mine), one, self._ends)
+
+    def _decide(
+        self,
+        told: DataFrame,
+        one: Plan,
+        before: Mapping[str, Remembered],
+        moved: "dict[str, Moved]",
+        tardy: dict[str, DataFrame],
+    ) -> None:
+        """Find the keys of a table that are too late, and those that the rule itself decides."""
+        if not one.target.keys:
+            return
+        known = before.get(one.work.table_id, Remembered())
+        known = known._replace(truncated=max(known.truncated, one.work.truncated))
+        mine = (F.col("table_id") == one.work.table_id) & (F.col("kind") == "data")
+        rows = told.where(mine & F.col("key").isNotNull())
+        table = self._lake.read(one.name)
+        found = late.late_keys(rows, table, self._side, one, known)
+        if found is not None:
+            tardy[one.work.table_id] = found
+        if not one.work.has_other_keys and not known.has_moves:
+            return
+        keys = moves.moved_keys(rows, table, self._side, one, known, late=found)
+        if keys is None:
+            return
+        states = moves.resolved(rows, keys, table, self._side, one, remembered=known)
+        moved[one.work.table_id] = Moved(keys, states.persist(StorageLevel.MEMORY_AND_DISK))
+
+    def _remember(
+        self,
+        told: DataFrame,
+        plans: Sequence[Plan],
+        unseen: Sequence[str],
+        moved: Mapping[str, Moved],
+    ) -> None:
+        """Raise what is remembered of rows that are not there, before any table is written."""
+        raising = [each for each in plans if each.mode != APPEND]
+        if unseen or moved or any(each.work.is_raising for each in raising):
+            named = [*unseen, *(each.work.table_id for each in raising)]
+            theirs = told.where(F.col("table_id").isin(named))
+            self._side.remember(moves.raised(theirs, moved, self._side, plans))
+        modes = self._policy.modes
+        ending = [one for one in unseen if modes.of(table_id_of(one)).name == HISTORY]
+        ending += (
+            each.work.table_id
+            for each in plans
+            if each.mode == HISTORY and (each.work.is_raising or each.work.has_other_keys)
+        )
+        if ending:
+            self._ends.remember(told, ending)
+
+    def _table(self, commit: _Commit, one: Plan) -> TableReport:
+        told = dict.fromkeys(f"{refused.code}: {refused.reason}" for refused in one.refused)
+        if one.note is not None:
+            told[one.note] = None
+        path = self._lake.path(one.name)
+        name = str(table_id_of(one.work.table_id))
+        table = TableReport(name, path, one.work.count, "; ".join(told))
+        last = self._lake.last_batch(one.name, commit.marker)
+        if last is not None and last >= commit.marker.batch:
+            table.note = APPLIED_BEFORE
+            return table
+        mine = (F.col("table_id") == one.work.table_id) & (F.col("kind") == "data")
+        rows = commit.events.where(mine)
+        known = commit.remembered.get(one.work.table_id)
+        if one.mode != UPSERT:
+            rows = commit.events.where(F.col("table_id") == one.work.table_id)
+            log = self._versions if one.mode == HISTORY else self._changes
+            log(commit, rows, one)
+            return table
+        if one.work.truncated and known is not None:
+            self._clear(one, known.truncated)
+        if one.work.schemas:
+            told = one.work.told | dict(commit.details)
+            spark = self._lake.committing(commit.marker, told)
+            self._merge(spark, rows, one, known, commit.moved.get(one.work.table_id))
+        return table
+
+    def _merge(
+        self,
+        spark: SparkSession,
+        rows: DataFrame,
+        one: Plan,
+        known: Remembered | None,
+        moved: Moved | None,
+    ) -> None:
+        target = one.target
+        if not target.keys:
+            floor = b"" if known is None else known.truncated
+            self._lake.append(spark, one.name, fold.appended(rows, target, floor))
+            return
+        keyed = rows.where("key IS NOT NULL")
+        told = fold.steps(keyed, moves=one.work.has_moves)
+        if moved is not None:
+            told = told.join(F.broadcast(moved.keys), "key", "left_anti")
+        folded = fold.fold(told)
+        # two whole events at one position: column by column, the greater value wins
+        is_tied = folded.where("tied").limit(1).count() > 0
+        if not is_tied and not one.is_exceptional and moved is None:
+            folded = self._with_memory(folded, keyed, one, known)
+            self._run(spark, fold.winners(folded, target), one, merge_changed)
+            return
+        if "exceptions" not in one.properties:
+            self._lake.set_properties(one.name, {"exceptions": "true"})
+        parts = fold.fold_parts(told, target, apart=is_tied)
+        folded = self._with_memory(parts, keyed, one, known)
+        table = self._lake.read(one.name)
+        source = fold.final(fold.joined(folded, table, target), target)
+        if moved is not None:
+            source = source.unionByName(moves.final(moved.states, one))
+        self._run(spark, source, one, merge_final)
+
+    def _versions(self, commit: _Commit, rows: DataFrame, one: Plan) -> None:
+        if one.work.has_parts and "exceptions" not in one.properties:
+            self._lake.set_properties(one.name, {"exceptions": "true"})
+        known = commit.remembered.get(one.work.table_id, Remembered())
+        told = one.work.told | dict(commit.details)
+        spark = self._lake.committing(commit.marker, told)
+        place = companion_of(one.name) if one.table_mode.is_tracked else one.name
+        last = self._lake.last_batch(place, commit.marker)
+        if last is None or last < commit.marker.batch:
+            table = self._lake.read(place)
+            source = history.versions(
+                rows, one, table, self._ends, has_truncates=bool(known.truncated)
+            )
+            self._run(spark, source, one._replace(name=place), merge_versions)
+        if place != one.name:
+            source = tracking.shown(rows, one, self._lake.read(one.name), self._lake.read(place))
+            self._run(spark, source, one, merge_shown)
+
+    def _changes(self, commit: _Commit, rows: DataFrame, one: Plan) -> None:
+        last = self._lake.last_commit(one.name)
+        source = append.changes(rows, one, self._lake.read(one.name), last)
+        told = one.work.told | {append.HIGH: append.high(one, last)} | dict(commit.details)
+        self._lake.append(self._lake.committing(commit.marker, told), one.name, source)
+
+    def _with_memory(
+        self, folded: DataFrame, rows: DataFrame, one: Plan, known: Remembered | None
+    ) -> DataFrame:
+        """Raise ``d`` to what is remembered of the keys and of the table."""
+        own = F.coalesce("d", fold.nothing())
+        if known is None:
+            return folded.withColumn("d", own)
+        gone = self._side.of(one.work.table_id, fold.keys(rows, moves=one.work.has_moves))
+        beside = folded.join(F.broadcast(gone), "key", "left")
+        deleted = F.coalesce("deleted", fold.nothing())
+        floor = F.lit(bytearray(known.truncated))
+        return beside.withColumn("d", F.greatest(own, deleted, floor))
+
+    def _run(self, spark: SparkSession, source: DataFrame, one: Plan, form: Form) -> None:
+        columns = tuple(one.target.columns if one.mode == UPSERT else source.columns)
+        self._lake.merge(spark, one.name, source, form(one.target.keys, columns))
+
+    def _clear(self, one: Plan, truncated: bytes) -> None:
+        """Evaluate every row again after T was raised: ``DELETE WHERE U <= T``."""
+        if one.cleared:
+            # all of them are of a table that went, whose key may have been another
+            floor = f"unhex('{one.cleared.hex()}')"
+            newer = f"exists(map_values({COLUMNS}), o -> o > {floor})"
+            gone = f"{ORDER} <= {floor} AND NOT coalesce({newer}, false)"
+            retried(lambda: self._lake.delete(self._spark, one.name, gone))
+            self._lake.set_properties(one.name, {CLEARED: one.cleared.hex()})
+            if one.cleared == truncated:
+                return
+        if "exceptions" not in one.properties:
+            below = f"{ORDER} <= unhex('{truncated.hex()}')"
+            self._lake.delete(self._spark, one.name, below)
+            return
+        touched = fold.truncated(self._lake.read(one.name), one.target, truncated)
+        self._run(self._spark, fold.final(touched, one.target), one, merge_final)

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The mode ``history``: the events of a batch become versions of rows, in one MERGE per table.
+
+The rule is :mod:`changelane.apply.versions`. Of the table, only the versions of touched keys are
+read, and of them only those are written that change. All of a key's upserts and ends come
+together, sorted by order: a version lasts until the next of them, and a column has the value of
+the newest event that carries it, unless an end is newer. That is one shuffle and one sort.
+
+``_changelane_columns`` is NULL when the event of a version carried every column; else it tells of
+each column its order, ``01`` = this version's own, empty = unknown: a column that was added later
+is not in it, and so was not carried.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from changelane.spark.events import fold
+from changelane.spark.events.fold import Target, nothing
+from changelane.spark.lake.modes import IS_CURRENT, OWN, UNTIL, VALID_FROM, VALID_TO
+from changelane.spark.ledgers.ends import Ends
+from changelane.spark.schemas.evolve import Plan
+from changelane.spark.sql import COLUMNS, ORDER, quoted
+
+_OURS: Final = "_changelane_"
+
+
+def versions(
+    rows: DataFrame, one: Plan, table: DataFrame, ends: Ends, *, has_truncates: bool
+) -> DataFrame:
+    """Return the versions that a batch makes or changes, with every column of the table.
+
+    Args:
+        rows: ``data`` and ``truncate`` rows of one table.
+        one: How the table's events are applied.
+        table: The table.
+        ends: Where lives ended, this batch's among them.
+        has_truncates: Whether the table was ever truncated.
+    """
+    names = key_columns(one.target)
+    frames: list[DataFrame] = []
+    touched: list[DataFrame] = []
+    if one.work.schemas:
+        told = _told(rows.where("kind = 'data' AND key IS NOT NULL"), one)
+        keys = _keys(told, one.target)
+        upserts = told.where("NOT is_end").drop("key")
+        gone = ends.of(one.work.table_id, keys).join(F.broadcast(keys), "key")
+        frames += [upserts, _end(gone, names, F.col("order"), F.col("source_time"))]
+        touched.append(keys)
+        if has_truncates:
+            frames.append(_next_truncates(upserts, names, ends.truncates(one.work.table_id)))
+    if one.work.truncated:
+        spanned = _spanned(table, one.target, rows)
+        frames.append(_end(spanned, names, F.col("cut"), F.col("cut_time")))
+        touched.append(spanned)
+    held = _held(table, touched, one.target)
+    ended = held.where("substring(held_until, -1, 1) = unhex('00')")
+    frames += [held, _end(ended, names, F.col("held_until"), F.col("held_to"))]
+    return _written(_placed(frames, one), one)
+
+
+def at(target: Target) -> dict[str, str]:
+    """Return column -> the name it has here, where no name of a source meets one of ours."""
+    return {name: f"c{index}" for index, name in enumerate(target.columns)}
+
+
+def key_columns(target: Target) -> list[str]:
+    """Return the key columns as they are named here."""
+    here = at(target)
+    return [here[name] for name in target.keys]
+
+
+def _told(rows: DataFrame, one: Plan) -> DataFrame:
+    """Return the upserts and departures of a batch, with typed columns."""
+    target = one.target
+    told = fold.steps(rows, moves=one.work.has_moves)
+    has = fold.carried(F.col("schema_id"), F.col("missing"), target)
+    state = {
+        f"{_OURS}o": F.col("o"),
+        f"{_OURS}key": F.col("key"),
+        f"{_OURS}time": F.col("time"),
+        f"{_OURS}is_end": F.col("leaves"),
+        f"{_OURS}whole": F.col("whole"),
+        f"{_OURS}has": F.when(~F.col("whole"), has),
+    }
+    typed = fold.typed_rows(told, F.col("text"), F.col("schema_id"), target, state)
+    named = [F.col(quoted(name)).alias(here) for name, here in at(target).items()]
+    return typed.select(*named, *(F.col(ours).alias(ours.removeprefix(_OURS)) for ours in state))
+
+
+def _keys(told: DataFrame, target: Target) -> DataFrame:
+    """Return every touched key once: its canonical text, and its columns."""
+    values = F.struct(*key_columns(target))
+    found = told.groupBy("key").agg(F.first(values).alias("k"))
+    return found.select("key", "k.*")
+
+
+def _next_truncates(upserts: DataFrame, names: Sequence[str], truncates: DataFrame) -> DataFrame:
+    """Return the truncates that come next after upserts of the batch.
+
+    Those after older versions stand in the table: these ended there.
+    """
+    later = F.filter("truncates", lambda truncate: truncate["o"] > F.col("o"))
+    beside = upserts.crossJoin(F.broadcast(truncates))
+    followed = beside.select(*names, F.array_min(later).alias("next")).where("next IS NOT NULL")
+    return _end(followed, names, F.col("next.o"), F.col("next.t"))
+
+
+def _end(frame: DataFrame, names: Sequence[str], order: Column, time: Column) -> DataFrame:
+    end = F.lit(True).alias("is_end")
+    return frame.select(*names, order.alias("o"), time.alias("time"), end)
+
+
+def touched_keys(rows: DataFrame, one: Plan, table: DataFrame) -> list[DataFrame]:
+    """Return the keys that a batch touches, in the key columns.
+
+    Args:
+        rows: ``data`` and ``truncate`` rows of one table.
+        one: How the table's events are applied.
+        table: The table.
+    """
+    touched: list[DataFrame] = []
+    if one.work.schemas:
+        told = _told(rows.where("kind = 'data' AND key IS NOT NULL"), one)
+        touched.append(_keys(told, one.target))
+    if one.work.truncated:
+        touched.append(_spanned(table, one.target, rows))
+    return touched
+
+
+def _spanned(table: DataFrame, target: Target, events: DataFrame) -> DataFrame:
+    """Return truncates of the batch with the keys that have a version there."""
+    cuts = events.where("kind = 'truncate'").select(
+        F.col("order").alias("cut"), F.col("source_time").alias("cut_time")
+    )
+    rows = table.select(
+        *(F.col(quoted(name)).alias(at(target)[name]) for name in target.keys),
+        F.col(ORDER).alias("o"),
+        F.col(UNTIL).alias("until"),
+    )
+    spans = (F.col("o") < F.col("cut")) & (
+        F.col("until").isNull() | (F.col("until") > F.col("cut"))
+    )
+    return rows.join(F.broadcast(cuts.distinct()), spans).drop("o", "until")
+
+
+def _held(table: DataFrame, touched: Sequence[DataFrame], target: Target) -> DataFrame:
+    """Return the versions that the table holds of touched keys."""
+    own = F.map_filter(COLUMNS, lambda _, order: order == F.lit(bytearray(OWN)))
+    rows = table.select(
+        *(F.col(quoted(name)).alias(here) for name, here in at(target).items()),
+        F.col(ORDER).alias("o"),
+        F.col(VALID_FROM).alias("time"),
+        F.lit(False).alias("is_end"),
+        F.col(COLUMNS).isNull().alias("whole"),
+        F.map_keys(own).alias("has"),
+        F.col(UNTIL).alias("held_until"),
+        F.col(VALID_TO).alias("held_to"),
+        F.lit(True).alias("is_held"),
+    )
+    return of_keys(rows, touched, target)
+
+
+def of_keys(rows: DataFrame, touched: Sequence[DataFrame], target: Target) -> DataFrame:
+    """Return the rows of touched keys, which are few enough to be broadcast."""
+    names = key_columns(target)
+    keys = touched[0].select(*names)
+    for more in touched[1:]:
+        keys = keys.unionByName(more.select(*names)).distinct()
+    wanted = keys.select(*(F.col(name).alias(f"w_{name}") for name in names))
+    same = F.lit(True)
+    for name in names:
+        same = same & F.col(name).eqNullSafe(F.col(f"w_{name}"))
+    return rows.join(F.broadcast(wanted), same, "left_semi")
+
+
+def _placed(frames: Sequence[DataFrame], one: Plan) -> DataFrame:
+    """Return every version of touched keys: its columns, with their orders where they differ."""
+    names = key_columns(one.target)
+    columns = {here: name for name, here in at(one.target).items() if here not in names}
+    every = frames[0]
+    for more in frames[1:]:
+        every = every.unionByName(more, allowMissingColumns=True)
+
+    def carried(here: str) -> Column:
+        if not one.is_exceptional:
+            return ~F.col("is_end")
+        named = F.coalesce(F.array_contains("has", F.lit(columns[here])), F.lit(False))
+        return ~F.col("is_end") & (F.col("whole") | named)
+
+    # of two values at one order the greater one wins
+    joined = (
+        every.repartition(*names)
+        .groupBy(*names, "o")
+        .agg(
+            F.max("is_end").alias("is_end"),
+            F.max("whole").alias("whole"),
+            F.max("time").alias("time"),
+            F.max("held_until").alias("held_until"),
+            F.max("held_to").alias("held_to"),
+            F.max(F.col("is_held").isNull()).alias("is_told"),
+            *(F.max(F.when(carried(here), F.col(here))).alias(here) for here in columns),
+            *(F.max(carried(here)).alias(f"has_{here}") for here in columns),
+        )
+    )
+    by_order = Window.partitionBy(*names).orderBy("o")
+    so_far = by_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+
+    def pick(here: str) -> Column:
+        own = F.struct(F.col("o").alias("o"), F.col(here).alias("v"))
+        if not one.is_exceptional:
+            return own.alias(here)
+        none = F.struct(nothing().alias("o"), F.lit(None).alias("v"))
+        told = F.when(F.col("is_end"), none).when(F.col(f"has_{here}"), own)
+        return F.last(told, ignorenulls=True).over(so_far).alias(here)
+
+    placed = joined.select(
+        *names,
+        *("o", "is_end", "whole", "time", "held_until", "held_to", "is_told"),
+        F.lead("o").over(by_order).alias("until"),
+        F.lead("time").over(by_order).alias("to"),
+        *map(pick, columns),
+    )
+    return placed.where("NOT is_end")
+
+
+def _written(placed: DataFrame, one: Plan) -> DataFrame:
+    """Return the versions that are new or change, as the table has them."""
+    names = key_columns(one.target)
+    every = at(one.target)
+    picked = {name: here for name, here in every.items() if here not in names}
+    moved = ~F.col("until").eqNullSafe(F.col("held_until"))
+    moved = moved | ~F.col("to").eqNullSafe(F.col("held_to"))
+    changed = placed.where(F.col("is_told") | moved | ~F.col("whole"))
+
+    def order(here: str) -> Column:
+        told = F.coalesce(F.col(here)["o"], nothing())
+        return F.when(told == F.col("o"), F.lit(bytearray(OWN))).otherwise(told)
+
+    orders = F.map_from_arrays(
+        F.array(*(F.lit(name) for name in picked)), F.array(*map(order, picked.values()))
+    )
+    none = F.lit(None).cast("map<string,binary>")
+    return changed.select(
+        *(
+            (F.col(here) if here in names else F.col(here)["v"]).alias(name)
+            for name, here in every.items()
+        ),
+        F.col("time").alias(VALID_FROM),
+        F.col("to").alias(VALID_TO),
+        F.col("until").isNull().alias(IS_CURRENT),
+        F.col("o").alias(ORDER),
+        (F.when(~F.col("whole"), orders) if picked else none).alias(COLUMNS),
+        F.col("until").alias(UNTIL),
+    )

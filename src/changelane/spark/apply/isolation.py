@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lets the tables of a batch fail alone."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.errors import PySparkException
+
+from changelane.spark.events.rows import table_id_of
+from changelane.spark.events.survey import BatchReport, TableReport, Work
+from changelane.spark.reasons import reason_of
+
+
+class Isolation:
+    """Lets a table fail alone, where that is wanted.
+
+    Attributes:
+        failed: The tables that failed, by ``table_id``; the report says why.
+    """
+
+    def __init__(self, report: BatchReport, *, isolated: bool) -> None:
+        self.failed: set[str] = set()
+        self._report = report
+        self._isolated = isolated
+
+    @contextmanager
+    def of(self, work: Work) -> Iterator[None]:
+        """Hold an error of Spark's that concerns one table."""
+        try:
+            yield
+        except PySparkException as error:
+            if not self._isolated:
+                raise
+            self.failed.add(work.table_id)
+            # its events may have come under several names
+            for told in work.told_as:
+                report = TableReport(str(table_id_of(told)), "", 0, reason_of(error), told)
+                self._report.tables.append(report)

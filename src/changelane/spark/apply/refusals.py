@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of a batch that its tables refuse, as the quarantine takes them."""
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from changelane.apply import TOO_LATE
+from changelane.spark.apply.late import LATE
+from changelane.spark.apply.moves import Moved
+from changelane.spark.events.rows import table_id_of
+from changelane.spark.events.survey import BatchReport, TableReport, Work
+from changelane.spark.ledgers.quarantine import Misfit, Refused
+from changelane.spark.schemas.evolve import Plan
+
+PROBLEMS: Final = {
+    "ambiguous_key_move": "nothing tells which of two rows left the key in this transaction",
+    TOO_LATE: "older than what was purged, and the row is not there",
+    "unordered": "its position cannot be compared with what the row holds",
+}
+
+
+def late_refused(refused: Sequence[Refused]) -> Refused:
+    """Return the marked rows that are not refused for another reason."""
+    is_late = reduce(lambda rows, one: rows & ~one.rows, refused, F.col(LATE))
+    return Refused(is_late, TOO_LATE, PROBLEMS[TOO_LATE], None)
+
+
+def moves_refused(one: Plan, moved: Moved) -> list[Refused]:
+    """Return the steps of moved keys that the rule refused."""
+    found: dict[str, set[str]] = {}
+    for row in moved.states.where("code IS NOT NULL").select("code", "order", "key").collect():
+        found.setdefault(row["code"], set()).add(f"{row['order'][:-1].hex()}{row['key']}")
+    mine = (F.col("table_id") == one.work.table_id) & (F.col("kind") == "data")
+    place = F.lower(F.hex(F.expr("substring(`order`, 1, length(`order`) - 1)")))
+    refused = []
+    for code, places in found.items():
+        keyed = (F.concat(place, name).isin(*places) for name in ("key", "other_key"))
+        here = F.coalesce(next(keyed), F.lit(False)) | F.coalesce(next(keyed), F.lit(False))
+        refused.append(Refused(mine & here, code, PROBLEMS[code], len(places)))
+    return refused
+
+
+def table_refused(work: Work, misfit: Misfit, report: BatchReport) -> Refused:
+    """Return all rows of a table, which takes none of them."""
+    note = f"{misfit.code}: {misfit.reason}"
+    report.tables.append(TableReport(str(table_id_of(work.table_id)), "", work.count, note))
+    mine: Column = F.col("table_id") == work.table_id
+    rows = mine & F.col("kind").isin("data", "truncate")
+    return Refused(rows, misfit.code, misfit.reason, work.count)
+
+
+def changes_refused(work: Work) -> Refused:
+    """Return the rows that a table without a key does not take."""
+    mine = (F.col("table_id") == work.table_id) & (F.col("kind") == "data")
+    reason = "a table without a key is only appended to: name its key columns under `keys`"
+    return Refused(mine & F.col("op").isin("u", "d"), "no_key", reason, None)

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keys of tables of versions that were held twice inside one transaction.
+
+A departure that follows an arrival at its key, in one transaction, tells either of the row that
+arrived (a chain of moves) or of the one that was there before (a swap, under deferred
+constraints). :func:`changelane.apply.versions.versions` decides by the before image where that is
+possible; here such departures are set aside, all of them.
+"""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from changelane.apply.resolve import AMBIGUOUS, HEADER_BYTES, TRANSACTION_BYTES
+from changelane.spark.ledgers.ends import Ends
+from changelane.spark.ledgers.quarantine import Refused
+from changelane.spark.schemas.evolve import Plan
+
+MOVED: Final = "moved"
+"""The property of a table of versions whose keys were ever changed."""
+REASON: Final = (
+    "the key was taken by another row earlier in this transaction, and a table of mode `history` "
+    "does not decide which of the two left"
+)
+
+
+def undecided(rows: DataFrame, one: Plan, ends: Ends) -> Refused | None:
+    """Return the departures of a batch that come after an arrival at their key.
+
+    Args:
+        rows: ``data`` rows of one table.
+        one: How the table's events are applied.
+        ends: What is remembered of arrivals.
+    """
+    if not one.work.has_departures and not one.work.has_other_keys:
+        return None
+    if not one.work.has_other_keys and MOVED not in one.properties:
+        return None
+    order, transaction = F.col("order"), F.col("transaction")
+    left = rows.where("op = 'd'").select("key", "order", "transaction")
+    moved = rows.where("op = 'u' AND other_key IS NOT NULL")
+    left = left.unionByName(moved.select(F.col("other_key").alias("key"), "order", "transaction"))
+    arrived = rows.where("op <> 'd' AND other_key IS NOT NULL").select(
+        "key", order.alias("came"), transaction.alias("within")
+    )
+    if one.work.is_transactional:
+        held = ends.of(one.work.table_id, left).where("arrived")
+        before = held.select("key", order.alias("came"), F.lit(None).cast("string").alias("within"))
+        arrived = arrived.unionByName(before)
+    same = _transaction(F.col("came")).eqNullSafe(_transaction(order))
+    same = same & _transaction(order).isNotNull()
+    told = F.coalesce(transaction == F.col("within"), same)
+    rivals = left.join(F.broadcast(arrived), "key").where((order > F.col("came")) & told)
+    place = F.concat(_place(order), "key")
+    found = [row["place"] for row in rivals.select(place.alias("place")).distinct().collect()]
+    if not found:
+        return None
+    mine = (F.col("table_id") == one.work.table_id) & (F.col("kind") == "data")
+    leaves = F.when(F.col("op") == "d", F.col("key")).when(F.col("op") == "u", F.col("other_key"))
+    here = F.coalesce(F.concat(_place(order), leaves).isin(*found), F.lit(False))
+    return Refused(mine & here, AMBIGUOUS, REASON, None)
+
+
+def _place(order: Column) -> Column:
+    return F.hex(order.substr(F.lit(1), F.length(order) - 1))
+
+
+def _transaction(order: Column) -> Column:
+    """Return the part of an order that the changes of one transaction share, NULL without one."""
+    found = F.lit(None).cast("binary")
+    for domain, length in TRANSACTION_BYTES.items():
+        part = F.substring(order, HEADER_BYTES + 1, length)
+        is_told = (F.substring(order, 2, 1) == F.lit(bytearray([domain]))) & (
+            part != F.lit(bytearray(length))
+        )
+        found = F.when(is_told, F.substring(order, 1, HEADER_BYTES + length)).otherwise(found)
+    return found

@@ -1,0 +1,495 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds event rows (:mod:`changelane.spark.events.rows`) of messages; runs on the workers.
+
+A row says what :func:`changelane.apply.steps` says of its event, in text that Spark reads; this is
+the fast path of it, and a property test holds the two together.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from changelane.apply import key_bytes, known
+from changelane.codec import Codec, get_codec
+from changelane.ddl import TruncateTable, statements_of
+from changelane.errors import ApplyError, DecodeError, TransformError
+from changelane.event import (
+    ChangeEvent,
+    Completeness,
+    DataChange,
+    HalfUpdate,
+    Image,
+    Op,
+    SchemaChange,
+    Source,
+    Truncate,
+    is_first_snapshot,
+)
+from changelane.message import Message
+from changelane.position import (
+    ARRIVAL,
+    DEPARTURE,
+    MySqlPosition,
+    OffsetPosition,
+    Position,
+    encode_order,
+)
+from changelane.schema import Column, TableId, TableSchema
+from changelane.spark.events.fidelity import RowWriter, key_as_text, spark_type
+from changelane.spark.events.rows import (
+    AT,
+    EMPTY,
+    SHAPING,
+    RowColumn,
+    RowSchema,
+    Told,
+    table_id_text,
+)
+from changelane.transforms.chain import Chain
+from changelane.transforms.step import Step
+from changelane.types import UNAVAILABLE, UNKNOWN, String
+
+Row = tuple[Any, ...]
+
+_INT64: Final = (-(1 << 63), (1 << 63) - 1)
+_MAX_SHAPES: Final = 10_000
+
+
+class _Shape:
+    """One table with one schema and key, compiled once per task."""
+
+    __slots__ = ("id", "is_told", "key", "loose", "row", "schema", "table_id", "writer")
+
+    def __init__(
+        self,
+        table: TableId,
+        schema: TableSchema,
+        key: tuple[str, ...] | None,
+        server: str | None,
+    ) -> None:
+        columns = tuple(
+            RowColumn(
+                c.name, str(c.type), spark_type(c.type), c.source_type, c.nullable, c.generated
+            )
+            for c in schema.columns
+        )
+        more = [f"\0{name}" for name in key or ()]
+        if server is not None:
+            more.append(f"\0\0{server}")
+        self.row = msgspec.json.encode(RowSchema(columns, key, server)).decode()
+        told = TableSchema((*schema.columns, *(Column(name, UNKNOWN) for name in more)))
+        self.id = told.id
+        self.table_id = table_id_text(table)
+        self.writer = RowWriter(schema)
+        self.schema = schema
+        self.key = key
+        self.is_told = False
+        self.loose = tuple(
+            (column.name, column.type)
+            for column in schema.columns
+            if column.name in (key or ()) and spark_type(column.type) == "STRING"
+            if not isinstance(column.type, String)
+        )
+
+    def keyed(self, image: Image | None) -> Image | None:
+        """Return an image whose key is what the table stores of it.
+
+        A key column that is text there and not here: 1, 1.0 and "1" are one text, so one key.
+        """
+        if image is None:
+            return None
+        texts = {name: key_as_text(kind, image[name]) for name, kind in self.loose if name in image}
+        return {**image, **texts}
+
+
+class RowBuilder:
+    """Turns messages into event rows, within one task.
+
+    Args:
+        codec: Reads the messages.
+        epoch: The epoch of the orders.
+        keys: Key columns by table name (bare or full), instead of those that the events name.
+        keyless: ``row`` makes the whole row the key of a table without one.
+        images: Whether before images are kept where applying does not need them.
+        steps: What becomes of each event first.
+    """
+
+    def __init__(
+        self,
+        codec: Codec,
+        *,
+        epoch: int = 0,
+        keys: Mapping[str, tuple[str, ...]] | None = None,
+        keyless: str = "quarantine",
+        images: bool = True,
+        steps: Sequence[Step] = (),
+    ) -> None:
+        self._chain = Chain(steps)
+        self._codec = codec
+        self._epoch = epoch
+        self._keys = dict(keys or {})
+        self._whole_row_is_key = keyless == "row"
+        self._images = images
+        self._reads_mysql = codec.carries.positions == {"mysql"}
+        self._shapes: dict[tuple[object, ...], _Shape] = {}
+        self._last: tuple[object, object, object, _Shape] | None = None
+        self._told: set[tuple[str, str]] = set()
+
+    def rows(self, message: Message) -> list[Row]:
+        """Return the rows of one message; a message that cannot be read is one ``error`` row."""
+        built: list[Row] = []
+        fresh: list[_Shape] = []
+        try:
+            for index, event in enumerate(self._codec.decode(message)):
+                made = self._chain(event) if self._chain.steps else event
+                if made is not None:
+                    self._event(made, message, index, built, fresh)
+                else:
+                    built.append(_row(message, kind="other", op="excluded", row_index=index))
+        except DecodeError as error:
+            return [self.refuse(message, error)]
+        except (ApplyError, TransformError) as error:
+            code = getattr(error, "code", "unordered")
+            return [self.refuse(message, DecodeError(str(error), code=code))]
+        except Exception as error:  # noqa: BLE001 - a defect must not stop the other messages
+            reason = f"a defect of changelane ({type(error).__name__}): please report it"
+            return [self.refuse(message, DecodeError(reason, code="defect"))]
+        if not fresh or not any(row[0] == "data" for row in built):
+            return built
+        for shape in fresh:
+            # only now: a message that cannot be read tells nothing
+            shape.is_told = True
+            if (shape.table_id, shape.id) not in self._told:
+                self._told.add((shape.table_id, shape.id))
+                told = _row(
+                    message,
+                    kind="schema",
+                    table_id=shape.table_id,
+                    schema_id=shape.id,
+                    after=shape.row,
+                )
+                built.insert(0, told)
+        return built
+
+    def refuse(self, message: Message, error: DecodeError) -> Row:
+        """Return the row of a message that cannot be read; with a mask, its bytes as a hash."""
+        withheld = self._chain.withheld
+        return _row(
+            message,
+            kind="error",
+            code=error.code,
+            reason=error.reason,
+            path=error.path,
+            raw_key=withheld(message.key),
+            raw_value=withheld(message.value),
+        )
+
+    def _event(
+        self,
+        event: ChangeEvent,
+        message: Message,
+        index: int,
+        built: list[Row],
+        fresh: list[_Shape],
+    ) -> None:
+        match event:
+            case DataChange():
+                built.append(self._change(event, None, message, index, fresh))
+            case HalfUpdate(change, None, str()):
+                # nothing tells whether the key stays: as apply.steps has it, the first half takes
+                # its row away, and the second puts it back at the same position
+                if change.op is not Op.DELETE:
+                    change = msgspec.structs.replace(change, op=Op.UPDATE)
+                built.append(self._change(change, None, message, index, fresh))
+            case HalfUpdate(change, other):
+                row = self._change(change, other, message, index, fresh)
+                # the first half of an update whose key stays here says nothing that the second
+                # does not say; the old row must not leave
+                shape = self._shape(change, fresh)
+                named = shape.keyed(other)
+                stays = named is None or (
+                    _knows(shape.key, named) and _key_text(shape.key, named) == row[AT["key"]]
+                )
+                if change.op is not Op.DELETE or not stays:
+                    built.append(row)
+            case Truncate():
+                within = None if event.transaction is None else event.transaction.id
+                built.append(self._truncate(event.table, event, message, index, within))
+            case SchemaChange() if not is_first_snapshot(event.source):
+                built.extend(self._statements(event, message, index))
+            case _:
+                tag = str(event.__struct_config__.tag)
+                built.append(_row(message, kind="other", op=tag, row_index=index))
+
+    def _fallback(self, source: Source, message: Message, index: int) -> Position:
+        """Return the position of an event that tells none."""
+        if self._reads_mysql and source.product == "mysql" and is_first_snapshot(source):
+            # the stream tells positions, and these rows sort below it (Arcion's snapshots)
+            return MySqlPosition("0", message.offset or 0, index)
+        return _position(None, message, index)
+
+    def _truncate(
+        self,
+        table: TableId,
+        event: Truncate | SchemaChange,
+        message: Message,
+        index: int,
+        transaction: str | None = None,
+    ) -> Row:
+        return _row(
+            message,
+            kind="truncate",
+            op="t",
+            table_id=table_id_text(table),
+            schema_id="",
+            order=self._order(event, message, index),
+            transaction=transaction,
+            source_time=_microseconds(event.source_time_ns),
+            row_index=index,
+        )
+
+    def _order(self, event: Truncate | SchemaChange, message: Message, index: int) -> bytes:
+        return encode_order(
+            _position(event.position, message, index),
+            epoch=self._epoch,
+            snapshot=is_first_snapshot(event.source),
+            phase=DEPARTURE,
+        )
+
+    def _statements(self, event: SchemaChange, message: Message, index: int) -> list[Row]:
+        """Return the rows of statements: tables that they empty, and the text for the driver."""
+        found = statements_of(event)
+        built = [
+            self._truncate(change.table, event, message, index)
+            for statement in found
+            for change in statement.changes
+            if isinstance(change, TruncateTable)
+        ]
+        if not any(statement.action in SHAPING for statement in found):
+            return built or [_row(message, kind="other", op="schema", row_index=index)]
+        told = Told(event.ddl or "", event.source.product or "")
+        row = _row(
+            message,
+            kind="ddl",
+            op=event.action,
+            table_id=table_id_text(event.table),
+            schema_id="",
+            order=self._order(event, message, index),
+            after=msgspec.json.encode(told).decode(),
+            source_time=_microseconds(event.source_time_ns),
+            row_index=index,
+        )
+        return [*built, row]
+
+    def _shape(self, event: DataChange, fresh: list[_Shape]) -> _Shape:
+        schema, told = event.schema, event.key
+        last = self._last
+        if last is not None and last[0] is schema and last[1] is told and last[2] is event.table:
+            if not last[3].is_told:
+                fresh.append(last[3])
+            return last[3]
+        columns = None if told is None else told.columns
+        names = () if schema else (*(event.after or ()), *(event.before or ()))
+        server = self._chain.feed(event.table, event.source.server)
+        place: tuple[object, ...] = (event.table, id(schema) if schema else names, columns, server)
+        shape = self._shapes.get(place)
+        if shape is None or (schema is not None and shape.schema is not schema):
+            if schema is None:
+                schema = TableSchema(tuple(Column(name, UNKNOWN) for name in dict.fromkeys(names)))
+            key = self._key(event.table, columns, schema)
+            is_row = self._whole_row_is_key and not columns
+            self._chain.check_key(event.table, key, is_row=is_row)
+            shape = _Shape(event.table, schema, key, server)
+            if len(self._shapes) >= _MAX_SHAPES:
+                self._shapes.clear()
+            self._shapes[place] = shape
+        if schema is not None:  # without one, the images' columns are a part of the shape
+            self._last = schema, told, event.table, shape
+        if not shape.is_told:
+            fresh.append(shape)
+        return shape
+
+    def _key(
+        self, table: TableId, columns: tuple[str, ...] | None, schema: TableSchema
+    ) -> tuple[str, ...] | None:
+        configured = self._keys.get(table.name or "") or self._keys.get(str(table))
+        if configured or columns:
+            return configured or columns
+        if self._whole_row_is_key:
+            return tuple(column.name for column in schema.columns)
+        return None
+
+    def _change(
+        self,
+        event: DataChange,
+        other: Image | None,
+        message: Message,
+        index: int,
+        fresh: list[_Shape],
+    ) -> Row:
+        shape = self._shape(event, fresh)
+        op, before, after = event.op, event.before, event.after
+        if shape.loose:
+            before, after, other = map(shape.keyed, (before, after, other))
+        deleted = op is Op.DELETE
+        if deleted:
+            if before is None:
+                raise DecodeError("a delete without before image", code="missing_image")
+            key, other_key = _key_text(shape.key, before), None
+        else:
+            if after is None:
+                raise DecodeError("a change without after image", code="missing_image")
+            if op is Op.UPDATE and before:
+                key, other_key, after = _moved(shape.key, before, after)
+            else:
+                key, other_key = _key_text(shape.key, after), None
+        if other is not None and _knows(shape.key, other):
+            other_key = _key_text(shape.key, other)
+            if other_key == key:
+                other_key = None
+        before_text = before_missing = after_text = after_missing = None
+        if before is not None and (self._images or deleted or other_key is not None):
+            before_text, before_missing = shape.writer.write(before)
+        whole = False
+        if after is not None and not deleted:
+            after_text, after_missing = shape.writer.write(after)
+            if after_missing is not None and op is not Op.UPDATE:
+                # what an insert or a snapshot row does not name is NULL (apply.md section 2)
+                hidden = [name for name in after_missing if after.get(name) is UNAVAILABLE]
+                after_missing = hidden or None
+            if event.schema is None and op is Op.UPDATE:
+                whole = event.after_holds is Completeness.FULL and UNAVAILABLE not in after.values()
+                after_missing = None if whole else after_missing
+            else:
+                whole = after_missing is None
+        source = event.source
+        position = event.position
+        if position is None:
+            position = self._fallback(source, message, index)
+        order = encode_order(
+            position,
+            epoch=self._epoch,
+            snapshot=source.snapshot is not None and is_first_snapshot(source),
+            phase=DEPARTURE if deleted else ARRIVAL,
+        )
+        transaction, time_ns = event.transaction, event.source_time_ns
+        return (
+            "data",
+            op._value_,
+            shape.table_id,
+            shape.id,
+            key,
+            other_key,
+            before_text,
+            before_missing,
+            after_text,
+            after_missing,
+            whole,
+            order,
+            None if transaction is None else transaction.id,
+            _microseconds(time_ns),
+            message.topic,
+            message.partition,
+            message.offset,
+            index,
+            None,
+            None,
+            None,
+            None,
+            None,
+        )
+
+
+def _row(message: Message, **values: object) -> Row:
+    row: list[Any] = list(EMPTY)
+    row[AT["topic"]] = message.topic
+    row[AT["partition"]] = message.partition
+    row[AT["offset"]] = message.offset
+    row[AT["row_index"]] = 0
+    for name, value in values.items():
+        row[AT[name]] = value
+    return tuple(row)
+
+
+def _position(position: Position | None, message: Message, index: int) -> Position:
+    if position is not None:
+        return position
+    if message.offset is None:
+        raise ApplyError("the event has no position and its message no offset")
+    return OffsetPosition(message.topic or "", message.partition or 0, message.offset, index)
+
+
+def _key_text(columns: tuple[str, ...] | None, image: Image) -> str | None:
+    """Return the canonical key of an image, ``None`` for a table without a key."""
+    if columns is None:
+        return None
+    if len(columns) == 1:
+        value = image.get(columns[0], UNAVAILABLE)
+        if type(value) is int:
+            return f"[{value}]"
+    values = {name: image.get(name, UNAVAILABLE) for name in columns}
+    if UNAVAILABLE in values.values():
+        raise DecodeError("a column of the key is not in the image", code="no_key")
+    return key_bytes(values).decode()
+
+
+def _knows(columns: tuple[str, ...] | None, image: Image) -> bool:
+    return columns is not None and not any(
+        image.get(name, UNAVAILABLE) is UNAVAILABLE for name in columns
+    )
+
+
+def _moved(
+    columns: tuple[str, ...] | None, before: Image, after: Image
+) -> tuple[str | None, str | None, Image]:
+    """Return the keys after and (if another) before an update, and its after image.
+
+    A key column that the update does not repeat did not change; an arrival has what it lacks from
+    the row before (apply.md section 4).
+    """
+    if columns is None:
+        return None, None, after
+    lacking = [
+        name for name in columns if after.get(name, UNAVAILABLE) is UNAVAILABLE and name in before
+    ]
+    if lacking:
+        after = {**after, **{name: before[name] for name in lacking}}
+    key = _key_text(columns, after)
+    if any(before.get(name, UNAVAILABLE) is UNAVAILABLE for name in columns):
+        return key, None, after
+    old = _key_text(columns, before)
+    if old == key:
+        return key, None, after
+    held = known(after) or {}
+    told = {name: v for name, v in (known(before) or {}).items() if name not in held}
+    return key, old, {**after, **told} if told else after
+
+
+def _microseconds(time_ns: int | None) -> int | None:
+    """Return a time as Spark's TIMESTAMP holds it.
+
+    Raises:
+        DecodeError: It does not fit 64 bits of microseconds.
+    """
+    if time_ns is None:
+        return None
+    time_us = time_ns // 1000
+    if not _INT64[0] <= time_us <= _INT64[1]:
+        raise DecodeError("the source time is out of range", code="value_out_of_range")
+    return time_us
+
+
+def row_builder(
+    format: str,
+    options: Mapping[str, Any],
+    *,
+    epoch: int = 0,
+    keys: Mapping[str, tuple[str, ...]] | None = None,
+    keyless: str = "quarantine",
+    images: bool = True,
+    steps: Sequence[Step] = (),
+) -> RowBuilder:
+    """Return a builder for the messages of a format; called on the workers."""
+    codec = get_codec(format, **options)
+    return RowBuilder(codec, epoch=epoch, keys=keys, keyless=keyless, images=images, steps=steps)

@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a batch of event rows holds, in numbers: the driver never sees the rows."""
+
+from collections.abc import Iterable
+from copy import copy
+from typing import Final, NamedTuple
+
+import msgspec
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+
+from changelane.position import LsnPosition, OffsetPosition, PostgresPosition, ScnPosition
+from changelane.spark.events.rows import RowSchema, Told
+
+TRANSACTIONAL: Final = {PostgresPosition.code, ScnPosition.code, LsnPosition.code}
+
+
+class TableReport(msgspec.Struct):
+    """What a batch did to one table.
+
+    Attributes:
+        table: Its name at the source.
+        path: Where it lies.
+        events: How many events it took.
+        note: What is to be said.
+        failed: Its ``table_id`` when it could not take them, for the reason in *note*.
+    """
+
+    table: str
+    path: str
+    events: int = 0
+    note: str = ""
+    failed: str | None = None
+
+
+class BatchReport(msgspec.Struct):
+    """What a batch did.
+
+    Attributes:
+        batch: Its number.
+        events: Events for tables.
+        other: Events that tell of no row.
+        statements: Statements about the shape of tables.
+        shadows: Events of the tables that online schema changes work with, which were skipped.
+        quarantined: What was set aside, by reason code.
+        tables: What tables took.
+        skipped: How many of them held the batch before.
+        logged: How many tables have rows of it in the change log.
+        ties: Of plain rows, for how many keys and sequences there were rows that differ.
+        files: The files that it read lines of.
+        behind: How many messages its source held behind it, where that is known.
+    """
+
+    batch: int
+    events: int = 0
+    other: int = 0
+    statements: int = 0
+    shadows: int = 0
+    quarantined: dict[str, int] = {}
+    tables: list[TableReport] = []
+    skipped: int = 0
+    logged: int = 0
+    ties: int = 0
+    files: list[str] = []
+    behind: int | None = None
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """Why tables could not take their events, by ``table_id``."""
+        return {one.failed: one.note for one in self.tables if one.failed is not None}
+
+    def joined(self, later: "BatchReport") -> "BatchReport":
+        """Return what this batch and a later one did together."""
+        tables = {one.table: one for one in self.tables}
+        for one in later.tables:
+            before = tables.get(one.table)
+            events = one.events + (0 if before is None else before.events)
+            tables[one.table] = msgspec.structs.replace(one, events=events)
+        codes = {**self.quarantined}
+        for code, count in later.quarantined.items():
+            codes[code] = codes.get(code, 0) + count
+        return BatchReport(
+            batch=later.batch,
+            events=self.events + later.events,
+            other=self.other + later.other,
+            statements=self.statements + later.statements,
+            shadows=self.shadows + later.shadows,
+            quarantined=codes,
+            tables=list(tables.values()),
+            skipped=self.skipped + later.skipped,
+            logged=later.logged,
+            ties=self.ties + later.ties,
+            behind=later.behind,
+        )
+
+    def set_aside(self, code: str, count: int) -> None:
+        """Count what goes to the quarantine."""
+        self.quarantined[code] = self.quarantined.get(code, 0) + count
+
+
+class Work:
+    """What one batch holds of one table, as the driver's statistics tell.
+
+    Attributes:
+        table_id: The table; that of the lake, once its names are read.
+        told_as: What its events call it.
+        schemas: The schemas of its events.
+        counts: How many events have each.
+        newest: The newest order of each.
+        oldest: The oldest order of each.
+        keyless: Events that name no key.
+        changes: Updates and deletes.
+        truncates: How many truncates there are.
+        truncated_in: The newest truncate of each kind of positions.
+        truncated: The newest truncate of the kind that the table compares, once that is known.
+        domains: Kinds of positions, with the version of their orders (2 bytes), and how many
+            events have each.
+        time_us: The newest time of a change at its source, microseconds since 1970-01-01 UTC.
+        places: Where orders are offsets: epochs and partitions (12 bytes), two of them at most.
+    """
+
+    def __init__(self, table_id: str) -> None:
+        self.table_id = table_id
+        self.told_as: tuple[str, ...] = (table_id,)
+        self.schemas: dict[str, RowSchema] = {}
+        self.counts: dict[str, int] = {}
+        self.newest: dict[str, bytes] = {}
+        self.oldest: dict[str, bytes] = {}
+        self.has_parts = False
+        self.has_moves = False
+        self.has_departures = False
+        self.has_other_keys = False
+        self.keyless = 0
+        self.changes = 0
+        self.truncates = 0
+        self.truncated_in: dict[bytes, bytes] = {}
+        self.truncated = b""
+        self.time_us: int | None = None
+        self.domains: dict[bytes, int] = {}
+        self.places: set[bytes] = set()
+
+    @property
+    def first(self) -> bytes:
+        """The oldest order of a change; nothing when there is none."""
+        return min(self.oldest.values(), default=b"")
+
+    @property
+    def count(self) -> int:
+        """How many events there are."""
+        return sum(self.counts.values()) + self.truncates
+
+    @property
+    def told(self) -> dict[str, object]:
+        """What the commit of the table says of these events."""
+        newest = max(self.newest.values(), default=b"")
+        return {"events": self.count, "order": newest.hex(), "source_time_us": self.time_us}
+
+    @property
+    def is_raising(self) -> bool:
+        """Whether events raise what is remembered of rows that are not there."""
+        return self.has_departures or bool(self.truncated)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether positions tell which events share a transaction."""
+        return any(domain[1] in TRANSACTIONAL for domain in self.domains)
+
+    @property
+    def newest_first(self) -> list[str]:
+        """The schemas, that of the newest event first; those without a key come last."""
+        return sorted(
+            self.schemas,
+            key=lambda name: (self.schemas[name].key is not None, self.newest.get(name, b""), name),
+            reverse=True,
+        )
+
+    @property
+    def active(self) -> RowSchema:
+        """The schema of the newest event; events without a key do not count beside others."""
+        return self.schemas[self.newest_first[0]]
+
+    def only(self, schemas: Iterable[str]) -> "Work":
+        """Return the same without the events of other schemas."""
+        kept = copy(self)
+        kept.schemas = {name: self.schemas[name] for name in schemas}
+        kept.counts = {name: self.counts.get(name, 0) for name in kept.schemas}
+        kept.newest = {name: self.newest.get(name, b"") for name in kept.schemas}
+        kept.oldest = {name: self.oldest[name] for name in kept.schemas if name in self.oldest}
+        return kept
+
+
+class Statements(NamedTuple):
+    """A ``ddl`` row: statements, their place in the log, and the table that they are told of."""
+
+    order: bytes
+    table_id: str
+    told: Told
+
+
+class Survey(NamedTuple):
+    """What a batch holds.
+
+    Attributes:
+        works: What it holds of each table.
+        schemas: The schemas of its events, by id.
+        statements: What it tells of the shapes of tables.
+    """
+
+    works: list[Work]
+    schemas: dict[str, RowSchema]
+    statements: list[Statements]
+
+
+def survey(events: DataFrame, report: BatchReport) -> Survey:
+    """Return what a batch holds, by one pass; count what is of no table into the report."""
+    data, order = F.col("kind") == "data", F.col("order")
+    leaves = F.col("op") == "d"
+    moved = F.col("other_key").isNotNull()
+    domain = F.substring(order, 1, 2)
+    found = (
+        events.groupBy("kind", "table_id", "schema_id", "code", domain.alias("domain"))
+        .agg(
+            F.count(F.lit(1)).alias("count"),
+            F.max(order).alias("newest"),
+            F.min(F.when(data, order)).alias("oldest"),
+            F.max(data & ~leaves & ~F.col("whole")).alias("parts"),
+            F.max(data & (F.col("op") == "u") & moved).alias("moves"),
+            F.max(data & (leaves | ((F.col("op") == "u") & moved))).alias("leaves"),
+            F.count_if(data & F.col("key").isNull()).alias("keyless"),
+            F.max(data & moved).alias("others"),
+            F.count_if(data & F.col("op").isin("u", "d")).alias("changes"),
+            F.unix_micros(F.max("source_time")).alias("time_us"),
+            F.min(place(order)).alias("place"),
+            F.max(place(order)).alias("place_2"),
+        )
+        .collect()
+    )
+    works: dict[str, Work] = {}
+    for row in found:
+        _count(row, works, report)
+    told = (
+        events.where("kind IN ('schema', 'ddl', 'file')")
+        .groupBy("kind", "table_id", "schema_id", "order")
+        .agg(F.collect_set("after").alias("after"))
+        .collect()
+    )
+    schemas: dict[str, RowSchema] = {}
+    statements: list[Statements] = []
+    for row in told:
+        if row["kind"] == "file":
+            report.files.extend(row["after"])
+            continue
+        if row["kind"] == "ddl":
+            for text in row["after"]:
+                one = msgspec.json.decode(text, type=Told)
+                statements.append(Statements(bytes(row["order"]), row["table_id"], one))
+            continue
+        schema = msgspec.json.decode(row["after"][0], type=RowSchema)
+        schemas[row["schema_id"]] = schema
+        works[row["table_id"]].schemas[row["schema_id"]] = schema
+    statements.sort(key=lambda one: (one.order, one.table_id, one.told.ddl))
+    return Survey([works[name] for name in sorted(works)], schemas, statements)
+
+
+def _count(row: Row, works: dict[str, Work], report: BatchReport) -> None:
+    kind, count = row["kind"], row["count"]
+    if kind == "file":
+        return
+    if kind == "error":
+        report.set_aside(row["code"], count)
+        return
+    if kind == "other":
+        report.other += count
+        return
+    if kind == "ddl":
+        report.statements += count
+        return
+    work = works.setdefault(row["table_id"], Work(row["table_id"]))
+    if kind == "schema":
+        return
+    report.events += count
+    newest, domain = bytes(row["newest"]), bytes(row["domain"])
+    work.domains[domain] = work.domains.get(domain, 0) + count
+    if kind == "truncate":
+        work.truncates += count
+        work.truncated_in[domain] = newest
+    else:
+        schema = row["schema_id"]
+        work.counts[schema] = work.counts.get(schema, 0) + count
+        work.newest[schema] = max(work.newest.get(schema, b""), newest)
+        oldest = bytes(row["oldest"])
+        work.oldest[schema] = min(work.oldest.get(schema, oldest), oldest)
+    work.has_parts |= bool(row["parts"])
+    work.has_moves |= bool(row["moves"])
+    work.has_departures |= bool(row["leaves"])
+    work.has_other_keys |= bool(row["others"])
+    if row["time_us"] is not None:
+        work.time_us = max(work.time_us or row["time_us"], row["time_us"])
+    work.keyless += row["keyless"]
+    work.changes += row["changes"]
+    work.places |= {bytes(row[name]) for name in ("place", "place_2") if row[name] is not None}
+
+
+def place(order: Column) -> Column:
+    """Return the epoch and partition of an order of offsets (12 bytes), NULL in other domains.
+
+    Inside one place two orders can be compared, and in two epochs (apply.md section 1).
+    """
+    tag = order.substr(F.length(order) - 8, F.lit(8))
+    is_offset = F.substring(order, 2, 1) == F.lit(bytearray([OffsetPosition.code]))
+    return F.when(is_offset, F.concat(F.substring(order, 3, 4), tag))
+
+
+def place_of(order: bytes) -> set[bytes]:
+    """Return the same of an order in hand; nothing in other domains, and of no order."""
+    if len(order) < 2 or order[1] != OffsetPosition.code:
+        return set()
+    return {order[2:6] + order[-9:-1]}

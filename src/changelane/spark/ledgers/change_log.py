@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The change log: event rows that tables have still to take, in one table of the lake.
+
+It holds what a wide stream merges later (``apply: log``), and the events of parked tables. A batch
+is one commit, however many tables it tells of.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from changelane.spark.events import rows
+from changelane.spark.lake import Lake, Marker, is_conflict, retried
+from changelane.spark.sql import text
+
+NAME: Final = "_changelane/log"
+_OWN: Final = {"query": "STRING", "batch": "BIGINT"}
+COLUMNS: Final = {name: kind for name, kind, _ in rows.FIELDS} | _OWN
+_ATTEMPTS: Final = 10
+
+
+class Pending(NamedTuple):
+    """What the log holds of one table: which batches of which query, and how many events."""
+
+    query: str
+    table_id: str
+    first: int
+    last: int
+    events: int
+
+
+class ChangeLog:
+    """The change log of one lake; it is made when it is first needed."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._spark = SparkSession.active()
+        self._lake = lake
+        self._exists = lake.exists(NAME)
+
+    def append(
+        self, events: DataFrame, marker: Marker, details: Mapping[str, object] | None = None
+    ) -> None:
+        """Add the rows of a batch that tables take, in one commit with the batch's marker.
+
+        Args:
+            events: Event rows; errors and events that tell of no row stay out.
+            marker: The batch; one that the log holds already is not added again.
+            details: More for the user metadata of the commit.
+        """
+        last = self._lake.last_batch(NAME, marker) if self._exists else None
+        if last is None or last < marker.batch:
+            self._insert(events, marker, self._lake.committing(marker, details or {}))
+
+    def keep(self, events: DataFrame, tables: Iterable[str], marker: Marker) -> None:
+        """Add the rows of some tables, those that the log does not hold of this batch.
+
+        Which tables fail may differ when a batch runs again, so that the batch's marker in the
+        log would not tell whether the rows are there.
+        """
+        wanted = set(tables)
+        if self._exists:
+            mine = (F.col("query") == marker.query) & (F.col("batch") == marker.batch)
+            held = self._lake.read(NAME).where(mine).select("table_id").distinct().collect()
+            wanted -= {row["table_id"] for row in held}
+        if wanted:
+            kept = events.where(F.col("table_id").isin(*sorted(wanted)))
+            self._insert(kept, marker, self._spark)
+
+    def _insert(self, events: DataFrame, marker: Marker, session: SparkSession) -> None:
+        if not self._exists:
+            self._lake.create(NAME, COLUMNS, {})
+            self._exists = True
+        told = events.where(~F.col("kind").isin("error", "other", "file"))
+        # a reader wants a few tables of many
+        batch = F.lit(marker.batch).cast("bigint")
+        told = told.select(
+            *(name for name, _, _ in rows.FIELDS),
+            F.lit(marker.query).alias("query"),
+            batch.alias("batch"),
+        ).sortWithinPartitions("table_id")
+        self._lake.append(session, NAME, told)
+
+    def pending(self) -> list[Pending]:
+        """Return what the log holds, by query and table."""
+        if not self._exists:
+            return []
+        found = (
+            self._lake.read(NAME)
+            .groupBy("query", "table_id")
+            .agg(
+                F.min("batch").alias("first"),
+                F.max("batch").alias("last"),
+                F.count_if(F.col("kind") != "schema").alias("events"),
+            )
+            .collect()
+        )
+        return [Pending(*row) for row in sorted(found)]
+
+    def rows(self, query: str, taken: Mapping[str, int]) -> DataFrame:
+        """Return event rows, with the ``batch`` that each came in.
+
+        Args:
+            query: The query of the batches.
+            taken: Tables, and the last batch of that query which each has taken.
+        """
+        told = self._spark.createDataFrame(
+            sorted(taken.items()), "table_id string, `_changelane_taken` bigint"
+        )
+        mine = (F.col("query") == query) & (F.col("batch") > min(taken.values(), default=-1))
+        return (
+            self._lake.read(NAME)
+            .where(mine)
+            .join(F.broadcast(told), "table_id")
+            .where("batch > `_changelane_taken`")
+            .drop("_changelane_taken", "query")
+        )
+
+    def forget(self, query: str, before: int, spared: Iterable[str]) -> None:
+        """Delete the rows of batches before a number, but those of spared tables."""
+        condition = f"query = {text(query)} AND batch < {before}"
+        if names := sorted(spared):
+            condition += f" AND table_id NOT IN ({', '.join(map(text, names))})"
+        retried(lambda: self._lake.delete(self._spark, NAME, condition))
+
+    def properties(self) -> dict[str, str]:
+        """Return the properties of the log, none before it is made."""
+        return self._lake.properties(NAME) if self._exists else {}
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Set properties of the log.
+
+        Raises:
+            PySparkException: Others change them at the same moment, again and again.
+        """
+        if not self._exists:
+            self._lake.create(NAME, COLUMNS, {})
+            self._exists = True
+        for attempt in range(_ATTEMPTS):
+            try:
+                self._lake.set_properties(NAME, properties)
+            except PySparkException as error:
+                if attempt + 1 == _ATTEMPTS or not is_conflict(error):
+                    raise
+            else:
+                return

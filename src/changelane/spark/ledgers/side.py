@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The side table: what must be remembered of rows that are not there.
+
+One table per stream: table, key, ``deleted`` (D) with its ``source_time``, ``moved_to``; the row
+with a NULL key holds ``truncated`` (T) and ``purged`` (H). It is written before the targets:
+raising registers twice is harmless (apply.md section 3).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from changelane.spark.events.survey import Work
+from changelane.spark.lake import Lake, retried
+from changelane.spark.lake.merges import Clause, Merge
+
+NAME: Final = "_changelane/side"
+COLUMNS: Final = {
+    "table_id": "STRING",
+    "key": "STRING",
+    "deleted": "BINARY",
+    "moved_to": "STRING",
+    "truncated": "BINARY",
+    "purged": "BINARY",
+    "source_time": "TIMESTAMP",
+}
+_NEWER: Final = "coalesce(s.deleted, unhex('')) > coalesce(t.deleted, unhex(''))"
+_RAISED: Final = ("table_id", "key", "deleted", "moved_to", "truncated", "source_time")
+_RAISE: Final = Merge(
+    keys=("table_id", "key"),
+    matched=(
+        Clause(
+            f"({_NEWER} OR coalesce(s.truncated, unhex('')) > coalesce(t.truncated, unhex('')))",
+            {
+                "deleted": f"CASE WHEN {_NEWER} THEN s.deleted ELSE t.deleted END",
+                "moved_to": f"CASE WHEN {_NEWER} THEN s.moved_to ELSE t.moved_to END",
+                "source_time": f"CASE WHEN {_NEWER} THEN s.source_time ELSE t.source_time END",
+                "truncated": "greatest(s.truncated, t.truncated)",
+            },
+        ),
+    ),
+    values={name: f"s.{name}" for name in _RAISED},
+)
+_PURGE: Final = Merge(
+    keys=("table_id", "key"),
+    matched=(Clause("s.purged > coalesce(t.purged, unhex(''))", {"purged": "s.purged"}),),
+    values={name: f"s.{name}" for name in ("table_id", "key", "purged")},
+)
+_FORGET: Final = Merge(keys=("table_id", "key"), matched=(Clause("t.deleted <= s.deleted"),))
+
+
+class Remembered(NamedTuple):
+    """What the side table says about a whole table."""
+
+    truncated: bytes = b""
+    purged: bytes = b""
+    has_moves: bool = False
+
+
+def after(before: Mapping[str, Remembered], works: Sequence[Work]) -> dict[str, Remembered]:
+    """Return what is remembered of tables once the side table holds the batch."""
+    known = dict(before)
+    for work in works:
+        if work.is_raising:
+            held = known.get(work.table_id, Remembered())
+            truncated = max(held.truncated, work.truncated)
+            known[work.table_id] = held._replace(truncated=truncated)
+    return known
+
+
+def horizons(lake: Lake) -> dict[str, bytes]:
+    """Return H of each table of a lake that was ever purged."""
+    if not lake.exists(NAME) or "purged" not in lake.columns(NAME):
+        return {}
+    found = lake.read(NAME).where("purged IS NOT NULL").select("table_id", "purged").collect()
+    return {row["table_id"]: bytes(row["purged"]) for row in found}
+
+
+class SideTable:
+    """The side table of one stream."""
+
+    def __init__(self, spark: SparkSession, lake: Lake) -> None:
+        self._spark = spark
+        self._lake = lake
+        lake.create(NAME, COLUMNS, {})
+        held = lake.columns(NAME)
+        if lacking := {name: kind for name, kind in COLUMNS.items() if name not in held}:
+            lake.add_columns(NAME, lacking)  # a table of before they were thought of
+
+    def table(self) -> DataFrame:
+        """Return the whole side table."""
+        return self._lake.read(NAME)
+
+    def raised(self, events: DataFrame) -> DataFrame:
+        """Return the registers that departures and truncates raise, as the side table has them.
+
+        Args:
+            events: ``data`` and ``truncate`` event rows.
+        """
+        leaving = F.col("op") == "d"
+        moving = (F.col("op") == "u") & F.col("other_key").isNotNull()
+        departed = F.expr("concat(substring(`order`, 1, length(`order`) - 1), unhex('00'))")
+        return (
+            events.where(leaving | moving | (F.col("kind") == "truncate"))
+            .select(
+                "table_id",
+                F.when(leaving, F.col("key")).when(moving, F.col("other_key")).alias("key"),
+                F.when(leaving, F.col("order")).when(moving, departed).alias("deleted"),
+                F.when(leaving, F.col("other_key")).when(moving, F.col("key")).alias("moved_to"),
+                F.when(F.col("kind") == "truncate", F.col("order")).alias("truncated"),
+                "source_time",
+            )
+            .where("key IS NOT NULL OR truncated IS NOT NULL")
+        )
+
+    def remember(self, raised: DataFrame) -> None:
+        """Raise D and T, in one commit.
+
+        Args:
+            raised: ``table_id``, ``key``, ``deleted``, ``moved_to``, ``truncated``,
+                ``source_time``.
+        """
+        newest = raised.groupBy("table_id", "key").agg(
+            F.max("deleted").alias("deleted"),
+            F.max_by("moved_to", "deleted").alias("moved_to"),
+            F.max("truncated").alias("truncated"),
+            F.max_by("source_time", "deleted").alias("source_time"),
+        )
+        retried(lambda: self._lake.merge(self._spark, NAME, newest, _RAISE))
+
+    def purge(self, horizons: DataFrame) -> None:
+        """Raise H, in one commit: before anything up to it is forgotten.
+
+        Args:
+            horizons: ``table_id`` and ``purged``.
+        """
+        told = horizons.withColumn("key", F.lit(None).cast("string"))
+        retried(lambda: self._lake.merge(self._spark, NAME, told, _PURGE))
+
+    def forget(self, departures: DataFrame) -> None:
+        """Forget departures that are not newer than those told, in one commit.
+
+        Args:
+            departures: ``table_id``, ``key`` and ``deleted``.
+        """
+        retried(lambda: self._lake.merge(self._spark, NAME, departures, _FORGET))
+
+    def tables(self) -> dict[str, Remembered]:
+        """Return what is remembered of each table that ever lost a row."""
+        found = (
+            self.table()
+            .groupBy("table_id")
+            .agg(
+                F.max("truncated").alias("truncated"),
+                F.max("purged").alias("purged"),
+                F.max(F.col("moved_to").isNotNull()).alias("moves"),
+            )
+            .collect()
+        )
+        return {
+            row["table_id"]: Remembered(
+                bytes(row["truncated"] or b""), bytes(row["purged"] or b""), bool(row["moves"])
+            )
+            for row in found
+        }
+
+    def of(self, table_id: str, keys: DataFrame) -> DataFrame:
+        """Return ``key``, ``deleted`` and ``moved_to`` for *keys* (a ``key`` column) of a table."""
+        mine: Column = (F.col("table_id") == F.lit(table_id)) & F.col("key").isNotNull()
+        return (
+            self.table()
+            .where(mine)
+            .join(F.broadcast(keys.select("key").distinct()), "key", "left_semi")
+            .select("key", "deleted", "moved_to")
+        )
+
+    def moved(self, table_id: str) -> DataFrame:
+        """Return ``key`` and ``moved_to`` of a table's keys whose rows moved."""
+        mine = (F.col("table_id") == F.lit(table_id)) & F.col("moved_to").isNotNull()
+        return self.table().where(mine).select("key", "moved_to")

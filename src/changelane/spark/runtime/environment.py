@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Spark session with the settings that exact results need."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from changelane.errors import ConfigError, MissingExtraError
+from changelane.spark.runtime.jars import EXCLUDES, LOG4J, fetched, ivy_dir, packages
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTINGS: Final[dict[str, str]] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.databricks.delta.properties.defaults.checkpointInterval": "20",
+    # batches are cut by bytes in our own code, so that Arrow's count may be generous
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    "spark.sql.ansi.enabled": "true",
+    # names of columns stand in SQL, and "${env:SECRET}" may be one
+    "spark.sql.variable.substitute": "false",
+}
+"""What :func:`session` sets unless the user says otherwise."""
+
+LAKE_SETTINGS: Final[dict[str, dict[str, str]]] = {
+    "delta": {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    },
+    "iceberg": {
+        "spark.sql.extensions": (
+            "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+        ),
+    },
+    "hudi": {
+        "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+        "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+        "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
+    },
+}
+"""What the table formats need of a session; extensions are joined."""
+
+REQUIRED: Final[dict[str, str]] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.variable.substitute": "false",
+}
+"""What a session must have for results to be exact, and names to be only names."""
+
+
+def session(
+    name: str = "changelane",
+    *,
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    lakes: Sequence[str] = ("delta",),
+) -> "SparkSession":
+    """Return the running session, or a new one that has table formats and exact time zones.
+
+    Args:
+        name: The application's name.
+        master: Where to run; Spark's own default, else ``local[*]``.
+        settings: Spark's own options by their own names; they win over :data:`SETTINGS`.
+        lakes: The table formats: ``delta`` and ``iceberg``, or ``hudi`` with PySpark 3.5; and
+            ``kafka`` for its connector.
+
+    Raises:
+        MissingExtraError: pyspark is not installed.
+        ConfigError: A session that runs already has settings that would make values wrong, or
+            this PySpark has no such table format.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise MissingExtraError("pyspark", "spark") from None
+    # the workers must be the interpreter that runs us, not whatever `python3` is
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name)
+    running = SparkSession.getActiveSession()
+    if running is None:
+        builder = builder.master(master or os.environ.get("MASTER") or "local[*]")
+        coordinates = packages(*lakes)
+        if jars := fetched(*lakes):
+            builder = builder.config("spark.jars", ",".join(map(str, jars)))
+        else:
+            builder = builder.config("spark.jars.packages", coordinates)
+            builder = builder.config("spark.jars.excludes", EXCLUDES)
+            if (ivy := ivy_dir()) is not None:
+                builder = builder.config("spark.jars.ivy", str(ivy))
+        logs = f"-Dlog4j2.configurationFile={LOG4J.as_uri()}"
+        builder = builder.config("spark.driver.extraJavaOptions", logs)
+        builder = builder.config("spark.ui.enabled", "false")
+        builder = builder.config("spark.ui.showConsoleProgress", "false")
+        for key, value in (SETTINGS | _lake_settings(lakes) | dict(settings or {})).items():
+            builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    check(spark)
+    return spark
+
+
+def _lake_settings(lakes: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in lakes:
+        for key, value in LAKE_SETTINGS.get(name, {}).items():
+            found[key] = f"{found[key]},{value}" if key in found else value
+    return found
+
+
+def check(spark: "SparkSession") -> None:
+    """Refuse a session whose settings would make values wrong.
+
+    Raises:
+        ConfigError: It names the setting and the value that it must have.
+    """
+    for key, value in REQUIRED.items():
+        found = spark.conf.get(key)
+        if found != value:
+            msg = f"Spark's {key} is {found!r} and must be {value!r}: set it before"
+            raise ConfigError(msg)
+
+
+def check_class(spark: "SparkSession", name: str, lake: str) -> None:
+    """Refuse a session that has not loaded a table format's classes.
+
+    Raises:
+        ConfigError: It names the package to add.
+    """
+    from py4j.protocol import Py4JJavaError
+
+    jvm: Any = spark._jvm
+    try:
+        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
+    except Py4JJavaError:
+        msg = (
+            f"this Spark session has no {lake}: start it with changelane.spark.session("
+            f"lakes=[{lake!r}]), or with spark.jars.packages={packages(lake)}"
+        )
+        raise ConfigError(msg) from None

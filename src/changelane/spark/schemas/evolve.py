@@ -1,0 +1,342 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables follow the schemas of their events: create, add columns, or refuse with the reason."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+from pyspark.sql import functions as F
+
+from changelane.spark.events.fold import Target
+from changelane.spark.events.rows import RowSchema, table_id_of
+from changelane.spark.events.survey import Work, place_of
+from changelane.spark.lake import Lake
+from changelane.spark.lake.layout import Layout, NoColumnError, layout_of
+from changelane.spark.lake.modes import APPEND, STATE_TYPES, UPSERT, TableMode, mode_of
+from changelane.spark.ledgers.companion import follow
+from changelane.spark.ledgers.fence import Fence
+from changelane.spark.ledgers.quarantine import Misfit, Refused
+from changelane.spark.ledgers.side import Remembered
+from changelane.spark.schemas import turning
+from changelane.spark.schemas.admission import Admission, Policy, mine
+from changelane.spark.schemas.followed import NOTHING, Followed, Halted
+
+MIXED: Final = "positions of different kinds never mix in one table"
+TRUNCATED_ELSEWHERE: Final = (
+    "the events have no positions, and offsets of several partitions or files cannot be compared "
+    "with a truncate of one: use one partition, a format with positions, or raise `epoch`"
+)
+LACKING: Final = "lacking"
+CLEARED: Final = "cleared"
+MANY: Final = "many"
+
+
+class Plan(NamedTuple):
+    """How the events of one table and batch are applied.
+
+    Attributes:
+        work: What the batch holds of the table, without what is refused.
+        name: The table's place in the lake.
+        target: Its columns, and the schemas of the events.
+        properties: changelane's own properties of the table.
+        refused: What of the batch the table does not take.
+        crosses: Whether events of several partitions meet, whose offsets cannot be compared.
+        cleared: Rows up to here are of a table of the same name that went.
+        note: What is to be said of the table.
+    """
+
+    work: Work
+    name: str
+    target: Target
+    properties: dict[str, str]
+    refused: tuple[Refused, ...] = ()
+    crosses: bool = False
+    cleared: bytes = b""
+    note: str | None = None
+
+    @property
+    def is_exceptional(self) -> bool:
+        """Whether the table may hold columns of different ages, or the batch brings some."""
+        return self.work.has_parts or "exceptions" in self.properties
+
+    @property
+    def table_mode(self) -> TableMode:
+        """What the table keeps of its changes."""
+        return mode_of(self.properties)
+
+    @property
+    def mode(self) -> str:
+        """The name of that."""
+        return self.table_mode.name
+
+
+def plan(
+    lake: Lake,
+    name: str,
+    work: Work,
+    known: Remembered,
+    policy: Policy,
+    *,
+    fence: Fence | None = None,
+    followed: Followed = NOTHING,
+) -> Plan | None:
+    """Create or evolve the table of some events, and say how they are applied.
+
+    ``None`` when there is no table yet and only truncates tell of it: they are remembered.
+
+    Raises:
+        Misfit: The table can take none of them.
+        FencedError: A newer run of the pipeline writes the table.
+    """
+    exists = lake.exists(name)
+    properties = lake.properties(name) if exists else {}
+    if fence is not None:
+        fence.check(properties)
+    if not work.domains or (not work.schemas and not exists):
+        return None
+    if exists and "schema" not in properties:
+        raise Misfit("foreign_table", "a table lies there that changelane did not make")
+    mode = policy.modes.of(table_id_of(work.table_id))
+    if exists and mode != mode_of(properties):
+        raise Misfit("mode_conflict", _mode_conflict(mode, mode_of(properties)))
+    _check_sequence(policy.sequence, properties)
+    asked = policy.layouts.of(table_id_of(work.table_id))
+    kind = _kind(work, properties, known)
+    work, refused = _before_halt(work, followed.halted)
+    work.truncated = work.truncated_in.get(kind, b"")
+    cleared = _cleared(work, followed, known, properties)
+    work.truncated = max(work.truncated, cleared)
+    if followed.halted is not None and not work.schemas and not work.truncated:
+        raise Misfit(followed.halted.code, followed.halted.reason)
+    if work.schemas:
+        held = lake.columns(name) if exists else {}
+        admission = Admission(
+            work, held, properties, policy, can_widen=lake.widens, mode=mode, followed=followed
+        )
+        refused.extend(admission.refused)
+        if exists and admission.lacking:
+            _keep_lacking(lake, name, admission.lacking, properties)
+        work = work.only(admission.admitted)
+        if work.schemas:
+            told = _told(work, kind, properties, known) | ({} if fence is None else fence.told)
+            told |= mode.properties
+            told |= {} if policy.sequence is None else {"sequence": policy.sequence}
+            told |= _ours(properties, work, exists=exists)
+            properties = _evolved(
+                lake, name, admission, told, properties=properties, followed=followed, asked=asked
+            )
+        elif not exists or not work.truncated:
+            raise admission.misfits[0]
+    if odd := sum(count for domain, count in work.domains.items() if domain != kind):
+        refused.append(_odd(work, kind, odd))
+    # a log of events compares no orders
+    crosses = mode.name != APPEND and properties.get("place", "").endswith(MANY)
+    if crosses and work.truncated:
+        is_truncate = mine(work, "truncate")
+        refused.append(Refused(is_truncate, "unordered", TRUNCATED_ELSEWHERE, work.truncates))
+        work.truncated = b""
+    active = msgspec.json.decode(properties["schema"], type=RowSchema)
+    columns = _columns(lake.columns(name), properties, mode)
+    target = Target(columns, tuple(active.key or ()), work.schemas)
+    if mode.is_tracked and (reason := follow(lake, name, columns)) is not None:
+        raise Misfit("schema_mismatch", reason)
+    note = asked.note(properties)
+    return Plan(work, name, target, properties, tuple(refused), crosses, cleared, note)
+
+
+def _ours(properties: Mapping[str, str], work: Work, *, exists: bool) -> dict[str, str]:
+    """Return which columns a table has from its source, beside those that came by hand."""
+    if exists and turning.OURS not in properties:
+        return {}
+    names = {column.name.lower() for one in work.schemas.values() for column in one.columns}
+    names.update(msgspec.json.decode(properties.get(turning.OURS, "[]"), type=list[str]))
+    return {turning.OURS: msgspec.json.encode(sorted(names)).decode()}
+
+
+def _columns(
+    held: Mapping[str, str], properties: Mapping[str, str], mode: TableMode
+) -> dict[str, str]:
+    """Return the columns that are written: not those that somebody added to the table by hand."""
+    state = STATE_TYPES[mode.name]
+    ours = properties.get(turning.OURS)
+    names = None if ours is None else set(msgspec.json.decode(ours, type=list[str]))
+    return {
+        column: kind
+        for column, kind in held.items()
+        if column not in state and (names is None or column.lower() in names)
+    }
+
+
+def _evolved(
+    lake: Lake,
+    name: str,
+    admission: Admission,
+    told: Mapping[str, str],
+    *,
+    properties: Mapping[str, str],
+    followed: Followed,
+    asked: Layout,
+) -> dict[str, str]:
+    """Give a table the columns, types and properties that it needs; return its properties."""
+    if not properties:
+        there = {name.lower() for name in admission.added}
+        # a column that no event had yet comes later, and is filled then
+        filled = [turning.filling_id(one) for one, _ in followed.fillings if one.column in there]
+        told = {**told, **followed.created, **asked.told}
+        if filled:
+            told[turning.FILLED] = ",".join(filled)
+        columns = {**admission.added, **STATE_TYPES[told.get("mode", UPSERT)]}
+        try:
+            lake.create(name, columns, told, asked)
+        except NoColumnError as error:
+            raise Misfit("schema_mismatch", str(error)) from None
+        return dict(told)
+    if admission.replaced:
+        lake.drop_columns(name, admission.replaced)
+    if admission.added:
+        lake.add_columns(name, admission.added)
+    if admission.widened:
+        lake.widen_columns(name, admission.widened)
+    told = {**told, **_laid_out(lake, name, asked, properties)}
+    if any(properties.get(key) != value for key, value in told.items()):
+        lake.set_properties(name, told)
+    return turning.fill_all(lake, name, {**properties, **told}, followed.fillings)
+
+
+def _laid_out(
+    lake: Lake, name: str, asked: Layout, properties: Mapping[str, str]
+) -> dict[str, str]:
+    """Give a table the properties that its format knows; return what it is to tell of them."""
+    wanted = asked.of_made(properties)
+    if wanted == layout_of(properties):
+        return {}
+    lake.tune(name, wanted.properties)
+    return wanted.told
+
+
+def _keep_lacking(
+    lake: Lake, name: str, lacking: Mapping[str, str], properties: Mapping[str, str]
+) -> None:
+    """Keep what a table does not get, for `changelane schema plan`."""
+    told = properties.get(LACKING) or "{}"
+    known = msgspec.json.decode(told, type=dict[str, str])
+    if not lacking.items() <= known.items():
+        lake.set_properties(name, {LACKING: msgspec.json.encode({**known, **lacking}).decode()})
+
+
+def _cleared(
+    work: Work, followed: Followed, known: Remembered, properties: Mapping[str, str]
+) -> bytes:
+    """Return up to where rows went with an older table of this name, until they are gone."""
+    cleared = followed.cleared
+    if cleared[:2] not in work.domains:
+        return b""
+    is_met = known.truncated < cleared and any(one < cleared for one in work.oldest.values())
+    is_held = bool(properties) and properties.get(CLEARED, "") < cleared.hex()
+    return cleared if is_met or is_held else b""
+
+
+def _before_halt(work: Work, halted: Halted | None) -> tuple[Work, list[Refused]]:
+    """Return the work that a table takes which does not go on, and what it does not take."""
+    if halted is None:
+        return work.only(work.schemas), []
+    late = [name for name in work.schemas if work.oldest[name] > halted.order]
+    kept = work.only(name for name in work.schemas if name not in late)
+    if not late:
+        return kept, []
+    rows = mine(work, "data") & F.col("schema_id").isin(*late)
+    count = sum(work.counts.get(name, 0) for name in late)
+    return kept, [Refused(rows, halted.code, halted.reason, count)]
+
+
+def _check_sequence(asked: str | None, properties: Mapping[str, str]) -> None:
+    held = properties.get("sequence", asked or "")
+    if asked is not None and held != asked:
+        raise Misfit("unordered", _other_sequence(asked, held))
+
+
+def _other_sequence(asked: str | None, held: str | None) -> str:
+    return (
+        f"sequence_by is {asked}, and the rows of the table are ordered by {held}: orders of two "
+        "kinds do not compare; cast it to that kind, or load the table anew"
+    )
+
+
+def _mode_conflict(asked: TableMode, made: TableMode) -> str:
+    what = f"the mode {asked.name}, and the table was made in the mode {made.name}"
+    if asked.name == made.name:
+        what = "other columns whose changes make versions than the table was made for"
+    return (
+        f"the pipeline asks for {what}: a table keeps its mode; ask for that one, or move the "
+        "table away and load it anew"
+    )
+
+
+def _kind(work: Work, properties: Mapping[str, str], known: Remembered) -> bytes:
+    """Return the kind of positions that the table compares.
+
+    Raises:
+        Misfit: No event has it.
+    """
+    kind = min(work.domains)
+    if "order" in properties:
+        kind = bytes.fromhex(properties["order"])[:2]
+    elif known.truncated:
+        kind = known.truncated[:2]
+    if kind not in work.domains:
+        raise Misfit("unordered", MIXED)
+    return kind
+
+
+def _odd(work: Work, kind: bytes, size: int) -> Refused:
+    """Return the rows whose positions are of another kind than the table's.
+
+    Such as those of an incremental snapshot, which PostgreSQL's connector sends without.
+    """
+    is_row = (F.col("table_id") == work.table_id) & F.col("kind").isin("data", "truncate")
+    rows = is_row & (F.substring("order", 1, 2) != F.lit(bytearray(kind)))
+    return Refused(rows, "unordered", MIXED, size)
+
+
+def _told(
+    work: Work, kind: bytes, properties: Mapping[str, str], known: Remembered
+) -> dict[str, str]:
+    """Return the properties of a table that takes a batch: its newest schema, and its places."""
+    told = {"order": kind.hex(), "table": work.table_id}
+    newest = max(work.newest.values(), default=b"").hex()
+    if newest > properties.get("schema_order", ""):
+        told["schema"] = _plain(work.active)
+        told["schema_order"] = newest
+    server = next((one.server for one in map(work.schemas.get, work.newest_first) if one), None)
+    if server is not None and "server" not in properties:
+        told["server"] = server
+    if work.places:
+        told["place"] = _place(work.places | place_of(known.truncated), properties.get("place"))
+    return told
+
+
+def _plain(schema: RowSchema) -> str:
+    """Return a schema as the table has it, whatever events call its columns."""
+    columns = tuple(
+        msgspec.structs.replace(column, told=None)
+        for column in schema.columns
+        if column.fixed is None
+    )
+    return msgspec.json.encode(msgspec.structs.replace(schema, columns=columns)).decode()
+
+
+def _place(places: set[bytes], held: str | None) -> str:
+    """Return the newest epoch of offsets and its partition, or that there are several.
+
+    A new epoch begins anew: everything before it is older (apply.md section 1).
+    """
+    epochs = {place[:4].hex() for place in places}
+    tags = {place[4:].hex() for place in places}
+    epoch = max(epochs)
+    if held is not None:
+        before, _, tag = held.partition(":")
+        if before > epoch:
+            return f"{before}:{MANY}"
+        if before == epoch:
+            tags.add(tag)
+    return f"{epoch}:{tags.pop() if len(tags) == 1 and len(epochs) == 1 else MANY}"

@@ -1,0 +1,495 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables follow the statements of their sources, in the order of the log.
+
+A batch is read with the schema log at hand: each event gets the table that its name meant at its
+order, and its columns the names that the table has for them. Then each table follows the turns
+that it has not followed yet. A table that cannot is halted: it takes what is older, the rest is
+set aside with the reason, and the other tables go on.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from changelane.apply.renames import Place, Tables
+from changelane.apply.shapes import Filling, Shape, Step
+from changelane.apply.turns import Altered, Fill, shadowed
+from changelane.ddl import dialect_of, parse
+from changelane.errors import DecodeError
+from changelane.schema import Column as SourceColumn
+from changelane.schema import TableId, TableSchema
+from changelane.spark.events.fidelity import RowWriter, spark_type
+from changelane.spark.events.rows import (
+    SHAPING,
+    RowColumn,
+    RowSchema,
+    generation_of,
+    table_id_of,
+    table_id_text,
+)
+from changelane.spark.events.survey import BatchReport, Statements, Survey, Work, place_of, survey
+from changelane.spark.lake import Lake, name_of
+from changelane.spark.lake.modes import UPSERT, mode_of
+from changelane.spark.ledgers.fence import Fence
+from changelane.spark.ledgers.quarantine import Misfit, Refused
+from changelane.spark.ledgers.schema_log import SchemaLog
+from changelane.spark.schemas import turning
+from changelane.spark.schemas.admission import STRICT, Policy
+from changelane.spark.schemas.evolve import CLEARED
+from changelane.spark.schemas.followed import FIXED, KEY_CHANGED, NOTHING, PAST, Followed, Halted
+
+AT: Final = "@"
+LATE: Final = "a statement came after events that are newer than it, and it moves their columns"
+THERE: Final = "events came before the statement that names their column, which is there already"
+UNREAD: Final = "changelane does not read this statement"
+UNORDERED: Final = "the place of the statement cannot be compared with those of the table's events"
+
+
+class Span(NamedTuple):
+    """Events of one name between two turns.
+
+    Attributes:
+        table_id: The table as the events name it.
+        after: The turn before them; empty = none.
+        place: The table of the lake.
+    """
+
+    table_id: str
+    after: bytes
+    place: Place
+
+    @property
+    def sample(self) -> bytes:
+        """An order among theirs, as far as turns are concerned."""
+        return self.after + b"\0"
+
+
+class Reading(NamedTuple):
+    """A batch whose events name the tables of the lake.
+
+    Attributes:
+        events: Event rows; where names changed hands, ``schema_id`` ends in the number of a span.
+        works: What it holds of each table, without shadows.
+        refused: Statements that are set aside.
+        spans: What the numbers mean.
+        told: Tables that new statements speak of.
+    """
+
+    events: DataFrame
+    works: list[Work]
+    schemas: Mapping[str, RowSchema]
+    refused: list[Refused]
+    spans: list[Span]
+    told: list[str]
+
+
+class Follower:
+    """Makes the tables of a lake follow.
+
+    Args:
+        spark: The session.
+        lake: The tables.
+        policy: What users chose.
+    """
+
+    def __init__(self, spark: SparkSession, lake: Lake, policy: Policy) -> None:
+        self._lake = lake
+        self._policy = policy
+        self._shadows = policy.evolution.shadow_tables == "skip"
+        self.log = SchemaLog(spark, lake, shadows=self._shadows)
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def read(self, events: DataFrame, report: BatchReport) -> Reading:
+        """Survey a batch, keep its statements, and name tables and schemas for the lake."""
+        found = survey(events, report)
+        refused, fresh = self.keep(found)
+        tables = self.log.tables
+        turned = [turn for one in fresh for turn in self.log.turns(one)]
+        told = [table_id_text(*tables.place(turn.table, turn.order)) for turn in turned]
+        if tables.turns:
+            spans = self._spans(found.works, tables)
+            keep = self._policy.evolution.keeps_columns
+            if _needs_labels(spans, found.works, tables, keep=keep):
+                events = _labelled(events, spans, tables, keep=keep)
+                counted = BatchReport(report.batch)
+                again = survey(events.where("kind NOT IN ('schema', 'ddl')"), counted)
+                found = found._replace(works=again.works)
+            for work in found.works:
+                names = {s.table_id for s in spans if table_id_text(*s.place) == work.table_id}
+                work.told_as = tuple(sorted(names)) or (work.table_id,)
+        else:
+            spans = []
+        landed = [work for work in found.works if not self._is_shadow(work, report)]
+        return Reading(events, landed, found.schemas, refused, spans, told)
+
+    def keep(self, found: Survey) -> tuple[list[Refused], list[Statements]]:
+        """Keep the statements of a batch; return those that are set aside, and the new ones."""
+        works = {work.table_id: work for work in found.works}
+        refused, kept = self._sorted_out(found.statements, works)
+        return refused, self.log.add(kept)
+
+    def _is_shadow(self, work: Work, report: BatchReport) -> bool:
+        if not self._shadows or shadowed(table_id_of(work.table_id)) is None:
+            return False
+        report.shadows += work.count
+        report.events -= work.count
+        return True
+
+    def _sorted_out(
+        self, told: Iterable[Statements], works: Mapping[str, Work]
+    ) -> tuple[list[Refused], list[Statements]]:
+        """Return statements that are set aside, and those that turn tables."""
+        refused: list[Refused] = []
+        kept: list[Statements] = []
+        for one in told:
+            if one in self.log.kept:
+                kept.append(one)
+                continue
+            usual = table_id_of(one.table_id)
+            dialect = dialect_of(one.told.product)
+            found = () if dialect is None else parse(one.told.ddl, dialect, usual)
+            unread = [s for s in found if s.action in SHAPING and not s.changes]
+            if unread:
+                reason = f"{UNREAD}: {unread[0].reason}"
+                refused.append(Refused(_row_of(one), "unread_ddl", reason, 1))
+            if not self.log.turns(one):
+                continue
+            if self._is_comparable(one, works):
+                kept.append(one)
+            else:
+                refused.append(Refused(_row_of(one), "unordered", UNORDERED, 1))
+        return refused, kept
+
+    def _is_comparable(self, one: Statements, works: Mapping[str, Work]) -> bool:
+        """Say whether the orders of a table's events can be compared with a statement's."""
+        domains: set[bytes] = set()
+        places: set[bytes] = set()
+        if (work := works.get(one.table_id)) is not None:
+            domains |= set(work.domains)
+            places |= work.places
+        name = name_of(one.table_id)
+        if self._lake.exists(name):
+            properties = self._lake.properties(name)
+            domains |= {bytes.fromhex(properties.get("order", ""))[:2]} - {b""}
+            held = properties.get("place", "").replace(":", "")
+            if held.endswith("many"):
+                return False
+            places |= {bytes.fromhex(held)} - {b""}
+        mine = place_of(one.order)
+        same_epoch = {place for place in places if any(place[:4] == own[:4] for own in mine)}
+        return (not domains or one.order[:2] in domains) and same_epoch <= mine
+
+    def _spans(self, works: Sequence[Work], tables: Tables) -> list[Span]:
+        return [
+            Span(work.table_id, after, place)
+            for work in works
+            for after, place in _met(_timeline(table_id_of(work.table_id), tables), work)
+        ]
+
+    def _has_rows_only(self, table_id: str) -> bool:
+        """Say whether a table keeps nothing but the newest rows."""
+        return self._policy.modes.of(table_id_of(table_id)).name == UPSERT
+
+    def halt(self, name: str, why: Misfit | Refused, followed: Followed) -> None:
+        """Keep in a table's properties that its key became another, for people."""
+        if why.code == KEY_CHANGED:
+            halted = Halted(followed.key_order, why.code, why.reason)
+            if self._lake.properties(name).get("halted") != halted.text:
+                self._lake.set_properties(name, {"halted": halted.text})
+
+    def name_schemas(self, reading: Reading, work: Work, followed: Followed) -> None:
+        """Give the schemas of a table's events the names that the table has for their columns."""
+        if followed.shape is None:
+            work.schemas = {name: reading.schemas[name.partition(AT)[0]] for name in work.counts}
+            return
+        named: dict[str, RowSchema] = {}
+        for schema_id in work.counts:
+            base, _, number = schema_id.partition(AT)
+            sample = work.oldest[schema_id] if not number else reading.spans[int(number)].sample
+            one = _named(reading.schemas[base], followed.shape, sample)
+            if not self._has_rows_only(work.table_id):
+                told = tuple(column for column in one.columns if column.fixed is None)
+                one = msgspec.structs.replace(one, columns=told)
+            named[schema_id] = one
+        work.schemas = named
+
+    # -- following ----------------------------------------------------------------------------
+
+    def follow(
+        self, table_id: str, newest: bytes, truncated: bytes, fence: Fence | None
+    ) -> Followed:
+        """Make a table follow the turns that it has not followed yet.
+
+        Args:
+            table_id: The table.
+            newest: The newest order of its events in the batch; empty = there are none.
+            truncated: Its newest truncate so far.
+            fence: Stops runs that another one overtook.
+        """
+        followed = self.known(table_id, newest, truncated)
+        name = name_of(table_id)
+        if followed.shape is None or not self._lake.exists(name):
+            return followed
+        properties: Mapping[str, str] = self._lake.properties(name)
+        if "schema" not in properties:
+            return followed
+        if fence is not None:
+            fence.check(properties)
+        followed, properties = self._turned(name, followed, followed.shape, properties)
+        self._tell(name, table_id, followed, properties=properties, newest=newest)
+        return followed
+
+    def known(self, table_id: str, newest: bytes, truncated: bytes) -> Followed:
+        """Return what the log says of a table, as if it had followed everything."""
+        place = Place(table_id_of(table_id), generation_of(table_id))
+        tables = self.log.tables
+        altered, ends = tables.altered(place), tables.ends(place)
+        if not altered and not ends:
+            return NOTHING
+        only_rows = self._has_rows_only(table_id)
+        if not only_rows:
+            ends = []  # versions and events of a table that went are its past
+        cleared = max(
+            (
+                end.order
+                for end in ends
+                if end.is_replaced
+                or end.order < newest
+                or end.order <= truncated
+                or self._policy.evolution.dropped_tables == "clear"
+            ),
+            default=b"",
+        )
+        turns = [turn for turn in altered if turn.order >= cleared]
+        shape = Shape(turns, keep=self._policy.evolution.keeps_columns)
+        return Followed(
+            shape,
+            cleared=cleared,
+            created=_created(shape, cleared),
+            fillings=tuple((one, _fixed(one)) for one in shape.fillings if only_rows),
+            key_order=max((turn.order for turn in turns if turn.key is not None), default=b""),
+        )
+
+    def _turned(
+        self, name: str, followed: Followed, shape: Shape, properties: Mapping[str, str]
+    ) -> tuple[Followed, Mapping[str, str]]:
+        """Make a table take its turns; return how far it came, and its properties then."""
+        if (begun := turning.unfinished(properties)) is not None:
+            properties = turning.finish(self._lake, name, begun, properties)
+        late, waiting = unfollowed(shape, properties)
+        for number in late:
+            if _moves(shape.turns[number]):
+                halted = Halted(shape.turns[number].order, "late_statement", LATE)
+                until = self._until(shape, number)
+                return followed._replace(shape=until, halted=halted), properties
+        if self._policy.evolution.schema_changes == "ignore":
+            first = waiting[0] if waiting else len(shape.turns)
+            return followed._replace(shape=self._until(shape, first)), properties
+        for number in waiting:
+            found = self._next(name, shape.steps[number], properties)
+            if isinstance(found, Halted):
+                until = self._until(shape, number)
+                return followed._replace(shape=until, halted=found), properties
+            properties = turning.turn(self._lake, name, found, properties)
+        return followed, properties
+
+    def _next(
+        self, name: str, step: Step, properties: Mapping[str, str]
+    ) -> turning.Turning | Halted:
+        """Return what a turn does to a table, or why the table cannot follow it."""
+        try:
+            one = turning.turning(step, self._lake.columns(name))
+        except turning.ConflictError:
+            return Halted(step.order, "late_statement", THERE)
+        if mode_of(properties).name != UPSERT and not one.is_nothing:
+            return Halted(step.order, "mode_conflict", PAST)
+        if not self._lake.can_rename and not one.is_nothing:
+            return Halted(step.order, "schema_change", FIXED)
+        if self._policy.evolution.schema_changes == "strict" and not one.is_nothing:
+            wanted = tuple(turning.statements(self._lake.sql(name), one))
+            return Halted(step.order, "schema_change", STRICT, wanted)
+        return one
+
+    def _until(self, shape: Shape, count: int) -> Shape:
+        return Shape(shape.turns, keep=self._policy.evolution.keeps_columns, turned=count)
+
+    def _tell(
+        self,
+        name: str,
+        table_id: str,
+        followed: Followed,
+        *,
+        properties: Mapping[str, str],
+        newest: bytes,
+    ) -> None:
+        """Keep in the table's properties, for people, whether it is halted, gone or renamed."""
+        place = Place(table_id_of(table_id), generation_of(table_id))
+        called = self.log.tables.called(place)
+        ended = max((end.order for end in self.log.tables.ends(place)), default=b"")
+        is_gone = ended > max(followed.cleared, newest, _last(properties))
+        told = {
+            "halted": "" if followed.halted is None else followed.halted.text,
+            "dropped": ended.hex() if is_gone else "",
+            "named": "" if called == place.table else table_id_text(called),
+        }
+        changed = {key: value for key, value in told.items() if properties.get(key, "") != value}
+        # why a table's key is wrong is told where its events are met
+        held = Halted.of(properties.get("halted", ""))
+        if changed.get("halted") == "" and held is not None and held.code == KEY_CHANGED:
+            del changed["halted"]
+        if changed:
+            self._lake.set_properties(name, changed)
+
+
+def unfollowed(shape: Shape, properties: Mapping[str, str]) -> tuple[list[int], list[int]]:
+    """Return the turns that a table has not followed: those that came late, and all."""
+    done = set(properties.get(turning.TURNED, "").split(","))
+    ids = [turning.turn_id(turn.order, turn.part) for turn in shape.turns]
+    waiting = [number for number, one in enumerate(ids) if one not in done]
+    return [number for number in waiting if done.intersection(ids[number:])], waiting
+
+
+def _last(properties: Mapping[str, str]) -> bytes:
+    return bytes.fromhex(properties.get("schema_order", ""))
+
+
+def _row_of(one: Statements) -> Column:
+    is_mine: Column = (F.col("kind") == "ddl") & (F.col("table_id") == one.table_id)
+    text = msgspec.json.encode(one.told).decode()
+    return is_mine & (F.col("order") == F.lit(bytearray(one.order))) & (F.col("after") == text)
+
+
+def _moves(turn: Altered) -> bool:
+    return bool(turn.renamed or turn.dropped)
+
+
+def _created(shape: Shape, cleared: bytes) -> dict[str, str]:
+    """Return what a table that is made now has followed: everything."""
+    ids = [turning.turn_id(turn.order, turn.part) for turn in shape.turns]
+    told = {turning.TURNED: ",".join(ids), CLEARED: cleared.hex()}
+    return {key: value for key, value in told.items() if value}
+
+
+def _timeline(table: TableId, tables: Tables) -> list[tuple[bytes, Place]]:
+    """Return the turns that matter to events of a name, and which table it means after each."""
+    cuts = {b"", *tables.renamed(table)}
+    for place in {tables.place(table, cut + b"\0") for cut in cuts}:
+        cuts |= {turn.order for turn in tables.altered(place)}
+        cuts |= {end.order for end in tables.ends(place)}
+    return [(cut, tables.place(table, cut + b"\0")) for cut in sorted(cuts)]
+
+
+def _met(timeline: Sequence[tuple[bytes, Place]], work: Work) -> list[tuple[bytes, Place]]:
+    """Return the part of a timeline that events of a batch stand in."""
+    newest = max((*work.newest.values(), *work.truncated_in.values()), default=b"")
+    oldest = b"" if work.truncates else min(work.oldest.values(), default=b"")
+    ends = [after for after, _ in timeline[1:]]
+    return [
+        one
+        for one, end in zip(timeline, [*ends, None], strict=True)
+        if one[0] < newest and (end is None or end >= oldest)
+    ]
+
+
+def _needs_labels(
+    spans: Sequence[Span], works: Sequence[Work], tables: Tables, *, keep: bool
+) -> bool:
+    """Say whether names changed hands among the events of a batch."""
+    by_table: dict[str, list[Span]] = {}
+    for span in spans:
+        by_table.setdefault(span.table_id, []).append(span)
+    for work in works:
+        mine = by_table.get(work.table_id, [])
+        if any(table_id_text(*span.place) != work.table_id for span in mine):
+            return True
+        oldest = min(work.oldest.values(), default=None)
+        if oldest is None:
+            continue
+        newest = max(work.newest.values())
+        if any(oldest <= span.after < newest for span in mine):
+            return True
+        reached = [span for span in mine if span.after < oldest]
+        if reached and _leaves_unknown(reached[-1], tables, keep=keep):
+            return True
+    return False
+
+
+def _leaves_unknown(span: Span, tables: Tables, *, keep: bool) -> bool:
+    """Say whether events leave a column that came after them with a value that was not told."""
+    shape = Shape(tables.altered(span.place), keep=keep)
+    reading = shape.reading((), span.sample)
+    return any(_fixed(one) is None for one in reading.fillings)
+
+
+def _labelled(events: DataFrame, spans: Sequence[Span], tables: Tables, *, keep: bool) -> DataFrame:
+    """Return event rows with the tables of the lake, and with numbers of spans at schemas."""
+    place: Column | None = None
+    number: Column | None = None
+    hidden: list[Column] = []
+    for index in reversed(range(len(spans))):  # the newest span of a table decides first
+        span = spans[index]
+        within = F.col("table_id") == span.table_id
+        if span.after:
+            within = within & (F.col("order") > F.lit(bytearray(span.after)))
+        found, at = F.lit(table_id_text(*span.place)), F.lit(f"{AT}{index}")
+        place = F.when(within, found) if place is None else place.when(within, found)
+        number = F.when(within, at) if number is None else number.when(within, at)
+        if _leaves_unknown(span, tables, keep=keep):
+            hidden.append(number == at)
+    if place is None or number is None:
+        return events
+    is_row = F.col("kind").isin("data", "truncate")
+    label = F.concat("schema_id", F.coalesce(number, F.lit("")))
+    whole: Column = F.col("whole")
+    for one in hidden:
+        whole = F.when(F.coalesce(one, F.lit(False)), F.lit(False)).otherwise(whole)
+    return events.withColumns(
+        {
+            "table_id": F.when(is_row, F.coalesce(place, "table_id")).otherwise(F.col("table_id")),
+            "schema_id": F.when(F.col("kind") == "data", label).otherwise(F.col("schema_id")),
+            "whole": whole,
+        }
+    )
+
+
+def _named(schema: RowSchema, shape: Shape, sample: bytes) -> RowSchema:
+    """Return a schema by the table's names; columns that are gone are left out."""
+    reading = shape.reading((column.name for column in schema.columns), sample)
+    columns: list[RowColumn] = []
+    names: dict[str, str] = {}
+    for column in schema.columns:
+        target = reading.columns[column.name]
+        if target is None:
+            continue
+        if target == column.name.lower():
+            named = column
+        else:
+            new_name = shape.spelled(target)
+            named = msgspec.structs.replace(column, name=new_name, told=column.name)
+        names[column.name] = named.name
+        columns.append(named)
+    there = {name.lower() for name in names.values()}
+    for filling in reading.fillings:
+        fixed = _fixed(filling)
+        if fixed is not None and filling.column not in there:
+            columns.append(fixed)
+    key = schema.key and tuple(names.get(part, part) for part in schema.key)
+    return msgspec.structs.replace(schema, columns=tuple(columns), key=key)
+
+
+def _fixed(filling: Filling) -> RowColumn | None:
+    """Return the column of a filling with its value; ``None`` when no value is known."""
+    added = filling.added
+    if added.fill is not Fill.VALUE:
+        return None
+    writer = RowWriter(TableSchema((SourceColumn("v", added.kind),)))
+    try:
+        text, _ = writer.write({"v": added.value})
+    except DecodeError:
+        return None
+    spark = spark_type(added.kind)
+    return RowColumn(filling.column, str(added.kind), spark, fixed=(bytes(text).decode(), spark))

@@ -1,0 +1,437 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``changelane run`` into topics: messages are converted by one ``mapInArrow`` and sent in order.
+
+One task reads one partition of the source, from its first offset of the batch to its last, and
+sends what becomes of it in that order: nothing between the two sorts or shuffles. What cannot be
+converted is only counted on the way; when there is any, the batch is read a second time for it
+alone, so that a stream without failures pays nothing.
+
+It is at least once: Spark's writer has no transactions. A batch that died is sent again from its
+beginning, with the same event ids.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import pyarrow as pa
+from pyspark import AccumulatorParam
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from changelane import profiles
+from changelane.codec import Codec, get_codec
+from changelane.config import Pipeline
+from changelane.delivery import Address, Counts, Delivery, Refused, counts, encoder
+from changelane.errors import ConfigError
+from changelane.kafka import PLACEHOLDER, KafkaSink, KafkaSource, client_options
+from changelane.message import Message
+from changelane.profile import Profile
+from changelane.spark.events import rows
+from changelane.spark.events.decoder import MESSAGE, messages_of
+from changelane.spark.lake import Marker
+from changelane.spark.lakes import lake_of
+from changelane.spark.ledgers.quarantine import Quarantine
+from changelane.spark.ledgers.resume import BatchLog
+from changelane.spark.streams.checkpoint import Checkpoint
+from changelane.spark.streams.kafka import KafkaInput, way_out
+from changelane.spark.streams.stream import Applying, RunError, reason, stop, with_batch, writer
+from changelane.spark.streams.topic_counts import TopicCounts
+from changelane.spark.streams.topics import topics
+from changelane.transforms.chain import Chain
+from changelane.transforms.step import Step
+
+_HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
+_SENT: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", pa.list_(_HEADER)),
+    ]
+)
+_SENT_DDL: Final = (
+    "topic STRING, partition INT, key BINARY, value BINARY, "
+    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+)
+_MOST_ROWS: Final = 10_000
+_ALL: Final = Counter[tuple[str, ...]]
+
+
+class DeliveryReport(msgspec.Struct):
+    """What a batch did.
+
+    Attributes:
+        batch: Its number.
+        messages: Messages that were read.
+        events: Events that they told.
+        written: Messages that were sent.
+        excluded: Events that the transforms left out.
+        losses: What the target format could not carry, by field and reason.
+        quarantined: What was set aside, by reason code.
+        behind: How many messages the source held behind it.
+    """
+
+    batch: int
+    messages: int = 0
+    events: int = 0
+    written: int = 0
+    excluded: int = 0
+    losses: dict[str, int] = {}
+    quarantined: dict[str, int] = {}
+    behind: int | None = None
+
+    def joined(self, later: "DeliveryReport") -> "DeliveryReport":
+        """Return what this batch and a later one did together."""
+        return DeliveryReport(
+            batch=later.batch,
+            messages=self.messages + later.messages,
+            events=self.events + later.events,
+            written=self.written + later.written,
+            excluded=self.excluded + later.excluded,
+            losses=dict(Counter(self.losses) + Counter(later.losses)),
+            quarantined=dict(Counter(self.quarantined) + Counter(later.quarantined)),
+            behind=later.behind,
+        )
+
+
+class DeliveriesReport(msgspec.Struct):
+    """What a run into topics did."""
+
+    pipeline: str
+    batches: list[DeliveryReport] = []
+
+    def add(self, batch: DeliveryReport) -> None:
+        """Tell of a batch."""
+        self.batches = with_batch(self.batches, batch)
+
+    @property
+    def quarantined(self) -> dict[str, int]:
+        """What was set aside, by reason code."""
+        total: Counter[str] = Counter()
+        for batch in self.batches:
+            total.update(batch.quarantined)
+        return dict(total)
+
+
+class _Job(NamedTuple):
+    """What a worker needs: it makes the codecs itself."""
+
+    source: KafkaSource
+    sink: KafkaSink
+    partitions: Mapping[str, int]
+    steps: tuple[Step, ...] = ()
+
+    def delivery(self, counted: Counts) -> Delivery:
+        source, sink = self.source, self.sink
+        address = Address(
+            sink.topic,
+            by_source=sink.partition == "source",
+            is_same_broker=source.servers == sink.servers,
+        )
+        profile, target = written_by(sink)
+        return Delivery(
+            get_codec(source.format, **source.format_options),
+            encoder(target, sink.on_loss, address, self.partitions.get, profile),
+            chain=Chain(self.steps),
+            event_id=sink.event_id,
+            counts=counted,
+        )
+
+
+def written_by(sink: KafkaSink) -> tuple[Profile | None, Codec]:
+    """Return the profile of a sink, if any, and the codec of its messages.
+
+    Raises:
+        ConfigError: A name or an option of them is wrong, or the producer writes another format.
+    """
+    if sink.profile is None:
+        return None, get_codec(sink.format, **sink.format_options)
+    profile = profiles.load(sink.profile, sink.profile_options)
+    return profile, profile.codec(sink.format, sink.format_options)
+
+
+def deliver(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    *,
+    progress: Callable[[DeliveryReport], None] = lambda _: None,
+    say: Callable[[str], None] = lambda _: None,
+) -> DeliveriesReport:
+    """Run a pipeline into topics until what is there is sent, or for ever.
+
+    It may be stopped or killed at any moment and run again: no message is lost, and those of the
+    batch that was under way may come twice.
+
+    Args:
+        spark: The session.
+        pipeline: A pipeline from topics to topics.
+        progress: Told of each batch.
+        say: Told what people should know at the start.
+
+    Raises:
+        ConfigError: A name is wrong, or messages of the source are gone.
+        RunError: The stream failed.
+    """
+    source, sink = pipeline.source, pipeline.sink
+    if not isinstance(source, KafkaSource) or not isinstance(sink, KafkaSink):
+        raise ConfigError("only topics are delivered into topics")
+    _check(spark, source, sink, say)
+    report = DeliveriesReport(pipeline.name)
+    checkpoint = Checkpoint(spark, pipeline.checkpoint)
+    read = KafkaInput(spark, source, checkpoint, way_out(pipeline))
+    log = BatchLog(spark, pipeline.folder, pipeline.name)
+    if checkpoint.is_known:
+        read.check(log.read())
+    elif log.read():
+        say(f"the checkpoint {checkpoint.path} is gone: messages are sent again")
+        log.clear()
+    sender = _Sender(spark, pipeline, source, sink, say)
+
+    def apply(batch: DataFrame, number: int) -> None:
+        held = read.held(number)
+        log.begin(checkpoint.query(), number, held)
+        done = sender.send(batch, Marker(pipeline.name, checkpoint.query(), number))
+        done.behind = read.behind(held)
+        report.add(done)
+        progress(done)
+
+    applying = Applying(apply)
+    stream = writer(read.stream(), pipeline, applying)
+    query = None
+    try:
+        query = stream.start()
+        query.awaitTermination()
+    except KeyboardInterrupt:
+        stop(query)
+    except Exception as error:
+        stop(query)
+        raise applying.error or RunError(reason(error, pipeline)) from error
+    return report
+
+
+def _check(
+    spark: SparkSession, source: KafkaSource, sink: KafkaSink, say: Callable[[str], None]
+) -> None:
+    """Refuse what would break the order of messages, and say what a batch's end can cut."""
+    reads = get_codec(source.format, **source.format_options)
+    written_by(sink)
+    if str(spark.conf.get("spark.speculation", "false")).lower() == "true":
+        msg = "spark.speculation sends messages twice at the same time, out of order: turn it off"
+        raise ConfigError(msg)
+    if reads.carries.pair:
+        say(
+            f"{source.format} tells an update in two messages: where a batch ends between them "
+            "both are set aside as `orphan_half`; larger batches make that rarer"
+        )
+    with topics(spark, sink.servers, client_options(sink.spark)) as broker:
+        if is_one_topic(sink) and not broker.facts([sink.topic]):
+            msg = f"there is no topic {sink.topic} at {sink.servers}: create it first"
+            raise ConfigError(msg)
+        if source.pattern is not None and source.servers == sink.servers:
+            taken = set(broker.matching(source.pattern))
+            if sink.topic in taken:
+                msg = "source.pattern matches sink.topic: each message would come again"
+                raise ConfigError(msg)
+
+
+class _Sender:
+    """Sends batches."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        pipeline: Pipeline,
+        source: KafkaSource,
+        sink: KafkaSink,
+        say: Callable[[str], None],
+    ) -> None:
+        self._spark = spark
+        self._say = say
+        self._counts = TopicCounts(spark, pipeline.folder, pipeline.name)
+        self._source = source
+        self._sink = sink
+        self._steps = pipeline.transforms
+        tables = lake_of(spark, pipeline)
+        self._quarantine = Quarantine(spark, tables)
+        self._counted = spark.sparkContext.accumulator(_ALL(), _Sum())
+
+    def send(self, batch: DataFrame, marker: Marker) -> DeliveryReport:
+        """Send one batch; sending it again repeats its messages, and sets nothing aside twice.
+
+        Raises:
+            RunError: The source changed while it was read.
+        """
+        told = batch.select(*(F.col(name).cast(kind) for name, kind in MESSAGE.items()))
+        partitions = self._partitions()
+        for warning in self._counts.changed(partitions):
+            self._say(warning)
+        job = _Job(self._source, self._sink, partitions, self._steps)
+        before = self._counted.value.copy()
+        sent = told.mapInArrow(partial(_send, job, self._counted), _SENT_DDL)
+        (
+            sent.write.format("kafka")
+            .option("kafka.bootstrap.servers", self._sink.servers)
+            .option("includeHeaders", "true")
+            .options(**self._sink.spark)
+            .save()
+        )
+        counted = self._counted.value - before
+        self._counts.written((words[0] for kind, *words in counted if kind == "topic"), partitions)
+        report = _reported(marker.batch, counted)
+        if failed := sum(report.quarantined.values()):
+            refused = told.mapInArrow(partial(_refuse, job), rows.DDL).persist()
+            try:
+                found = refused.count()
+                if found != failed:
+                    msg = f"{failed} messages cannot be sent, and only {found} are still there"
+                    raise RunError(msg)
+                self._quarantine.add(refused, (), marker)
+            finally:
+                refused.unpersist()
+        return report
+
+    def _partitions(self) -> dict[str, int]:
+        """Return how many partitions the topics have that messages may go to."""
+        with topics(self._spark, self._sink.servers, client_options(self._sink.spark)) as broker:
+            is_one = is_one_topic(self._sink) and not self._steps  # a route may tell others
+            names = [self._sink.topic] if is_one else broker.names()
+            facts = broker.facts(names)
+        return {name: len(topic.partitions) for name, topic in facts.items()}
+
+
+def is_one_topic(sink: KafkaSink) -> bool:
+    """Say whether all messages go into one topic."""
+    return bool(sink.topic) and not PLACEHOLDER.search(sink.topic)
+
+
+def _reported(batch: int, told: "Counter[tuple[str, ...]]") -> DeliveryReport:
+    report = DeliveryReport(batch)
+    for (kind, *words), count in sorted(told.items()):
+        if kind == "done":
+            setattr(report, words[0], count)
+        elif kind == "loss":
+            report.losses[f"{words[0]} ({words[1]})"] = count
+        elif kind == "refused":
+            report.quarantined[words[0]] = count
+    return report
+
+
+class _Sum(AccumulatorParam["Counter[tuple[str, ...]]"]):
+    """Adds up what tasks counted: each tells it once, at its end.
+
+    Sending is the last thing that a stage does, so Spark adds the counts of a task that succeeded
+    once, and none of one that failed.
+    """
+
+    def zero(self, value: "Counter[tuple[str, ...]]") -> "Counter[tuple[str, ...]]":
+        del value
+        return _ALL()
+
+    def addInPlace(  # noqa: N802 - Spark's name
+        self, value1: "Counter[tuple[str, ...]]", value2: "Counter[tuple[str, ...]]"
+    ) -> "Counter[tuple[str, ...]]":
+        value1.update(value2)
+        return value1
+
+
+# -- on the workers
+
+
+def _convert(
+    job: _Job, counted: Counts, batches: Iterable[pa.RecordBatch]
+) -> Iterator[Message | Refused]:
+    place: tuple[str | None, int | None] | None = None
+    delivery = job.delivery(counted)
+    for batch in batches:
+        for message in messages_of(batch):
+            if place != (message.topic, message.partition):
+                yield from delivery.flush()
+                place = message.topic, message.partition
+            yield from delivery.push(message)
+    yield from delivery.flush()
+
+
+def _send(job: _Job, counter: Any, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Return what is to be sent, and count everything."""
+    counted = counts()
+    gathered: list[Message] = []
+    taken: Counter[str | None] = Counter()
+    size = 0
+    for one in _convert(job, counted, batches):
+        if isinstance(one, Refused):
+            continue
+        gathered.append(one)
+        taken[one.topic] += 1
+        size += len(one.value or b"") + len(one.key or b"")
+        if size >= rows.MAX_BATCH_BYTES or len(gathered) >= _MOST_ROWS:
+            yield _sent(gathered)
+            gathered, size = [], 0
+    if gathered:
+        yield _sent(gathered)
+    total = _ALL({("done", name): count for name, count in counted.done.items()})
+    total.update({("loss", *loss): count for loss, count in counted.losses.items()})
+    total.update({("refused", code): count for code, count in counted.refused.items()})
+    total.update({("topic", topic): count for topic, count in taken.items() if topic is not None})
+    counter.add(total)
+
+
+def _sent(messages: list[Message]) -> pa.RecordBatch:
+    headers = [
+        [{"key": name, "value": value} for name, value in one.headers] if one.headers else None
+        for one in messages
+    ]
+    columns = (
+        [one.topic for one in messages],
+        [one.partition for one in messages],
+        [one.key for one in messages],
+        [one.value for one in messages],
+        headers,
+    )
+    arrays = [pa.array(c, field.type) for c, field in zip(columns, _SENT, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_SENT)
+
+
+def _refuse(job: _Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Return what cannot be sent, as event rows."""
+    for batch in _in_parts(one for one in _convert(job, counts(), batches)):
+        yield rows.to_arrow(batch)
+
+
+def _in_parts(told: Iterable[Message | Refused]) -> Iterator[list[tuple[Any, ...]]]:
+    gathered: list[tuple[Any, ...]] = []
+    size = 0
+    for one in told:
+        if not isinstance(one, Refused):
+            continue
+        message = one.origin.message
+        gathered.append(_error_row(one, message))
+        size += 200 + len(message.value or b"")
+        if size >= rows.MAX_BATCH_BYTES:
+            yield gathered
+            gathered, size = [], 0
+    if gathered:
+        yield gathered
+
+
+def _error_row(refused: Refused, message: Message) -> tuple[Any, ...]:
+    row: list[Any] = list(rows.EMPTY)
+    told = {
+        "kind": "error",
+        "table_id": None if refused.table is None else rows.table_id_text(refused.table),
+        "topic": message.topic,
+        "partition": message.partition,
+        "offset": message.offset,
+        "row_index": refused.origin.number,
+        "code": refused.code,
+        "reason": refused.reason,
+        "path": refused.path,
+        "raw_key": message.key,
+        "raw_value": message.value,
+    }
+    for name, value in told.items():
+        row[rows.AT[name]] = value
+    return tuple(row)

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``changelane run``: a source, the decoder and the applier as one Spark stream."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+from pyspark.sql import DataFrame, SparkSession
+
+from changelane.codec import get_codec
+from changelane.config import Pipeline
+from changelane.spark.apply.applier import Applier
+from changelane.spark.apply.fanout import Cadence, Fanout
+from changelane.spark.events.survey import BatchReport
+from changelane.spark.lake import Marker
+from changelane.spark.lake.layout import layouts_of
+from changelane.spark.lake.modes import modes_of
+from changelane.spark.lakes import lake_of
+from changelane.spark.ledgers.resume import BatchLog, Held, lost
+from changelane.spark.schemas.followed import evolution_of
+from changelane.spark.streams.checkpoint import Checkpoint
+from changelane.spark.streams.pacing import Pace, drive
+from changelane.spark.streams.stream import (
+    KEPT,
+    Applying,
+    RunError,
+    input_of,
+    reason,
+    with_batch,
+    writer,
+)
+from changelane.spark.upkeep.maintenance import Upkeep
+
+Progress = Callable[[BatchReport], None]
+
+
+class RunReport(msgspec.Struct):
+    """What a run did.
+
+    Attributes:
+        pipeline: The pipeline's name.
+        batches: Its batches; of more than :data:`KEPT` the oldest are told as one.
+        parked: Tables whose events wait in the change log, and why.
+        maintained: What maintenance did last.
+    """
+
+    pipeline: str
+    batches: list[BatchReport] = []
+    parked: dict[str, str] = {}
+    maintained: list[Upkeep] = []
+
+    def add(self, batch: BatchReport) -> None:
+        """Tell of a batch."""
+        self.batches = with_batch(self.batches, batch)
+
+    @property
+    def events(self) -> int:
+        """Events that the batches held for tables."""
+        return sum(batch.events for batch in self.batches)
+
+    @property
+    def quarantined(self) -> dict[str, int]:
+        """What was set aside, by reason code."""
+        total: dict[str, int] = {}
+        for batch in self.batches:
+            for code, count in batch.quarantined.items():
+                total[code] = total.get(code, 0) + count
+        return total
+
+
+def run(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    *,
+    progress: Progress = lambda _: None,
+    say: Callable[[str], None] = lambda _: None,
+    resume: bool = False,
+    skip_lost: bool = False,
+) -> RunReport:
+    """Run a pipeline until what is there is applied, or for ever when it is ``continuous``.
+
+    It may be stopped or killed at any moment and run again: tables end the same.
+
+    Args:
+        spark: The session.
+        pipeline: The pipeline.
+        progress: Told of each batch.
+        say: Told what people should know at the start.
+        resume: When the checkpoint is gone, go on from what the tables hold.
+        skip_lost: With *resume*, go on with what topics still have where messages are gone.
+
+    Raises:
+        ConfigError: A name or a path is wrong.
+        RunError: The stream failed; what was committed stays right.
+    """
+    get_codec(pipeline.source.format, **pipeline.source.format_options)
+    report = RunReport(pipeline.name)
+    options = pipeline.options
+    keys = {table: tuple(columns) for table, columns in options.keys.items()}
+    checkpoint = Checkpoint(spark, pipeline.checkpoint)
+    source = input_of(spark, pipeline, checkpoint)
+    tables = lake_of(spark, pipeline)
+    applier = Applier(
+        spark,
+        tables,
+        keyless=options.keyless,
+        sources=options.sources,
+        modes=modes_of(options),
+        evolution=evolution_of(options),
+        layouts=layouts_of(options),
+    )
+    applier.raise_fence(pipeline.name)
+    keeper = applier.keeper(options.upkeep, options.purge_after_s)
+    fanout = Fanout(
+        tables,
+        applier,
+        pipeline.name,
+        Cadence(options.apply == "log", options.merge_events, options.merge_seconds),
+    )
+
+    def merge(*, all_of_them: bool) -> None:
+        merged = fanout.merge(all_of_them=all_of_them)
+        if merged is not None:
+            report.add(merged)
+
+    log = BatchLog(spark, pipeline.folder, pipeline.name)
+
+    def land(batch: DataFrame, query: str, number: int, held: Held) -> None:
+        done = fanout.take(
+            source.events(batch, pipeline, keys),
+            Marker(pipeline.name, query, number),
+            source.details(held),
+            begin=lambda told: log.begin(query, number, replace(held, files=tuple(told.files))),
+        )
+        done.behind = source.behind(held)
+        report.add(done)
+        progress(done)
+        with fanout.alone():
+            report.maintained.extend(keeper.after_batch(applier.take_seen()))
+            del report.maintained[:-KEPT]
+
+    if checkpoint.is_known:
+        source.check(log.read())
+    elif not resume:
+        _anew(log, pipeline, say)
+    elif (resumed := source.resume(log.read(), land, skip_lost=skip_lost)) is not None:
+        log.replace(resumed)
+
+    def apply(batch: DataFrame, number: int) -> None:
+        query = checkpoint.query()
+        land(source.fresh(batch, query), query, number, source.held(number))
+
+    applying = Applying(apply)
+    stream = writer(source.stream(), pipeline, applying)
+    tick = partial(merge, all_of_them=False)
+    try:
+        # what waits in the log is older than what comes at once
+        merge(all_of_them=options.apply != "log")
+        drive(stream, Pace.of(options), lambda: report.events, tick)
+        merge(all_of_them=True)
+        report.maintained.extend(keeper.at_the_end(applier.take_seen()))
+    except KeyboardInterrupt:
+        pass
+    except Exception as error:
+        raise applying.error or RunError(reason(error, pipeline)) from error
+    report.parked = fanout.parked
+    return report
+
+
+def _anew(log: BatchLog, pipeline: Pipeline, say: Callable[[str], None]) -> None:
+    """Begin anew, and say so when the log knows of a checkpoint that is lost."""
+    if log.read():
+        say(lost(pipeline.checkpoint, pipeline.options.keyless))
+        log.clear()
+
+
+def order_note(pipeline: Pipeline) -> str | None:
+    """Return what to say aloud when nothing but offsets orders a pipeline's events."""
+    source = pipeline.source
+    if get_codec(source.format, **source.format_options).carries.positions:
+        return None
+    return (
+        f"{source.format} tells no positions: its events are ordered by their offsets inside one "
+        "partition, or file; a key that comes in two of them is set aside as `unordered`"
+    )
+
+
+def quarantined(spark: SparkSession, pipeline: Pipeline) -> Any:
+    """Return the quarantine of a pipeline as a DataFrame."""
+    applier = Applier(spark, lake_of(spark, pipeline))
+    return applier.quarantine.table()

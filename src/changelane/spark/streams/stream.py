@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the streams of all pipelines share: what they read, how they start and how they fail."""
+
+import contextlib
+from collections.abc import Callable
+from typing import Final, Protocol, Self, TypeVar
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from changelane.config import Pipeline
+from changelane.errors import ChangelaneError, ConfigError
+from changelane.kafka import KafkaSource
+from changelane.spark.reasons import reason_of
+from changelane.spark.streams.checkpoint import Checkpoint
+from changelane.spark.streams.files import FilesInput
+from changelane.spark.streams.kafka import KafkaInput, is_data_loss, way_out
+
+KEPT: Final = 100
+"""How many batches a report tells one by one; a run may go on for years."""
+
+
+class Report(Protocol):
+    """What a batch did."""
+
+    def joined(self, later: Self) -> Self:
+        """Return what this batch and a later one did together."""
+        ...
+
+
+R = TypeVar("R", bound=Report)
+
+
+def with_batch(batches: list[R], batch: R) -> list[R]:
+    """Return batches and one more; of more than :data:`KEPT` the oldest are told as one."""
+    told = [*batches, batch]
+    if len(told) > KEPT:
+        oldest, second, *others = told
+        return [oldest.joined(second), *others]
+    return told
+
+
+class RunError(ChangelaneError):
+    """The stream ended with an error."""
+
+
+def input_of(
+    spark: SparkSession, pipeline: Pipeline, checkpoint: Checkpoint
+) -> FilesInput | KafkaInput:
+    """Return what a pipeline reads."""
+    source = pipeline.source
+    if isinstance(source, KafkaSource):
+        return KafkaInput(spark, source, checkpoint, way_out(pipeline))
+    return FilesInput(spark, source)
+
+
+class Applying:
+    """What Spark calls with each batch; it keeps our own errors, which Spark would wrap."""
+
+    def __init__(self, apply: Callable[[DataFrame, int], None]) -> None:
+        self._apply = apply
+        self.error: ConfigError | None = None
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        """Apply a batch."""
+        try:
+            self._apply(batch, number)
+        except ConfigError as error:
+            self.error = error
+            raise
+
+
+def reason(error: Exception, pipeline: Pipeline) -> str:
+    """Return why a stream failed, without values of rows, and the way out where there is one."""
+    if is_data_loss(error):
+        lost = "messages that were not read yet are gone from the broker"
+        return f"{lost}: {way_out(pipeline)}"
+    return reason_of(error)
+
+
+def writer(
+    told: DataFrame, pipeline: Pipeline, apply: Callable[[DataFrame, int], None]
+) -> DataStreamWriter:
+    """Return what starts a pipeline's stream."""
+    found = (
+        told.writeStream.foreachBatch(apply)
+        .option("checkpointLocation", pipeline.checkpoint)
+        .queryName(f"changelane {pipeline.name}")
+    )
+    options = pipeline.options
+    if options.trigger == "available_now" or options.max_interval is not None:
+        return found.trigger(availableNow=True)
+    return found.trigger(processingTime=options.interval)
+
+
+def stop(query: StreamingQuery | None) -> None:
+    """Stop a stream, if it was started."""
+    if query is not None:
+        with contextlib.suppress(Exception):
+            query.stop()
