@@ -90,7 +90,7 @@ def ivy_dir() -> Path | None:
     """
     if chosen := os.environ.get(IVY_DIR_VARIABLE):
         return Path(chosen).expanduser().absolute()
-    checkout = Path(__file__).resolve().parents[3]
+    checkout = Path(__file__).resolve().parents[4]
     if (checkout / "src" / "changelane").is_dir() and (checkout / "pyproject.toml").is_file():
         return checkout / ".cache" / ("ivy-3.5" if installed().startswith("3.") else "ivy")
     return None
