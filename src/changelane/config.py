@@ -190,6 +190,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         maintenance: ``auto`` compacts small files and expires old versions of the tables between
             batches; ``off`` leaves that to others, who must stop the pipeline while they do it; or
             the limits themselves (:class:`Maintenance`).
+        metrics_port: Where a run tells its figures to Prometheus, under ``/metrics``; 0 takes any
+            free port. Without it there is none.
+        metrics_host: The address that it listens at; by default this machine alone reaches it.
         spark: Spark's own options, by their own names.
     """
 
@@ -214,6 +217,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     max_quarantined: int | None = None
     purge_after: str | None = None
     maintenance: Literal["auto", "off"] | Maintenance = "auto"
+    metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] | None = None
+    metrics_host: str = "127.0.0.1"
     spark: dict[str, str] = {}
 
     def __post_init__(self) -> None:

@@ -234,7 +234,15 @@ class KafkaSink(
         return f"{type(self).__name__}({self.topic or self.profile!r})"  # options may hold secrets
 
 
-_OF_TOPICS: Final = {"checkpoint", "trigger", "interval", "max_quarantined", "spark"}
+_OF_TOPICS: Final = {
+    "checkpoint",
+    "trigger",
+    "interval",
+    "max_quarantined",
+    "metrics_port",
+    "metrics_host",
+    "spark",
+}
 """The options of a pipeline that mean something to a sink of topics."""
 _SPLITTING: Final = {"minpartitions", "maxrecordsperpartition"}
 
@@ -267,6 +275,9 @@ def check_delivery(source: object, sink: KafkaSink, options: Iterable[str]) -> N
 Offsets = dict[str, dict[int, int]]
 """Offset by partition by topic."""
 
+Lag = dict[str, dict[int, int]]
+"""How many messages were not read yet, by partition by topic."""
+
 
 class Span(msgspec.Struct, frozen=True):
     """The part of topics that a batch takes.
@@ -282,9 +293,22 @@ class Span(msgspec.Struct, frozen=True):
     starts: Offsets = {}
     ids: dict[str, str] = {}
 
+    @property
+    def count(self) -> int:
+        """How many offsets it takes; those that compaction or a transaction left empty count."""
+        return sum(
+            max(0, end - self.starts.get(topic, {}).get(number, 0))
+            for topic, number, end in partitions(self.ends)
+        )
+
 
 def partitions(offsets: Offsets) -> Iterable[tuple[str, int, int]]:
     """Yield topic, partition and offset."""
     for topic, told in offsets.items():
         for partition, offset in told.items():
             yield topic, partition, offset
+
+
+def behind(lag: Lag | None) -> int | None:
+    """Return how many messages were not read yet in all; ``None`` = nobody counted them."""
+    return None if lag is None else sum(count for _, _, count in partitions(lag))

@@ -96,8 +96,15 @@ def test_topics_become_what_convert_makes_of_each_partition_in_its_order(
     ]
     topics.send(source, messages)
     file = written(tmp_path, topics, source, target, partition="source", event_id=True)
-    report = json.loads(run(file, "--output", "json").stdout)
+    done = run(file, "--output", "json")
+    report = json.loads(done.stdout)
     assert len(report["batches"]) > 1
+    lines = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    assert [line["messages_out"] for line in lines] == [one["written"] for one in report["batches"]]
+    behind = [sum(line["lag"][source].values()) for line in lines]
+    taken = [sum(line["messages_in"] for line in lines[:n]) for n in range(1, len(lines) + 1)]
+    assert behind == [len(messages) - count for count in taken]
+    assert behind[-1] == 0
     assert sum(batch["messages"] for batch in report["batches"]) == len(messages)
 
     read = topics.read(source)

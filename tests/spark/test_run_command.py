@@ -1,10 +1,13 @@
 """``changelane run`` as a command: what it prints, and how it ends."""
 
+import contextlib
 import os
+import pty
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,6 +40,14 @@ def written(folder: Path, more: str = "", path: str = "input") -> Path:
     return file
 
 
+def read_all(terminal: int) -> Iterator[bytes]:
+    """Yield what is written to a terminal until nobody can write to it any more."""
+    with contextlib.suppress(OSError):
+        while part := os.read(terminal, 1 << 16):
+            yield part
+    os.close(terminal)
+
+
 def run(*arguments: Any) -> Result:
     return CliRunner().invoke(main, ["run", *map(str, arguments)])
 
@@ -55,6 +66,10 @@ def test_the_exit_code_says_whether_too_much_was_set_aside(
     assert "set aside: malformed_json" in done.stdout
     assert "1 events" in done.stdout or "1 event" in done.stdout
     assert ("more than the 0 allowed" in done.stderr) == (code == 1)
+    # stderr is no terminal here
+    told = msgspec.json.decode(done.stderr.splitlines()[0])
+    assert (told["pipeline"], told["batch"], told["events"]) == ("orders", 0, 1)
+    assert (told["tables"], told["quarantined"]) == ({"orders": 1}, {"malformed_json": 1})
     if code == 0:
         assert run(tmp_path / "pipeline.yaml").stdout == "nothing new to apply\n"
 
@@ -114,26 +129,42 @@ def test_a_wrong_format_ends_with_2(spark: SparkSession, tmp_path: Path) -> None
     assert "did you mean 'native-json'" in done.stderr
 
 
-def test_the_demo_runs_as_a_process_of_its_own_and_tells_it_as_json(tmp_path: Path) -> None:
+def test_the_demo_runs_on_a_terminal_with_a_live_line_and_tells_it_as_json(
+    tmp_path: Path,
+) -> None:
     shutil.copytree(DEMO / "input", tmp_path / "input")
     file = tmp_path / "shop.yaml"
     file.write_text((DEMO / "shop.yaml").read_text("utf-8") + "options: {max_quarantined: 0}\n")
     command = Path(sys.executable).with_name("changelane")
+    screen, terminal = pty.openpty()
+    shown: list[bytes] = []
+    reader = threading.Thread(target=lambda: shown.extend(read_all(screen)))
+    reader.start()
     done = subprocess.run(
         [command, "run", file, "--master", "local[2]", "--output", "json"],
-        env={**os.environ, "DEMO_LAKE": str(tmp_path / "lake")},
-        capture_output=True,
+        env={**os.environ, "DEMO_LAKE": str(tmp_path / "lake"), "TERM": "xterm", "COLUMNS": "30"},
+        stdout=subprocess.PIPE,
+        stderr=terminal,
         check=False,
     )
-    assert done.returncode == 1, done.stderr.decode()  # the demo has one broken message
+    os.close(terminal)
+    reader.join()
+    told = b"".join(shown)
+    assert done.returncode == 1, told.decode()  # the demo has one broken message
     report = msgspec.json.decode(done.stdout)
+    # the line fits, is erased again, and the cursor is back
+    assert b"shop  no batch yet, " in told
+    assert b"out" in told
+    assert b"set aside  batch" not in told
+    assert told.rindex(b"\x1b[?25h") > told.rindex(b"\x1b[?25l")
+    assert b'{"time"' not in told
     (batch,) = report["batches"]
     assert {table["table"] for table in batch["tables"]} == {
         "shop.public.customers",
         "shop.public.products",
     }
     assert sum(batch["quarantined"].values()) == 1
-    assert b"set aside, more than the 0 allowed" in done.stderr
+    assert b"set aside, more than the 0 allowed" in told
 
 
 def test_a_run_that_goes_on_takes_what_comes_until_it_is_stopped(

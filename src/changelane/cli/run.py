@@ -11,13 +11,13 @@ import msgspec
 
 from changelane.cli.maintain import told
 from changelane.cli.terminal import printable
+from changelane.cli.watch import Watch
 from changelane.config import Pipeline, load
 from changelane.errors import MissingExtraError
 from changelane.kafka import KafkaSink
 
 if TYPE_CHECKING:
-    from changelane.spark.events.survey import BatchReport
-    from changelane.spark.streams.deliver import DeliveriesReport, DeliveryReport
+    from changelane.spark.streams.deliver import DeliveriesReport
     from changelane.spark.streams.pipeline import RunReport
 
 
@@ -36,6 +36,12 @@ if TYPE_CHECKING:
     help="With --resume-from-tables: where messages are gone from the source before they were "
     "read, go on with what it still has.",
 )
+@click.option(
+    "--metrics-port",
+    metavar="PORT",
+    type=click.IntRange(0, 65535),
+    help="Tell Prometheus the figures of the run there (options.metrics_port).",
+)
 @click.option("--output", type=click.Choice(["text", "json"]), default="text")
 def run(
     file: str,
@@ -44,12 +50,16 @@ def run(
     master: str | None,
     resume_from_tables: bool,
     skip_lost: bool,
+    metrics_port: int | None,
     output: str,
 ) -> None:
     """Apply the changes that a pipeline's source holds to its tables, exactly once.
 
     It may be stopped or killed at any moment and run again: the tables end the same. What cannot
     be read or applied is set aside in the quarantine, with its reason, and the run goes on.
+
+    While it works it shows a line on a terminal; where stderr is none, it writes a line of JSON
+    there for each batch. stdout holds nothing but what the run did, at its end.
 
     A pipeline from Kafka to Kafka sends each message at least once, in the order of its partition.
 
@@ -63,13 +73,20 @@ def run(
     if check:
         click.echo(f"{file}: pipeline {printable(pipeline.name)} is well configured")
         return
+    is_to_topics = isinstance(pipeline.sink, KafkaSink)
+    if resume_from_tables and is_to_topics:
+        raise click.UsageError("--resume-from-tables needs tables, and the sink is kafka")
     report: RunReport | DeliveriesReport
-    if isinstance(pipeline.sink, KafkaSink):
-        if resume_from_tables:
-            raise click.UsageError("--resume-from-tables needs tables, and the sink is kafka")
-        report = _delivered(pipeline, master, output)
+    with Watch(pipeline.name, pipeline.options, metrics_port) as watch:
+        if is_to_topics:
+            report = _delivered(pipeline, master, watch)
+        else:
+            resume = resume_from_tables
+            report = _applied(pipeline, master, watch, resume=resume, skip_lost=skip_lost)
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(report)))
     else:
-        report = _applied(pipeline, master, output, resume=resume_from_tables, skip_lost=skip_lost)
+        _tell(report, pipeline.folder)
     allowed = pipeline.options.max_quarantined
     total = sum(report.quarantined.values())
     if allowed is not None and total > allowed:
@@ -100,62 +117,43 @@ def _session(pipeline: Pipeline, master: str | None) -> Any:
 
 
 def _applied(
-    pipeline: Pipeline, master: str | None, output: str, *, resume: bool, skip_lost: bool
+    pipeline: Pipeline, master: str | None, watch: Watch, *, resume: bool, skip_lost: bool
 ) -> "RunReport":
     try:
         from changelane.spark.streams import pipeline as spark_pipeline
     except ImportError as error:
         raise MissingExtraError(error.name or "pyspark", "spark") from None
     if (note := spark_pipeline.order_note(pipeline)) is not None:
-        _say(note)
-    report = spark_pipeline.run(
-        _session(pipeline, master),
+        watch.say(note)
+    spark = _session(pipeline, master)
+    watch.start()
+    return spark_pipeline.run(
+        spark,
         pipeline,
-        progress=_progress,
-        say=_say,
+        progress=watch.took,
+        say=watch.say,
         resume=resume,
         skip_lost=skip_lost,
     )
-    if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(report)))
-    else:
-        _summary(report, pipeline.folder)
-    return report
 
 
-def _delivered(pipeline: Pipeline, master: str | None, output: str) -> "DeliveriesReport":
+def _delivered(pipeline: Pipeline, master: str | None, watch: Watch) -> "DeliveriesReport":
     try:
         from changelane.spark.streams.deliver import deliver
     except ImportError as error:
         raise MissingExtraError(error.name or "pyspark", "spark") from None
-    report = deliver(_session(pipeline, master), pipeline, progress=_sent, say=_say)
-    if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(report)))
+    spark = _session(pipeline, master)
+    watch.start()
+    return deliver(spark, pipeline, progress=watch.took, say=watch.say)
+
+
+def _tell(report: "RunReport | DeliveriesReport", path: str) -> None:
+    from changelane.spark.streams.pipeline import RunReport
+
+    if isinstance(report, RunReport):
+        _summary(report, path)
     else:
-        _told_of_messages(report, pipeline.folder)
-    return report
-
-
-def _say(note: str) -> None:
-    click.echo(f"changelane: {note}", err=True)
-
-
-def _progress(batch: "BatchReport") -> None:
-    aside = sum(batch.quarantined.values())
-    note = f", {aside} set aside" if aside else ""
-    done, logged = len(batch.tables), batch.logged
-    tables = f"{done} tables" if not logged else f"{logged} tables in the log, {done} merged"
-    if batch.behind:
-        note += f", {batch.behind:,} messages behind"
-    click.echo(f"batch {batch.batch}: {batch.events} events, {tables}{note}", err=True)
-
-
-def _sent(batch: "DeliveryReport") -> None:
-    note = f", {aside} set aside" if (aside := sum(batch.quarantined.values())) else ""
-    if batch.behind:
-        note += f", {batch.behind:,} messages behind"
-    told = f"{batch.messages} messages read, {batch.written} sent"
-    click.echo(f"batch {batch.batch}: {told}{note}", err=True)
+        _told_of_messages(report, path)
 
 
 def _told_of_messages(report: "DeliveriesReport", path: str) -> None:

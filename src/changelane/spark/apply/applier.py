@@ -27,7 +27,7 @@ from changelane.spark.apply.refusals import (
 )
 from changelane.spark.events import fold
 from changelane.spark.events.rows import table_id_of
-from changelane.spark.events.survey import BatchReport, Survey, TableReport, Work
+from changelane.spark.events.survey import APPLIED_BEFORE, BatchReport, Survey, TableReport, Work
 from changelane.spark.lake import Lake, Marker, name_of, retried
 from changelane.spark.lake.layout import Layouts
 from changelane.spark.lake.merges import (
@@ -54,7 +54,6 @@ from changelane.spark.upkeep.maintenance import Keeper
 from changelane.spark.upkeep.purge import Seen, see
 
 MAX_TABLES_AT_ONCE: Final = 4
-APPLIED_BEFORE: Final = "applied before"
 
 Begin = Callable[[BatchReport], None]
 """Told what a batch holds, before anything of it is committed."""

@@ -119,6 +119,7 @@ class Fanout:
             AllFailedError: No table took its events.
         """
         with self._lock:
+            began = time.monotonic()
             resumed = BatchReport(marker.batch)
             self._resume(resumed)
             if self._cadence.is_log:
@@ -127,6 +128,7 @@ class Fanout:
             else:
                 report = self._direct(events, marker, details, begin)
             report.tables.extend(resumed.tables)
+            report.seconds = time.monotonic() - began
             return report
 
     @contextmanager
@@ -143,9 +145,11 @@ class Fanout:
             AllFailedError: No table took its events.
         """
         with self._lock:
-            report = BatchReport(max(self._newest.values(), default=0))
+            began = time.monotonic()
+            report = BatchReport(max(self._newest.values(), default=0), is_merge=True)
             self._resume(report)
             self._merge_due(report, all_of_them=all_of_them)
+            report.seconds = time.monotonic() - began
             return report if report.tables else None
 
     @property

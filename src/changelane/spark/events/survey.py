@@ -9,9 +9,12 @@ import msgspec
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
+from changelane.kafka import Lag, behind
 from changelane.position import LsnPosition, OffsetPosition, PostgresPosition, ScnPosition
 from changelane.spark.events.rows import RowSchema, Told
 
+APPLIED_BEFORE: Final = "applied before"
+"""The note of a table that held the batch already."""
 TRANSACTIONAL: Final = {PostgresPosition.code, ScnPosition.code, LsnPosition.code}
 
 
@@ -32,6 +35,11 @@ class TableReport(msgspec.Struct):
     note: str = ""
     failed: str | None = None
 
+    @property
+    def is_taken(self) -> bool:
+        """Whether the table took its events now, but for some of them that were set aside."""
+        return bool(self.path) and self.failed is None and self.note != APPLIED_BEFORE
+
 
 class BatchReport(msgspec.Struct):
     """What a batch did.
@@ -48,7 +56,10 @@ class BatchReport(msgspec.Struct):
         logged: How many tables have rows of it in the change log.
         ties: Of plain rows, for how many keys and sequences there were rows that differ.
         files: The files that it read lines of.
-        behind: How many messages its source held behind it, where that is known.
+        messages: How many messages it took, by their offsets, where the source is of topics.
+        lag: How many messages the topics held behind it.
+        seconds: How long it took.
+        is_merge: Tables took what waited for them in the change log, and nothing was read.
     """
 
     batch: int
@@ -62,7 +73,15 @@ class BatchReport(msgspec.Struct):
     logged: int = 0
     ties: int = 0
     files: list[str] = []
-    behind: int | None = None
+    messages: int | None = None
+    lag: Lag | None = None
+    seconds: float = 0.0
+    is_merge: bool = False
+
+    @property
+    def behind(self) -> int | None:
+        """How many messages its source held behind it, where that is known."""
+        return behind(self.lag)
 
     @property
     def failed(self) -> dict[str, str]:
@@ -90,12 +109,18 @@ class BatchReport(msgspec.Struct):
             skipped=self.skipped + later.skipped,
             logged=later.logged,
             ties=self.ties + later.ties,
-            behind=later.behind,
+            messages=_sum(self.messages, later.messages),
+            lag=self.lag if later.is_merge else later.lag,
+            seconds=self.seconds + later.seconds,
         )
 
     def set_aside(self, code: str, count: int) -> None:
         """Count what goes to the quarantine."""
         self.quarantined[code] = self.quarantined.get(code, 0) + count
+
+
+def _sum(one: int | None, two: int | None) -> int | None:
+    return two if one is None else one + (two or 0)
 
 
 class Work:

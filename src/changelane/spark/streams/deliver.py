@@ -10,6 +10,7 @@ It is at least once: Spark's writer has no transactions. A batch that died is se
 beginning, with the same event ids.
 """
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -26,7 +27,7 @@ from changelane.codec import Codec, get_codec
 from changelane.config import Pipeline
 from changelane.delivery import Address, Counts, Delivery, Refused, counts, encoder
 from changelane.errors import ConfigError
-from changelane.kafka import PLACEHOLDER, KafkaSink, KafkaSource, client_options
+from changelane.kafka import PLACEHOLDER, KafkaSink, KafkaSource, Lag, behind, client_options
 from changelane.message import Message
 from changelane.profile import Profile
 from changelane.spark.events import rows
@@ -72,7 +73,8 @@ class DeliveryReport(msgspec.Struct):
         excluded: Events that the transforms left out.
         losses: What the target format could not carry, by field and reason.
         quarantined: What was set aside, by reason code.
-        behind: How many messages the source held behind it.
+        lag: How many messages the source held behind it.
+        seconds: How long it took.
     """
 
     batch: int
@@ -82,7 +84,13 @@ class DeliveryReport(msgspec.Struct):
     excluded: int = 0
     losses: dict[str, int] = {}
     quarantined: dict[str, int] = {}
-    behind: int | None = None
+    lag: Lag | None = None
+    seconds: float = 0.0
+
+    @property
+    def behind(self) -> int | None:
+        """How many messages its source held behind it."""
+        return behind(self.lag)
 
     def joined(self, later: "DeliveryReport") -> "DeliveryReport":
         """Return what this batch and a later one did together."""
@@ -94,7 +102,8 @@ class DeliveryReport(msgspec.Struct):
             excluded=self.excluded + later.excluded,
             losses=dict(Counter(self.losses) + Counter(later.losses)),
             quarantined=dict(Counter(self.quarantined) + Counter(later.quarantined)),
-            behind=later.behind,
+            lag=later.lag,
+            seconds=self.seconds + later.seconds,
         )
 
 
@@ -192,10 +201,12 @@ def deliver(
     sender = _Sender(spark, pipeline, source, sink, say)
 
     def apply(batch: DataFrame, number: int) -> None:
+        began = time.monotonic()
         held = read.held(number)
         log.begin(checkpoint.query(), number, held)
         done = sender.send(batch, Marker(pipeline.name, checkpoint.query(), number))
-        done.behind = read.behind(held)
+        done.lag = read.lag(held)
+        done.seconds = time.monotonic() - began
         report.add(done)
         progress(done)
 

@@ -15,7 +15,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 from changelane.config import Pipeline
 from changelane.errors import ConfigError
-from changelane.kafka import KafkaSink, KafkaSource, Offsets, Span, client_options, partitions
+from changelane.kafka import (
+    KafkaSink,
+    KafkaSource,
+    Lag,
+    Offsets,
+    Span,
+    client_options,
+    partitions,
+)
 from changelane.spark.events.decoder import decode
 from changelane.spark.ledgers.resume import Began, Held, Land
 from changelane.spark.streams.checkpoint import Checkpoint
@@ -171,17 +179,21 @@ class KafkaInput:
         ends = {} if held.span is None else held.span.ends
         return {"source": self._source.told, "offsets": ends}
 
-    def behind(self, held: Held) -> int | None:
-        """Return how many messages the topics hold after a batch."""
+    def taken(self, held: Held) -> int | None:
+        """Return how many messages a batch takes, by their offsets."""
+        return None if held.span is None else held.span.count
+
+    def lag(self, held: Held) -> Lag | None:
+        """Return how many messages each partition holds after a batch."""
         if held.span is None:
             return None
         with self._ask() as broker:
             latest = broker.latest(broker.facts(held.span.ends))
         ends = held.span.ends
-        return sum(
-            max(0, newest - ends.get(topic, {}).get(number, 0))
-            for topic, number, newest in partitions(latest)
-        )
+        return {
+            topic: {n: max(0, newest - ends.get(topic, {}).get(n, 0)) for n, newest in told.items()}
+            for topic, told in latest.items()
+        }
 
     def check(self, began: list[Began]) -> None:
         """Refuse to go on from a checkpoint whose messages are lost.

@@ -86,7 +86,7 @@ def run(
     Args:
         spark: The session.
         pipeline: The pipeline.
-        progress: Told of each batch.
+        progress: Told of each batch, and of what was merged between them, by two threads.
         say: Told what people should know at the start.
         resume: When the checkpoint is gone, go on from what the tables hold.
         skip_lost: With *resume*, go on with what topics still have where messages are gone.
@@ -124,6 +124,7 @@ def run(
         merged = fanout.merge(all_of_them=all_of_them)
         if merged is not None:
             report.add(merged)
+            progress(merged)
 
     log = BatchLog(spark, pipeline.folder, pipeline.name)
 
@@ -134,7 +135,7 @@ def run(
             source.details(held),
             begin=lambda told: log.begin(query, number, replace(held, files=tuple(told.files))),
         )
-        done.behind = source.behind(held)
+        done.messages, done.lag = source.taken(held), source.lag(held)
         report.add(done)
         progress(done)
         with fanout.alone():

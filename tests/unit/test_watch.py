@@ -1,0 +1,222 @@
+"""What a run tells while it works, in its three forms, without Spark."""
+
+import contextlib
+import datetime as dt
+import io
+import json
+import socket
+import time
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from rich.cells import cell_len
+from rich.console import Console
+
+from changelane.cli.figures import Totals, figures
+from changelane.cli.watch import LiveLine, Watch
+from changelane.config import Options
+from changelane.errors import ConfigError
+from changelane.spark.events.survey import APPLIED_BEFORE, BatchReport, TableReport
+from changelane.spark.streams.deliver import DeliveryReport
+
+
+class Clock:
+    """A clock that stands until it is told."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def batch(**more: Any) -> BatchReport:
+    told: dict[str, Any] = {
+        "batch": 7,
+        "events": 300,
+        "messages": 400,
+        "lag": {"shop.orders": {0: 5, 3: 20_000}, "shop.log": {0: 0}},
+        "seconds": 4.0,
+        "quarantined": {"malformed_json": 2},
+        "tables": [
+            TableReport("shop.orders", "/lake/orders", 200),
+            TableReport("shop.orders", "/lake/orders", 50),
+            TableReport("shop.log", "/lake/log", 10, APPLIED_BEFORE),
+            TableReport("shop.bad", "", 20, "wrong", "id"),
+            TableReport("shop.refused", "", 20, "no_key: ..."),
+        ],
+    }
+    return BatchReport(**told | more)
+
+
+def sent(**more: Any) -> DeliveryReport:
+    told: dict[str, Any] = {"batch": 1, "messages": 100, "events": 90, "written": 80}
+    return DeliveryReport(**told | {"lag": {"in": {0: 1}}, "seconds": 1.0} | more)
+
+
+@contextlib.contextmanager
+def watched(clock: Clock | None = None, **more: Any) -> Iterator[Watch]:
+    with Watch("shop", Options(**more), clock=clock or time.monotonic) as watch:
+        watch.start()
+        yield watch
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+
+def test_where_stderr_is_no_terminal_each_batch_is_a_line_of_json_there(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    clock = Clock()
+    with watched(clock) as watch:
+        watch.say("a note \x1b[2J")
+        clock.now += 10
+        watch.took(batch())
+        clock.now += 2
+        watch.took(BatchReport(7, tables=[TableReport("shop.log", "/lake/log", 8)], is_merge=True))
+        clock.now += 2
+        watch.took(batch(batch=8, messages=None, lag=None, seconds=0.5))
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("changelane: a note \\x1b[2J\n")
+    first, merge, second = lines(err)
+    assert (first["pipeline"], first["batch"], first["seconds"]) == ("shop", 7, 4.0)
+    assert (first["messages_in"], first["events"], first["messages_out"]) == (400, 300, None)
+    assert first["lag"] == {"shop.orders": {"0": 5, "3": 20_000}, "shop.log": {"0": 0}}
+    assert first["quarantined"] == {"malformed_json": 2}
+    # neither a table that held the batch, nor one that failed, nor one that refused it
+    assert first["tables"] == {"shop.orders": 250}
+    # a second since the batch before, or the start
+    assert (first["in_per_s"], first["out_per_s"]) == (40.0, 25.0)
+    assert (merge["is_merge"], merge["in_per_s"], merge["tables"]) == (True, 0.0, {"shop.log": 8})
+    # a merge is no batch: 4 s have passed; lines of files are counted by their events
+    assert (second["messages_in"], second["in_per_s"], second["lag"]) == (None, 75.0, None)
+
+
+def test_of_topics_the_messages_that_were_sent_are_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    clock = Clock()
+    with watched(clock) as watch:
+        clock.now += 2
+        watch.took(sent())
+    (told,) = lines(capsys.readouterr().err)
+    assert (told["messages_in"], told["messages_out"], told["tables"]) == (100, 80, {})
+    assert (told["in_per_s"], told["out_per_s"]) == (50.0, 40.0)
+
+
+def live(*reports: Any, clock: Clock) -> LiveLine:
+    total = Totals()
+    line = LiveLine("shop", lambda: total, Console(file=io.StringIO()), clock)
+    for report in reports:
+        clock.now += 10
+        one = figures("shop", report, dt.datetime.now(dt.UTC), 10)
+        total = total.plus(one)
+        line.took(one)
+    return line
+
+
+def test_the_live_line_tells_what_fits_and_never_more() -> None:
+    clock = Clock()
+    line = live(batch(), clock=clock)
+    clock.now += 3
+    assert line.line(200) == (
+        "shop  in 40/s  out 25/s  20,005 behind  (shop.orders-3: 20,000)  1 table  2 set aside  "
+        "batch 7, 3 s ago  (400 messages in 4.0 s)"
+    )
+    assert line.line(46) == "shop  in 40/s  out 25/s  20,005 behind"
+    assert line.line(52) == "shop  in 40/s  out 25/s  20,005 behind  2 set aside"
+    for width in range(1, 200):
+        assert cell_len(line.line(width)) <= max(width, len("shop"))
+
+
+def test_the_live_line_goes_down_when_nothing_comes() -> None:
+    clock = Clock()
+    line = live(sent(lag={"in": {0: 0}}), clock=clock)
+    assert line.line(60) == "shop  in 10/s  out 8.0/s  0 behind  batch 1, 0 s ago"
+    clock.now += 100
+    assert line.line(60) == "shop  in 1.0/s  out 0.8/s  0 behind  batch 1, 100 s ago"
+
+
+def test_before_the_first_batch_the_live_line_says_so() -> None:
+    clock = Clock()
+    line = live(clock=clock)
+    clock.now += 12
+    assert line.line(80) == "shop  no batch yet, 12 s"
+
+
+def test_names_cannot_steer_the_terminal_and_wide_ones_fit() -> None:
+    clock = Clock()
+    hostile = batch(lag={"\x1b]0;x\x07表" * 3: {0: 1}})
+    line = live(hostile, clock=clock)
+    assert "\x1b" not in line.line(300)
+    console = Console(file=io.StringIO(), width=40, force_terminal=True)
+    console.print(line)
+    assert cell_len(console.file.getvalue().rstrip("\n")) <= 40  # type: ignore[attr-defined]
+
+
+def scraped(address: str) -> dict[tuple[str, ...], float]:
+    with urllib.request.urlopen(address, timeout=10) as answer:
+        text = answer.read().decode()
+    return {
+        (sample.name, *(sample.labels[name] for name in sorted(sample.labels))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_prometheus_reads_counts_lag_tables_and_what_was_set_aside(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with watched(metrics_port=0) as watch:
+        address = capsys.readouterr().err.split()[-1]
+        assert address.startswith("http://127.0.0.1:")
+        before = scraped(address)
+        assert before["changelane_events_total",] == 0
+        assert ("changelane_messages_in_total",) not in before
+        watch.took(batch())
+        watch.took(batch(batch=8, lag={"shop.orders": {0: 1}}, tables=[]))
+        hostile = 'a"b\\c\n{d}'
+        watch.took(BatchReport(8, tables=[TableReport(hostile, "/x", 3)], is_merge=True))
+        told = scraped(address)
+    assert told["changelane_pipeline_info", "shop"] == 1
+    assert told["changelane_batch_seconds_count",] == 2
+    assert told["changelane_batch_seconds_sum",] == 8.0
+    assert told["changelane_messages_in_total",] == 800
+    assert told["changelane_events_total",] == 600
+    assert ("changelane_messages_out_total",) not in told
+    assert told["changelane_table_events_total", "shop.orders"] == 250
+    assert told["changelane_table_events_total", hostile.replace("\n", "\\n")] == 3
+    assert told["changelane_quarantined_total", "malformed_json"] == 4
+    # lag is that behind the newest batch, and partitions that are gone are gone
+    lag = {place: value for place, value in told.items() if place[0] == "changelane_lag"}
+    assert lag == {("changelane_lag", "0", "shop.orders"): 1}
+    assert abs(told["changelane_last_batch_timestamp_seconds",] - time.time()) < 60
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(address, timeout=10)
+
+
+def test_without_a_port_nothing_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("changelane.cli.watch.Server", lambda *_: pytest.fail("listens"))
+    with watched() as watch:
+        watch.took(batch())
+
+
+def test_a_port_in_use_and_an_address_of_another_machine_are_one_clear_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"^port {port} of 127.0.0.1 is in use: give"):
+            Watch("shop", Options(), port)
+    with pytest.raises(ConfigError, match=r"^metrics cannot be told at port 0 of 192\.0\.2\.1: "):
+        Watch("shop", Options(metrics_host="192.0.2.1"), 0)
+
+
+def test_the_port_of_the_command_wins_over_that_of_the_file() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        options = Options(metrics_port=taken.getsockname()[1])
+        with Watch("shop", options, 0):
+            pass
