@@ -193,6 +193,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         metrics_port: Where a run tells its figures to Prometheus, under ``/metrics``; 0 takes any
             free port. Without it there is none.
         metrics_host: The address that it listens at; by default this machine alone reaches it.
+        archive: What `changelane package` wrote. On a cluster, executors get changelane and all
+            that it needs from it; elsewhere it is not looked at.
         spark: Spark's own options, by their own names.
     """
 
@@ -219,6 +221,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     maintenance: Literal["auto", "off"] | Maintenance = "auto"
     metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] | None = None
     metrics_host: str = "127.0.0.1"
+    archive: str | None = None
     spark: dict[str, str] = {}
 
     def __post_init__(self) -> None:
@@ -407,6 +410,8 @@ def _anchored(pipeline: Pipeline, folder: Path) -> Pipeline:
     options = pipeline.options
     if options.checkpoint is not None:
         options = replace(options, checkpoint=place(options.checkpoint))
+    if options.archive is not None:
+        options = replace(options, archive=place(options.archive))
     source = pipeline.source
     if isinstance(source, FilesSource):
         source = replace(source, path=place(source.path))

@@ -20,6 +20,7 @@ COMMANDS: Final[dict[str, str]] = {
     "schema": "Show or run what makes a pipeline's tables follow their sources (Spark).",
     "maintain": "Compact a pipeline's tables and expire old versions now (Spark).",
     "purge": "Forget deletes that no source can contradict any more (Spark).",
+    "package": "Pack changelane for the workers of a cluster.",
     "dev": "Start services on this machine to try things out with.",
     "formats": "List the formats, what they carry, and what a conversion loses.",
     "profiles": "List how producers place their messages in Kafka, for convert --profile.",

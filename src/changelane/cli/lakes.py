@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables of a pipeline, opened for a command that is not a run."""
 
-import logging
 from typing import TYPE_CHECKING, Any
 
+from changelane.cli.session import session_of
 from changelane.config import load
-from changelane.errors import ConfigError, MissingExtraError
+from changelane.errors import ConfigError
 from changelane.kafka import KafkaSink
 
 if TYPE_CHECKING:
@@ -54,12 +54,4 @@ def tables_of(pipeline: "Pipeline") -> "Pipeline":
 
 def _session(file: str, master: str | None) -> "tuple[Pipeline, Any]":
     pipeline = tables_of(load(file))
-    try:
-        from changelane.spark.runtime.environment import session
-    except ImportError as error:
-        raise MissingExtraError(error.name or "pyspark", "spark") from None
-    logging.getLogger("py4j").setLevel(logging.ERROR)
-    settings = pipeline.options.spark
-    spark = session("changelane", master=master, settings=settings, lakes=(pipeline.table_format,))
-    spark.sparkContext.setLogLevel("ERROR")
-    return pipeline, spark
+    return pipeline, session_of(pipeline, master)

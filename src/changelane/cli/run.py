@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """``changelane run``: apply a pipeline's changes to its tables."""
 
-import logging
 import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -10,9 +9,10 @@ import click
 import msgspec
 
 from changelane.cli.maintain import told
+from changelane.cli.session import session_of
 from changelane.cli.terminal import printable
 from changelane.cli.watch import Watch
-from changelane.config import Pipeline, load
+from changelane.config import FilesSource, Pipeline, load
 from changelane.errors import MissingExtraError
 from changelane.kafka import KafkaSink
 
@@ -101,18 +101,12 @@ def run(
 
 
 def _session(pipeline: Pipeline, master: str | None) -> Any:
-    try:
-        from changelane.spark.runtime.environment import session
-    except ImportError as error:
-        raise MissingExtraError(error.name or "pyspark", "spark") from None
-    logging.getLogger("py4j").setLevel(logging.ERROR)
-    spark = session(
-        f"changelane {pipeline.name}",
-        master=master,
-        settings=pipeline.options.spark,
-        lakes=pipeline.packages,
-    )
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = session_of(pipeline, master, say=_say)
+    from changelane.spark.runtime.workers import unshared
+
+    source = [pipeline.source.path] if isinstance(pipeline.source, FilesSource) else []
+    if own := unshared(spark, [*source, pipeline.folder, pipeline.checkpoint]):
+        _say(f"every machine of the cluster must see the same files in {', '.join(own)}")
     return spark
 
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """``changelane schema``: what would make tables follow their sources, shown and run."""
 
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -9,9 +8,9 @@ import click
 import msgspec
 
 from changelane.cli.lakes import tables_of
+from changelane.cli.session import session_of
 from changelane.cli.terminal import printable
 from changelane.config import Pipeline, load
-from changelane.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from changelane.spark.schemas.plan import SchemaPlans, TablePlan
@@ -58,20 +57,13 @@ def apply(file: str, table: str | None, master: str | None, output: str) -> None
 
 
 def _opened(pipeline: Pipeline, master: str | None) -> "SchemaPlans":
-    try:
-        from changelane.spark.lake.modes import modes_of
-        from changelane.spark.lakes import lake_of
-        from changelane.spark.runtime.environment import session
-        from changelane.spark.schemas.followed import evolution_of
-        from changelane.spark.schemas.plan import SchemaPlans
-    except ImportError as error:
-        raise MissingExtraError(error.name or "pyspark", "spark") from None
-    logging.getLogger("py4j").setLevel(logging.ERROR)
+    spark = session_of(pipeline, master)
+    from changelane.spark.lake.modes import modes_of
+    from changelane.spark.lakes import lake_of
+    from changelane.spark.schemas.followed import evolution_of
+    from changelane.spark.schemas.plan import SchemaPlans
+
     options = pipeline.options
-    spark = session(
-        "changelane", master=master, settings=options.spark, lakes=(pipeline.table_format,)
-    )
-    spark.sparkContext.setLogLevel("ERROR")
     tables = lake_of(spark, pipeline)
     return SchemaPlans(spark, tables, evolution_of(options), modes_of(options))
 

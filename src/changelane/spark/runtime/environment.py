@@ -3,10 +3,12 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from changelane.errors import ConfigError, MissingExtraError
+from changelane.spark.runtime import workers
 from changelane.spark.runtime.jars import EXCLUDES, LOG4J, fetched, ivy_dir, packages
 
 if TYPE_CHECKING:
@@ -14,8 +16,6 @@ if TYPE_CHECKING:
 
 SETTINGS: Final[dict[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "4",
-    "spark.databricks.delta.snapshotPartitions": "2",
     "spark.databricks.delta.properties.defaults.checkpointInterval": "20",
     # batches are cut by bytes in our own code, so that Arrow's count may be generous
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
@@ -25,6 +25,12 @@ SETTINGS: Final[dict[str, str]] = {
     "spark.sql.variable.substitute": "false",
 }
 """What :func:`session` sets unless the user says otherwise."""
+
+SMALL: Final[dict[str, str]] = {
+    "spark.sql.shuffle.partitions": "4",
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+"""The same where all workers are this machine: fewer tasks than a cluster has."""
 
 LAKE_SETTINGS: Final[dict[str, dict[str, str]]] = {
     "delta": {
@@ -60,8 +66,13 @@ def session(
     master: str | None = None,
     settings: Mapping[str, str] | None = None,
     lakes: Sequence[str] = ("delta",),
+    archive: str | Path | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> "SparkSession":
     """Return the running session, or a new one that has table formats and exact time zones.
+
+    In a program that ``spark-submit`` started, the master, the jars and what else was said there
+    hold; the rest is set as in a new session.
 
     Args:
         name: The application's name.
@@ -69,40 +80,71 @@ def session(
         settings: Spark's own options by their own names; they win over :data:`SETTINGS`.
         lakes: The table formats: ``delta`` and ``iceberg``, or ``hudi`` with PySpark 3.5; and
             ``kafka`` for its connector.
+        archive: What ``changelane package`` wrote, for the executors of a cluster; unused where
+            the workers are local.
+        say: Told when a cluster lets it wait.
 
     Raises:
         MissingExtraError: pyspark is not installed.
         ConfigError: A session that runs already has settings that would make values wrong, or
-            this PySpark has no such table format.
+            this PySpark has no such table format, or the workers cannot run changelane.
     """
     try:
         from pyspark.sql import SparkSession
     except ImportError:
         raise MissingExtraError("pyspark", "spark") from None
-    # the workers must be the interpreter that runs us, not whatever `python3` is
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
-    running = SparkSession.getActiveSession()
-    if running is None:
-        builder = builder.master(master or os.environ.get("MASTER") or "local[*]")
-        coordinates = packages(*lakes)
-        if jars := fetched(*lakes):
-            builder = builder.config("spark.jars", ",".join(map(str, jars)))
+    if SparkSession.getActiveSession() is None:
+        submitted = _submitted()
+        given = submitted | dict(settings or {})
+        said = given.pop("spark.master", None)
+        place = master or said or os.environ.get("MASTER") or "local[*]"
+        builder = builder.master(place)
+        told = _started(lakes) if not submitted else {}
+        told |= SETTINGS | _lake_settings(lakes)
+        if workers.is_local(place):
+            told |= SMALL
+            # the workers must be the interpreter that runs us, not whatever `python3` is
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         else:
-            builder = builder.config("spark.jars.packages", coordinates)
-            builder = builder.config("spark.jars.excludes", EXCLUDES)
-            if (ivy := ivy_dir()) is not None:
-                builder = builder.config("spark.jars.ivy", str(ivy))
-        logs = f"-Dlog4j2.configurationFile={LOG4J.as_uri()}"
-        builder = builder.config("spark.driver.extraJavaOptions", logs)
-        builder = builder.config("spark.ui.enabled", "false")
-        builder = builder.config("spark.ui.showConsoleProgress", "false")
-        for key, value in (SETTINGS | _lake_settings(lakes) | dict(settings or {})).items():
-            builder = builder.config(key, value)
+            python = workers.python_of(given, os.environ.get("PYSPARK_PYTHON"))
+            os.environ["PYSPARK_PYTHON"] = python
+            if archive is not None:
+                given |= workers.shipping(archive, given)
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        for key, value in (told | given).items():
+            if submitted.get(key) != value:
+                builder = builder.config(key, value)
     spark = builder.getOrCreate()
     check(spark)
+    workers.check(spark, say)
     return spark
+
+
+def _submitted() -> dict[str, str]:
+    """What ``spark-submit`` was told, if it started this process."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
+
+
+def _started(lakes: Sequence[str]) -> dict[str, str]:
+    """What only the start of a JVM can set: jars, and how it logs."""
+    told = {
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG4J.as_uri()}",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    coordinates = packages(*lakes)
+    if jars := fetched(*lakes):
+        return told | {"spark.jars": ",".join(map(str, jars))}
+    told |= {"spark.jars.packages": coordinates, "spark.jars.excludes": EXCLUDES}
+    if (ivy := ivy_dir()) is not None:
+        told["spark.jars.ivy"] = str(ivy)
+    return told
 
 
 def _lake_settings(lakes: Sequence[str]) -> dict[str, str]:

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``changelane package``: what the executors of a cluster get."""
+
+import sys
+from pathlib import Path
+
+import click
+import rich.console
+import rich.progress
+
+from changelane.cli.terminal import printable
+from changelane.errors import MissingExtraError
+
+
+@click.command()
+@click.option(
+    "--platform",
+    metavar="PLATFORM",
+    help="Of the workers: linux-x86_64, linux-aarch64 (glibc 2.28 or newer), or a tag as pip "
+    "takes it. By default this machine's.",
+)
+@click.option(
+    "--python",
+    metavar="X.Y",
+    help="The workers' version of Python, which must be the driver's; by default the running one.",
+)
+@click.option(
+    "--with",
+    "extras",
+    multiple=True,
+    metavar="NAME",
+    help="A further installed package that workers need, as one with a format; repeatable.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    metavar="FILE.zip",
+    help="By default changelane-VERSION-pyX.Y-PLATFORM.zip here.",
+)
+@click.option("--quiet", is_flag=True, help="No progress.")
+def package(
+    platform: str | None,
+    python: str | None,
+    extras: tuple[str, ...],
+    output: Path | None,
+    *,
+    quiet: bool,
+) -> None:
+    """Pack changelane and what it needs for the workers of a cluster, and print the file's name.
+
+    The file holds the versions that are installed here, and neither Spark nor Python: these are
+    the cluster's. Name it as options.archive of a pipeline, and `changelane run --master URL` or
+    spark-submit brings it to the executors: nothing is installed there (docs/deploy.md).
+
+    For another platform or another Python the wheels are fetched with pip, from the index that it
+    is configured for; no compiler is needed. The same environment gives the same bytes.
+    """
+    if python is not None and not _is_version(python):
+        raise click.BadParameter("a minor version, such as 3.12", param_hint="--python")
+    try:
+        from changelane.spark.runtime import archive
+    except ImportError as error:
+        raise MissingExtraError(error.name or "pyspark", "spark") from None
+    wanted = archive.target(platform, python)
+    if output is None:
+        output = Path(archive.default_name(*wanted))
+    console = rich.console.Console(stderr=True)
+    with rich.progress.Progress(
+        rich.progress.TextColumn("packing"),
+        rich.progress.BarColumn(),
+        rich.progress.DownloadColumn(),
+        console=console,
+        transient=True,
+        disable=quiet or not console.is_terminal,
+    ) as bar:
+        task = bar.add_task("packing", total=None)
+        manifest = archive.write(
+            output,
+            platform=platform,
+            python=python,
+            extras=extras,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+            pip_output=None if quiet else sys.stderr,
+        )
+    click.echo(printable(str(output)))
+    click.echo(
+        f"changelane: {len(manifest.packages)} packages for Python {manifest.python} on "
+        f"{manifest.platform}, {output.stat().st_size / 1e6:.0f} MB",
+        err=True,
+    )
+
+
+def _is_version(text: str) -> bool:
+    major, dot, minor = text.partition(".")
+    return bool(dot) and major == "3" and minor.isdecimal()

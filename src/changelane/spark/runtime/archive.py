@@ -1,0 +1,343 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An archive of changelane and all that it needs on a worker, but Spark and the interpreter.
+
+``spark.archives`` brings it to each executor, which unpacks it as a folder; that folder is the
+``PYTHONPATH`` of its Python. So nothing is installed there, and nothing needs a compiler or a
+container. It holds exactly the versions that are installed where it is made: what a driver and its
+workers send each other is read by the code that wrote it.
+"""
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, distribution
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from changelane.errors import ConfigError
+
+MANIFEST: Final = "changelane-archive.json"
+SPARKS: Final = frozenset({"pyspark", "py4j"})
+"""What the cluster brings."""
+
+_EPOCH: Final = (1980, 1, 1, 0, 0, 0)
+_REQUIREMENT: Final = re.compile(
+    r"\s*([A-Za-z0-9._-]+)\s*(?:\[([^\]]*)\])?[^;]*(?:;.*)?", re.DOTALL
+)
+_EXTRA: Final = re.compile(r"""extra\s*==\s*['"]([^'"]+)['"]""")
+# what an installer writes of the machine it ran on
+_OF_THE_MACHINE: Final = frozenset({"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"})
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What an archive says of itself.
+
+    Attributes:
+        python: The minor version of Python that runs it, such as ``3.11``.
+        platform: For what it was made, such as ``linux-x86_64``.
+        sources: :func:`fingerprint` of its changelane.
+        packages: What it holds, with versions.
+    """
+
+    python: str
+    platform: str
+    sources: str
+    packages: dict[str, str]
+
+
+def python_version() -> str:
+    """The minor version of the running Python, such as ``3.11``."""
+    return f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def fingerprint() -> str:
+    """Return a hash of changelane's own sources: alike in two processes that run the same code."""
+    digest = hashlib.sha256()
+    for name, source in sorted(_sources(files("changelane"))):
+        digest.update(f"{name} {len(source)}\n".encode())
+        digest.update(source)
+    return digest.hexdigest()
+
+
+def _sources(folder: Traversable, path: str = "") -> Iterator[tuple[str, bytes]]:
+    for one in folder.iterdir():
+        if one.is_dir():
+            yield from _sources(one, f"{path}{one.name}/")
+        elif one.name.endswith(".py"):
+            yield path + one.name, one.read_bytes()
+
+
+def check(archive: str | Path) -> Manifest:
+    """Return what an archive says of itself, if workers can use it with this driver.
+
+    Raises:
+        ConfigError: It is none, or of another Python or another changelane.
+    """
+    fix = "type `changelane package` again, here"
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            manifest = msgspec.json.decode(opened.read(MANIFEST), type=Manifest)
+    except FileNotFoundError:
+        msg = f"there is no archive {archive}: `changelane package --output {archive}` makes it"
+        raise ConfigError(msg) from None
+    except (KeyError, OSError, zipfile.BadZipFile, msgspec.DecodeError):
+        raise ConfigError(f"{archive} was not made by `changelane package`") from None
+    if manifest.python != python_version():
+        msg = f"{archive} is for Python {manifest.python}, and this is {python_version()}: {fix}"
+        raise ConfigError(msg)
+    if manifest.sources != fingerprint():
+        raise ConfigError(f"{archive} holds another changelane than the one that runs: {fix}")
+    return manifest
+
+
+# -- what it holds
+
+
+class Package(NamedTuple):
+    """An installed package."""
+
+    name: str
+    version: str
+
+
+def needed(extras: Iterable[str] = ()) -> list[Package]:
+    """Return changelane and all that it needs on a worker, as it is installed here.
+
+    Args:
+        extras: Names of further packages that workers need, as one with a format of its own.
+
+    Raises:
+        ConfigError: One of them is not installed.
+    """
+    found: dict[str, Package] = {}
+    for name in ("changelane[spark]", *extras):
+        _gather(name, found, needs="")
+    return [found[name] for name in sorted(found)]
+
+
+def _gather(
+    requirement: str, found: dict[str, Package], *, needs: str, is_sure: bool = True
+) -> None:
+    match = _REQUIREMENT.fullmatch(requirement)
+    if match is None:
+        raise ConfigError(f"{requirement} is no name of a package")
+    name = _normal(match[1])
+    wanted = {_normal(one) for one in (match[2] or "").split(",") if one.strip()}
+    if name in SPARKS or (name in found and not wanted):
+        return
+    try:
+        told = distribution(name)
+    except PackageNotFoundError:
+        if not is_sure:
+            return  # its condition does not hold here, or it would be installed
+        why = f"{needs} needs it, and workers do, too" if needs else "only such can be packed"
+        raise ConfigError(f"{name} is not installed here: {why}") from None
+    found[name] = Package(name, told.version)
+    for line in told.requires or ():
+        condition = line.partition(";")[2]
+        extra = _EXTRA.search(condition)
+        if extra is None or _normal(extra[1]) in wanted:
+            rest = _EXTRA.sub("", condition).strip(" ()")
+            _gather(line, found, needs=name, is_sure=not rest)
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name.strip()).lower()
+
+
+class _Entry(NamedTuple):
+    """A file of an archive."""
+
+    name: str
+    path: Path
+
+
+def _installed(package: Package) -> Iterator[_Entry]:
+    told = distribution(package.name)
+    if told.files is None:
+        raise ConfigError(f"nothing says which files {package.name} has: install it with pip")
+    is_ours = package.name == "changelane"
+    if is_ours:
+        yield from _ours()
+    elif '"editable": true' in (told.read_text("direct_url.json") or ""):
+        msg = f"{package.name} is installed as editable: install it as a wheel to pack it"
+        raise ConfigError(msg)
+    for one in told.files:
+        name = one.as_posix()
+        if is_ours and not one.parts[0].endswith(".dist-info"):
+            continue  # a checkout's are elsewhere
+        # commands of an environment lie outside
+        if one.parts[0] != ".." and not one.is_absolute() and _is_kept(name):
+            yield _Entry(name, Path(str(told.locate_file(one))))
+
+
+def _ours() -> Iterator[_Entry]:
+    folder = Path(str(files("changelane")))
+    yield from _below(folder, folder.parent)
+
+
+def _below(folder: Path, root: Path) -> Iterator[_Entry]:
+    for path in folder.rglob("*"):
+        name = path.relative_to(root).as_posix()
+        if path.is_file() and _is_kept(name):
+            yield _Entry(name, path)
+
+
+def _is_kept(name: str) -> bool:
+    *folders, last = name.split("/")
+    if folders and folders[-1].endswith(".dist-info") and last in _OF_THE_MACHINE:
+        return False
+    return "__pycache__" not in folders and not last.endswith((".pyc", ".pth"))
+
+
+# -- from wheels of another platform
+
+
+def tags(platform: str) -> list[str]:
+    """Return the tags of wheels that a platform runs; a tag of pip's own stands for itself.
+
+    ``linux-x86_64`` and ``linux-aarch64`` mean any Linux of these with glibc 2.28 or newer.
+
+    >>> tags("linux-aarch64")[:2]
+    ['manylinux_2_28_aarch64', 'manylinux_2_27_aarch64']
+    >>> tags("macosx_14_0_arm64")
+    ['macosx_14_0_arm64']
+    """
+    system, _, machine = platform.partition("-")
+    if system != "linux" or not machine:
+        return [platform]
+    return [f"manylinux_2_{minor}_{machine}" for minor in range(28, 16, -1)] + [
+        f"manylinux2014_{machine}",
+        f"manylinux1_{machine}",
+    ]
+
+
+def _fetch(
+    packages: Sequence[Package], platform: str, python: str, folder: Path, output: Any
+) -> None:
+    """Unpack the wheels of these packages for another platform.
+
+    Raises:
+        ConfigError: There is no pip, or pip finds one of them not.
+    """
+    command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check"]
+    command += ["--no-deps", "--only-binary=:all:", "--no-compile", "--target", str(folder)]
+    command += ["--implementation", "cp", "--python-version", python]
+    for tag in tags(platform):
+        command += ["--platform", tag]
+    command += [f"{one.name}=={one.version}" for one in packages]
+    done = subprocess.run(command, stdout=output, stderr=output, check=False)  # noqa: S603 - our own arguments
+    if done.returncode:
+        msg = (
+            f"pip could not fetch wheels for {platform} and Python {python} (see above): they must "
+            "be there in the versions that are installed here"
+        )
+        raise ConfigError(msg)
+
+
+# -- writing
+
+
+class Target(NamedTuple):
+    """For what an archive is made."""
+
+    platform: str
+    python: str
+
+
+def target(platform: str | None = None, python: str | None = None) -> Target:
+    """Return the platform and the Python that are meant; by default this machine's own."""
+    return Target(platform or sysconfig.get_platform(), python or python_version())
+
+
+def default_name(platform: str, python: str) -> str:
+    """Return how an archive is called.
+
+    Raises:
+        ConfigError: changelane is not installed: only its files are there.
+    """
+    ours = next(one for one in needed() if one.name == "changelane")
+    return f"changelane-{ours.version}-py{python}-{platform}.zip"
+
+
+def write(
+    output: Path,
+    *,
+    platform: str | None = None,
+    python: str | None = None,
+    extras: Sequence[str] = (),
+    progress: Callable[[int, int], None] = lambda _done, _all: None,
+    pip_output: Any = None,
+) -> Manifest:
+    """Write an archive; the same environment gives the same bytes.
+
+    Args:
+        output: The file; an older one is replaced at once, when the new one is whole.
+        platform: Of the workers, as :func:`tags` takes it; by default this machine's, whose
+            installed files are then packed as they are. Others' wheels are fetched with pip.
+        python: The minor version of the workers' Python; by default the running one.
+        extras: As for :func:`needed`.
+        progress: Told how many bytes of how many are packed.
+        pip_output: Where pip's own words go, as :mod:`subprocess` takes it.
+
+    Raises:
+        ConfigError: A package cannot be packed, or there is no wheel of it.
+    """
+    wanted = target(platform, python)
+    packages = needed(extras)
+    manifest = Manifest(
+        python=wanted.python,
+        platform=wanted.platform,
+        sources=fingerprint(),
+        packages={one.name: one.version for one in packages},
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        if wanted == target():
+            entries = [entry for one in packages for entry in _installed(one)]
+        else:
+            others = [one for one in packages if one.name != "changelane"]
+            _fetch(others, *wanted, Path(folder), pip_output)
+            ours = next(one for one in packages if one.name == "changelane")
+            entries = [*_installed(ours), *_below(Path(folder), Path(folder))]
+        _pack(output, manifest, entries, progress)
+    return manifest
+
+
+def _pack(
+    output: Path,
+    manifest: Manifest,
+    entries: Sequence[_Entry],
+    progress: Callable[[int, int], None],
+) -> None:
+    total = sum(entry.path.stat().st_size for entry in entries)
+    done = 0
+    part = output.with_name(f"{output.name}.{os.getpid()}.part")
+    try:
+        # workers unpack it once; more than the lowest level costs minutes and gains a tenth
+        with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as opened:
+            opened.writestr(_info(MANIFEST), msgspec.json.format(msgspec.json.encode(manifest)))
+            for entry in sorted(dict(entries).items()):
+                content = entry[1].read_bytes()
+                opened.writestr(_info(entry[0]), content)
+                done += len(content)
+                progress(done, total)
+        os.replace(part, output)  # noqa: PTH105 - one call
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _info(name: str) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(name, _EPOCH)
+    info.compress_type = zipfile.ZIP_DEFLATED
+    info.external_attr = 0o644 << 16
+    return info
