@@ -226,6 +226,9 @@ def test_the_archive_goes_beside_what_the_user_ships(tmp_path: Path) -> None:
         "spark.archives": f"mine.tgz#mine,{file}#_changelane_packages",
         "spark.executorEnv.PYTHONPATH": "_changelane_packages:mine",
     }
+    other = file.rename(tmp_path / "a#b.zip")
+    with pytest.raises(ConfigError, match="no comma, #, % or blank may be in the path"):
+        workers.shipping(other, {})
 
 
 @pytest.mark.parametrize(

@@ -46,9 +46,13 @@ def shipping(path: str | Path, settings: Mapping[str, str]) -> dict[str, str]:
         ConfigError: The archive is not there, or not one for this driver.
     """
     archive.check(path)
+    found = str(Path(path).resolve())
+    if any(one in found for one in ",#% "):
+        # a list of URIs, each with a fragment
+        raise ConfigError(f"Spark cannot ship {found}: no comma, #, % or blank may be in the path")
     archives = settings.get("spark.archives")
     places = settings.get(PYTHONPATH)
-    here = f"{Path(path).resolve()}#{FOLDER}"
+    here = f"{found}#{FOLDER}"
     return {
         "spark.archives": f"{archives},{here}" if archives else here,
         PYTHONPATH: f"{FOLDER}:{places}" if places else FOLDER,
