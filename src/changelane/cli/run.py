@@ -100,13 +100,13 @@ def run(
         sys.exit(1)
 
 
-def _session(pipeline: Pipeline, master: str | None) -> Any:
-    spark = session_of(pipeline, master, say=_say)
+def _session(pipeline: Pipeline, master: str | None, watch: Watch) -> Any:
+    spark = session_of(pipeline, master, say=watch.say)
     from changelane.spark.runtime.workers import unshared
 
     source = [pipeline.source.path] if isinstance(pipeline.source, FilesSource) else []
     if own := unshared(spark, [*source, pipeline.folder, pipeline.checkpoint]):
-        _say(f"every machine of the cluster must see the same files in {', '.join(own)}")
+        watch.say(f"every machine of the cluster must see the same files in {', '.join(own)}")
     return spark
 
 
@@ -119,7 +119,7 @@ def _applied(
         raise MissingExtraError(error.name or "pyspark", "spark") from None
     if (note := spark_pipeline.order_note(pipeline)) is not None:
         watch.say(note)
-    spark = _session(pipeline, master)
+    spark = _session(pipeline, master, watch)
     watch.start()
     return spark_pipeline.run(
         spark,
@@ -136,7 +136,7 @@ def _delivered(pipeline: Pipeline, master: str | None, watch: Watch) -> "Deliver
         from changelane.spark.streams.deliver import deliver
     except ImportError as error:
         raise MissingExtraError(error.name or "pyspark", "spark") from None
-    spark = _session(pipeline, master)
+    spark = _session(pipeline, master, watch)
     watch.start()
     return deliver(spark, pipeline, progress=watch.took, say=watch.say)
 
