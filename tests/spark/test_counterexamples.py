@@ -94,6 +94,17 @@ SHIFT: Final = [
     update(10, 2, before=BIRTHS[0].after, a="A", tx="x"),
     update(11, 3, before=BIRTHS[1].after, a="B", tx="x"),
 ]
+UNTOLD: Final = {"id": 2, "a": "H", "b": "toast H"}
+MEET: Final = [
+    placed(update(10, 2, before=BIRTHS[0].after, a="A"), 9),
+    placed(update(11, 3, before=UNTOLD, a="H"), 9),
+]
+MEET_HALVES: Final = [
+    HalfUpdate(placed(change("d", 10, None, BIRTHS[0].after), 9), {"id": 2}),
+    HalfUpdate(placed(change("c", 10, {"id": 2, "a": "A", "b": "toast A"}), 9), {"id": 1}),
+]
+MEET_ON: Final = [MEET[0], placed(update(11, 3, before={**BIRTHS[0].after, "id": 2}, a="A"), 9)]
+LEAN_ON: Final = [placed(event, 9) for event in CHAIN]
 MOVE: Final = [insert(1, 1, "a", "toast"), update(2, 2, old=1, a="a2"), update(3, 2, a="a3")]
 LEFT: Final = HalfUpdate(delete(2, 1), {"id": 2})
 ARRIVED: Final = HalfUpdate(change("c", 2, {"id": 2, "a": "a2", "b": UNAVAILABLE}), {"id": 1})
@@ -150,6 +161,18 @@ STORIES: Final[dict[str, list[Batches]]] = {
         [BIRTHS, LEAN_SWAP],
         [BIRTHS, *([placed(event, 9)] for event in SWAP)],
         [[*BIRTHS, placed(SWAP[0], 9)], [placed(SWAP[1], 9)]],
+    ],
+    "7 a row that nothing told leaves in a later batch": [
+        [BIRTHS[:1], MEET[:1], MEET[1:]],
+        [BIRTHS[:1] + MEET[:1], MEET[1:]],
+        [MEET[:1], MEET[1:], MEET[:1], MEET[1:]],
+        [BIRTHS[:1], MEET, MEET[1:]],
+        [BIRTHS[:1], MEET_HALVES[:1], MEET_HALVES[1:], MEET[1:]],
+        [BIRTHS[:1], MEET_HALVES[:1], [*MEET_HALVES[1:], *MEET[1:]]],
+        [BIRTHS[:1], MEET_HALVES, MEET[1:]],
+        [BIRTHS, MEET_HALVES[:1], MEET_HALVES[1:], MEET[1:]],
+        [BIRTHS[:1], MEET_ON[:1], MEET_ON[1:]],
+        [BIRTHS[:1], LEAN_ON[:1], LEAN_ON[1:]],
     ],
     "7 chains": [
         [BIRTHS[:1], CHAIN],

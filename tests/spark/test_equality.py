@@ -165,6 +165,7 @@ CROWDS: Final[dict[str, list[tuple[Profile, Deliver]]]] = {
         (Profile(moves="lacking", transactions=True, size=16, keys=4, ties=True), in_order),
         (Profile(moves="lacking", halves=True, size=16, keys=4), in_order),
         (_DEFERRED, in_order),
+        (msgspec.structs.replace(_DEFERRED, halves=True), in_order),
         (msgspec.structs.replace(_DEFERRED, halves=True), by_transaction),
     ],
     "binlog": [

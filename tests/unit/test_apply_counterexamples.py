@@ -251,6 +251,52 @@ def test_7_a_swap_split_between_batches_is_seen_where_positions_tell_the_transac
     assert rows(tables) == [(1, "B", "toast B"), (2, "A", "toast A")]
 
 
+UNTOLD = {"id": 2, "a": "H", "b": "toast H"}
+"""A row that was there before the stream began, and that no event told."""
+MEET = [
+    update(10, 2, before=ROWS[1], a="A"),
+    update(11, 3, before=UNTOLD, a="H"),
+]
+
+
+def _placed(event: DataChange) -> DataChange:
+    return msgspec.structs.replace(event, position=PostgresPosition(event.position.lsn, 9))  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("others", [[], [change("d", 12, None, {**UNTOLD, "id": 3})]])
+def test_7_a_row_that_nothing_told_leaves_the_key_that_another_took_in_an_earlier_batch(
+    others: list[Any],
+) -> None:
+    placed = [_placed(event) for event in (*MEET, *others)]
+    tables = applied(BASE[:1], *([event] for event in placed))
+    rest = [] if others else [(3, "H", "toast H")]
+    assert rows(tables) == [(2, "A", "toast A"), *rest]
+    assert not tables.quarantine
+    again = applied(BASE[:1], *([event] for event in (*placed, *placed)))
+    assert rows(again) == rows(tables)
+
+
+def test_7_the_first_half_of_a_change_of_the_key_takes_the_key_too() -> None:
+    left = HalfUpdate(_placed(change("d", 10, None, ROWS[1])), {"id": 2})
+    came = HalfUpdate(_placed(change("c", 10, {**ROWS[1], "id": 2})), {"id": 1})
+    gone = _placed(MEET[1])
+    for held in (BASE[:1], [BASE[0], change("c", 2, UNTOLD)]):
+        for batches in ([[left], [came], [gone]], [[left], [came, gone]], [[left, came], [gone]]):
+            tables = applied(held, *batches)
+            assert rows(tables) == [(2, "A", "toast A"), (3, "H", "toast H")]
+
+
+def test_7_a_row_that_arrived_and_leaves_in_a_later_batch_is_the_one_that_its_image_names() -> None:
+    chain = [
+        _placed(update(10, 2, before=ROWS[1], a="A")),
+        _placed(update(11, 3, before={**ROWS[1], "id": 2}, a="A")),
+    ]
+    for batches in ([chain], [chain[:1], chain[1:]], [BASE[:1], chain[:1], chain[1:]]):
+        assert rows(applied(*batches)) == [(3, "A", "toast A")]
+    lean = [_placed(update(10, 2, old=1, a="A")), _placed(update(11, 3, old=2, a="A"))]
+    assert rows(applied(BASE[:1], lean[:1], lean[1:])) == [(3, "A", "toast A")]
+
+
 def test_8_a_second_full_load_at_the_same_position_takes_the_greater_value_and_counts() -> None:
     def load(a: str) -> DataChange:
         at = SequencePosition(-1)

@@ -26,16 +26,8 @@ from changelane.apply.registers import (
     typed,
 )
 from changelane.apply.steps import Departure, Step, TableTruncate, Upsert
-from changelane.position import (
-    ARRIVAL,
-    DEPARTURE,
-    LsnPosition,
-    PostgresPosition,
-    ScnPosition,
-    at_phase,
-    comparable,
-    domain_of,
-)
+from changelane.apply.transactions import same_transaction, transaction_of
+from changelane.position import ARRIVAL, DEPARTURE, at_phase, comparable
 from changelane.types import Value
 
 TOO_LATE: Final = "too_late"
@@ -141,10 +133,11 @@ class _Exit(NamedTuple):
 class _Timeline:
     """All that is known of one key in this batch."""
 
-    __slots__ = ("carried", "clears", "exits", "state")
+    __slots__ = ("arrivals", "carried", "clears", "exits", "state")
 
     def __init__(self, state: KeyState) -> None:
         self.state = state
+        self.arrivals: dict[bytes, Departure | None] = {}  # from where, as far as it was told
         self.carried: list[_Carried] = []
         self.clears: list[tuple[bytes, bytes]] = []  # (order, moved_to or b"")
         self.exits: dict[tuple[bytes, bytes | None], _Exit] = {}
@@ -168,32 +161,6 @@ class _Timeline:
         kept = lifted(cells, whole)
         newest = max((whole, *(cell.order for cell in kept.values())))
         return _Carried(newest, kept, whole)
-
-
-TRANSACTION_BYTES: Final = {
-    PostgresPosition.code: 8,  # the last commit before the event
-    ScnPosition.code: 16,  # the commit's SCN
-    LsnPosition.code: 24,  # the commit's LSN
-}
-"""The leading bytes of a position that all changes of one transaction share, by domain."""
-HEADER_BYTES: Final = 7
-"""What stands before the position in an order."""
-
-
-def _transaction_of(order: bytes) -> bytes | None:
-    length = TRANSACTION_BYTES.get(domain_of(order)) if order else None
-    if length is None:
-        return None
-    part = order[: HEADER_BYTES + length]
-    return part if any(part[HEADER_BYTES:]) else None
-
-
-def same_transaction(one: Upsert, other: Departure) -> bool:
-    """Say whether an arrival and a departure are of one transaction, as far as anything tells."""
-    if one.transaction is not None and other.transaction is not None:
-        return one.transaction == other.transaction
-    place = _transaction_of(one.order)
-    return place is not None and place == _transaction_of(other.order)
 
 
 class _Work:
@@ -262,6 +229,9 @@ class _Work:
         held = line.exits.get((order, step.moved_to))
         if held is None or (is_told and not (held.is_told and held.step.before)):
             line.exits[order, step.moved_to] = _Exit(step, is_told=is_told)
+        if step.moved_to is not None and step.moved_to != step.key:
+            arrivals = self.line(step.moved_to).arrivals
+            arrivals[order] = step if is_told else arrivals.get(order)
 
     def _arrive(self, key: bytes, step: Upsert) -> None:
         order = self.rule.order(step.order)
@@ -364,7 +334,7 @@ class _Work:
                 or _same_row(newer, earlier)
                 or _compared(before, newer) > _compared(before, earlier)
             )
-        if is_decided or line.state.deleted > step.order:
+        if is_decided or max(line.state.deleted, *self.truncates, NOTHING) > step.order:
             return step.order
         self.problems.append(Problem(step.key, AMBIGUOUS, step))
         return None
@@ -390,16 +360,25 @@ class _Work:
         start = line.state.deleted
         if line.state.moved_to != step.key or start >= step.order:
             return None
-        place = _transaction_of(start)
-        return start if place is not None and place == _transaction_of(step.order) else None
+        place = transaction_of(start)
+        return start if place is not None and place == transaction_of(step.order) else None
 
     def _displace(self, key: bytes, line: _Timeline) -> None:
         """Clear what a key held before a row arrived there: it left, or is about to."""
-        for carried in line.carried:
-            if carried.step is not None and carried.step.moved_from is not None:
-                start = at_phase(carried.order, DEPARTURE)
-                if line.view(self._life_start(line, start), start, self.rule).order:
-                    line.clears.append((start, key))
+        for start, left in line.arrivals.items():
+            held = line.view(self._life_start(line, start), start, self.rule)
+            if held.order or self._may_hide_another(left, start, line):
+                line.clears.append((start, key))
+
+    def _may_hide_another(self, left: Departure | None, start: bytes, line: _Timeline) -> bool:
+        """Say whether a key of which nothing was told before may be held all the same.
+
+        The row that nothing told may leave in a later batch of the transaction. Only a before
+        image that tells more than the key could say that it is this one.
+        """
+        if self._cleared_before(line, start) or transaction_of(start) is None:
+            return False
+        return left is not None and bool((left.before or {}).keys() - set(self.keys))
 
     def _inherit(self, step: Departure, row: _Carried) -> None:
         assert step.moved_to is not None  # noqa: S101 - the caller saw to it

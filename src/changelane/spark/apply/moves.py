@@ -33,6 +33,7 @@ from changelane.apply import (
 )
 from changelane.apply import is_live as lives
 from changelane.apply import pack as packed
+from changelane.spark.apply.meetings import leaving, may_have_met, met_before
 from changelane.spark.events import fold
 from changelane.spark.events.fidelity import key_text
 from changelane.spark.lake.held import held_rows, typed, written
@@ -90,10 +91,11 @@ def moved_keys(
             seeds.append(_held_arrivals(moves, rows, table, one))
         ends.append(moves.select("key", "other_key"))
     if remembered.has_moves:
-        known = side.moved(one.work.table_id).withColumnRenamed("moved_to", "other_key")
+        known = side.moved(one.work.table_id)
         touched = fold.keys(rows, moves=one.work.has_other_keys).distinct()
-        seeds.append(known.join(F.broadcast(touched), "key", "left_semi").select("key"))
-        ends.append(known)
+        away = known.where("moved_to != key").join(F.broadcast(touched), "key", "left_semi")
+        seeds += [away.select("key"), met_before(known, rows)]
+        ends.append(known.select("key", F.col("moved_to").alias("other_key")))
     if not seeds:
         return None
     # a row that moved before and moves again in this batch: one closure over both
@@ -117,15 +119,8 @@ def _undecided(moves: DataFrame, rows: DataFrame) -> DataFrame:
     arrived = moves.where(arrives).select(
         "key", F.col("order").alias("came"), F.col("transaction").alias("within")
     )
-    leaving = (
-        rows.where("op = 'd'")
-        .select("key", "order", "transaction")
-        .unionByName(
-            moves.where("op = 'u'").select(F.col("other_key").alias("key"), "order", "transaction")
-        )
-    )
     within = F.coalesce(F.col("transaction") == F.col("within"), F.lit(True))
-    rivals = leaving.join(arrived, "key").where((F.col("order") > F.col("came")) & within)
+    rivals = leaving(rows).join(arrived, "key").where((F.col("order") > F.col("came")) & within)
     return lacking.unionByName(lone).unionByName(rivals.select("key")).distinct()
 
 
@@ -194,6 +189,8 @@ def raised(
 ) -> DataFrame:
     """Return what the batch raises in the side table; moved keys as they were resolved."""
     raised = side.raised(told)
+    if (met := may_have_met(told, side, plans)) is not None:
+        raised = raised.unionByName(met, allowMissingColumns=True)
     cleared = [(one.work.table_id, one.cleared) for one in plans if one.cleared]
     if cleared:
         went = told.sparkSession.createDataFrame(cleared, "table_id STRING, truncated BINARY")

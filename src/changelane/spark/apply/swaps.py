@@ -12,7 +12,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from changelane.apply.resolve import AMBIGUOUS, HEADER_BYTES, TRANSACTION_BYTES
+from changelane.apply.resolve import AMBIGUOUS
+from changelane.spark.apply.meetings import leaving, transaction_of
 from changelane.spark.ledgers.ends import Ends
 from changelane.spark.ledgers.quarantine import Refused
 from changelane.spark.schemas.evolve import Plan
@@ -38,9 +39,7 @@ def undecided(rows: DataFrame, one: Plan, ends: Ends) -> Refused | None:
     if not one.work.has_other_keys and MOVED not in one.properties:
         return None
     order, transaction = F.col("order"), F.col("transaction")
-    left = rows.where("op = 'd'").select("key", "order", "transaction")
-    moved = rows.where("op = 'u' AND other_key IS NOT NULL")
-    left = left.unionByName(moved.select(F.col("other_key").alias("key"), "order", "transaction"))
+    left = leaving(rows)
     arrived = rows.where("op <> 'd' AND other_key IS NOT NULL").select(
         "key", order.alias("came"), transaction.alias("within")
     )
@@ -48,8 +47,8 @@ def undecided(rows: DataFrame, one: Plan, ends: Ends) -> Refused | None:
         held = ends.of(one.work.table_id, left).where("arrived")
         before = held.select("key", order.alias("came"), F.lit(None).cast("string").alias("within"))
         arrived = arrived.unionByName(before)
-    same = _transaction(F.col("came")).eqNullSafe(_transaction(order))
-    same = same & _transaction(order).isNotNull()
+    same = transaction_of("came").eqNullSafe(transaction_of("order"))
+    same = same & transaction_of("order").isNotNull()
     told = F.coalesce(transaction == F.col("within"), same)
     rivals = left.join(F.broadcast(arrived), "key").where((order > F.col("came")) & told)
     place = F.concat(_place(order), "key")
@@ -64,15 +63,3 @@ def undecided(rows: DataFrame, one: Plan, ends: Ends) -> Refused | None:
 
 def _place(order: Column) -> Column:
     return F.hex(order.substr(F.lit(1), F.length(order) - 1))
-
-
-def _transaction(order: Column) -> Column:
-    """Return the part of an order that the changes of one transaction share, NULL without one."""
-    found = F.lit(None).cast("binary")
-    for domain, length in TRANSACTION_BYTES.items():
-        part = F.substring(order, HEADER_BYTES + 1, length)
-        is_told = (F.substring(order, 2, 1) == F.lit(bytearray([domain]))) & (
-            part != F.lit(bytearray(length))
-        )
-        found = F.when(is_told, F.substring(order, 1, HEADER_BYTES + length)).otherwise(found)
-    return found

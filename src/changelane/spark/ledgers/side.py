@@ -177,6 +177,9 @@ class SideTable:
         )
 
     def moved(self, table_id: str) -> DataFrame:
-        """Return ``key`` and ``moved_to`` of a table's keys whose rows moved."""
+        """Return ``key``, ``deleted`` and ``moved_to`` of a table's keys whose rows moved.
+
+        A key that leads to itself is one at which a row arrived where another was, or may be.
+        """
         mine = (F.col("table_id") == F.lit(table_id)) & F.col("moved_to").isNotNull()
-        return self.table().where(mine).select("key", "moved_to")
+        return self.table().where(mine).select("key", "deleted", "moved_to")
