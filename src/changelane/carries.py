@@ -36,7 +36,7 @@ from changelane.memo import Memo
 from changelane.position import Position
 from changelane.schema import Column, TableId, TableSchema
 from changelane.types import UNAVAILABLE, LogicalType, String, Unavailable, Value
-from changelane.values import value_text, written_form
+from changelane.values import untyped_form, value_text, written_form
 
 Loss = tuple[str, str]
 """(field, reason); neither ever holds a value of a row."""
@@ -297,7 +297,9 @@ class Reducer:
         """Return what survives of an image without a schema."""
         carries = self._carries
         for value in image.values():
-            if value is UNAVAILABLE or (carries.text_only and not isinstance(value, str | None)):
+            if not (value is None or type(value) is str) and (
+                value is UNAVAILABLE or carries.text_only or untyped_form(value) is not value
+            ):
                 break
         else:
             return image
@@ -307,9 +309,11 @@ class Reducer:
                 losses["unavailable", "written as an absent column"] = None
             elif carries.text_only and not isinstance(value, str | Unavailable | None):
                 losses["value:unknown", "a value without a type is written as text"] = None
-                result[name] = value_text(String(), value)
+                result[name] = value_text(String(), untyped_form(value))
             else:
-                result[name] = value
+                result[name] = untyped_form(value)
+                if result[name] is not value:
+                    losses["value:unknown", "a value without a type is written as JSON"] = None
         return result
 
     def _table(self, table: TableId, losses: dict[Loss, None]) -> TableId:

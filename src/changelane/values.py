@@ -166,6 +166,39 @@ def to_json(kind: LogicalType) -> Convert | None:
             return None
 
 
+def untyped_form(value: Value) -> Value:
+    """Return the JSON form of a value of which no column tells the type; itself if it has one.
+
+    A row without a schema holds what JSON says (``unknown``), and what a cast made of it.
+    """
+    match value:
+        case float():
+            return _float_to(value)
+        case dt.datetime():
+            return _instant_to(value) if value.tzinfo is not None else _iso(value)
+        case dt.date():
+            return _iso(value)
+        case dt.timedelta():
+            return _interval_to(value)
+        case bytes():
+            return _bytes_to(value)
+        case Geometry():
+            return _geometry_to(value)
+        case list():
+            return _unless_same(value, [untyped_form(item) for item in value])
+        case tuple():
+            return [untyped_form(item) for item in value]
+        case dict():
+            made = {name: untyped_form(item) for name, item in value.items()}
+            return value if all(made[name] is value[name] for name in made) else made
+        case _:
+            return value
+
+
+def _unless_same(told: list[Value], made: list[Value]) -> list[Value]:
+    return told if all(one is other for one, other in zip(told, made, strict=True)) else made
+
+
 def _wrong(kind: LogicalType) -> DecodeError:
     return DecodeError(f"not a value of {kind}", code="wrong_type")
 

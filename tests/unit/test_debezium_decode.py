@@ -605,10 +605,10 @@ DECIMAL = field("bytes", "n", name="org.apache.kafka.connect.data.Decimal", vers
 )
 def test_a_hostile_decimal_costs_nothing(told):
     value = json.dumps(wrapped([DECIMAL], envelope(after={"n": "?"}))).replace('"?"', told).encode()
-    start = time.monotonic()
+    start = time.process_time()  # what others do on this machine costs nothing here
     with pytest.raises(DecodeError) as caught:
         decode(value)
-    assert time.monotonic() - start < 1
+    assert time.process_time() - start < 1
     assert caught.value.path == "$.payload.after.n"
 
 

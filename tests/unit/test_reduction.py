@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The short way of the reduction finds what the whole way finds, whatever came before it."""
 
+import datetime as dt
 import itertools
+import math
 from typing import Any
 
 import msgspec
@@ -16,7 +18,7 @@ from changelane.position import OffsetPosition, PostgresPosition
 from changelane.reduction import Reductions
 from changelane.schema import Column, TableId, TableSchema
 from changelane.testing.strategies import data_changes
-from changelane.types import UNAVAILABLE, Bits, Integer, String
+from changelane.types import UNAVAILABLE, Bits, Instant, Integer, String
 
 MOST = get_codec("native-json").carries
 TARGETS = [get_codec(name).carries for name in formats.names()] + [
@@ -72,6 +74,34 @@ def test_a_change_is_reduced_alike_whatever_came_before_it(
     short, whole = Reductions(target), Reducer(target)
     for event in (*told, *told):
         assert short(event) == whole(event)
+
+
+ZONED = dt.datetime(2024, 1, 1, 0, 0, 0, 500_000, dt.UTC)
+
+
+@pytest.mark.parametrize(
+    ("value", "form", "written"),
+    [
+        (Instant.of(ZONED, 2), "2024-01-01T00:00:00.50Z", "2024-01-01T00:00:00.50Z"),
+        (ZONED, "2024-01-01T00:00:00.500000Z", "2024-01-01T00:00:00.500000Z"),
+        (dt.date(2024, 1, 31), "2024-01-31", "2024-01-31"),
+        (b"x", "eA==", "eA=="),
+        (math.inf, "Infinity", "Infinity"),
+        (dt.timedelta(seconds=1), 1_000_000, "1000000"),
+        ([1, ZONED], [1, "2024-01-01T00:00:00.500000Z"], '[1,"2024-01-01T00:00:00.500000Z"]'),
+        ({"a": [b"x"]}, {"a": ["eA=="]}, '{"a":["eA=="]}'),
+    ],
+)
+def test_what_a_cast_made_of_a_row_without_a_schema_is_written_as_json_or_text(
+    value: Any, form: Any, written: str
+) -> None:
+    event = DataChange(Op.CREATE, TableId(None, None, "t"), None, None, {"id": 1, "v": value})
+    (as_json,), losses = Reducer(MOST)(event)
+    assert as_json.after == {"id": 1, "v": form}
+    assert [loss[0] for loss in losses] == ["value:unknown"]
+    (as_text,), losses = Reducer(msgspec.structs.replace(MOST, text_only=True))(event)
+    assert as_text.after == {"id": "1", "v": written}
+    assert [loss[0] for loss in losses] == ["value:unknown"]
 
 
 SCHEMA = TableSchema((Column("id", Integer()), Column("note", String(), nullable=False)))
