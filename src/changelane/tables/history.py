@@ -36,7 +36,7 @@ from changelane.apply.versions import (
 from changelane.errors import ApplyError
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Truncate
 from changelane.position import Position, comparable
-from changelane.schema import TableId
+from changelane.schema import TableId, named
 from changelane.tables.memory import Refused
 
 
@@ -126,8 +126,9 @@ class HistoryTables:
     ) -> tuple[Step, ...]:
         if isinstance(change, Truncate):
             return steps(event, epoch=self._epoch, fallback=fallback)
-        named = self._keys.get(change.table.name or "") or self._keys.get(str(change.table))
-        columns = named or (None if change.key is None else change.key.columns)
+        columns = named(self._keys, change.table) or (
+            None if change.key is None else change.key.columns
+        )
         if columns is None:
             raise NoKeyError("the table has no key, so nothing says which row is meant")
         found = steps(event, keys=columns, epoch=self._epoch, fallback=fallback)

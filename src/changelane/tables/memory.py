@@ -34,7 +34,7 @@ from changelane.apply.registers import Cell
 from changelane.errors import ApplyError
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Op, Truncate
 from changelane.position import Position
-from changelane.schema import TableId
+from changelane.schema import TableId, named
 from changelane.table import Row
 from changelane.types import UNAVAILABLE
 
@@ -218,8 +218,7 @@ class MemoryTables:
             # a row that is kept with its mark keeps its departure with it
 
     def _columns(self, event: DataChange) -> tuple[str, ...] | None:
-        named = self._keys.get(event.table.name or "") or self._keys.get(str(event.table))
-        return named or (None if event.key is None else event.key.columns)
+        return named(self._keys, event.table) or (None if event.key is None else event.key.columns)
 
     def _steps(self, event: ChangeEvent, fallback: Position | None) -> tuple[Step, ...]:
         change = event.change if isinstance(event, HalfUpdate) else event

@@ -35,7 +35,7 @@ from changelane.position import (
     Position,
     encode_order,
 )
-from changelane.schema import Column, TableId, TableSchema
+from changelane.schema import Column, TableId, TableSchema, named
 from changelane.spark.events.fidelity import RowWriter, key_as_text, spark_type
 from changelane.spark.events.rows import (
     AT,
@@ -313,7 +313,7 @@ class RowBuilder:
     def _key(
         self, table: TableId, columns: tuple[str, ...] | None, schema: TableSchema
     ) -> tuple[str, ...] | None:
-        configured = self._keys.get(table.name or "") or self._keys.get(str(table))
+        configured = named(self._keys, table)
         if configured or columns:
             return configured or columns
         if self._whole_row_is_key:

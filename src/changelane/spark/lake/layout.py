@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from changelane.config import Options
-from changelane.schema import TableId
+from changelane.schema import TableId, named
 from changelane.sinks import Partition
 from changelane.spark.sql import quoted
 
@@ -80,7 +80,7 @@ class Layouts(msgspec.Struct, frozen=True):
 
     Attributes:
         default: That of tables that are not named.
-        tables: By the table's name at its source, or the last part of it.
+        tables: By the table's name at its source, in full or its last parts; the fuller name wins.
     """
 
     default: Layout = PLAIN
@@ -88,7 +88,7 @@ class Layouts(msgspec.Struct, frozen=True):
 
     def of(self, table: TableId) -> Layout:
         """Return the layout of a table."""
-        return self.tables.get(table.name or "") or self.tables.get(str(table)) or self.default
+        return named(self.tables, table) or self.default
 
 
 def layouts_of(options: Options) -> Layouts:

@@ -11,7 +11,7 @@ import msgspec
 
 from changelane.config import MODES, Options
 from changelane.errors import UnknownNameError
-from changelane.schema import TableId
+from changelane.schema import TableId, named
 from changelane.spark.sql import COLUMNS, ORDER
 
 UPSERT, HISTORY, APPEND = MODES
@@ -108,7 +108,7 @@ class Modes(msgspec.Struct, frozen=True):
 
     Attributes:
         default: That of tables that are not named.
-        tables: By the table's name at its source, or the last part of it.
+        tables: By the table's name at its source, in full or its last parts; the fuller name wins.
     """
 
     default: TableMode = TableMode()
@@ -116,7 +116,7 @@ class Modes(msgspec.Struct, frozen=True):
 
     def of(self, table: TableId) -> TableMode:
         """Return the mode of a table."""
-        return self.tables.get(table.name or "") or self.tables.get(str(table)) or self.default
+        return named(self.tables, table) or self.default
 
 
 def modes_of(options: Options) -> Modes:
