@@ -93,6 +93,7 @@ Sink = DeltaSink | IcebergSink | HudiSink | KafkaSink
 
 
 Mode = Literal["upsert", "history", "append"]
+Deletes = Literal["hard", "soft"]
 MODES: Final[tuple[str, str, str]] = ("upsert", "history", "append")
 
 
@@ -101,6 +102,7 @@ class TableOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     Attributes:
         mode: As in ``options``.
+        deletes: As in ``options``.
         track_history_column_list: With the mode ``history``, the columns whose changes make
             versions; changes of the others show in the version that they fall into.
         track_history_except_column_list: The columns whose changes make none, instead.
@@ -111,6 +113,7 @@ class TableOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """
 
     mode: Mode | None = None
+    deletes: Deletes | None = None
     track_history_column_list: list[str] | None = None
     track_history_except_column_list: list[str] | None = None
     partition_by: list[str] = []
@@ -158,6 +161,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         mode: What a table keeps of its changes: the newest row of each key (``upsert``), every
             version of it with its interval (``history``), or every event (``append``). It is
             decided when the table is made.
+        deletes: What a delete leaves in a table of the mode ``upsert``: nothing (``hard``), or the
+            row with what was last known of it and ``_changelane_deleted`` true (``soft``). It is
+            decided when the table is made.
         tables: What is otherwise for single tables, by their names.
         properties: Properties of the table format that tables get, by their own names, such as
             ``write.parquet.compression-codec``; they win over changelane's.
@@ -203,6 +209,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     interval: str = "10 seconds"
     max_interval: str | None = None
     mode: Mode = "upsert"
+    deletes: Deletes = "hard"
     tables: dict[str, TableOptions] = {}
     properties: dict[str, str] = {}
     keys: dict[str, list[str]] = {}
@@ -225,7 +232,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     spark: dict[str, str] = {}
 
     def __post_init__(self) -> None:
-        """Refuse what is no span of time."""
+        """Refuse what is no span of time, and soft deletes where no row is deleted."""
+        if self.deletes == "soft" and self.mode != "upsert":
+            raise ValueError("deletes: soft needs the mode upsert")
+        for name, told in self.tables.items():
+            if told.deletes == "soft" and (told.mode or self.mode) != "upsert":
+                raise ValueError(f"tables.{name}: deletes: soft needs the mode upsert")
         if self.purge_after is not None:
             seconds(self.purge_after)
         if self.max_interval is not None:
@@ -233,6 +245,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 raise ValueError("max_interval needs `trigger: continuous`")
             if seconds(self.max_interval) < max(1, seconds(self.interval)):
                 raise ValueError("max_interval is at least one second, and at least interval")
+
+    def deletes_of(self, told: TableOptions) -> Deletes:
+        """Return what a delete leaves in a table of its own options."""
+        return (told.deletes or self.deletes) if (told.mode or self.mode) == "upsert" else "hard"
 
     @property
     def purge_after_s(self) -> int | None:
@@ -260,6 +276,12 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     sink: Sink
     transforms: tuple[PureStep, ...] = ()
     options: Options = Options()
+
+    def __post_init__(self) -> None:
+        """Refuse soft deletes where they are not tried."""
+        soft = [self.options.deletes, *map(self.options.deletes_of, self.options.tables.values())]
+        if isinstance(self.sink, HudiSink) and "soft" in soft:
+            raise ValueError("deletes: soft is for Delta and Iceberg tables, not for Hudi yet")
 
     @property
     def table_format(self) -> str:

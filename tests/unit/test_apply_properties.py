@@ -32,9 +32,10 @@ from changelane.apply import (
     typed,
     unpack,
 )
-from changelane.position import at_phase
+from changelane.event import DataChange, Truncate
+from changelane.position import DEPARTURE, at_phase, encode_order
 from changelane.scalars import Geometry
-from changelane.tables.memory import MemoryTables
+from changelane.tables.memory import DELETED, MemoryTables
 from changelane.testing.compare import same_value
 from changelane.testing.histories import (
     COLUMNS,
@@ -56,8 +57,10 @@ IN_ORDER = Profile(moves="lacking", size=16, keys=4)
 DEFERRED = Profile(moves="lacking", deferred=True, transactions=True, before="full", size=16)
 
 
-def land(batches: Iterable[Sequence[Any]], rule: Rule = RULE) -> MemoryTables:
-    tables = MemoryTables(rule=rule)
+def land(
+    batches: Iterable[Sequence[Any]], rule: Rule = RULE, deletes: str = "hard"
+) -> MemoryTables:
+    tables = MemoryTables(rule=rule, deletes=deletes)
     for batch in batches:
         tables.apply(batch)
     return tables
@@ -175,6 +178,48 @@ def test_deferred_keys_without_before_images_are_right_or_quarantined(chance: Ra
     profile = msgspec.structs.replace(DEFERRED, before="key", silent=False)
     told = history(chance, profile)
     assert is_right_or_quarantined(land(rewound(chance, told.events, told.cuts)), told)
+
+
+# Soft deletes
+
+
+@given(chances, st.booleans())
+@quick
+def test_soft_deletes_change_nothing_of_the_rows_that_are_there(
+    chance: Random, partial: Any
+) -> None:
+    told = history(chance, Profile(moves="whole", ties=True, partial=partial))
+    soft = land(shuffled(chance, told.events), deletes="soft")
+    rows = soft.keyed(TABLE)
+    there = {key: row for key, row in rows.items() if not row[DELETED]}
+    assert there == {key: {**row, DELETED: False} for key, row in told.rows.items()}
+    assert soft.incomplete(TABLE) == told.unknown
+    for key, stored in soft.stored(TABLE).items():
+        state, orders = soft.states(TABLE)[key], unpack(stored.order, stored.columns, COLUMNS)
+        assert stored.row[DELETED] == (not is_live(state, max(truncates(told), default=b"")))
+        assert any(orders.values())
+
+
+def truncates(told: History) -> list[bytes]:
+    return [
+        encode_order(event.position, phase=DEPARTURE)
+        for event in told.events
+        if isinstance(event, Truncate) and event.position is not None
+    ]
+
+
+@given(chances)
+@quick
+def test_where_rows_are_told_whole_what_was_last_known_of_them_is_the_newest_that_was_told(
+    chance: Random,
+) -> None:
+    told = history(chance, Profile(moves="none", partial=False, silent=False))
+    soft = land(shuffled(chance, told.events), deletes="soft").keyed(TABLE)
+    newest: dict[bytes, Any] = {}
+    for event in told.events:
+        if isinstance(event, DataChange) and event.after is not None:
+            newest[key_bytes({"id": event.after["id"]})] = dict(event.after)
+    assert {key: {**row, DELETED: key not in told.rows} for key, row in newest.items()} == soft
 
 
 # Property c: mutations are noticed

@@ -7,7 +7,9 @@ import pytest
 
 from changelane.config import Pipeline, load, parse
 from changelane.errors import ConfigError, UnknownNameError
+from changelane.schema import TableId
 from changelane.sinks import IcebergSink, Partition
+from changelane.spark.lake.modes import modes_of
 
 LEAST = """
 name: shop
@@ -183,6 +185,11 @@ BOTH_LISTS = (
             "{tables: {orders: {track_history_column_list: [a]}}}",
             "options.tables.orders says which columns make versions: that needs `mode: history`",
         ),
+        ("{mode: history, deletes: soft}", "deletes: soft needs the mode upsert"),
+        (
+            "{tables: {clicks: {mode: append, deletes: soft}}}",
+            "tables.clicks: deletes: soft needs the mode upsert",
+        ),
         (
             BOTH_LISTS,
             "give one of them",
@@ -241,3 +248,16 @@ def test_tables_may_lie_in_a_catalog_and_far_away(tmp_path: Path) -> None:
     assert found.sink.location == f"{tmp_path}/far/{{table}}"
     with pytest.raises(UnknownNameError, match="catalog"):
         load(written(tmp_path, LEAST.replace("delta", "iceberg, catalogs: {}")))
+
+
+def test_soft_deletes_are_for_rows_of_delta_and_iceberg(tmp_path: Path) -> None:
+    options = "{deletes: soft, tables: {past: {mode: history}, bare: {deletes: hard}}}"
+    modes = modes_of(load(written(tmp_path, f"{LEAST}options: {options}\n")).options)
+    tables = [TableId(None, None, name) for name in ("past", "bare", "orders")]
+    kept = {str(table): modes.of(table).keeps_deleted for table in tables}
+    assert kept == {"past": False, "bare": False, "orders": True}
+    for options in ("{deletes: soft}", "{tables: {a: {deletes: soft}}}"):
+        told = LEAST.replace("delta", "hudi")
+        assert "hudi" in told
+        with pytest.raises(ConfigError, match="Hudi"):
+            load(written(tmp_path, f"{told}options: {options}\n"))

@@ -4,10 +4,12 @@ from changelane.spark.lake import statements
 from changelane.spark.lake.merges import (
     Clause,
     Merge,
+    column_form,
     merge_changed,
     merge_final,
     merge_shown,
     merge_versions,
+    row_form,
 )
 
 
@@ -51,6 +53,18 @@ def test_of_two_versions_the_newer_wins_and_of_two_alike_the_greater() -> None:
 
 def test_a_row_of_keys_only_has_no_greater_values() -> None:
     assert len(merge_changed(["id"], ["id"]).matched) == 2
+
+
+def test_where_rows_that_are_gone_stay_each_clause_says_whether_the_row_is_there() -> None:
+    for form in (row_form(keeps_deleted=True), column_form(keeps_deleted=True)):
+        told = form(["id"], ["id", "a"])
+        assert all("_changelane_deleted" in (clause.sets or {}) for clause in told.matched)
+        assert "_changelane_deleted" in told.values
+    newer, tie, gone = row_form(keeps_deleted=True)(["id"], ["id", "a"]).matched
+    assert newer.condition == "s._changelane_upserted > t._changelane_order"
+    assert tie.sets is not None
+    assert tie.sets["_changelane_deleted"] == "s._changelane_departed >= t._changelane_order"
+    assert gone.sets == {"_changelane_deleted": "true"}
 
 
 def test_a_version_is_known_by_its_key_and_its_order() -> None:

@@ -40,6 +40,7 @@ from changelane.apply.steps import (
     TableTruncate,
     Upsert,
     known,
+    last_known,
     steps,
 )
 
@@ -68,6 +69,7 @@ __all__ = [
     "key_bytes",
     "key_values",
     "known",
+    "last_known",
     "newest",
     "pack",
     "reach",

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Change events as steps: what each does to the registers of which key."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from changelane.apply.keys import NoKeyError, key_bytes
+from changelane.apply.registers import EMPTY, NOTHING, Cell, KeyState, join
 from changelane.errors import ApplyError, UnorderedError
 from changelane.event import (
     ChangeEvent,
@@ -63,6 +64,32 @@ class TableTruncate(msgspec.Struct, frozen=True):
 
 
 Step = Upsert | Departure | TableTruncate
+
+
+def last_known(
+    rows: Mapping[bytes, KeyState], told: Iterable[Step], keys: Iterable[bytes]
+) -> dict[bytes, KeyState]:
+    """Return what was last known of rows that are gone: for soft deletes.
+
+    A row that is gone keeps each column's newest value, of all events since it was last there.
+
+    Args:
+        rows: The rows as they are stored: what is there, and what was last known of what is not.
+        told: Steps of one batch.
+        keys: The keys whose rows are gone after it.
+    """
+    gone = {key: rows.get(key, EMPTY) for key in keys}
+    for step in told:
+        match step:
+            case Upsert(key=bytes() as key) if key in gone:
+                cells = {c: Cell(step.order, value) for c, value in step.values.items()}
+                said = KeyState(whole=step.order if step.whole else NOTHING, cells=cells)
+                gone[key] = join(gone[key], said)
+    return {
+        key: KeyState(whole=state.whole, cells=state.cells)
+        for key, state in gone.items()
+        if state.upserted
+    }
 
 
 class MissingImageError(ApplyError):

@@ -82,6 +82,8 @@ def show(found: "KeyHistory", console: Console) -> None:
                 escape(one.position),
             )
         console.print(table)
+        if found.is_gone:
+            console.print("the row is gone; this is what was last known of it")
     else:
         console.print("there is no such row")
     if found.deleted is not None:

@@ -8,6 +8,9 @@ from typing import Final
 ORDER: Final = "_changelane_order"
 COLUMNS: Final = "_changelane_columns"
 
+DELETED: Final = "_changelane_deleted"
+"""With soft deletes, whether the row is gone."""
+
 UPSERTED: Final = "_changelane_upserted"
 DEPARTED: Final = "_changelane_departed"
 LIVE: Final = "_changelane_live"

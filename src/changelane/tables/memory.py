@@ -9,12 +9,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from changelane.apply import (
-    EMPTY,
     NOTHING,
     RULE,
     TOO_LATE,
     UNORDERED,
-    Departure,
     KeyState,
     NoKeyError,
     Rule,
@@ -22,7 +20,7 @@ from changelane.apply import (
     TableTruncate,
     Upsert,
     is_live,
-    join,
+    last_known,
     pack,
     reach,
     resolve,
@@ -30,7 +28,6 @@ from changelane.apply import (
     settle,
     steps,
 )
-from changelane.apply.registers import Cell
 from changelane.errors import ApplyError
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Op, Truncate
 from changelane.position import Position
@@ -157,7 +154,7 @@ class MemoryTables:
                     found[key] = told[0]
             elif told is not None:
                 found[key] = {**told[0], DELETED: False}
-            elif (ghost := held.ghosts.get(key, EMPTY)).upserted:
+            elif (ghost := held.ghosts.get(key)) is not None:
                 found[key] = {**{c: ghost.cell(c).value for c in held.columns}, DELETED: True}
         return found
 
@@ -172,14 +169,13 @@ class MemoryTables:
         return found
 
     def stored(self, table: TableId) -> Mapping[bytes, StoredRow]:
-        """Return the live rows as a lake table stores them (apply.md section 3)."""
+        """Return the rows as a lake table stores them (apply.md section 3)."""
         held = self._tables.get(table) or _Table()
         found: dict[bytes, StoredRow] = {}
-        for key, state in held.states.items():
-            told = row_of(state, held.columns, held.truncated, self._rule)
-            if told is not None:
-                order, columns = pack({c: state.cell(c).order for c in held.columns})
-                found[key] = StoredRow(told[0], order, columns)
+        for key, row in self.keyed(table).items():
+            state = held.ghosts[key] if row.get(DELETED) else held.states[key]
+            order, columns = pack({c: state.cell(c).order for c in held.columns})
+            found[key] = StoredRow(row, order, columns)
         return found
 
     def states(self, table: TableId) -> Mapping[bytes, KeyState]:
@@ -262,8 +258,7 @@ class MemoryTables:
             keys=held.keys,
             rule=self._rule,
         )
-        if self._deletes is Deletes.SOFT:
-            _remember(held, told)
+        rows = {**held.states, **held.ghosts}
         held.states.update(resolution.states)
         if any(isinstance(step, TableTruncate) for step in told):
             truncated = max(
@@ -271,6 +266,11 @@ class MemoryTables:
             )
             held.states = {k: settle(s, truncated, self._rule) for k, s in held.states.items()}
         held.truncated = resolution.truncated
+        if self._deletes is Deletes.SOFT:
+            refused = {id(problem.step) for problem in resolution.problems}
+            gone = [k for k, s in held.states.items() if not is_live(s, held.truncated, self._rule)]
+            kept = (step for step in told if id(step) not in refused)
+            held.ghosts = last_known(rows, kept, gone)
         self._counts["ties"] += resolution.tie_count
         origin = {id(step): event for step, event in batch}
         for problem in resolution.problems:
@@ -291,18 +291,3 @@ def _table_of(event: ChangeEvent) -> TableId | None:
 
 def _reached(held: _Table, told: Sequence[Step]) -> Iterable[bytes]:
     return (key for key in reach(held.states, told) if key in held.states)
-
-
-def _remember(held: _Table, told: Sequence[Step]) -> None:
-    """Keep what was last known of rows that go, for soft deletes."""
-    for step in told:
-        match step:
-            case Upsert(key=bytes() as key):
-                cells = {c: Cell(step.order, value) for c, value in step.values.items()}
-                said = KeyState(whole=step.order if step.whole else NOTHING, cells=cells)
-            case Departure(key=key):
-                said = EMPTY
-            case _:
-                continue
-        ghost = join(held.ghosts.get(key, EMPTY), held.states.get(key, EMPTY))
-        held.ghosts[key] = join(ghost, said)

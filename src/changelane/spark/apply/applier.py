@@ -25,17 +25,18 @@ from changelane.spark.apply.refusals import (
     moves_refused,
     table_refused,
 )
+from changelane.spark.apply.truncates import clear
 from changelane.spark.events import fold
 from changelane.spark.events.rows import table_id_of
 from changelane.spark.events.survey import APPLIED_BEFORE, BatchReport, Survey, TableReport, Work
-from changelane.spark.lake import Lake, Marker, name_of, retried
+from changelane.spark.lake import Lake, Marker, name_of
 from changelane.spark.lake.layout import Layouts
 from changelane.spark.lake.merges import (
-    Merge,
-    merge_changed,
-    merge_final,
+    Form,
+    column_form,
     merge_shown,
     merge_versions,
+    row_form,
 )
 from changelane.spark.lake.modes import APPEND, HISTORY, UPSERT, Modes
 from changelane.spark.lakes import lake
@@ -46,10 +47,10 @@ from changelane.spark.ledgers.fence import EVERY, Fence, raise_fence
 from changelane.spark.ledgers.quarantine import Misfit, Quarantine, Refused
 from changelane.spark.ledgers.side import Remembered, SideTable
 from changelane.spark.schemas.admission import Policy
-from changelane.spark.schemas.evolve import CLEARED, Plan, plan
+from changelane.spark.schemas.evolve import Plan, plan
 from changelane.spark.schemas.followed import NOTHING, Evolution
 from changelane.spark.schemas.following import Follower
-from changelane.spark.sql import COLUMNS, ORDER
+from changelane.spark.sql import DELETED
 from changelane.spark.upkeep.maintenance import Keeper
 from changelane.spark.upkeep.purge import Seen, see
 
@@ -57,7 +58,6 @@ MAX_TABLES_AT_ONCE: Final = 4
 
 Begin = Callable[[BatchReport], None]
 """Told what a batch holds, before anything of it is committed."""
-Form = Callable[[Sequence[str], Sequence[str]], Merge]
 
 
 class _Commit(NamedTuple):
@@ -391,7 +391,7 @@ class Applier:
             log(commit, rows, one)
             return table
         if one.work.truncated and known is not None:
-            self._clear(one, known.truncated)
+            clear(self._spark, self._lake, one, known.truncated)
         if one.work.schemas:
             told = one.work.told | dict(commit.details)
             spark = self._lake.committing(commit.marker, told)
@@ -409,7 +409,10 @@ class Applier:
         target = one.target
         if not target.keys:
             floor = b"" if known is None else known.truncated
-            self._lake.append(spark, one.name, fold.appended(rows, target, floor))
+            told = fold.appended(rows, target, floor)
+            if target.keeps_deleted:
+                told = told.withColumn(DELETED, F.lit(False))
+            self._lake.append(spark, one.name, told)
             return
         keyed = rows.where("key IS NOT NULL")
         told = fold.steps(keyed, moves=one.work.has_moves)
@@ -420,7 +423,8 @@ class Applier:
         is_tied = folded.where("tied").limit(1).count() > 0
         if not is_tied and not one.is_exceptional and moved is None:
             folded = self._with_memory(folded, keyed, one, known)
-            self._run(spark, fold.winners(folded, target), one, merge_changed)
+            form = row_form(keeps_deleted=target.keeps_deleted)
+            self._run(spark, fold.winners(folded, target), one, form)
             return
         if "exceptions" not in one.properties:
             self._lake.set_properties(one.name, {"exceptions": "true"})
@@ -430,7 +434,7 @@ class Applier:
         source = fold.final(fold.joined(folded, table, target), target)
         if moved is not None:
             source = source.unionByName(moves.final(moved.states, one))
-        self._run(spark, source, one, merge_final)
+        self._run(spark, source, one, column_form(keeps_deleted=target.keeps_deleted))
 
     def _versions(self, commit: _Commit, rows: DataFrame, one: Plan) -> None:
         if one.work.has_parts and "exceptions" not in one.properties:
@@ -472,21 +476,3 @@ class Applier:
     def _run(self, spark: SparkSession, source: DataFrame, one: Plan, form: Form) -> None:
         columns = tuple(one.target.columns if one.mode == UPSERT else source.columns)
         self._lake.merge(spark, one.name, source, form(one.target.keys, columns))
-
-    def _clear(self, one: Plan, truncated: bytes) -> None:
-        """Evaluate every row again after T was raised: ``DELETE WHERE U <= T``."""
-        if one.cleared:
-            # all of them are of a table that went, whose key may have been another
-            floor = f"unhex('{one.cleared.hex()}')"
-            newer = f"exists(map_values({COLUMNS}), o -> o > {floor})"
-            gone = f"{ORDER} <= {floor} AND NOT coalesce({newer}, false)"
-            retried(lambda: self._lake.delete(self._spark, one.name, gone))
-            self._lake.set_properties(one.name, {CLEARED: one.cleared.hex()})
-            if one.cleared == truncated:
-                return
-        if "exceptions" not in one.properties:
-            below = f"{ORDER} <= unhex('{truncated.hex()}')"
-            self._lake.delete(self._spark, one.name, below)
-            return
-        touched = fold.truncated(self._lake.read(one.name), one.target, truncated)
-        self._run(self._spark, fold.final(touched, one.target), one, merge_final)

@@ -27,6 +27,7 @@ from changelane.apply import (
     Step,
     Upsert,
     key_values,
+    last_known,
     resolve,
     stored_state,
     unpack,
@@ -39,7 +40,7 @@ from changelane.spark.events.fidelity import key_text
 from changelane.spark.lake.held import held_rows, typed, written
 from changelane.spark.ledgers.side import Remembered, SideTable
 from changelane.spark.schemas.evolve import Plan
-from changelane.spark.sql import COLUMNS, LIVE, ORDER
+from changelane.spark.sql import COLUMNS, DELETED, LIVE, ORDER
 
 _VALUES: Final = "map<string,string>"
 TOLD: Final = (
@@ -133,7 +134,8 @@ def _held_arrivals(moves: DataFrame, rows: DataFrame, table: DataFrame, one: Pla
     arrived = moves.where("op != 'd'").groupBy("key").agg(F.max("order").alias("came"))
     upserts = rows.where("op != 'd'").select("key", "order")
     met = upserts.join(arrived, "key").where(F.col("order") < F.col("came")).select("key")
-    held = held_rows(table, arrived.select("key"), one.target)
+    there = table.where(~F.col(DELETED)) if one.target.keeps_deleted else table
+    held = held_rows(there, arrived.select("key"), one.target)
     return met.unionByName(held.select("key")).distinct()
 
 
@@ -171,12 +173,21 @@ def resolved(
         F.col("deleted").alias("order"),
         F.col("moved_to").alias("other"),
     )
-    held = _held(table, keys, target)
+    parts = [remembers]
+    if target.keeps_deleted:
+        parts.append(_held(table.where(~F.col(DELETED)), keys, target, "held"))
+        parts.append(_held(table.where(DELETED), keys, target, "gone"))
+    else:
+        parts.append(_held(table, keys, target, "held"))
     everything = told
-    for part in (remembers, held):
+    for part in parts:
         everything = everything.unionByName(part, allowMissingColumns=True)
     work = partial(
-        _resolve, dict(target.columns), tuple(target.keys), remembered.truncated, remembered.purged
+        _resolve,
+        dict(target.columns),
+        tuple(target.keys),
+        remembered,
+        target.keeps_deleted,
     )
     shaped = everything.selectExpr(
         "what", "key", "`order`", "other", "transaction", "whole", "has", "values", "orders"
@@ -283,9 +294,9 @@ def _steps(rows: DataFrame, target: fold.Target) -> DataFrame:
     )
 
 
-def _held(table: DataFrame, keys: DataFrame, target: fold.Target) -> DataFrame:
+def _held(table: DataFrame, keys: DataFrame, target: fold.Target, what: str) -> DataFrame:
     return held_rows(table, keys, target).select(
-        F.lit("held").alias("what"),
+        F.lit(what).alias("what"),
         "key",
         "order",
         _texts(F.col("row"), target).alias("values"),
@@ -325,12 +336,13 @@ def _write(value: Any) -> str | None:
 def _resolve(
     kinds: Mapping[str, str],
     key_columns: tuple[str, ...],
-    truncated: bytes,
-    purged: bytes,
+    remembered: Remembered,
+    keeps_deleted: bool,  # noqa: FBT001 - bound by its place
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     read = {name: _read(kind) for name, kind in kinds.items()}
     states: dict[bytes, KeyState] = {}
+    gone: dict[bytes, KeyState] = {}
     steps: list[Step] = []
     for batch in batches:
         for told in batch.to_pylist():
@@ -346,6 +358,9 @@ def _resolve(
                         state.whole,
                         state.cells,
                     )
+                case "gone":
+                    orders = unpack(told["order"], dict(told["orders"] or ()), kinds)
+                    gone[key] = stored_state(values, orders)
                 case "held":
                     orders = unpack(told["order"], dict(told["orders"] or ()), kinds)
                     state = states.get(key, KeyState())
@@ -354,12 +369,21 @@ def _resolve(
                     )
                 case _:
                     steps.append(_step(key, values, told))
+    truncated, purged = remembered.truncated, remembered.purged
     if purged:
         states = {key: _before(state) for key, state in states.items()}
     found = resolve(states, steps, truncated=truncated, horizon=purged, keys=key_columns)
+    kept: dict[bytes, KeyState] = {}
+    if keeps_deleted:
+        left = [key for key, one in found.states.items() if not lives(one, found.truncated)]
+        refused = {id(problem.step) for problem in found.problems}
+        kept = last_known({**states, **gone}, (s for s in steps if id(s) not in refused), left)
     rows: list[tuple[Any, ...]] = []
     for key, state in found.states.items():
-        rows.append(_row(key, state, kinds, key_columns, found.truncated))
+        shown = state
+        if (last := kept.get(key)) is not None:
+            shown = msgspec.structs.replace(state, whole=last.whole, cells=last.cells)
+        rows.append(_row(key, shown, kinds, key_columns, found.truncated))
     rows.extend(
         ((problem.key or b"").decode(), False, None, None, problem.step.order, (), (), problem.code)
         for problem in found.problems

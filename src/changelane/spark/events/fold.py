@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from changelane.spark.events.rows import RowSchema
-from changelane.spark.sql import COLUMNS, DEPARTED, LIVE, ORDER, UPSERTED, quoted
+from changelane.spark.sql import COLUMNS, DELETED, DEPARTED, LIVE, ORDER, UPSERTED, quoted
 
 CORRUPT: Final = "_changelane_corrupt"
 _WRONG: Final = "an event row is not the JSON that its schema says"
@@ -28,11 +28,15 @@ _OPTIONS: Final = {
 
 
 class Target(NamedTuple):
-    """The user columns of a table, name -> Spark type, and the schemas that its events use."""
+    """The user columns of a table, name -> Spark type, and the schemas that its events use.
+
+    It may keep rows that are gone: with what was last known of them, and a mark.
+    """
 
     columns: Mapping[str, str]
     keys: Sequence[str]
     schemas: Mapping[str, RowSchema]
+    keeps_deleted: bool = False
 
 
 def nothing() -> Column:
@@ -307,19 +311,25 @@ def final(beside: DataFrame, target: Target) -> DataFrame:
     key_at = {name: index for index, name in enumerate(target.keys)}
     d, empty = F.col("d"), nothing()
     stage = beside.withColumn("t_map", F.coalesce("t_columns", _no_exceptions()))
-    picks = []
-    for index, name in enumerate(columns):
-        whole = F.when(
-            F.col("w") > d, F.struct(F.col("w").alias("o"), F.col("row")[name].alias("v"))
-        )
-        newer = F.transform(F.filter("parts", _carries(name, d)), _pick(name))
-        held = F.coalesce(F.try_element_at("t_map", F.lit(name)), F.col("t_order"))
-        old = F.when(held > d, F.struct(held.alias("o"), F.col(f"t{index}").alias("v")))
-        candidates = F.array_append(F.array_append(newer, whole), old)
-        picks.append(F.array_max(candidates).alias(f"p{index}"))
     held_u = F.greatest(
         F.coalesce("t_order", empty), F.coalesce(F.array_max(F.map_values("t_map")), empty)
     )
+    cleared = d
+    if target.keeps_deleted:
+        # a row that is gone keeps what a departure took
+        lives = F.greatest(F.coalesce("u", empty), held_u) > d
+        stage = stage.withColumn("cleared", F.when(lives, d).otherwise(empty))
+        cleared = F.col("cleared")
+    picks = []
+    for index, name in enumerate(columns):
+        whole = F.when(
+            F.col("w") > cleared, F.struct(F.col("w").alias("o"), F.col("row")[name].alias("v"))
+        )
+        newer = F.transform(F.filter("parts", _carries(name, cleared)), _pick(name))
+        held = F.coalesce(F.try_element_at("t_map", F.lit(name)), F.col("t_order"))
+        old = F.when(held > cleared, F.struct(held.alias("o"), F.col(f"t{index}").alias("v")))
+        candidates = F.array_append(F.array_append(newer, whole), old)
+        picks.append(F.array_max(candidates).alias(f"p{index}"))
     picked = stage.select(
         "d",
         "u",
@@ -373,6 +383,8 @@ def appended(events: DataFrame, target: Target, truncated: bytes) -> DataFrame:
 def truncated(table: DataFrame, target: Target, order: bytes) -> DataFrame:
     """Return the rows of a table that a truncate touches, as ``final`` wants them."""
     floor = F.lit(bytearray(order))
+    if target.keeps_deleted:
+        table = table.where(~F.col(DELETED))
     ages = F.map_values(F.coalesce(F.col(COLUMNS), _no_exceptions()))
     touched = table.where((F.col(ORDER) <= floor) | F.exists(ages, lambda age: age <= floor))
     row = ", ".join(f"{quoted(name)}: {kind}" for name, kind in target.columns.items())

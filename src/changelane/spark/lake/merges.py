@@ -6,11 +6,11 @@ the first clause that holds for it, as in SQL's MERGE. Conditions and values are
 and ``t.`` in which every name is quoted.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from changelane.spark.sql import COLUMNS, DEPARTED, LIVE, ORDER, UPSERTED, quoted
+from changelane.spark.sql import COLUMNS, DELETED, DEPARTED, LIVE, ORDER, UPSERTED, quoted
 
 
 class Clause(NamedTuple):
@@ -42,33 +42,45 @@ class Merge(NamedTuple):
     inserts: str = ""
 
 
+_NEWER: Final = f"s.{UPSERTED} > t.{ORDER}"
+_TIE: Final = f"s.{UPSERTED} = t.{ORDER}"
+_GONE: Final = f"s.{DEPARTED} >= t.{ORDER}"
+
+Form = Callable[[Sequence[str], Sequence[str]], Merge]
+"""Makes a merge of key columns and user columns."""
+
+
 def merge_changed(keys: Sequence[str], columns: Sequence[str]) -> Merge:
     """Return the *row form*: of two versions of a row the newer one wins.
 
     The source has the user columns, the newest upsert and delete (never NULL) and whether
     the row lives. For tables that never held an exception and whole rows only.
     """
-    newer = f"s.{UPSERTED} > t.{ORDER}"
-    tie = f"s.{UPSERTED} = t.{ORDER}"
+    sets = {name: f"s.{quoted(name)}" for name in columns}
+    matched = [Clause(f"s.{LIVE} AND {_NEWER}", {**sets, ORDER: f"s.{UPSERTED}"})]
+    ties, differs = _ties(keys, columns)
+    if ties:
+        matched.append(Clause(f"s.{LIVE} AND {_TIE} AND ({differs})", ties))
+    matched.append(Clause(_GONE))
+    values = {**sets, ORDER: f"s.{UPSERTED}", COLUMNS: "NULL"}
+    return Merge(keys, matched, values, f"s.{LIVE}")
+
+
+def _ties(keys: Sequence[str], columns: Sequence[str]) -> tuple[dict[str, str], str]:
+    """Return the values of two rows of one order, and when they differ from the row's."""
     greater = {
         name: f"(t.{quoted(name)} IS NULL OR s.{quoted(name)} > t.{quoted(name)})"
         for name in columns
         if name not in keys
     }
-    differs = " OR ".join(
-        f"(s.{quoted(name)} IS NOT NULL AND {condition})" for name, condition in greater.items()
-    )
-    sets = {name: f"s.{quoted(name)}" for name in columns}
     ties = {
         name: f"CASE WHEN {condition} THEN s.{quoted(name)} ELSE t.{quoted(name)} END"
         for name, condition in greater.items()
     }
-    matched = [Clause(f"s.{LIVE} AND {newer}", {**sets, ORDER: f"s.{UPSERTED}"})]
-    if ties:
-        matched.append(Clause(f"s.{LIVE} AND {tie} AND ({differs})", ties))
-    matched.append(Clause(f"s.{DEPARTED} >= t.{ORDER}"))
-    values = {**sets, ORDER: f"s.{UPSERTED}", COLUMNS: "NULL"}
-    return Merge(keys, matched, values, f"s.{LIVE}")
+    differs = " OR ".join(
+        f"(s.{quoted(name)} IS NOT NULL AND {condition})" for name, condition in greater.items()
+    )
+    return ties, differs
 
 
 def merge_final(keys: Sequence[str], columns: Sequence[str]) -> Merge:
@@ -78,6 +90,40 @@ def merge_final(keys: Sequence[str], columns: Sequence[str]) -> Merge:
     """
     every = {name: f"s.{quoted(name)}" for name in (*columns, ORDER, COLUMNS)}
     return Merge(keys, [Clause(f"NOT s.{LIVE}"), Clause("", every)], every, f"s.{LIVE}")
+
+
+def merge_changed_kept(keys: Sequence[str], columns: Sequence[str]) -> Merge:
+    """Return the row form for a table that keeps rows that are gone, with their mark.
+
+    A row takes newer values whether or not it lives; it is gone up to its newest delete.
+    """
+    gone = f"NOT s.{LIVE}"
+    sets = {**{name: f"s.{quoted(name)}" for name in columns}, ORDER: f"s.{UPSERTED}"}
+    matched = [Clause(_NEWER, {**sets, DELETED: gone})]
+    ties, differs = _ties(keys, columns)
+    if ties:
+        matched.append(Clause(f"{_TIE} AND ({differs})", {**ties, DELETED: _GONE}))
+    matched.append(Clause(f"{_GONE} AND NOT t.{DELETED}", {DELETED: "true"}))
+    values = {**sets, COLUMNS: "NULL", DELETED: gone}
+    return Merge(keys, matched, values, f"length(s.{UPSERTED}) > 0")
+
+
+def merge_final_kept(keys: Sequence[str], columns: Sequence[str]) -> Merge:
+    """Return the merge of final rows for a table that keeps rows that are gone."""
+    every = {name: f"s.{quoted(name)}" for name in (*columns, ORDER, COLUMNS)}
+    every[DELETED] = f"NOT s.{LIVE}"
+    known = f"length(s.{ORDER}) > 0"
+    return Merge(keys, [Clause(known, every)], every, known)
+
+
+def row_form(*, keeps_deleted: bool) -> Form:
+    """Return the row form for a table."""
+    return merge_changed_kept if keeps_deleted else merge_changed
+
+
+def column_form(*, keeps_deleted: bool) -> Form:
+    """Return the merge of final rows for a table."""
+    return merge_final_kept if keeps_deleted else merge_final
 
 
 def merge_versions(keys: Sequence[str], columns: Sequence[str]) -> Merge:

@@ -10,11 +10,13 @@ from typing import Final
 import msgspec
 
 from changelane.config import MODES, Options
-from changelane.errors import UnknownNameError
+from changelane.errors import ConfigError, UnknownNameError
 from changelane.schema import TableId, named
-from changelane.spark.sql import COLUMNS, ORDER
+from changelane.spark.sql import COLUMNS, DELETED, ORDER
 
 UPSERT, HISTORY, APPEND = MODES
+
+SOFT: Final = "soft"
 
 UNTIL: Final = "_changelane_until"
 VALID_FROM: Final = "_valid_from"
@@ -57,20 +59,26 @@ class TableMode(msgspec.Struct, frozen=True):
         name: ``upsert``, ``history`` or ``append``.
         track: With ``history``, the columns whose changes make versions.
         track_except: The columns whose changes make none.
+        keeps_deleted: With ``upsert``, rows that are gone stay with what was last known of them,
+            and a column says so.
     """
 
     name: str = UPSERT
     track: tuple[str, ...] | None = None
     track_except: tuple[str, ...] | None = None
+    keeps_deleted: bool = False
 
     def __post_init__(self) -> None:
-        """Check the name.
+        """Check the name, and that it is a mode whose rows are deleted.
 
         Raises:
             UnknownNameError: There is no such mode.
+            ConfigError: The mode has no rows that could be kept.
         """
         if self.name not in MODES:
             raise UnknownNameError("mode", self.name, MODES)
+        if self.keeps_deleted and self.name != UPSERT:
+            raise ConfigError(f"deletes: soft is for the mode upsert, and not for {self.name}")
 
     @property
     def is_tracked(self) -> bool:
@@ -80,7 +88,13 @@ class TableMode(msgspec.Struct, frozen=True):
     @property
     def reserved(self) -> frozenset[str]:
         """Names of ours that no column of a source may have in such a table."""
-        return frozenset(STATE_TYPES[self.name])
+        return frozenset(self.state_types)
+
+    @property
+    def state_types(self) -> Mapping[str, str]:
+        """The columns, name -> Spark type, that a table has beside those of its source."""
+        own = STATE_TYPES[self.name]
+        return {**own, DELETED: "boolean"} if self.keeps_deleted else own
 
     @property
     def properties(self) -> dict[str, str]:
@@ -90,6 +104,8 @@ class TableMode(msgspec.Struct, frozen=True):
             told["track"] = msgspec.json.encode(sorted(set(self.track))).decode()
         if self.track_except is not None:
             told["track_except"] = msgspec.json.encode(sorted(set(self.track_except))).decode()
+        if self.keeps_deleted:
+            told["deletes"] = SOFT
         return told
 
 
@@ -100,7 +116,9 @@ def mode_of(properties: Mapping[str, str]) -> TableMode:
         told = properties.get(key)
         return None if told is None else msgspec.json.decode(told, type=tuple[str, ...])
 
-    return TableMode(properties.get("mode", UPSERT), names("track"), names("track_except"))
+    keeps_deleted = properties.get("deletes") == SOFT
+    mode = properties.get("mode", UPSERT)
+    return TableMode(mode, names("track"), names("track_except"), keeps_deleted)
 
 
 class Modes(msgspec.Struct, frozen=True):
@@ -126,10 +144,11 @@ def modes_of(options: Options) -> Modes:
             told.mode or options.mode,
             _names(told.track_history_column_list),
             _names(told.track_history_except_column_list),
+            options.deletes_of(told) == SOFT,
         )
         for name, told in options.tables.items()
     }
-    return Modes(TableMode(options.mode), tables)
+    return Modes(TableMode(options.mode, keeps_deleted=options.deletes == SOFT), tables)
 
 
 def _names(told: list[str] | None) -> tuple[str, ...] | None:

@@ -12,7 +12,7 @@ from changelane.spark.events.rows import RowSchema, table_id_of
 from changelane.spark.events.survey import Work, place_of
 from changelane.spark.lake import Lake
 from changelane.spark.lake.layout import Layout, NoColumnError, layout_of
-from changelane.spark.lake.modes import APPEND, STATE_TYPES, UPSERT, TableMode, mode_of
+from changelane.spark.lake.modes import APPEND, TableMode, mode_of
 from changelane.spark.ledgers.companion import follow
 from changelane.spark.ledgers.fence import Fence
 from changelane.spark.ledgers.quarantine import Misfit, Refused
@@ -137,7 +137,7 @@ def plan(
         work.truncated = b""
     active = msgspec.json.decode(properties["schema"], type=RowSchema)
     columns = _columns(lake.columns(name), properties, mode)
-    target = Target(columns, tuple(active.key or ()), work.schemas)
+    target = Target(columns, tuple(active.key or ()), work.schemas, mode.keeps_deleted)
     if mode.is_tracked and (reason := follow(lake, name, columns)) is not None:
         raise Misfit("schema_mismatch", reason)
     note = asked.note(properties)
@@ -157,7 +157,7 @@ def _columns(
     held: Mapping[str, str], properties: Mapping[str, str], mode: TableMode
 ) -> dict[str, str]:
     """Return the columns that are written: not those that somebody added to the table by hand."""
-    state = STATE_TYPES[mode.name]
+    state = mode.state_types
     ours = properties.get(turning.OURS)
     names = None if ours is None else set(msgspec.json.decode(ours, type=list[str]))
     return {
@@ -185,7 +185,7 @@ def _evolved(
         told = {**told, **followed.created, **asked.told}
         if filled:
             told[turning.FILLED] = ",".join(filled)
-        columns = {**admission.added, **STATE_TYPES[told.get("mode", UPSERT)]}
+        columns = {**admission.added, **mode_of(told).state_types}
         try:
             lake.create(name, columns, told, asked)
         except NoColumnError as error:
@@ -264,7 +264,10 @@ def _other_sequence(asked: str | None, held: str | None) -> str:
 
 def _mode_conflict(asked: TableMode, made: TableMode) -> str:
     what = f"the mode {asked.name}, and the table was made in the mode {made.name}"
-    if asked.name == made.name:
+    if asked.keeps_deleted != made.keeps_deleted and asked.name == made.name:
+        kinds = ["soft" if one.keeps_deleted else "hard" for one in (asked, made)]
+        what = f"deletes: {kinds[0]}, and the table was made with deletes: {kinds[1]}"
+    elif asked.name == made.name:
         what = "other columns whose changes make versions than the table was made for"
     return (
         f"the pipeline asks for {what}: a table keeps its mode; ask for that one, or move the "

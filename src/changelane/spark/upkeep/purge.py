@@ -24,7 +24,7 @@ from changelane.spark.events.rows import RowSchema, table_id_of
 from changelane.spark.events.survey import Work
 from changelane.spark.lake import Lake, name_of
 from changelane.spark.lake.held import held_rows
-from changelane.spark.lake.modes import HISTORY, UPSERT
+from changelane.spark.lake.modes import HISTORY, TableMode, mode_of
 from changelane.spark.ledgers.side import SideTable
 from changelane.spark.sql import COLUMNS, ORDER
 
@@ -33,6 +33,7 @@ OFFSETS: Final = (
 )
 
 VERSIONS: Final = "a table of versions needs every delete: one that comes late may belong before it"
+SOFT: Final = "a row that is kept with its mark needs its delete: without it the row would be back"
 TIMELESS: Final = "its events tell no time at their source"
 
 
@@ -134,8 +135,10 @@ def horizons(
         one = Purged(str(table_id_of(row["table_id"])), row["remembered"])
         if bytes(row["domain"]) == bytes([OffsetPosition.code]):
             one.note = OFFSETS
-        elif _mode(lake, row["table_id"]) == HISTORY:
+        elif (mode := _mode(lake, row["table_id"])).name == HISTORY:
             one.note = VERSIONS
+        elif mode.keeps_deleted:
+            one.note = SOFT
         elif not row["timed"]:
             one.note = TIMELESS
         elif row["forgotten"]:
@@ -146,9 +149,9 @@ def horizons(
     return orders, purged
 
 
-def _mode(lake: Lake, table_id: str) -> str:
+def _mode(lake: Lake, table_id: str) -> TableMode:
     name = name_of(table_id)
-    return lake.properties(name).get("mode", UPSERT) if lake.exists(name) else UPSERT
+    return mode_of(lake.properties(name)) if lake.exists(name) else TableMode()
 
 
 def purge(lake: Lake, side: SideTable, orders: Mapping[str, bytes]) -> None:

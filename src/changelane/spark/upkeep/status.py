@@ -17,12 +17,12 @@ from changelane.spark.events.fold import Target
 from changelane.spark.events.rows import RowSchema, table_id_of
 from changelane.spark.lake import Lake, name_of
 from changelane.spark.lake.held import held_rows
-from changelane.spark.lake.modes import APPEND, HISTORY, IS_CURRENT, OWN, STATE_TYPES, mode_of
+from changelane.spark.lake.modes import APPEND, HISTORY, IS_CURRENT, OWN, mode_of
 from changelane.spark.ledgers import quarantine, side
 from changelane.spark.ledgers.change_log import ChangeLog
 from changelane.spark.ledgers.parking import Parking
 from changelane.spark.schemas.followed import Halted
-from changelane.spark.sql import COLUMNS
+from changelane.spark.sql import COLUMNS, DELETED
 from changelane.spark.upkeep.maintenance import maintained_ms
 from changelane.types import Value
 
@@ -84,7 +84,10 @@ def status(lake: Lake) -> list[TableStatus]:
             continue
         properties = lake.properties(name)
         table_id = properties.get("table", "")
-        held = lake.read(name).agg(
+        held = lake.read(name)
+        if mode_of(properties).keeps_deleted:
+            held = held.where(~F.col(DELETED))
+        held = held.agg(
             F.count(F.lit(1)).alias("rows"), F.count_if(_is_incomplete()).alias("incomplete")
         )
         (counted,) = held.collect()
@@ -164,6 +167,7 @@ class KeyHistory(msgspec.Struct):
         table: The table's name at the source.
         key: The key.
         columns: The row; empty when there is none.
+        is_gone: The row is kept with what was last known of it (soft deletes).
         deleted: Where the newest delete or departure stands.
         moved_to: The key that the row moved to.
         truncated: Where the table's newest truncate stands.
@@ -177,6 +181,7 @@ class KeyHistory(msgspec.Struct):
     moved_to: str | None = None
     truncated: str | None = None
     quarantined: list[str] = []
+    is_gone: bool = False
 
 
 def explain(lake: Lake, table: str, key: Mapping[str, Value]) -> KeyHistory:
@@ -203,12 +208,13 @@ def explain(lake: Lake, table: str, key: Mapping[str, Value]) -> KeyHistory:
         raise ConfigError(msg)
     text = key_bytes({column: key[column] for column in wanted}).decode()
     table_id = properties["table"]
-    columns = [column for column in lake.columns(name) if column not in STATE_TYPES[mode.name]]
+    columns = [column for column in lake.columns(name) if column not in mode.state_types]
     target = Target({c: kind for c, kind in lake.columns(name).items() if c in columns}, wanted, {})
     held = lake.read(name)
     if mode.name == HISTORY:
         held = held.where(IS_CURRENT)
     keys = held.sparkSession.createDataFrame([(text,)], "key string")
+    is_gone = mode.keeps_deleted and held_rows(held.where(DELETED), keys, target).count() > 0
     rows = held_rows(held, keys, target).select(
         F.struct(*(F.col("row")[c].cast("string").alias(f"c{i}") for i, c in enumerate(columns))),
         "order",
@@ -225,12 +231,13 @@ def explain(lake: Lake, table: str, key: Mapping[str, Value]) -> KeyHistory:
             states.append(
                 ColumnState(column, values[index], bool(known), shown_order(known or b""))
             )
-    found = KeyHistory(str(table_id_of(table_id)), text, states)
+    found = KeyHistory(str(table_id_of(table_id)), text, states, is_gone=is_gone)
     mine = lake.read(side.NAME).where(F.col("table_id") == table_id)
     for row in mine.where((F.col("key") == text) | F.col("key").isNull()).collect():
         if row["key"] is None:
             found.truncated = row["truncated"] and shown_order(bytes(row["truncated"]))
-        elif row["deleted"] is not None:
+        elif row["deleted"] is not None and row["moved_to"] != text:
+            # a key that leads to itself is one at which a row arrived: none is known to have left
             found.deleted, found.moved_to = shown_order(bytes(row["deleted"])), row["moved_to"]
     found.quarantined = _set_aside(lake.read(quarantine.NAME), table_id, text)
     return found
