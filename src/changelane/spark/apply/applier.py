@@ -26,17 +26,15 @@ from changelane.spark.apply.refusals import (
     table_refused,
 )
 from changelane.spark.apply.truncates import clear
-from changelane.spark.events import fold
+from changelane.spark.apply.upsert import Upserts
 from changelane.spark.events.rows import table_id_of
 from changelane.spark.events.survey import APPLIED_BEFORE, BatchReport, Survey, TableReport, Work
 from changelane.spark.lake import Lake, Marker, name_of
 from changelane.spark.lake.layout import Layouts
 from changelane.spark.lake.merges import (
     Form,
-    column_form,
     merge_shown,
     merge_versions,
-    row_form,
 )
 from changelane.spark.lake.modes import APPEND, HISTORY, UPSERT, Modes
 from changelane.spark.lakes import lake
@@ -50,7 +48,6 @@ from changelane.spark.schemas.admission import Policy
 from changelane.spark.schemas.evolve import Plan, plan
 from changelane.spark.schemas.followed import NOTHING, Evolution
 from changelane.spark.schemas.following import Follower
-from changelane.spark.sql import DELETED
 from changelane.spark.upkeep.maintenance import Keeper
 from changelane.spark.upkeep.purge import Seen, see
 
@@ -105,6 +102,7 @@ class Applier:
         self._follower = Follower(spark, self._lake, self._policy)
         self._side = SideTable(spark, self._lake)
         self._ends = Ends(spark, self._lake)
+        self._upserts = Upserts(self._lake, self._side)
         self.quarantine = Quarantine(spark, self._lake)
         self._seen: dict[str, Seen] = {}
 
@@ -395,46 +393,8 @@ class Applier:
         if one.work.schemas:
             told = one.work.told | dict(commit.details)
             spark = self._lake.committing(commit.marker, told)
-            self._merge(spark, rows, one, known, commit.moved.get(one.work.table_id))
+            self._upserts.merge(spark, rows, one, known, commit.moved.get(one.work.table_id))
         return table
-
-    def _merge(
-        self,
-        spark: SparkSession,
-        rows: DataFrame,
-        one: Plan,
-        known: Remembered | None,
-        moved: Moved | None,
-    ) -> None:
-        target = one.target
-        if not target.keys:
-            floor = b"" if known is None else known.truncated
-            told = fold.appended(rows, target, floor)
-            if target.keeps_deleted:
-                told = told.withColumn(DELETED, F.lit(False))
-            self._lake.append(spark, one.name, told)
-            return
-        keyed = rows.where("key IS NOT NULL")
-        told = fold.steps(keyed, moves=one.work.has_moves)
-        if moved is not None:
-            told = told.join(F.broadcast(moved.keys), "key", "left_anti")
-        folded = fold.fold(told)
-        # two whole events at one position: column by column, the greater value wins
-        is_tied = folded.where("tied").limit(1).count() > 0
-        if not is_tied and not one.is_exceptional and moved is None:
-            folded = self._with_memory(folded, keyed, one, known)
-            form = row_form(keeps_deleted=target.keeps_deleted)
-            self._run(spark, fold.winners(folded, target), one, form)
-            return
-        if "exceptions" not in one.properties:
-            self._lake.set_properties(one.name, {"exceptions": "true"})
-        parts = fold.fold_parts(told, target, apart=is_tied)
-        folded = self._with_memory(parts, keyed, one, known)
-        table = self._lake.read(one.name)
-        source = fold.final(fold.joined(folded, table, target), target)
-        if moved is not None:
-            source = source.unionByName(moves.final(moved.states, one))
-        self._run(spark, source, one, column_form(keeps_deleted=target.keeps_deleted))
 
     def _versions(self, commit: _Commit, rows: DataFrame, one: Plan) -> None:
         if one.work.has_parts and "exceptions" not in one.properties:
@@ -460,19 +420,5 @@ class Applier:
         told = one.work.told | {append.HIGH: append.high(one, last)} | dict(commit.details)
         self._lake.append(self._lake.committing(commit.marker, told), one.name, source)
 
-    def _with_memory(
-        self, folded: DataFrame, rows: DataFrame, one: Plan, known: Remembered | None
-    ) -> DataFrame:
-        """Raise ``d`` to what is remembered of the keys and of the table."""
-        own = F.coalesce("d", fold.nothing())
-        if known is None:
-            return folded.withColumn("d", own)
-        gone = self._side.of(one.work.table_id, fold.keys(rows, moves=one.work.has_moves))
-        beside = folded.join(F.broadcast(gone), "key", "left")
-        deleted = F.coalesce("deleted", fold.nothing())
-        floor = F.lit(bytearray(known.truncated))
-        return beside.withColumn("d", F.greatest(own, deleted, floor))
-
     def _run(self, spark: SparkSession, source: DataFrame, one: Plan, form: Form) -> None:
-        columns = tuple(one.target.columns if one.mode == UPSERT else source.columns)
-        self._lake.merge(spark, one.name, source, form(one.target.keys, columns))
+        self._lake.merge(spark, one.name, source, form(one.target.keys, source.columns))

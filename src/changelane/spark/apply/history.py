@@ -46,7 +46,9 @@ def versions(
         told = _told(rows.where("kind = 'data' AND key IS NOT NULL"), one)
         keys = _keys(told, one.target)
         upserts = told.where("NOT is_end").drop("key")
-        gone = ends.of(one.work.table_id, keys).join(F.broadcast(keys), "key")
+        few = one.work.has_few_keys
+        gone = ends.of(one.work.table_id, keys, are_few=few)
+        gone = gone.join(F.broadcast(keys) if few else keys, "key")
         frames += [upserts, _end(gone, names, F.col("order"), F.col("source_time"))]
         touched.append(keys)
         if has_truncates:
@@ -55,7 +57,7 @@ def versions(
         spanned = _spanned(table, one.target, rows)
         frames.append(_end(spanned, names, F.col("cut"), F.col("cut_time")))
         touched.append(spanned)
-    held = _held(table, touched, one.target)
+    held = _held(table, touched, one)
     ended = held.where("substring(held_until, -1, 1) = unhex('00')")
     frames += [held, _end(ended, names, F.col("held_until"), F.col("held_to"))]
     return _written(_placed(frames, one), one)
@@ -146,11 +148,11 @@ def _spanned(table: DataFrame, target: Target, events: DataFrame) -> DataFrame:
     return rows.join(F.broadcast(cuts.distinct()), spans).drop("o", "until")
 
 
-def _held(table: DataFrame, touched: Sequence[DataFrame], target: Target) -> DataFrame:
+def _held(table: DataFrame, touched: Sequence[DataFrame], one: Plan) -> DataFrame:
     """Return the versions that the table holds of touched keys."""
     own = F.map_filter(COLUMNS, lambda _, order: order == F.lit(bytearray(OWN)))
     rows = table.select(
-        *(F.col(quoted(name)).alias(here) for name, here in at(target).items()),
+        *(F.col(quoted(name)).alias(here) for name, here in at(one.target).items()),
         F.col(ORDER).alias("o"),
         F.col(VALID_FROM).alias("time"),
         F.lit(False).alias("is_end"),
@@ -160,12 +162,12 @@ def _held(table: DataFrame, touched: Sequence[DataFrame], target: Target) -> Dat
         F.col(VALID_TO).alias("held_to"),
         F.lit(True).alias("is_held"),
     )
-    return of_keys(rows, touched, target)
+    return of_keys(rows, touched, one)
 
 
-def of_keys(rows: DataFrame, touched: Sequence[DataFrame], target: Target) -> DataFrame:
-    """Return the rows of touched keys, which are few enough to be broadcast."""
-    names = key_columns(target)
+def of_keys(rows: DataFrame, touched: Sequence[DataFrame], one: Plan) -> DataFrame:
+    """Return the rows of touched keys."""
+    names = key_columns(one.target)
     keys = touched[0].select(*names)
     for more in touched[1:]:
         keys = keys.unionByName(more.select(*names)).distinct()
@@ -173,7 +175,9 @@ def of_keys(rows: DataFrame, touched: Sequence[DataFrame], target: Target) -> Da
     same = F.lit(True)
     for name in names:
         same = same & F.col(name).eqNullSafe(F.col(f"w_{name}"))
-    return rows.join(F.broadcast(wanted), same, "left_semi")
+    # a truncate may touch every row of the table
+    few = one.work.has_few_keys and not one.work.truncated
+    return rows.join(F.broadcast(wanted) if few else wanted, same, "left_semi")
 
 
 def _placed(frames: Sequence[DataFrame], one: Plan) -> DataFrame:

@@ -30,9 +30,9 @@ def shown(rows: DataFrame, one: Plan, table: DataFrame, companion: DataFrame) ->
     """
     target = one.target
     touched = history.touched_keys(rows, one, table)
-    every = _versions(companion, touched, target)
+    every = _versions(companion, touched, one)
     made = _runs(every, history.key_columns(target), _tracked(one), target)
-    held = _versions(table, touched, target).select(*history.key_columns(target), "o")
+    held = _versions(table, touched, one).select(*history.key_columns(target), "o")
     keys = [*history.key_columns(target), "o"]
     gone = held.join(made.select(*keys), _same(held, made, keys), "left_anti")
     every = made.withColumn("live", F.lit(True)).unionByName(
@@ -68,16 +68,16 @@ def _tracked(one: Plan) -> list[str]:
     return [here for name, here in at.items() if name.lower() not in unwanted]
 
 
-def _versions(table: DataFrame, touched: Sequence[DataFrame], target: Target) -> DataFrame:
+def _versions(table: DataFrame, touched: Sequence[DataFrame], one: Plan) -> DataFrame:
     rows = table.select(
-        *(F.col(quoted(name)).alias(here) for name, here in history.at(target).items()),
+        *(F.col(quoted(name)).alias(here) for name, here in history.at(one.target).items()),
         F.col(ORDER).alias("o"),
         F.col(UNTIL).alias("until"),
         F.col(VALID_FROM).alias("time"),
         F.col(VALID_TO).alias("to"),
         F.col(COLUMNS).alias("orders"),
     )
-    return history.of_keys(rows, touched, target)
+    return history.of_keys(rows, touched, one)
 
 
 def _runs(

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from changelane.spark.events.rows import RowSchema
-from changelane.spark.sql import COLUMNS, DELETED, DEPARTED, LIVE, ORDER, UPSERTED, quoted
+from changelane.spark.sql import COLUMNS, DELETED, DEPARTED, LIVE, ORDER, TIED, UPSERTED, quoted
 
 CORRUPT: Final = "_changelane_corrupt"
 _WRONG: Final = "an event row is not the JSON that its schema says"
@@ -91,25 +91,22 @@ def fold(told: DataFrame) -> DataFrame:
     the whole row, ``l`` the newest departure, ``tied`` whether two different whole events share
     the newest order.
     """
-    digest = F.xxhash64("text")
-    whole = F.col("whole")
-    folded = told.groupBy("key").agg(
-        *_newest(),
-        F.max(F.when(whole, F.struct("o", digest.alias("h")))).alias("high"),
-        F.max(F.when(whole, F.struct("o", F.bitwise_not(digest).alias("h")))).alias("low"),
-    )
+    return _with_ties(told.groupBy("key").agg(*_newest()))
+
+
+def _with_ties(folded: DataFrame) -> DataFrame:
     tied = F.col("high.h") != F.bitwise_not(F.col("low.h"))
     return folded.withColumn("tied", F.coalesce(tied, F.lit(False))).drop("high", "low")
 
 
 def fold_parts(told: DataFrame, target: Target, *, apart: bool) -> DataFrame:
-    """Return the same without ``tied`` and with ``parts``: partial events with what they carry.
+    """Return the same with ``parts``: partial events with what they carry.
 
     Args:
         told: What :func:`steps` returns.
         target: The table.
         apart: Whole events are parts that carry every column, so that of two at one position each
-            column takes the greater value.
+            column takes the greater value, and none is ``tied``.
     """
     complete = F.col("missing").isNull() & ~F.col("leaves")
     known = carried(F.col("schema_id"), F.col("missing"), target, complete)
@@ -122,16 +119,20 @@ def fold_parts(told: DataFrame, target: Target, *, apart: bool) -> DataFrame:
     laid = told.withColumn("part", part)
     if apart:
         laid = laid.withColumn("whole", F.lit(False))
-    return laid.groupBy("key").agg(*_newest(), F.collect_list("part").alias("parts"))
+    every = F.collect_list("part").alias("parts")
+    return _with_ties(laid.groupBy("key").agg(*_newest(), every))
 
 
 def _newest() -> list[Column]:
     whole, leaves, order = F.col("whole"), F.col("leaves"), F.col("o")
+    digest = F.xxhash64("text")
     return [
         F.max(F.when(leaves, order)).alias("d"),
         F.max(F.when(~leaves, order)).alias("u"),
         F.max(F.when(whole, F.struct("o", "schema_id", "text"))).alias("w"),
         F.max(F.when(leaves, F.struct("o", "schema_id", "text"))).alias("l"),
+        F.max(F.when(whole, F.struct("o", digest.alias("h")))).alias("high"),
+        F.max(F.when(whole, F.struct("o", F.bitwise_not(digest).alias("h")))).alias("low"),
     ]
 
 
@@ -257,12 +258,14 @@ def carried(
 def winners(folded: DataFrame, target: Target) -> DataFrame:
     """Return the source of the row form: typed columns, newest upsert and departure, liveness.
 
-    *folded* has ``d`` with what is remembered, never NULL.
+    *folded* has ``d`` with what is remembered, never NULL. ``TIED`` says of which rows this is
+    not the whole truth.
     """
     text = F.coalesce("w.text", "l.text")
     schema_id = F.coalesce("w.schema_id", "l.schema_id")
     newest = F.coalesce("u", nothing())
-    state = {UPSERTED: newest, DEPARTED: F.col("d"), LIVE: newest > F.col("d")}
+    live = newest > F.col("d")
+    state = {UPSERTED: newest, DEPARTED: F.col("d"), LIVE: live, TIED: F.col("tied")}
     return typed_rows(folded, text, schema_id, target, state)
 
 
@@ -279,6 +282,7 @@ def joined(folded: DataFrame, table: DataFrame, target: Target) -> DataFrame:
             ),
         ).alias("row"),
         "parts",
+        "tied",
     )
     first = F.try_element_at("parts", F.lit(1))["r"]
     keys = [
@@ -333,6 +337,7 @@ def final(beside: DataFrame, target: Target) -> DataFrame:
     picked = stage.select(
         "d",
         "u",
+        "tied",
         "t_order",
         *(f"k{i}" for i in range(len(target.keys))),
         held_u.alias("t_u"),
@@ -350,6 +355,7 @@ def final(beside: DataFrame, target: Target) -> DataFrame:
         orders.alias(_ORDERS),
         newest.alias(UPSERTED),
         (F.greatest(newest, F.col("t_u")) > d).alias(LIVE),
+        F.col("tied").alias(TIED),
     )
 
     def count(order: Column) -> Column:
@@ -364,7 +370,7 @@ def final(beside: DataFrame, target: Target) -> DataFrame:
         F.map_from_arrays(names, F.col(_ORDERS)), lambda _, order: order != F.col(ORDER)
     )
     return based.withColumn(COLUMNS, F.when(F.size(exceptions) > 0, exceptions)).select(
-        *(quoted(name) for name in columns), ORDER, COLUMNS, LIVE
+        *(quoted(name) for name in columns), ORDER, COLUMNS, LIVE, TIED
     )
 
 
@@ -395,6 +401,7 @@ def truncated(table: DataFrame, target: Target, order: bytes) -> DataFrame:
         F.lit(None).cast("binary").alias("w"),
         F.struct(*(F.col(quoted(name)).alias(name) for name in target.columns)).alias("row"),
         F.array().cast(none).alias("parts"),
+        F.lit(False).alias("tied"),
         *(F.col(quoted(name)).alias(f"k{index}") for index, name in enumerate(target.keys)),
         *_held(target),
     )

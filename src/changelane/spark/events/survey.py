@@ -15,6 +15,8 @@ from changelane.spark.events.rows import RowSchema, Told
 
 APPLIED_BEFORE: Final = "applied before"
 """The note of a table that held the batch already."""
+FEW_KEYS: Final = 1_000_000
+"""So many keys may pass the driver, which sends them to all executors: some 100 MB."""
 TRANSACTIONAL: Final = {PostgresPosition.code, ScnPosition.code, LsnPosition.code}
 
 
@@ -173,6 +175,11 @@ class Work:
     def count(self) -> int:
         """How many events there are."""
         return sum(self.counts.values()) + self.truncates
+
+    @property
+    def has_few_keys(self) -> bool:
+        """Whether the keys of the events are few enough to be broadcast."""
+        return self.count <= FEW_KEYS
 
     @property
     def told(self) -> dict[str, object]:

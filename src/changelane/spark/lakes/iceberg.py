@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from pyspark.sql import SparkSession
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from changelane.spark.lake import (
@@ -30,6 +31,7 @@ from changelane.spark.lake import (
     widens,
 )
 from changelane.spark.lake.layout import PLAIN, Layout
+from changelane.spark.lake.merges import Merge
 from changelane.spark.lakes.sql_lake import SqlLake
 from changelane.spark.runtime.environment import check, check_class
 from changelane.spark.sql import quoted, text
@@ -150,6 +152,17 @@ class Iceberg(SqlLake):
         ancestors = jvm.org.apache.iceberg.util.SnapshotUtil.currentAncestors(self._table(table))
         found: Iterator[Any] = ancestors.iterator()
         return found
+
+    def merge(self, session: SparkSession, table: str, source: DataFrame, told: Merge) -> None:
+        if source.is_cached:
+            super().merge(session, table, source, told)
+            return
+        # read twice: for the files that it touches, and beside their rows
+        kept = source.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            super().merge(session, table, kept, told)
+        finally:
+            kept.unpersist()
 
     def last_batch(self, table: str, marker: Marker) -> int | None:
         if not self.exists(table):

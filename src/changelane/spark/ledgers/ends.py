@@ -63,16 +63,18 @@ class Ends:
         )
         retried(lambda: self._lake.merge(self._spark, NAME, newest, _TOLD))
 
-    def of(self, table_id: str, keys: DataFrame) -> DataFrame:
+    def of(self, table_id: str, keys: DataFrame, *, are_few: bool = True) -> DataFrame:
         """Return ``key``, ``order``, ``source_time`` and ``arrived`` of the ends of some keys.
 
         Args:
             table_id: The table.
-            keys: The keys in a column ``key``, few enough to be broadcast.
+            keys: The keys in a column ``key``.
+            are_few: Whether the keys are few enough to be broadcast.
         """
         mine = self._mine(table_id).where("key IS NOT NULL")
-        wanted = F.broadcast(keys.select("key").distinct())
-        return mine.join(wanted, "key", "left_semi").drop("table_id")
+        wanted = keys.select("key").distinct()
+        found = mine.join(F.broadcast(wanted) if are_few else wanted, "key", "left_semi")
+        return found.drop("table_id")
 
     def truncates(self, table_id: str) -> DataFrame:
         """Return one row: ``truncates``, the orders and times of a table's truncates."""

@@ -166,13 +166,20 @@ class SideTable:
             for row in found
         }
 
-    def of(self, table_id: str, keys: DataFrame) -> DataFrame:
-        """Return ``key``, ``deleted`` and ``moved_to`` for *keys* (a ``key`` column) of a table."""
+    def of(self, table_id: str, keys: DataFrame, *, are_few: bool = True) -> DataFrame:
+        """Return ``key``, ``deleted`` and ``moved_to`` for some keys of a table.
+
+        Args:
+            table_id: The table.
+            keys: The keys in a column ``key``.
+            are_few: Whether the keys are few enough to be broadcast.
+        """
         mine: Column = (F.col("table_id") == F.lit(table_id)) & F.col("key").isNotNull()
+        wanted = keys.select("key").distinct()
         return (
             self.table()
             .where(mine)
-            .join(F.broadcast(keys.select("key").distinct()), "key", "left_semi")
+            .join(F.broadcast(wanted) if are_few else wanted, "key", "left_semi")
             .select("key", "deleted", "moved_to")
         )
 

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The mode ``upsert``: the events of a batch become the newest row of each key, in one MERGE."""
+
+from typing import NamedTuple
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from changelane.spark.apply import moves
+from changelane.spark.apply.moves import Moved
+from changelane.spark.events import fold
+from changelane.spark.lake import Lake
+from changelane.spark.lake.merges import Form, column_form, row_form
+from changelane.spark.ledgers.side import Remembered, SideTable
+from changelane.spark.schemas.evolve import Plan
+from changelane.spark.sql import DELETED, TIED
+
+
+class _Batch(NamedTuple):
+    """What a batch holds of one table, and what is known of it."""
+
+    rows: DataFrame
+    plan: Plan
+    known: Remembered | None
+    moved: Moved | None
+
+    def steps(self) -> DataFrame:
+        """Return what a fold decides."""
+        told = fold.steps(self.rows, moves=self.plan.work.has_moves)
+        if self.moved is None:
+            return told
+        return told.join(F.broadcast(self.moved.keys), "key", "left_anti")
+
+
+class Upserts:
+    """Writes the tables of the mode.
+
+    Args:
+        lake: The tables.
+        side: What is remembered of rows that are not there.
+    """
+
+    def __init__(self, lake: Lake, side: SideTable) -> None:
+        self._lake = lake
+        self._side = side
+
+    def merge(
+        self,
+        session: SparkSession,
+        rows: DataFrame,
+        one: Plan,
+        known: Remembered | None,
+        moved: Moved | None,
+    ) -> None:
+        """Merge the events of a batch into their table, in one commit.
+
+        Args:
+            session: What commits with the batch's marker.
+            rows: ``data`` rows of one table.
+            one: How they are applied.
+            known: What is remembered of the whole table; ``None`` when it never lost a row.
+            moved: The keys that the rule itself decided, and what became of them.
+        """
+        target = one.target
+        if not target.keys:
+            floor = b"" if known is None else known.truncated
+            told = fold.appended(rows, target, floor)
+            if target.keeps_deleted:
+                told = told.withColumn(DELETED, F.lit(False))
+            self._lake.append(session, one.name, told)
+            return
+        batch = _Batch(rows.where("key IS NOT NULL"), one, known, moved)
+        form = column_form(keeps_deleted=target.keeps_deleted)
+        if not one.is_exceptional and moved is None:
+            folded = self._with_memory(fold.fold(batch.steps()), batch)
+            changed = row_form(keeps_deleted=target.keeps_deleted)
+            if self._merge_untied(session, fold.winners(folded, target), one, changed):
+                return
+        elif self._merge_untied(session, self._final(batch, apart=False), one, form):
+            return
+        # two whole events at one position: column by column, the greater value wins
+        self._run(session, self._final(batch, apart=True), one, form)
+
+    def _merge_untied(
+        self, session: SparkSession, source: DataFrame, one: Plan, form: Form
+    ) -> bool:
+        """Merge, unless two whole events share a position; say whether it was done."""
+        kept = source.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            if kept.where(TIED).limit(1).count():
+                return False
+            self._run(session, kept, one, form)
+            return True
+        finally:
+            kept.unpersist()
+
+    def _final(self, batch: "_Batch", *, apart: bool) -> DataFrame:
+        """Return final rows; the table may hold columns of different ages afterwards."""
+        one = batch.plan
+        if "exceptions" not in one.properties:
+            self._lake.set_properties(one.name, {"exceptions": "true"})
+        parts = fold.fold_parts(batch.steps(), one.target, apart=apart)
+        folded = self._with_memory(parts, batch)
+        table = self._lake.read(one.name)
+        source = fold.final(fold.joined(folded, table, one.target), one.target)
+        if batch.moved is None:
+            return source
+        decided = moves.final(batch.moved.states, one).withColumn(TIED, F.lit(False))
+        return source.unionByName(decided)
+
+    def _with_memory(self, folded: DataFrame, batch: "_Batch") -> DataFrame:
+        """Raise ``d`` to what is remembered of the keys and of the table."""
+        own = F.coalesce("d", fold.nothing())
+        if batch.known is None:
+            return folded.withColumn("d", own)
+        work = batch.plan.work
+        few = work.has_few_keys
+        keys = fold.keys(batch.rows, moves=work.has_moves)
+        gone = self._side.of(work.table_id, keys, are_few=few)
+        beside = folded.join(F.broadcast(gone) if few else gone, "key", "left")
+        deleted = F.coalesce("deleted", fold.nothing())
+        floor = F.lit(bytearray(batch.known.truncated))
+        return beside.withColumn("d", F.greatest(own, deleted, floor))
+
+    def _run(self, session: SparkSession, source: DataFrame, one: Plan, form: Form) -> None:
+        told = form(one.target.keys, tuple(one.target.columns))
+        self._lake.merge(session, one.name, source, told)
