@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Codecs by public name, and the conversion of one message into another format."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -9,7 +10,7 @@ import msgspec
 
 from changelane import formats
 from changelane.carries import Carries, Loss
-from changelane.errors import DecodeError, EncodeError, UnsupportedError
+from changelane.errors import ChangelaneError, DecodeError, EncodeError, UnsupportedError
 from changelane.event import ChangeEvent
 from changelane.format import Format
 from changelane.message import Message
@@ -138,3 +139,27 @@ def convert(
 
 
 __all__ = ["Codec", "EncodeError", "Encoded", "OnLoss", "convert", "get_codec"]
+
+
+def detect(messages: Sequence[Message]) -> tuple[str, tuple[str, ...]]:
+    """Return the format that most of the messages look like, and those that fit as well.
+
+    Raises:
+        DecodeError: They look like none.
+    """
+    votes: Counter[str] = Counter()
+    theirs = [name for name in formats.names() if name not in formats.FORMATS]
+    for name in (*theirs, *formats.FORMATS):  # of those that fit as well, the first is told
+        try:
+            codec = get_codec(name)
+        except (ChangelaneError, ImportError):
+            continue  # its library is not installed, or it needs an option
+        votes[name] = sum(codec.detects(message) for message in messages)
+    most = max(votes.values(), default=0)
+    if most == 0:
+        raise DecodeError(
+            f"no format recognises the first messages; name one with -f: {', '.join(votes)}",
+            code="unknown_format",
+        )
+    best = [name for name, count in votes.items() if count == most]
+    return best[0], tuple(best[1:])

@@ -14,10 +14,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from changelane.codec import Codec, Encoded
+from changelane import profiles
+from changelane.codec import Codec, Encoded, get_codec
 from changelane.errors import DecodeError, EncodeError, TransformError, UnsupportedError
 from changelane.event import ChangeEvent, HalfUpdate
-from changelane.kafka import PLACEHOLDER, is_topic
+from changelane.kafka import PLACEHOLDER, KafkaSink, is_topic
 from changelane.message import Message
 from changelane.profile import PartitionsOf, Profile
 from changelane.schema import TableId
@@ -130,6 +131,18 @@ class Address(msgspec.Struct, frozen=True):
             # two names must not become one by leaving out what Kafka does not allow
             raise PlaceError("no_topic_name", "its names cannot stand in the name of a topic")
         return topic
+
+
+def written_by(sink: KafkaSink) -> tuple[Profile | None, Codec]:
+    """Return the profile of a sink, if any, and the codec of its messages.
+
+    Raises:
+        ConfigError: A name or an option of them is wrong, or the producer writes another format.
+    """
+    if sink.profile is None:
+        return None, get_codec(sink.format, **sink.format_options)
+    profile = profiles.load(sink.profile, sink.profile_options)
+    return profile, profile.codec(sink.format, sink.format_options)
 
 
 class PlaceError(EncodeError):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from changelane import Message, formats, get_codec
-from changelane.cli.inspect import detect
+from changelane.codec import detect
 from changelane.errors import DecodeError
 from changelane.event import DataChange
 from changelane.files import read_record

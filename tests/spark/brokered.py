@@ -42,6 +42,11 @@ class Topics:
         """Give a topic more partitions."""
         self._admin.create_partitions([NewPartitions(name, partitions)])[name].result(30)
 
+    def names(self) -> set[str]:
+        """Return the names of all topics but the broker's own."""
+        found = self._admin.list_topics(timeout=30).topics
+        return {name for name in found if not name.startswith("__")}
+
     def delete(self, name: str) -> None:
         self._admin.delete_topics([name])[name].result(30)
 

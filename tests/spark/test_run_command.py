@@ -94,14 +94,6 @@ def test_the_reason_of_a_failed_run_quotes_no_value() -> None:
     assert reason.startswith("[CAST_INVALID_INPUT] The value ... of the type")
 
 
-def test_check_only_reads_the_configuration(tmp_path: Path) -> None:
-    file = written(tmp_path, path="nowhere")
-    done = run(file, "--check")
-    assert done.exit_code == 0
-    assert "orders is well configured" in done.stdout
-    assert not (tmp_path / "lake").exists()
-
-
 @pytest.mark.parametrize(
     ("more", "path", "message"),
     [

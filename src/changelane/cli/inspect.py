@@ -4,7 +4,6 @@
 import datetime as dt
 import io
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final
@@ -15,11 +14,10 @@ import rich.console
 import rich.table
 import rich.text
 
-from changelane import formats
 from changelane.cli import options
 from changelane.cli.terminal import printable, shortened
-from changelane.codec import Codec, get_codec
-from changelane.errors import ChangelaneError, DecodeError
+from changelane.codec import Codec, detect, get_codec
+from changelane.errors import DecodeError
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Image, Op
 from changelane.files import Line, Lines, open_input
 from changelane.message import Message
@@ -90,30 +88,6 @@ def inspect(
     shown = _show_native(codec, lines) if form == "json" else _show(codec, lines)
     if not shown:
         sys.exit(1)
-
-
-def detect(messages: list[Message]) -> tuple[str, tuple[str, ...]]:
-    """Return the format that most of the messages look like, and those that fit as well.
-
-    Raises:
-        DecodeError: They look like none.
-    """
-    votes: Counter[str] = Counter()
-    theirs = [name for name in formats.names() if name not in formats.FORMATS]
-    for name in (*theirs, *formats.FORMATS):  # of those that fit as well, the first is told
-        try:
-            codec = get_codec(name)
-        except (ChangelaneError, ImportError):
-            continue  # its library is not installed, or it needs an option
-        votes[name] = sum(codec.detects(message) for message in messages)
-    most = max(votes.values(), default=0)
-    if most == 0:
-        raise DecodeError(
-            f"no format recognises the first messages; name one with -f: {', '.join(votes)}",
-            code="unknown_format",
-        )
-    best = [name for name, count in votes.items() if count == most]
-    return best[0], tuple(best[1:])
 
 
 def _lines_of(data: bytes) -> Iterator[Line]:

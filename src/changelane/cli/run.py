@@ -14,6 +14,7 @@ from changelane.cli.terminal import printable
 from changelane.cli.watch import Watch
 from changelane.config import FilesSource, Pipeline, load
 from changelane.errors import MissingExtraError
+from changelane.findings import order_note
 from changelane.kafka import KafkaSink
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("file", metavar="PIPELINE.yaml", type=click.Path(dir_okay=False))
-@click.option("--check", is_flag=True, help="Only check the configuration.")
 @click.option("--master", metavar="URL", help="Where Spark runs; local[*] when nothing says else.")
 @click.option(
     "--resume-from-tables",
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 def run(
     file: str,
     *,
-    check: bool,
     master: str | None,
     resume_from_tables: bool,
     skip_lost: bool,
@@ -70,9 +69,6 @@ def run(
     pipeline = load(file)
     if skip_lost and not resume_from_tables:
         raise click.UsageError("--skip-lost goes with --resume-from-tables")
-    if check:
-        click.echo(f"{file}: pipeline {printable(pipeline.name)} is well configured")
-        return
     is_to_topics = isinstance(pipeline.sink, KafkaSink)
     if resume_from_tables and is_to_topics:
         raise click.UsageError("--resume-from-tables needs tables, and the sink is kafka")
@@ -117,7 +113,7 @@ def _applied(
         from changelane.spark.streams import pipeline as spark_pipeline
     except ImportError as error:
         raise MissingExtraError(error.name or "pyspark", "spark") from None
-    if (note := spark_pipeline.order_note(pipeline)) is not None:
+    if (note := order_note(pipeline)) is not None:
         watch.say(note)
     spark = _session(pipeline, master, watch)
     watch.start()

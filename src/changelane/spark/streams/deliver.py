@@ -12,7 +12,7 @@ beginning, with the same event ids.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -22,14 +22,20 @@ from pyspark import AccumulatorParam
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from changelane import profiles
-from changelane.codec import Codec, get_codec
+from changelane.codec import get_codec
 from changelane.config import Pipeline
-from changelane.delivery import Address, Counts, Delivery, Refused, counts, encoder
+from changelane.delivery import (
+    Address,
+    Counts,
+    Delivery,
+    Refused,
+    counts,
+    encoder,
+    written_by,
+)
 from changelane.errors import ConfigError
 from changelane.kafka import PLACEHOLDER, KafkaSink, KafkaSource, Lag, behind, client_options
 from changelane.message import Message
-from changelane.profile import Profile
 from changelane.spark.events import rows
 from changelane.spark.events.decoder import MESSAGE, messages_of
 from changelane.spark.lake import Marker
@@ -126,6 +132,40 @@ class DeliveriesReport(msgspec.Struct):
         return dict(total)
 
 
+def delivery_of(
+    source: KafkaSource,
+    sink: KafkaSink,
+    partitions: Mapping[str, int],
+    steps: Sequence[Step],
+    counted: Counts,
+) -> Delivery:
+    """Return what converts the messages of one partition after the other.
+
+    Args:
+        source: What is read.
+        sink: Where messages go.
+        partitions: How many partitions its topics have.
+        steps: The transforms.
+        counted: Counted into.
+
+    Raises:
+        ConfigError: A name or an option is wrong.
+    """
+    address = Address(
+        sink.topic,
+        by_source=sink.partition == "source",
+        is_same_broker=source.servers == sink.servers,
+    )
+    profile, target = written_by(sink)
+    return Delivery(
+        get_codec(source.format, **source.format_options),
+        encoder(target, sink.on_loss, address, partitions.get, profile),
+        chain=Chain(steps),
+        event_id=sink.event_id,
+        counts=counted,
+    )
+
+
 class _Job(NamedTuple):
     """What a worker needs: it makes the codecs itself."""
 
@@ -135,32 +175,7 @@ class _Job(NamedTuple):
     steps: tuple[Step, ...] = ()
 
     def delivery(self, counted: Counts) -> Delivery:
-        source, sink = self.source, self.sink
-        address = Address(
-            sink.topic,
-            by_source=sink.partition == "source",
-            is_same_broker=source.servers == sink.servers,
-        )
-        profile, target = written_by(sink)
-        return Delivery(
-            get_codec(source.format, **source.format_options),
-            encoder(target, sink.on_loss, address, self.partitions.get, profile),
-            chain=Chain(self.steps),
-            event_id=sink.event_id,
-            counts=counted,
-        )
-
-
-def written_by(sink: KafkaSink) -> tuple[Profile | None, Codec]:
-    """Return the profile of a sink, if any, and the codec of its messages.
-
-    Raises:
-        ConfigError: A name or an option of them is wrong, or the producer writes another format.
-    """
-    if sink.profile is None:
-        return None, get_codec(sink.format, **sink.format_options)
-    profile = profiles.load(sink.profile, sink.profile_options)
-    return profile, profile.codec(sink.format, sink.format_options)
+        return delivery_of(self.source, self.sink, self.partitions, self.steps, counted)
 
 
 def deliver(
@@ -188,7 +203,7 @@ def deliver(
     source, sink = pipeline.source, pipeline.sink
     if not isinstance(source, KafkaSource) or not isinstance(sink, KafkaSink):
         raise ConfigError("only topics are delivered into topics")
-    _check(spark, source, sink, say)
+    check_topics(spark, source, sink, say)
     report = DeliveriesReport(pipeline.name)
     checkpoint = Checkpoint(spark, pipeline.checkpoint)
     read = KafkaInput(spark, source, checkpoint, way_out(pipeline))
@@ -224,10 +239,14 @@ def deliver(
     return report
 
 
-def _check(
+def check_topics(
     spark: SparkSession, source: KafkaSource, sink: KafkaSink, say: Callable[[str], None]
 ) -> None:
-    """Refuse what would break the order of messages, and say what a batch's end can cut."""
+    """Refuse what would break the order of messages, and say what a batch's end can cut.
+
+    Raises:
+        ConfigError: A setting, a topic or the profile is wrong, or the broker does not answer.
+    """
     reads = get_codec(source.format, **source.format_options)
     written_by(sink)
     if str(spark.conf.get("spark.speculation", "false")).lower() == "true":

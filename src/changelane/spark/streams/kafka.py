@@ -29,7 +29,7 @@ from changelane.spark.ledgers.resume import Began, Held, Land
 from changelane.spark.streams.checkpoint import Checkpoint
 from changelane.spark.streams.topics import Topic, Topics, topics
 
-_COMMITTED: Final = {"kafka.isolation.level": "read_committed"}
+COMMITTED: Final = {"kafka.isolation.level": "read_committed"}
 """What an aborted transaction wrote never happened."""
 _EARLIEST: Final = -2
 _SHOWN: Final = 5
@@ -71,7 +71,7 @@ class KafkaInput:
         self._source = source
         self._checkpoint = checkpoint
         self._way_out = way_out
-        self._options = {**_COMMITTED, **source.spark}
+        self._options = {**COMMITTED, **source.spark}
         self._starts: Offsets | None = None
         self._ids: dict[str, str] = {}
 
@@ -90,7 +90,7 @@ class KafkaInput:
         if isinstance(told, str):
             starts = told
         else:
-            _check_starts(told, facts)
+            check_starts(told, facts)
             starts = _json(
                 {
                     name: {n: told.get(name, {}).get(n, _EARLIEST) for n in topic.partitions}
@@ -316,7 +316,12 @@ class KafkaInput:
         return Span(ends, starts, span.ids)
 
 
-def _check_starts(told: Offsets, facts: Mapping[str, Topic]) -> None:
+def check_starts(told: Offsets, facts: Mapping[str, Topic]) -> None:
+    """Refuse offsets to start from in a partition that is not there.
+
+    Raises:
+        ConfigError: There is one.
+    """
     for topic, number, _ in partitions(told):
         if topic not in facts or number not in facts[topic].partitions:
             msg = f"source.starting_offsets names {topic}-{number}, which is not there"

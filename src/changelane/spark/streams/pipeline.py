@@ -177,17 +177,6 @@ def _anew(log: BatchLog, pipeline: Pipeline, say: Callable[[str], None]) -> None
         log.clear()
 
 
-def order_note(pipeline: Pipeline) -> str | None:
-    """Return what to say aloud when nothing but offsets orders a pipeline's events."""
-    source = pipeline.source
-    if get_codec(source.format, **source.format_options).carries.positions:
-        return None
-    return (
-        f"{source.format} tells no positions: its events are ordered by their offsets inside one "
-        "partition, or file; a key that comes in two of them is set aside as `unordered`"
-    )
-
-
 def quarantined(spark: SparkSession, pipeline: Pipeline) -> Any:
     """Return the quarantine of a pipeline as a DataFrame."""
     applier = Applier(spark, lake_of(spark, pipeline))

@@ -46,6 +46,11 @@ class TopicCounts:
                 found[topic] = max(int(count), found.get(topic, 0))
         return found
 
+    @property
+    def known(self) -> dict[str, int]:
+        """How many partitions the topics had that were written to."""
+        return dict(self._known)
+
     def changed(self, now: Mapping[str, int]) -> list[str]:
         """Return a warning for each topic of ours that has another number of partitions now."""
         warnings: list[str] = []

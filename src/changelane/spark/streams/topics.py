@@ -2,6 +2,7 @@
 """What a Kafka broker says of topics, asked by the driver through the connector's own client."""
 
 import contextlib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -12,9 +13,14 @@ from changelane.errors import ConfigError
 from changelane.kafka import Offsets
 from changelane.spark.runtime.environment import check_class
 
-_TIMEOUT_MS: Final = "30000"
+_TIMEOUT_MS: Final = 30_000
+_REFUSED: Final = re.compile(r"Authorization|Authentication|UnsupportedSasl|SslHandshake")
 _NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 """Kafka's zero UUID: the broker is too old to tell topics apart."""
+
+
+class UnreachableError(ConfigError):
+    """A broker does not answer."""
 
 
 class Topic(NamedTuple):
@@ -70,6 +76,19 @@ class Topics:
             found[str(name)] = Topic("" if identity == _NO_ID else identity, tuple(numbers))
         return found
 
+    def allowed(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
+        """Return what we may do with topics, such as ``READ``; not those that tell nothing."""
+        wanted = self._jvm.java.util.ArrayList()
+        for name in names:
+            wanted.add(name)
+        asked = self._jvm.org.apache.kafka.clients.admin.DescribeTopicsOptions()
+        told = self._admin.describeTopics(wanted, asked.includeAuthorizedOperations(True))
+        found: dict[str, frozenset[str]] = {}
+        for name, future in dict(told.topicNameValues()).items():
+            if operations := future.get().authorizedOperations():
+                found[str(name)] = frozenset(str(one.toString()) for one in operations)
+        return found
+
     def earliest(self, facts: Mapping[str, Topic]) -> Offsets:
         """Return the offset from which on the broker still has each partition."""
         return self._offsets(facts, self._spec.earliest())
@@ -94,39 +113,48 @@ class Topics:
 
 
 @contextlib.contextmanager
-def topics(spark: SparkSession, servers: str, options: Mapping[str, str]) -> Iterator[Topics]:
+def topics(
+    spark: SparkSession, servers: str, options: Mapping[str, str], *, timeout_ms: int = _TIMEOUT_MS
+) -> Iterator[Topics]:
     """Ask the broker.
 
     Args:
         spark: The session.
         servers: Addresses of brokers.
         options: More for Kafka's client, by its own names: security.
+        timeout_ms: For how long an answer is waited for, unless *options* say.
 
     Raises:
-        ConfigError: It cannot be reached, or refuses; options are never quoted.
+        UnreachableError: It does not answer.
+        ConfigError: It refuses, or an option is wrong; options are never quoted.
     """
     check_class(spark, "org.apache.kafka.clients.admin.AdminClient", "kafka")
     jvm: Any = spark._jvm
     properties = jvm.java.util.Properties()
-    told = {"request.timeout.ms": _TIMEOUT_MS, "default.api.timeout.ms": _TIMEOUT_MS, **options}
+    waits = str(timeout_ms)
+    told = {"request.timeout.ms": waits, "default.api.timeout.ms": waits, **options}
     for name, value in {**told, "bootstrap.servers": servers}.items():
         properties.setProperty(name, value)
     try:
         admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
     except Py4JJavaError as error:
+        if "No resolvable bootstrap" in str(error):
+            raise UnreachableError(f"nobody knows the broker's address {servers}") from None
         # the cause names the option; its message may quote the value
-        msg = f"no client of the broker at {servers} can be made ({_kinds(error)})"
+        msg = f"no client of the broker at {servers} can be made ({kinds(error)})"
         raise ConfigError(msg) from None
     try:
         yield Topics(jvm, admin)
     except Py4JJavaError as error:
-        msg = f"the broker at {servers} does not answer ({_kinds(error)})"
-        raise ConfigError(msg) from None
+        why = kinds(error)
+        if _REFUSED.search(why):
+            raise ConfigError(f"the broker at {servers} refuses us ({why})") from None
+        raise UnreachableError(f"the broker at {servers} does not answer ({why})") from None
     finally:
         admin.close(jvm.java.time.Duration.ofSeconds(1))
 
 
-def _kinds(error: Py4JJavaError) -> str:
+def kinds(error: Py4JJavaError) -> str:
     """Return the names of an exception and of its causes, without their words."""
     kinds: list[str] = []
     cause = error.java_exception

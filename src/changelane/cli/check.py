@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``changelane check``: would this pipeline run, and what would it do?"""
+
+import sys
+import tempfile
+from collections.abc import Iterator
+
+import click
+import msgspec
+from msgspec.structs import replace
+
+from changelane.cli.session import session_of
+from changelane.cli.terminal import printable
+from changelane.config import Pipeline, load
+from changelane.errors import ConfigError, MissingExtraError
+from changelane.findings import Finding, exit_code, of_configuration, problem, warning
+
+
+@click.command()
+@click.argument("file", metavar="PIPELINE.yaml", type=click.Path(dir_okay=False))
+@click.option("--master", metavar="URL", help="Where Spark runs; local[*] when nothing says else.")
+@click.option("--offline", is_flag=True, help="Look at the file alone: no broker, no folder.")
+@click.option("--output", type=click.Choice(["text", "json"]), default="text")
+def check(file: str, *, master: str | None, offline: bool, output: str) -> None:
+    """Say whether a pipeline would run and what it would do; nothing is written.
+
+    It looks at the configuration, asks brokers, folders and tables, and reads the first messages
+    of each topic (at most 100, for at most half a minute) or the first lines of files as a run
+    would.
+
+    Exit codes: 0 it would run, warnings allowed; 1 something does not answer; 2 something is wrong.
+    """
+    found: list[Finding] = []
+    for one in _findings(file, master, offline=offline):
+        found.append(one)
+        if output == "text":
+            click.echo(printable(str(one)))
+    code = exit_code(found)
+    if output == "json":
+        told = {"exit_code": code, "findings": found}
+        click.echo(msgspec.json.format(msgspec.json.encode(told)))
+    sys.exit(code)
+
+
+def _findings(file: str, master: str | None, *, offline: bool) -> Iterator[Finding]:
+    try:
+        pipeline = load(file)
+    except ConfigError as error:
+        yield problem("configuration", str(error))
+        return
+    found = list(of_configuration(pipeline))
+    yield from found
+    if offline or exit_code(found):
+        return
+    yield from _asked(pipeline, master)
+
+
+def _asked(pipeline: Pipeline, master: str | None) -> Iterator[Finding]:
+    options = pipeline.options
+    with tempfile.TemporaryDirectory(prefix="changelane-check-") as folder:
+        # Spark makes the folder of its own catalog, where it is started, as soon as it looks there
+        settings = {"spark.sql.warehouse.dir": folder, **options.spark}
+        there = replace(pipeline, options=replace(options, spark=settings))
+        notes: list[str] = []
+        try:
+            spark = session_of(there, master, say=notes.append)
+            from changelane.spark.streams.check import check as asked
+        except (ConfigError, MissingExtraError) as error:
+            yield problem("spark", str(error))
+            return
+        for note in notes:
+            yield warning("spark", note)
+        yield from asked(spark, pipeline)

@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``changelane check``: whether a pipeline would run, asked of everything that it needs.
+
+It looks, and writes nothing: no topic, no folder, no checkpoint, no table.
+"""
+
+import os
+from collections.abc import Generator, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from changelane.config import FilesSource, Pipeline
+from changelane.errors import ConfigError
+from changelane.findings import Finding, ok, problem, warning
+from changelane.kafka import KafkaSink, KafkaSource, Offsets, client_options, partitions
+from changelane.profile import changed_partitions
+from changelane.sinks import IcebergSink
+from changelane.spark.lake import Lake
+from changelane.spark.lakes import lake_of
+from changelane.spark.ledgers.resume import BatchLog, lost
+from changelane.spark.streams import trial
+from changelane.spark.streams.checkpoint import Checkpoint
+from changelane.spark.streams.deliver import check_topics
+from changelane.spark.streams.first import MOST, MOST_FILES, First, of_files, of_topics
+from changelane.spark.streams.kafka import KafkaInput, check_starts, way_out
+from changelane.spark.streams.topic_counts import TopicCounts
+from changelane.spark.streams.topics import Topic, UnreachableError, topics
+
+TIMEOUT_MS: Final = 10_000
+"""How long a broker has for an answer."""
+LOOK_S: Final = 30.0
+"""How long first messages are waited for."""
+SHOWN: Final = 20
+"""How many topics are told, and looked into, one by one."""
+
+Looked = Generator[Finding, None, First | None]
+
+
+class _Ends(NamedTuple):
+    """What the broker has of each topic."""
+
+    facts: Mapping[str, Topic]
+    earliest: Offsets
+    latest: Offsets
+
+
+def check(spark: SparkSession, pipeline: Pipeline) -> Iterator[Finding]:
+    """Yield what is found of a pipeline whose configuration is right.
+
+    Args:
+        spark: The session.
+        pipeline: The pipeline.
+    """
+    source, sink = pipeline.source, pipeline.sink
+    if isinstance(source, FilesSource):
+        first = yield from _files(spark, source)
+        yield from _state(spark, pipeline)
+    else:
+        first = yield from _topics(spark, pipeline, source)
+    if isinstance(sink, KafkaSink):
+        assert isinstance(source, KafkaSource)  # noqa: S101 - config refuses anything else
+        counts = yield from _targets(spark, pipeline, source, sink)
+        if counts is not None:
+            yield from trial.deliver(source, sink, counts, pipeline, first or {})
+        return
+    lake = yield from _tables(spark, pipeline)
+    tables = trial.TableTrial(pipeline)
+    yield from tables.read(first or {})
+    yield from tables.tables(lake)
+
+
+def _refused(about: str, error: ConfigError) -> Finding:
+    is_unreachable = isinstance(error, UnreachableError)
+    fix = "see source.servers or sink.servers, the network, and security.protocol"
+    return problem(about, str(error), fix if is_unreachable else "", is_unreachable=is_unreachable)
+
+
+# -- what is read
+
+
+def _files(spark: SparkSession, source: FilesSource) -> Looked:
+    try:
+        count, first = of_files(spark, source)
+    except ConfigError as error:
+        yield problem("source", str(error), "see source.path")
+        return None
+    if not count:
+        text = f"no file in {source.path} is one of {source.glob}"
+        yield warning("source", text, "see source.glob, or wait for files")
+        return None
+    looked = f"; the first {MOST_FILES} of them are looked into" if count > MOST_FILES else ""
+    yield ok("source", f"{count} files in {source.path}{looked}")
+    return first
+
+
+def _topics(spark: SparkSession, pipeline: Pipeline, source: KafkaSource) -> Looked:
+    options = client_options(source.spark)
+    try:
+        with topics(spark, source.servers, options, timeout_ms=TIMEOUT_MS) as broker:
+            if source.pattern is None:
+                names = list(source.names)
+            else:
+                names = broker.matching(source.pattern)
+            facts = broker.facts(names)
+            ends = _Ends(facts, broker.earliest(facts), broker.latest(facts))
+            allowed = broker.allowed(facts)
+    except ConfigError as error:
+        yield _refused("source", error)
+        return None
+    yield ok("source", f"the broker at {source.servers} answers")
+    if missing := [name for name in names if name not in facts]:
+        text = f"there is no topic {', '.join(missing)} at {source.servers}"
+        yield problem("source.topics", text, "create it, or name another")
+        return None
+    if not facts:
+        yield warning("source.pattern", "no topic matches it", "topics that come are taken")
+    forbidden = [name for name, told in allowed.items() if not {"READ", "ALL"} & told]
+    if forbidden:
+        text = f"we may not read {', '.join(forbidden)}"
+        yield problem("source", text, "grant READ on it")
+        return None
+    starts = yield from _starts(spark, pipeline, source, ends)
+    if starts is None:
+        return None
+    for name in sorted(facts)[:SHOWN]:
+        waiting = sum(max(0, end - starts[name][n]) for n, end in ends.latest[name].items())
+        parts = len(facts[name].partitions)
+        yield ok(f"topic {name}", f"{parts} partitions; {waiting:,} messages would be read")
+    if (more := len(facts) - SHOWN) > 0:
+        yield ok("source", f"and {more} more topics")
+    window = _window(starts, ends, sorted(facts)[:SHOWN])
+    try:
+        return of_topics(spark, source, *window, LOOK_S)
+    except ConfigError as error:
+        yield problem("source", str(error))
+        return None
+
+
+def _starts(
+    spark: SparkSession, pipeline: Pipeline, source: KafkaSource, ends: _Ends
+) -> Generator[Finding, None, Offsets | None]:
+    """Return where a run would begin in each partition; ``None`` = it would not."""
+    told = source.starts
+    try:
+        if not isinstance(told, str):
+            check_starts(told, ends.facts)
+        found = yield from _state(spark, pipeline)
+    except ConfigError as error:
+        yield problem("source", str(error))
+        return None
+    if found is not None:
+        told = found
+    elif isinstance(told, dict) and (outside := _outside(told, ends)):
+        yield problem("source.starting_offsets", outside, "name offsets that are there")
+        return None
+    starts: Offsets = {}
+    for name, topic in ends.facts.items():
+        for number in topic.partitions:
+            first = ends.earliest[name][number]
+            if told == "latest":
+                first = ends.latest[name][number]
+            elif not isinstance(told, str):
+                first = told.get(name, {}).get(number, first)
+            starts.setdefault(name, {})[number] = first
+    return starts
+
+
+def _outside(told: Offsets, ends: _Ends) -> str:
+    """Return in words which offsets to start from the broker does not have; empty = none."""
+    return "; ".join(
+        f"{topic}-{number} holds {ends.earliest[topic][number]} to {ends.latest[topic][number]}, "
+        f"and not {offset}"
+        for topic, number, offset in partitions(told)
+        if not ends.earliest[topic][number] <= offset <= ends.latest[topic][number]
+    )
+
+
+def _window(starts: Offsets, ends: _Ends, names: list[str]) -> tuple[Offsets, Offsets]:
+    """Return which part of topics to look at: from the start on, or what is before it."""
+    found: Offsets = {}
+    for name in names:
+        earliest, latest = ends.earliest[name], ends.latest[name]
+        begin = {n: max(start, earliest[n]) for n, start in starts[name].items()}
+        if all(start >= latest[n] for n, start in begin.items()):
+            begin = {n: max(earliest[n], latest[n] - MOST) for n in begin}
+        found[name] = begin
+    return found, {name: ends.latest[name] for name in names}
+
+
+# -- where it stands
+
+
+def _state(spark: SparkSession, pipeline: Pipeline) -> Generator[Finding, None, Offsets | None]:
+    """Tell from where a run would go on; return the offsets behind what was read, if any.
+
+    Raises:
+        ConfigError: Messages are gone that were not read yet.
+    """
+    place = pipeline.checkpoint
+    try:
+        checkpoint = Checkpoint(spark, place)
+        log = BatchLog(spark, pipeline.folder, pipeline.name).read()
+        is_known = checkpoint.is_known
+    except Py4JJavaError as error:
+        kind = error.java_exception.getClass().getSimpleName()
+        yield problem("checkpoint", f"{place} cannot be read ({kind})")
+        return None
+    source = pipeline.source
+    if is_known:
+        if not isinstance(source, KafkaSource):
+            yield ok("checkpoint", f"a run goes on behind what {place} has read")
+            return None
+        KafkaInput(spark, source, checkpoint, way_out(pipeline)).check(log)
+        yield ok("checkpoint", f"a run goes on at the offsets of {place}")
+        return checkpoint.position() or None
+    if log:
+        if isinstance(pipeline.sink, KafkaSink):
+            yield warning("checkpoint", f"{place} is gone: messages would be sent again")
+        else:
+            try:
+                yield warning("checkpoint", lost(place, pipeline.options.keyless))
+            except ConfigError as error:
+                yield problem("checkpoint", str(error))
+        return None
+    yield from _writable(spark, "checkpoint", place)
+    begins = ""
+    if isinstance(source, KafkaSource):
+        starts = source.starting_offsets
+        told = starts if isinstance(starts, str) else "source.starting_offsets"
+        begins = f", and begin at {told}"
+    yield ok("checkpoint", f"a run would make {place}{begins}")
+    return None
+
+
+def _writable(spark: SparkSession, about: str, place: str) -> Iterator[Finding]:
+    """Yield a problem when a folder, or the nearest one above it, cannot be written."""
+    jvm: Any = spark._jvm
+    try:
+        path = jvm.org.apache.hadoop.fs.Path(place)
+        system = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        while not system.exists(path) and path.getParent() is not None:
+            path = path.getParent()
+        is_folder = bool(system.getFileStatus(path).isDirectory())
+    except Py4JJavaError as error:
+        kind = error.java_exception.getClass().getSimpleName()
+        yield problem(about, f"{place} cannot be reached ({kind})", is_unreachable=True)
+        return
+    local = str(path.toUri().getPath())
+    if not is_folder:
+        yield problem(about, f"{local} is no folder")
+    elif str(system.getScheme()) == "file" and not os.access(Path(local), os.W_OK):
+        yield problem(about, f"{local} cannot be written", "choose another place, or grant it")
+
+
+# -- where it goes
+
+
+def _tables(spark: SparkSession, pipeline: Pipeline) -> Generator[Finding, None, Lake | None]:
+    sink = pipeline.sink
+    yield from _writable(spark, "sink", pipeline.folder)
+    if isinstance(sink, IcebergSink) and sink.catalog.get("type") == "jdbc":
+        text = "a jdbc catalog makes its own tables when it is opened, so it is not looked into"
+        yield warning("sink.catalog", text)
+        return None
+    try:
+        lake = lake_of(spark, pipeline)
+        there = len(lake.tables())
+    except ConfigError as error:
+        yield problem("sink", str(error))
+        return None
+    except Exception as error:  # noqa: BLE001 - catalogs fail in ways of their own
+        # its words may quote an address with a password
+        text = f"the tables cannot be listed ({type(error).__name__})"
+        yield problem("sink", text, "see the sink's options", is_unreachable=True)
+        return None
+    yield ok("sink", f"{there} {pipeline.table_format} tables are in {pipeline.folder}")
+    return lake
+
+
+def _targets(
+    spark: SparkSession, pipeline: Pipeline, source: KafkaSource, sink: KafkaSink
+) -> Generator[Finding, None, dict[str, int] | None]:
+    """Tell of the topics that are written; return how many partitions the broker's have."""
+    try:
+        options = client_options(sink.spark)
+        with topics(spark, sink.servers, options, timeout_ms=TIMEOUT_MS) as broker:
+            facts = broker.facts(broker.names())
+            allowed = broker.allowed([sink.topic] if sink.topic in facts else [])
+    except ConfigError as error:
+        yield _refused("sink", error)
+        return None
+    counts = {name: len(topic.partitions) for name, topic in facts.items()}
+    answers = f"the broker at {sink.servers} answers"
+    if sink.topic in counts:
+        answers += f"; topic {sink.topic} has {counts[sink.topic]} partitions"
+    yield ok("sink", answers)
+    notes: list[str] = []
+    try:
+        check_topics(spark, source, sink, notes.append)
+    except ConfigError as error:
+        yield _refused("sink", error)
+        return None
+    if any(not {"WRITE", "ALL"} & may for may in allowed.values()):
+        yield problem("sink", f"we may not write {sink.topic}", "grant WRITE on it")
+        return None
+    for name, before in TopicCounts(spark, pipeline.folder, pipeline.name).known.items():
+        if changed := changed_partitions(name, before, counts.get(name, before)):
+            notes.append(changed)
+    for note in notes:
+        yield warning("sink", note)
+    return counts

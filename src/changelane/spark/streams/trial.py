@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What would become of the first messages of a source: read by the code of a run, in one process.
+
+Nothing is sent or stored. What only shows across messages that are far from each other (two halves
+of an update, a table that changes its shape) is not looked for.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from changelane.codec import detect
+from changelane.config import Pipeline
+from changelane.delivery import Refused, counts
+from changelane.errors import DecodeError
+from changelane.findings import Finding, ok, problem, warning
+from changelane.kafka import KafkaSink, KafkaSource
+from changelane.message import Message
+from changelane.position import (
+    LsnPosition,
+    MySqlPosition,
+    OffsetPosition,
+    PostgresPosition,
+    ScnPosition,
+    SequencePosition,
+    TimePosition,
+    domain_of,
+)
+from changelane.spark.events.builder import RowBuilder, row_builder
+from changelane.spark.events.rows import AT, RowSchema, table_id_of
+from changelane.spark.lake import Lake, name_of
+from changelane.spark.lake.modes import APPEND, mode_of, modes_of
+from changelane.spark.streams.deliver import delivery_of
+from changelane.spark.streams.first import First
+
+SHOWN: Final = 20
+"""How many tables, or reasons, are told one by one."""
+DOMAINS: Final = {
+    MySqlPosition.code: "places in MySQL's binary log",
+    PostgresPosition.code: "PostgreSQL's LSNs",
+    ScnPosition.code: "Oracle's SCNs",
+    LsnPosition.code: "LSNs",
+    SequencePosition.code: "numbers of a sequence",
+    OffsetPosition.code: "offsets inside one partition, or file",
+    TimePosition.code: "times at the source",
+}
+
+
+class _Reasons:
+    """Why messages are set aside: how many for each code, and the first reason of it."""
+
+    def __init__(self) -> None:
+        self.count: Counter[str] = Counter()
+        self._first: dict[str, str] = {}
+
+    def add(self, code: str, reason: str) -> None:
+        self.count[code] += 1
+        self._first.setdefault(code, reason)
+
+    def __str__(self) -> str:
+        told = [f"{n} {code} ({self._first[code]})" for code, n in self.count.most_common(SHOWN)]
+        return "; ".join(told)
+
+
+def _judged(
+    name: str, source_format: str, told: list[Message | DecodeError], good: int, why: _Reasons
+) -> Finding:
+    """Return whether the messages of a topic or file are what the pipeline says."""
+    about, total = f"messages of {name}", len(told)
+    if good == total:
+        return ok(about, f"all {total} first messages read as {source_format}")
+    if good:
+        rest = f"{total - good} would be set aside: {why}"
+        return warning(about, f"{good} of {total} first messages read as {source_format}; {rest}")
+    messages = [one for one in told if isinstance(one, Message)]
+    try:
+        found, others = detect(messages)
+    except DecodeError:
+        fix = "no format recognises them"
+    else:
+        names = (found, *others)
+        fix = f"they look like {' or '.join(names)}: set source.format"
+        if source_format in names:
+            fix = "the format is right, so look at its format_options and at the reasons"
+    return problem(about, f"none of the {total} first messages can be used: {why}", fix)
+
+
+# -- into tables
+
+
+class _Seen:
+    """What the messages told of one table."""
+
+    def __init__(self) -> None:
+        self.events = 0
+        self.keyless = 0
+        self.schemas: dict[str, RowSchema] = {}
+        self.domains: Counter[bytes] = Counter()
+
+    def take(self, row: tuple[Any, ...]) -> None:
+        if row[AT["kind"]] == "schema":
+            told = msgspec.json.decode(row[AT["after"]], type=RowSchema)
+            self.schemas[row[AT["schema_id"]]] = told
+            return
+        self.events += 1
+        self.keyless += row[AT["kind"]] == "data" and row[AT["key"]] is None
+        self.domains[row[AT["order"]][:2]] += 1
+
+
+class TableTrial:
+    """Messages on their way into tables.
+
+    Args:
+        pipeline: The pipeline.
+    """
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self._modes = modes_of(pipeline.options)
+        self._seen: dict[str, _Seen] = {}
+
+    def read(self, first: First) -> Iterator[Finding]:
+        """Yield whether messages can be read."""
+        source, options = self._pipeline.source, self._pipeline.options
+        builder = row_builder(
+            source.format,
+            source.format_options,
+            epoch=options.epoch,
+            keys={table: tuple(columns) for table, columns in options.keys.items()},
+            keyless=options.keyless,
+            images=False,
+            steps=self._pipeline.transforms,
+        )
+        for name, told in first.items():
+            if not told:
+                continue
+            good, excluded, why = 0, 0, _Reasons()
+            for one in told:
+                error = self._take(builder, one, why)
+                good += not error
+                excluded += error is None
+            yield _judged(name, source.format, told, good, why)
+            if good and excluded == good:
+                text = "the transforms let none of the first messages pass"
+                yield warning(f"messages of {name}", text)
+
+    def _take(self, builder: RowBuilder, one: Message | DecodeError, why: _Reasons) -> bool | None:
+        """Take a message; return whether it is set aside, ``None`` = transforms leave it out."""
+        if isinstance(one, DecodeError):
+            why.add(one.code, one.reason)
+            return True
+        rows = builder.rows(one)
+        if rows and rows[0][AT["kind"]] == "error":
+            why.add(rows[0][AT["code"]], rows[0][AT["reason"]])
+            return True
+        for row in rows:
+            if row[AT["kind"]] in {"data", "schema", "truncate"}:
+                self._seen.setdefault(row[AT["table_id"]], _Seen()).take(row)
+        is_out = rows and all(row[AT["op"]] == "excluded" for row in rows)
+        return None if is_out else False
+
+    def tables(self, lake: Lake | None) -> Iterator[Finding]:
+        """Yield what would become of the tables that messages were of.
+
+        Args:
+            lake: The tables; ``None`` = they cannot be looked at.
+        """
+        for table_id, seen in sorted(self._seen.items())[:SHOWN]:
+            yield from self._table(table_id, seen, lake)
+        if (more := len(self._seen) - SHOWN) > 0:
+            yield ok("tables", f"and {more} more in the first messages")
+        domains: Counter[int] = Counter()
+        for seen in self._seen.values():
+            for kind, count in seen.domains.items():
+                domains[domain_of(kind)] += count
+        if domains:
+            words = ", ".join(DOMAINS[code] for code, _ in domains.most_common())
+            yield ok("order", f"events are compared by {words}")
+
+    def _table(self, table_id: str, seen: _Seen, lake: Lake | None) -> Iterator[Finding]:
+        options = self._pipeline.options
+        table = table_id_of(table_id)
+        about, mode = f"table {table}", self._modes.of(table)
+        properties: Mapping[str, str] = {}
+        state = "it cannot be seen whether it is there"
+        if lake is not None:
+            if lake.exists(name_of(table_id)):
+                properties, state = lake.properties(name_of(table_id)), "the table is there"
+                if "schema" not in properties:
+                    text = f"{lake.path(name_of(table_id))} is a table that changelane did not make"
+                    yield problem(about, text, "move it away, or choose another place")
+                    return
+                if mode != mode_of(properties):
+                    found = mode_of(properties).name
+                    text = f"it has the mode {found}, and the pipeline asks for {mode.name}"
+                    fix = "a table keeps its mode: ask for that one, or move the table away"
+                    yield problem(about, text, fix)
+            else:
+                state = "the table would be made"
+        keys = dict.fromkeys(told.key for told in seen.schemas.values())
+        words = " or ".join("none" if key is None else f"({', '.join(key)})" for key in keys)
+        columns = max((len(told.columns) for told in seen.schemas.values()), default=0)
+        shape = f", key {words}, {columns} columns" if seen.schemas else ""
+        yield ok(about, f"{seen.events} events{shape}, mode {mode.name}; {state}")
+        if seen.keyless and mode.name != APPEND and options.keyless == "quarantine":
+            text = f"{seen.keyless} events name no key and would be set aside as `no_key`"
+            yield warning(about, text, "give its key columns in options.keys, or options.keyless")
+        servers = dict.fromkeys(told.server for told in seen.schemas.values() if told.server)
+        if len(servers) > 1 and options.sources == "one":
+            text = f"{len(servers)} servers or routed tables feed it, and only one of them may"
+            yield warning(about, text, "options.sources: many, when their keys never meet")
+        yield from self._order(about, seen, properties)
+
+    def _order(self, about: str, seen: _Seen, properties: Mapping[str, str]) -> Iterator[Finding]:
+        """Yield a warning when the table compares other positions than some events tell."""
+        if not seen.domains:
+            return
+        kind = bytes.fromhex(properties.get("order", ""))[:2] or min(seen.domains)
+        if odd := sum(count for other, count in seen.domains.items() if other != kind):
+            told = " and ".join(DOMAINS[domain_of(other)] for other in sorted(seen.domains))
+            text = (
+                f"it compares {DOMAINS[domain_of(kind)]}, and its events tell {told}: {odd} of "
+                f"{seen.events} would be set aside as `unordered`"
+            )
+            yield warning(about, text)
+
+
+# -- into topics
+
+
+def deliver(
+    source: KafkaSource,
+    sink: KafkaSink,
+    partitions: Mapping[str, int],
+    pipeline: Pipeline,
+    first: First,
+) -> Iterator[Finding]:
+    """Yield what would be sent of the first messages, and where.
+
+    Args:
+        source: What is read.
+        sink: Where messages go.
+        partitions: How many partitions its topics have.
+        pipeline: The pipeline.
+        first: The messages.
+    """
+    sent: Counter[str] = Counter()
+    losses: Counter[tuple[str, str]] = Counter()
+    for name, told in first.items():
+        if not told:
+            continue
+        good, why, counted = 0, _Reasons(), counts()
+        delivery, place = None, None
+        for one in told:
+            if isinstance(one, DecodeError):
+                why.add(one.code, one.reason)
+                continue
+            if delivery is None or one.partition != place:
+                # what still waits for its other half is left: it may come behind
+                place = one.partition
+                delivery = delivery_of(source, sink, partitions, pipeline.transforms, counted)
+            made = delivery.push(one)
+            good += not any(isinstance(each, Refused) for each in made)
+            for each in made:
+                if isinstance(each, Refused):
+                    why.add(each.code, each.reason)
+                else:
+                    sent[each.topic or ""] += 1
+        losses.update(counted.losses)
+        yield _judged(name, source.format, told, good, why)
+    if sent:
+        shown = ", ".join(f"{topic} ({count})" for topic, count in sent.most_common(SHOWN))
+        more = f" and {len(sent) - SHOWN} more" if len(sent) > SHOWN else ""
+        total = sum(sent.values())
+        yield ok("sink", f"they would be {total} {sink.format} messages in {shown}{more}")
+    if losses and sink.on_loss != "raise":
+        shown = "; ".join(f"{n} {field} ({why_})" for (field, why_), n in losses.most_common(SHOWN))
+        yield warning("sink", f"{sink.format} would lose {shown}")

@@ -1,0 +1,188 @@
+"""What a check says of the first messages, without Spark: they go through the code of a run."""
+
+import json
+from typing import Any
+
+import pytest
+
+from changelane import Message
+from changelane.config import parse
+from changelane.errors import DecodeError
+from changelane.findings import Finding
+from changelane.kafka import KafkaSink, KafkaSource
+from changelane.position import MySqlPosition, encode_order
+from changelane.spark.streams import trial
+
+SOURCE = {"type": "kafka", "servers": "here:1", "topics": "in", "format": "native-json"}
+TABLES = {"type": "delta", "path": "/lake"}
+TOPICS = {"type": "kafka", "servers": "here:1", "format": "native-json", "checkpoint": "/state"}
+FIELDS = [{"name": "id", "type": "int64"}, {"name": "v", "type": "string"}]
+
+
+def told(number: int, **more: Any) -> Message:
+    event = {"op": "c", "table": {"database": "shop", "name": "orders"}, "key": ["id"]}
+    event |= {"after": {"id": number, "v": "hunter2"}, "schema": FIELDS}
+    event |= {"position": {"domain": "sequence", "value": number}} | more
+    return Message(json.dumps(event).encode(), b"k", (), "in", 0, number)
+
+
+def broken(number: int = 0) -> Message:
+    return Message(b'{"op": "hunter2', b"k", (), "in", 0, number)
+
+
+class Lake:
+    """Tables that are there, by name, with their properties."""
+
+    def __init__(self, **tables: dict[str, str]) -> None:
+        self._tables = {f"tables/shop.{name}": told for name, told in tables.items()}
+
+    def exists(self, table: str) -> bool:
+        return table in self._tables
+
+    def properties(self, table: str) -> dict[str, str]:
+        return self._tables[table]
+
+    def path(self, table: str) -> str:
+        return f"/lake/{table}"
+
+
+def tables(*messages: Any, lake: Lake | None = None, **more: Any) -> list[Finding]:
+    source = SOURCE | more.pop("source", {})
+    pipeline = parse({"name": "shop", "source": source, "sink": TABLES} | more)
+    found = trial.TableTrial(pipeline)
+    return [*found.read({"in": list(messages)}), *found.tables(lake or Lake())]  # type: ignore[arg-type]
+
+
+def topics(*messages: Any, counts: dict[str, int] | None = None, **more: Any) -> list[Finding]:
+    sink = TOPICS | ({} if "profile" in more else {"topic": "out"}) | more
+    pipeline = parse({"name": "shop", "source": SOURCE, "sink": sink})
+    assert isinstance(pipeline.source, KafkaSource)
+    assert isinstance(pipeline.sink, KafkaSink)
+    counts = {"out": 3} if counts is None else counts
+    first = {"in": list(messages)}
+    return list(trial.deliver(pipeline.source, pipeline.sink, counts, pipeline, first))
+
+
+def lines(found: list[Finding]) -> list[str]:
+    text = [str(one) for one in found]
+    assert "hunter2" not in "".join(text)
+    return text
+
+
+def test_messages_that_fit_are_told_with_their_table_and_order() -> None:
+    assert lines(tables(*(told(n) for n in range(98)))) == [
+        "ok       messages of in: all 98 first messages read as native-json",
+        (
+            "ok       table shop.orders: 98 events, key (id), 2 columns, mode upsert; "
+            "the table would be made"
+        ),
+        "ok       order: events are compared by numbers of a sequence",
+    ]
+
+
+def test_messages_that_do_not_fit_are_counted_with_their_reason() -> None:
+    misfit = DecodeError("no record", code="malformed_record")
+    first, *_ = lines(tables(told(1), broken(), broken(), misfit))
+    assert first.startswith(
+        "warning  messages of in: 1 of 4 first messages read as native-json; 3 would be set aside: "
+        "2 truncated ("
+    )
+    assert first.endswith("; 1 malformed_record (no record)")
+
+
+def test_where_none_fits_the_format_that_they_look_like_is_named() -> None:
+    (one,) = tables(told(1), source={"format": "canal-json"})
+    assert (one.state, one.fix) == ("problem", "they look like native-json: set source.format")
+    (one,) = tables(broken())
+    assert (one.state, one.fix) == ("problem", "no format recognises them")
+    keyed = tables(told(1, after={"v": "x"}, schema=FIELDS[1:]))
+    assert keyed[0].state == "problem"
+    assert keyed[0].fix.startswith("the format is right, so look at ")
+
+
+def test_transforms_that_let_nothing_pass_are_a_warning() -> None:
+    found = lines(tables(told(1), transforms=[{"type": "exclude", "tables": ["shop.orders"]}]))
+    assert found == [
+        "ok       messages of in: all 1 first messages read as native-json",
+        "warning  messages of in: the transforms let none of the first messages pass",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "warns"),
+    [({}, True), ({"keyless": "append"}, False), ({"keys": {"orders": ["id"]}}, False)],
+)
+def test_events_without_a_key_are_told_unless_options_say_what_becomes_of_them(
+    options: dict[str, Any], warns: bool
+) -> None:
+    found = lines(tables(told(1, key=None), options=options))
+    assert any("`no_key`" in line for line in found) == warns
+
+
+def test_several_servers_are_told_unless_they_may_feed_a_table() -> None:
+    both = [told(n, source={"server": f"db{n}"}) for n in (1, 2)]
+    assert any("2 servers or routed tables feed it" in line for line in lines(tables(*both)))
+    found = lines(tables(*both, options={"sources": "many"}))
+    assert not any("feed it" in line for line in found)
+
+
+def test_positions_of_another_kind_than_the_table_compares_are_told() -> None:
+    odd = told(3, position={"domain": "mysql", "file": "bin.000001", "pos": 4})
+    found = lines(tables(told(1), told(2), odd))
+    (line,) = [line for line in found if line.startswith("warning")]
+    assert line.startswith("warning  table shop.orders: it compares places in MySQL's binary log")
+    assert line.endswith("2 of 3 would be set aside as `unordered`")
+
+    order = encode_order(MySqlPosition("bin.000001", 4)).hex()
+    lake = Lake(orders={"schema": "{}", "order": order})
+    found = lines(tables(told(1), lake=lake))
+    assert any("the table is there" in line for line in found)
+    assert any("1 of 1 would be set aside as `unordered`" in line for line in found)
+    # without a position, offsets order events
+    assert lines(tables(told(1, position=None)))[-1] == (
+        "ok       order: events are compared by offsets inside one partition, or file"
+    )
+
+
+def test_a_table_of_another_mode_and_one_that_is_not_ours_are_problems() -> None:
+    lake = Lake(orders={"schema": "{}", "mode": "append"})
+    assert tables(told(1), lake=lake)[1].text == (
+        "it has the mode append, and the pipeline asks for upsert"
+    )
+    foreign = tables(told(1), lake=Lake(orders={}))[1]
+    assert (foreign.state, foreign.text) == (
+        "problem",
+        "/lake/tables/shop.orders is a table that changelane did not make",
+    )
+
+
+def test_what_would_be_sent_is_told_by_topic() -> None:
+    assert lines(topics(*(told(n) for n in range(5)))) == [
+        "ok       messages of in: all 5 first messages read as native-json",
+        "ok       sink: they would be 5 native-json messages in out (5)",
+    ]
+    (one,) = topics(told(1), topic="cdc.{table}")
+    assert (one.state, one.text) == (
+        "problem",
+        (
+            "none of the 1 first messages can be used: "
+            "1 no_topic (there is no topic cdc.orders: create it)"
+        ),
+    )
+
+
+def test_what_the_target_cannot_carry_is_set_aside_or_told_as_lost() -> None:
+    (refused,) = lines(topics(told(1), format="debezium-json", topic="out"))
+    assert "1 unsupported (debezium-json cannot carry " in refused
+    sent, _, lost = lines(topics(told(1), format="debezium-json", topic="out", on_loss="warn"))
+    assert sent.startswith("ok ")
+    assert lost.startswith("warning  sink: debezium-json would lose 1 ")
+
+
+def test_a_producer_that_needs_a_key_is_a_conflict_with_messages_that_have_none() -> None:
+    keyless = told(1, key=None, schema=[{"name": "id", "type": "int64"}])
+    options = {"profile": "cdl", "format": "cdl-json", "on_loss": "warn"}
+    topic = {"profile_options": {"topic": "cdl"}}
+    (found,) = topics(keyless, counts={"cdl": 1}, **options, **topic)
+    assert found.state == "problem", str(found)
+    assert "accept it with the profile's option null_keys=true" in found.text
