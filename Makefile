@@ -16,7 +16,7 @@ HUDI_VENV      := .venv-hudi
 HUDI_INSTALLED := $(HUDI_VENV)/.installed
 HUDI_FETCHED   := .cache/jars-fetched-3.5
 HUDI_TESTS     := $(addprefix tests/spark/test_,counterexamples.py crash.py equality.py \
-                  fence.py hudi.py modes.py seed_jobs.py)
+                  fence.py hudi.py kafka_source.py killed_run.py modes.py seed_jobs.py)
 
 # Local Spark listens on this machine only.
 export SPARK_LOCAL_IP ?= 127.0.0.1
@@ -95,7 +95,7 @@ $(INSTALLED): pyproject.toml constraints.txt scripts/make_venv.sh
 	@touch $@
 
 $(HUDI_INSTALLED): pyproject.toml constraints-hudi.txt scripts/make_venv.sh
-	@sh scripts/make_venv.sh $(HUDI_VENV) hudi,test constraints-hudi.txt 12
+	@sh scripts/make_venv.sh $(HUDI_VENV) hudi,kafka,test constraints-hudi.txt 12
 	@touch $@
 
 $(FETCHED): src/changelane/spark/runtime/jars.py Makefile $(INSTALLED) | java

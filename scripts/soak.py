@@ -18,11 +18,16 @@ sys.path.insert(0, str(HERE.parent / "tests" / "spark"))
 
 import kills  # noqa: E402 - it lies beside the tests, whose folder comes first
 from cheap import CHEAP  # noqa: E402 - as kills
+from landed import LAKES  # noqa: E402 - as kills
 
 from changelane.spark import session  # noqa: E402 - sorted after those
 
-FORMATS = ("delta", "iceberg")
 MOST_RUNS = 12
+
+
+def is_over(until: float | None) -> bool:
+    """Say whether a time of the monotonic clock has come."""
+    return until is not None and time.monotonic() >= until
 
 
 def main() -> int:
@@ -35,22 +40,23 @@ def main() -> int:
     seed = SystemRandom().randrange(1 << 32) if told.seed is None else told.seed
     until = None if told.seconds is None else time.monotonic() + told.seconds
     print(f"soak: {told.kills} kills, seed {seed}", flush=True)
-    spark = session("changelane soak", master="local[2]", settings=CHEAP, lakes=FORMATS)
+    spark = session("changelane soak", master="local[2]", settings=CHEAP, lakes=LAKES)
     spark.sparkContext.setLogLevel("OFF")
     killed = rounds = 0
-    while killed < told.kills and (until is None or time.monotonic() < until):
+    while killed < told.kills and not is_over(until):
         chance = Random(f"{seed} {rounds}")  # noqa: S311 - data, no secrets
         rounds += 1
         with tempfile.TemporaryDirectory(prefix="changelane-soak-") as folder:
-            name = FORMATS[rounds % len(FORMATS)]
+            name = LAKES[rounds % len(LAKES)]
             stream = kills.write(Path(folder), name, kills.drawn(chance))
             here = 0
             for run in range(MOST_RUNS + 1):
                 # the last run is left alone
-                limit = kills.LONGEST_S if run < MOST_RUNS else None
-                if kills.killed_run(stream, chance, longest_s=limit):
+                over = run == MOST_RUNS or is_over(until)
+                if kills.killed_run(stream, chance, longest_s=None if over else kills.LONGEST_S):
                     break
                 here += 1
+                print(f"round {rounds}, {name}: kill {here}", flush=True)
             killed += here
             wrong = kills.differences(spark, stream)
         print(f"round {rounds}, {name}: {here} kills, {killed} in all", flush=True)

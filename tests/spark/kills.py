@@ -19,9 +19,11 @@ import landed
 import msgspec
 from brokered import Topics, spread
 from cheap import CHEAP
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
 from test_equality import CROWDS, rekeyed
 
+from changelane.cli import main
 from changelane.event import ChangeEvent, DataChange, Op
 from changelane.position import PostgresPosition
 from changelane.schema import Column, TableId, TableSchema
@@ -31,7 +33,7 @@ from changelane.types import Integer
 LOG: Final = TableId("killed", None, "log")
 MAINTENANCE: Final = {"commits": 2, "small_files": 2, "keep": "0 seconds"}
 LONGEST_S: Final = 20
-"""How long after its first commit a run is killed at the latest."""
+"""How long after it took the fence a run is killed at the latest."""
 
 
 class Stream(NamedTuple):
@@ -101,23 +103,47 @@ def _stream(
 
 
 def drawn(chance: Random, files: int = 6, histories: int = 8) -> list[list[ChangeEvent]]:
-    """Return events of several tables with keys, and of one without, in so many files."""
+    """Return events of several tables with keys, and of one without, in so many files.
+
+    A table is in half of the files, so that a batch is short and kills come between batches, too.
+    """
     batches: list[list[ChangeEvent]] = [[] for _ in range(files)]
     for name, kinds in CROWDS.items():
         table = TableId("killed", None, name)
+        held = chance.sample(range(files), files // 2)
         for number in range(histories):
             profile, deliver = kinds[number % len(kinds)]
             told = history(chance, msgspec.structs.replace(profile, truncates=False))
             delivered = deliver(chance, told)
-            places = sorted(chance.randrange(files) for _ in delivered)
+            places = sorted(chance.choice(held) for _ in delivered)
             for place, part in zip(places, delivered, strict=True):
                 batches[place] += [rekeyed(chance, e, table, shift=number * 100) for e in part]
     schema = TableSchema((Column("id", Integer()),))
-    for number, batch in enumerate(batches):
+    for number in chance.sample(range(files), files // 2):
         for place in range(5):
             at = PostgresPosition(1000 * (number + 1) + place)
-            batch.append(DataChange(Op("c"), LOG, None, None, {"id": 1}, schema, at))
+            batches[number].append(DataChange(Op("c"), LOG, None, None, {"id": 1}, schema, at))
     return batches
+
+
+def killed_at(stream: Stream, points: Sequence[str]) -> None:
+    """Run a pipeline once for each point of ``killed.py``, where it must die."""
+    program = str(Path(__file__).with_name("killed.py"))
+    for point in points:
+        done = subprocess.run(
+            [sys.executable, program, point, str(stream.file)],
+            capture_output=True,
+            text=True,
+            check=False,
+            start_new_session=True,
+        )
+        assert done.returncode == -signal.SIGKILL, f"{point}: {done.stderr[-2000:]}"
+
+
+def finish(stream: Stream) -> None:
+    """Run a pipeline to its end."""
+    done = CliRunner().invoke(main, ["run", str(stream.file)])
+    assert done.exit_code == 0, done.output
 
 
 def killed_run(stream: Stream, chance: Random, *, longest_s: float | None = LONGEST_S) -> bool:
@@ -126,11 +152,12 @@ def killed_run(stream: Stream, chance: Random, *, longest_s: float | None = LONG
     Args:
         stream: The pipeline.
         chance: When.
-        longest_s: How long after its first commit at the latest; ``None`` = never.
+        longest_s: How long after it took the fence at the latest; ``None`` = never.
 
     Raises:
         RuntimeError: It failed by itself.
     """
+    began = time.time()
     with tempfile.TemporaryFile() as told:
         run = subprocess.Popen(
             [sys.executable, "-m", "changelane", "run", str(stream.file), "--master", "local[2]"],
@@ -138,10 +165,9 @@ def killed_run(stream: Stream, chance: Random, *, longest_s: float | None = LONG
             stderr=told,
             start_new_session=True,
         )
-        began = Path(stream.lake) / "_changelane" / "quarantine"
         until = time.monotonic() + 120
-        while not began.exists() and run.poll() is None and time.monotonic() < until:
-            time.sleep(0.05)
+        while not _wrote(stream, began) and run.poll() is None and time.monotonic() < until:
+            time.sleep(0.1)
         try:
             run.wait(None if longest_s is None else chance.uniform(0, longest_s))
         except subprocess.TimeoutExpired:
@@ -152,6 +178,15 @@ def killed_run(stream: Stream, chance: Random, *, longest_s: float | None = LONG
             told.seek(0)
             raise RuntimeError(told.read().decode()[-2000:])
     return True
+
+
+def _wrote(stream: Stream, since: float) -> bool:
+    """Say whether a run took the fence: nothing else writes before."""
+    try:
+        files = (Path(stream.lake) / "_changelane").rglob("*")
+        return any(file.stat().st_mtime > since for file in files)
+    except OSError:  # one went meanwhile
+        return True
 
 
 def differences(spark: SparkSession, stream: Stream) -> list[str]:

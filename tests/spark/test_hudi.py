@@ -9,11 +9,13 @@ import json
 from pathlib import Path
 from typing import Final
 
+import kills
 import landed
 import pytest
 from click.testing import CliRunner
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
+from test_crash import BATCHES
 from test_seed_jobs import JOBS
 
 from changelane.cli import main
@@ -182,3 +184,12 @@ def test_cdl_lands_with_unique_as_record_key(spark: SparkSession, tmp_path: Path
         names = next(iter(expected.values())).keys()
         rows = {row["id"]: {name: row[name] for name in names} for row in found.collect()}
         assert rows == expected
+
+
+def test_a_run_that_is_killed_between_two_tables_ends_like_the_oracle(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    stream = kills.write(tmp_path, "hudi", BATCHES[:2])
+    kills.killed_at(stream, ["between two tables"])
+    kills.finish(stream)
+    assert kills.differences(spark, stream) == []

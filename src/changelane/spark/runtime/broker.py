@@ -141,7 +141,7 @@ def _java(*arguments: str) -> list[str]:
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else "java"
     # Spark brings the same Scala, which its Ivy therefore leaves out of what it fetches
-    scala = sorted((Path(pyspark.__file__).parent / "jars").glob("scala-library-2.13.*.jar"))
+    scala = sorted((Path(pyspark.__file__).parent / "jars").glob("scala-library-2.*.jar"))
     path = os.pathsep.join((f"{broker_dir()}{os.sep}*", *map(str, scala)))
     return [java, "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", path, *arguments]
 

@@ -43,8 +43,12 @@ _FIXES: Final = {
     "4.0": "use .venv/bin/changelane; elsewhere: pip install 'pyspark>=4.0,<4.1'",
 }
 
-BROKER: Final = "org.apache.kafka:kafka_2.13:4.1.1"
-"""The broker of :mod:`.broker`: a process of its own, never part of a session."""
+BROKERS: Final[dict[str, str]] = {
+    "4.0": "org.apache.kafka:kafka_2.13:4.1.1",
+    # the newest for the Scala that this Spark brings
+    "3.5": "org.apache.kafka:kafka_2.12:3.9.1",
+}
+"""Spark's version -> the broker of :mod:`.broker`: a process of its own, never in a session."""
 
 EXCLUDES: Final = "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime"
 """What the Kafka connector asks for and every Spark has: 50 MB that nobody needs twice."""
@@ -56,7 +60,12 @@ IVY_DIR_VARIABLE: Final = "CHANGELANE_IVY_DIR"
 
 def of_spark(spark: str | None = None) -> Mapping[str, tuple[str, ...]]:
     """The entries of :data:`PACKAGES` for a version of Spark, by default the installed one."""
-    return PACKAGES["3.5" if (spark or installed()).startswith("3.") else "4.0"]
+    return PACKAGES[_line(spark)]
+
+
+def _line(spark: str | None = None) -> str:
+    """The version of :data:`PACKAGES` that a Spark, by default the installed one, belongs to."""
+    return "3.5" if (spark or installed()).startswith("3.") else "4.0"
 
 
 def installed() -> str:
@@ -92,7 +101,7 @@ def ivy_dir() -> Path | None:
         return Path(chosen).expanduser().absolute()
     checkout = Path(__file__).resolve().parents[4]
     if (checkout / "src" / "changelane").is_dir() and (checkout / "pyproject.toml").is_file():
-        return checkout / ".cache" / ("ivy-3.5" if installed().startswith("3.") else "ivy")
+        return checkout / ".cache" / ("ivy-3.5" if _line() == "3.5" else "ivy")
     return None
 
 
@@ -172,4 +181,4 @@ def fetch_broker() -> None:
     Raises:
         ConfigError: That failed.
     """
-    fetch(BROKER, _broker_ivy())
+    fetch(BROKERS[_line()], _broker_ivy())
