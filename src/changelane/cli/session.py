@@ -5,6 +5,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+import click
+
 from changelane.config import Pipeline
 from changelane.errors import MissingExtraError
 
@@ -13,9 +15,14 @@ def session_of(
     pipeline: Pipeline,
     master: str | None,
     *,
-    say: Callable[[str], None] = lambda _: None,
+    say: Callable[[str], None] = lambda note: click.echo(f"changelane: {note}", err=True),
 ) -> Any:
     """Return the session that a pipeline works in, with Spark's log down to its errors.
+
+    Args:
+        pipeline: The pipeline.
+        master: Where to run, when the user says so.
+        say: Told when a cluster lets it wait.
 
     Raises:
         ConfigError: A session that runs already does not fit, or a cluster's workers do not.
