@@ -25,6 +25,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from changelane.budget import Budget
 from changelane.errors import ConfigError
 from changelane.kafka import KafkaSink, KafkaSource, check_delivery
 from changelane.options import check_keys, check_kind, given
@@ -188,7 +189,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         shadow_tables: ``skip`` the tables that gh-ost and pt-online-schema-change work with (such
             as ``_orders_gho``), or ``land`` them as tables of their own.
         epoch: Raised when the source's history changed, as after a failover.
-        max_quarantined: How many events may be set aside before the run counts as failed.
+        max_quarantined: How much a run may set aside, a number or, such as ``0.5%``, a share of
+            its events: beyond it no further batch begins, and the run counts as failed. While it
+            goes on, a share counts from the first 1000 events.
         purge_after: How much older than the newest event of its table a delete must be, by the
             times at the source, to be forgotten: ``30 days``. Without it every delete is
             remembered for ever. It must be longer than anything may come late: a partition that
@@ -223,7 +226,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     dropped_tables: Literal["keep", "clear"] = "keep"
     shadow_tables: Literal["skip", "land"] = "skip"
     epoch: int = 0
-    max_quarantined: int | None = None
+    max_quarantined: int | str | None = None
     purge_after: str | None = None
     maintenance: Literal["auto", "off"] | Maintenance = "auto"
     metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] | None = None
@@ -240,6 +243,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 raise ValueError(f"tables.{name}: deletes: soft needs the mode upsert")
         if self.purge_after is not None:
             seconds(self.purge_after)
+        if isinstance(self.max_quarantined, int) and self.max_quarantined < 0:
+            raise ValueError("max_quarantined is at least 0")
+        try:
+            _ = self.budget
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
         if self.max_interval is not None:
             if self.trigger != "continuous":
                 raise ValueError("max_interval needs `trigger: continuous`")
@@ -249,6 +258,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def deletes_of(self, told: TableOptions) -> Deletes:
         """Return what a delete leaves in a table of its own options."""
         return (told.deletes or self.deletes) if (told.mode or self.mode) == "upsert" else "hard"
+
+    @property
+    def budget(self) -> Budget | None:
+        """How much may be set aside; ``None`` = any number."""
+        told = self.max_quarantined
+        return None if told is None else Budget.parse(str(told), "max_quarantined")
 
     @property
     def purge_after_s(self) -> int | None:

@@ -11,6 +11,7 @@
     |-- ApplyError           an event cannot become a row
     |   `-- UnorderedError       nothing says which of two events is newer
     |-- UnknownNameError     no format, option or key has that name
+    |-- BudgetError          more failed than a pipeline allows
     |-- ConfigError          the configuration or the command line is wrong
     `-- MissingExtraError    an optional library is not installed
 
@@ -116,6 +117,10 @@ class ApplyError(ChangelaneError):
 
 class UnorderedError(ApplyError):
     """Two events of one key have no order (apply.md section 1, "No position")."""
+
+
+class BudgetError(ChangelaneError):
+    """More failed than a pipeline allows: its run stops."""
 
 
 class ConfigError(ChangelaneError):

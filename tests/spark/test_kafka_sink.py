@@ -20,9 +20,10 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from changelane import Message, convert, get_codec
+from changelane.budget import Budget
 from changelane.cli import main
 from changelane.cli.convert import Conversion
-from changelane.cli.summary import Budget, Summary
+from changelane.cli.summary import Summary
 from changelane.codec import OnLoss
 from changelane.delivery import EVENT_ID
 from changelane.files import LineForm, Lines, line_of
@@ -136,7 +137,9 @@ def test_topics_become_what_convert_makes_of_each_partition_in_its_order(
 
 def converted(messages: Sequence[Message]) -> tuple[list[Any], int]:
     """Return what `changelane convert` makes of one partition, and how much of it fails."""
-    summary = Summary("native-json", "debezium-json", OnLoss.WARN, Budget.parse("0"))
+    summary = Summary(
+        "native-json", "debezium-json", OnLoss.WARN, Budget.parse("0", "--max-failures")
+    )
     conversion = Conversion(get_codec("native-json"), get_codec("debezium-json"), summary)
     text = b"".join(line_of(one, LineForm.RECORDS) or b"" for one in messages)
     output = io.BytesIO()

@@ -14,8 +14,9 @@ import pytest
 from click.testing import CliRunner
 
 import changelane
+from changelane.budget import Budget
 from changelane.cli import main
-from changelane.cli.summary import Budget, Summary
+from changelane.cli.summary import Summary
 from changelane.codec import OnLoss
 from changelane.errors import ConfigError
 from changelane.formats.native import Native
@@ -197,11 +198,11 @@ def test_the_error_budget_decides_the_exit_code(budget, exit_code):
 @pytest.mark.parametrize("text", ["", "-1", "x", "1.5", "101%", "-1%", "%", "nan%", "1/0%"])
 def test_a_budget_is_a_number_or_a_share(text):
     with pytest.raises(ConfigError):
-        Budget.parse(text)
+        Budget.parse(text, "--max-failures")
 
 
 def test_a_run_without_messages_is_within_any_share():
-    assert Budget.parse("0%").holds(0, 0)
+    assert Budget.parse("0%", "--max-failures").holds(0, 0)
 
 
 def test_fail_fast_stops_at_the_first_failure_and_writes_no_output(tmp_path):
@@ -521,7 +522,7 @@ def test_standard_streams_may_be_named_as_devices(run_in_child):
 
 
 def test_names_of_lost_fields_cannot_steer_the_terminal():
-    shown = Summary("a", "b", OnLoss.WARN, Budget.parse("0"))
+    shown = Summary("a", "b", OnLoss.WARN, Budget.parse("0", "--max-failures"))
     shown.losses["after.\x1b[2J", "no \x07type"] += 1
     assert "after.\\x1b[2J (no \\x07type)" in shown.as_text()
     assert not {"\x1b", "\x07"} & set(shown.as_text())

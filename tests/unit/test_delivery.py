@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from changelane import Message, get_codec, profiles
+from changelane.budget import Budget
 from changelane.cli.convert import Conversion
-from changelane.cli.summary import Budget, Summary
+from changelane.cli.summary import Summary
 from changelane.codec import OnLoss
 from changelane.config import load, parse
 from changelane.delivery import EVENT_ID, Address, Delivery, Refused, counts, encoder
@@ -120,7 +121,7 @@ def test_one_partition_becomes_what_convert_makes_of_it(name: str, target: str) 
     messages = [
         msgspec.structs.replace(one, partition=0, offset=number) for number, one in enumerate(read)
     ]
-    summary = Summary("debezium-json", target, OnLoss.WARN, Budget.parse("0"))
+    summary = Summary("debezium-json", target, OnLoss.WARN, Budget.parse("0", "--max-failures"))
     conversion = Conversion(get_codec("debezium-json"), get_codec(target), summary)
     text = b"".join(line_of(one, LineForm.RECORDS) or b"" for one in messages)
     output = io.BytesIO()

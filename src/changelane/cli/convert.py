@@ -7,10 +7,11 @@ from contextlib import ExitStack
 import click
 
 from changelane import profiles
+from changelane.budget import Budget
 from changelane.cli import options
 from changelane.cli.conversion import Conversion, StopAtFailureError
 from changelane.cli.progress import Progress, stop_cleanly_when_terminated, tell
-from changelane.cli.summary import Budget, Summary
+from changelane.cli.summary import Summary
 from changelane.codec import OnLoss, get_codec
 from changelane.config import load_transforms
 from changelane.errors import (
@@ -167,7 +168,8 @@ def convert(
     \b
     changelane convert -f debezium-json -t canal-json in.jsonl.gz out.jsonl
     """  # noqa: D301 - click's own marker of a paragraph that keeps its lines
-    summary = Summary(source, target, OnLoss(on_loss), Budget.parse(max_failures))
+    budget = Budget.parse(max_failures, "--max-failures")
+    summary = Summary(source, target, OnLoss(on_loss), budget)
     if failures_path is not None:
         for name, path in (("IN", input_path), ("OUT", output_path)):
             if is_same_file(path, failures_path):

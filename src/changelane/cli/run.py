@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from changelane.cli.maintain import told
+from changelane.budget import beyond
+from changelane.cli.maintain import told as maintained
 from changelane.cli.session import session_of
 from changelane.cli.terminal import printable
 from changelane.cli.watch import Watch
@@ -83,10 +84,9 @@ def run(
         click.echo(msgspec.json.format(msgspec.json.encode(report)))
     else:
         _tell(report, pipeline.folder)
-    allowed = pipeline.options.max_quarantined
-    total = sum(report.quarantined.values())
-    if allowed is not None and total > allowed:
-        click.echo(f"changelane: {total} set aside, more than the {allowed} allowed", err=True)
+    budget = pipeline.options.budget
+    if told := beyond(budget, report.quarantined, report.total, is_ended=True):
+        click.echo(f"changelane: {told}", err=True)
         sys.exit(1)
     parked: dict[str, str] = getattr(report, "parked", {})
     for name, reason in sorted(parked.items()):
@@ -180,7 +180,7 @@ def _summary(report: "RunReport", path: str) -> None:
         click.echo(f"{printable(name):<40} {counts[name]:>10,} events{note}")
     for one in report.maintained:
         if one.is_compacted:
-            click.echo(told(one))
+            click.echo(maintained(one))
     if other := sum(batch.other for batch in report.batches):
         click.echo(f"{'other events, which tell of no row':<40} {other:>10,}")
     if statements := sum(batch.statements for batch in report.batches):

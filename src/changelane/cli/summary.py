@@ -2,51 +2,17 @@
 """What a conversion did, counted, for people and for programs."""
 
 from collections import Counter
-from fractions import Fraction
 
 import msgspec
 
+from changelane.budget import Budget
 from changelane.carries import Loss
 from changelane.cli.terminal import printable
 from changelane.codec import OnLoss
-from changelane.errors import ConfigError
 from changelane.transforms.transactions import Incomplete
 
 SHOWN_FAILURES = 20
 """Failures that are told one by one; the rest is counted."""
-
-
-class Budget(msgspec.Struct, frozen=True):
-    """How many messages may fail before the run counts as failed: a number or a share."""
-
-    text: str
-    count: int | None = None
-    percent: Fraction | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> "Budget":
-        """Read ``12`` or ``0.5%``.
-
-        Raises:
-            ConfigError: The text is neither.
-        """
-        plain = text.strip()
-        try:
-            if plain.endswith("%"):
-                percent = Fraction(plain[:-1].strip())
-                if 0 <= percent <= 100:
-                    return cls(plain, percent=percent)
-            elif plain.isascii() and plain.isdigit():
-                return cls(plain, count=int(plain))
-        except (ValueError, ZeroDivisionError):
-            pass
-        raise ConfigError("--max-failures takes a number such as 12 or a share such as 0.5%")
-
-    def holds(self, failed: int, total: int) -> bool:
-        """Say whether *failed* of *total* messages are within the budget."""
-        if self.percent is None:
-            return failed <= (self.count or 0)
-        return failed * 100 <= self.percent * total
 
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -62,6 +62,7 @@ class BatchReport(msgspec.Struct):
         lag: How many messages the topics held behind it.
         seconds: How long it took.
         is_merge: Tables took what waited for them in the change log, and nothing was read.
+        unread: Messages that could not be read.
     """
 
     batch: int
@@ -79,11 +80,17 @@ class BatchReport(msgspec.Struct):
     lag: Lag | None = None
     seconds: float = 0.0
     is_merge: bool = False
+    unread: int = 0
 
     @property
     def behind(self) -> int | None:
         """How many messages its source held behind it, where that is known."""
         return behind(self.lag)
+
+    @property
+    def total(self) -> int:
+        """How many events there were, a message that could not be read being one."""
+        return self.events + self.other + self.statements + self.shadows + self.unread
 
     @property
     def failed(self) -> dict[str, str]:
@@ -114,6 +121,7 @@ class BatchReport(msgspec.Struct):
             messages=_sum(self.messages, later.messages),
             lag=self.lag if later.is_merge else later.lag,
             seconds=self.seconds + later.seconds,
+            unread=self.unread + later.unread,
         )
 
     def set_aside(self, code: str, count: int) -> None:
@@ -300,6 +308,7 @@ def _count(row: Row, works: dict[str, Work], report: BatchReport) -> None:
         return
     if kind == "error":
         report.set_aside(row["code"], count)
+        report.unread += count
         return
     if kind == "other":
         report.other += count

@@ -44,7 +44,15 @@ from changelane.spark.ledgers.quarantine import Quarantine
 from changelane.spark.ledgers.resume import BatchLog
 from changelane.spark.streams.checkpoint import Checkpoint
 from changelane.spark.streams.kafka import KafkaInput, way_out
-from changelane.spark.streams.stream import Applying, RunError, reason, stop, with_batch, writer
+from changelane.spark.streams.stream import (
+    Applying,
+    RunError,
+    check_budget,
+    reason,
+    stop,
+    with_batch,
+    writer,
+)
 from changelane.spark.streams.topic_counts import TopicCounts
 from changelane.spark.streams.topics import topics
 from changelane.transforms.chain import Chain
@@ -124,6 +132,11 @@ class DeliveriesReport(msgspec.Struct):
         self.batches = with_batch(self.batches, batch)
 
     @property
+    def total(self) -> int:
+        """How many messages were read, or events, where these are more."""
+        return sum(max(batch.messages, batch.events) for batch in self.batches)
+
+    @property
     def quarantined(self) -> dict[str, int]:
         """What was set aside, by reason code."""
         total: Counter[str] = Counter()
@@ -199,6 +212,7 @@ def deliver(
     Raises:
         ConfigError: A name is wrong, or messages of the source are gone.
         RunError: The stream failed.
+        BudgetError: More was set aside than the options allow.
     """
     source, sink = pipeline.source, pipeline.sink
     if not isinstance(source, KafkaSource) or not isinstance(sink, KafkaSink):
@@ -216,6 +230,7 @@ def deliver(
     sender = _Sender(spark, pipeline, source, sink, say)
 
     def apply(batch: DataFrame, number: int) -> None:
+        check_budget(pipeline.options, report)
         began = time.monotonic()
         held = read.held(number)
         log.begin(checkpoint.query(), number, held)

@@ -26,6 +26,7 @@ from changelane.spark.streams.stream import (
     KEPT,
     Applying,
     RunError,
+    check_budget,
     input_of,
     reason,
     with_batch,
@@ -61,6 +62,11 @@ class RunReport(msgspec.Struct):
         return sum(batch.events for batch in self.batches)
 
     @property
+    def total(self) -> int:
+        """Events of all kinds; a message that could not be read is one."""
+        return sum(batch.total for batch in self.batches)
+
+    @property
     def quarantined(self) -> dict[str, int]:
         """What was set aside, by reason code."""
         total: dict[str, int] = {}
@@ -94,6 +100,7 @@ def run(
     Raises:
         ConfigError: A name or a path is wrong.
         RunError: The stream failed; what was committed stays right.
+        BudgetError: More was set aside than the options allow.
     """
     get_codec(pipeline.source.format, **pipeline.source.format_options)
     report = RunReport(pipeline.name)
@@ -150,6 +157,7 @@ def run(
         log.replace(resumed)
 
     def apply(batch: DataFrame, number: int) -> None:
+        check_budget(options, report)
         query = checkpoint.query()
         land(source.fresh(batch, query), query, number, source.held(number))
 

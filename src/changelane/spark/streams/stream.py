@@ -9,8 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from changelane.config import Pipeline
-from changelane.errors import ChangelaneError, ConfigError
+from changelane.budget import beyond
+from changelane.config import Options, Pipeline
+from changelane.errors import BudgetError, ChangelaneError, ConfigError
 from changelane.kafka import KafkaSource
 from changelane.spark.reasons import reason_of
 from changelane.spark.streams.checkpoint import Checkpoint
@@ -41,6 +42,35 @@ def with_batch(batches: list[R], batch: R) -> list[R]:
     return told
 
 
+class Counted(Protocol):
+    """What a run did so far."""
+
+    @property
+    def quarantined(self) -> dict[str, int]:
+        """What was set aside, by reason code."""
+        ...
+
+    @property
+    def total(self) -> int:
+        """How many events were taken."""
+        ...
+
+
+def check_budget(options: Options, report: Counted) -> None:
+    """Stop a run between two batches once it has set aside more than it may.
+
+    Raises:
+        BudgetError: It has.
+    """
+    told = beyond(options.budget, report.quarantined, report.total, is_ended=False)
+    if told is not None:
+        msg = (
+            f"{told}: the run stops here, and the next one goes on behind it with a new budget; "
+            "the table _changelane/quarantine tells what it is"
+        )
+        raise BudgetError(msg)
+
+
 class RunError(ChangelaneError):
     """The stream ended with an error."""
 
@@ -60,13 +90,13 @@ class Applying:
 
     def __init__(self, apply: Callable[[DataFrame, int], None]) -> None:
         self._apply = apply
-        self.error: ConfigError | None = None
+        self.error: ConfigError | BudgetError | None = None
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Apply a batch."""
         try:
             self._apply(batch, number)
-        except ConfigError as error:
+        except (ConfigError, BudgetError) as error:
             self.error = error
             raise
 
