@@ -35,7 +35,7 @@ from changelane.event import (
 from changelane.memo import Memo
 from changelane.position import Position
 from changelane.schema import Column, TableId, TableSchema
-from changelane.types import UNAVAILABLE, LogicalType, String, Unavailable, Value
+from changelane.types import UNAVAILABLE, Float, LogicalType, String, Unavailable, Value
 from changelane.values import untyped_form, value_text, written_form
 
 Loss = tuple[str, str]
@@ -408,6 +408,7 @@ class SchemaPlan:
         self._texts: dict[str, Callable[[Value], Value]] = {}
         forms = dict(carries.forms)
         self._checks: dict[str, Callable[[Value], Loss | None]] = {}
+        is_untyped = carries.schema is SchemaDetail.NONE and not carries.text_only
         for column in schema.columns:
             kind = column.type
             if type(kind) not in carries.types:
@@ -417,6 +418,8 @@ class SchemaPlan:
                 kind = String()
             elif check := _extreme_check(kind, carries):
                 self._checks[column.name] = check
+            if is_untyped and isinstance(kind, Float):
+                self._texts[column.name] = _untyped_number
             columns.append(self._column(column, kind))
         self.schema: TableSchema | None = TableSchema(tuple(columns))
         if carries.schema is SchemaDetail.NONE:
@@ -465,6 +468,12 @@ class SchemaPlan:
 
 def _type_name(kind: LogicalType) -> str:
     return str(kind).partition("(")[0].partition("<")[0]
+
+
+def _untyped_number(value: Value) -> Value:
+    """Return a number that no column says to be binary as it comes back: as what it says."""
+    is_number = isinstance(value, float) and math.isfinite(value)
+    return decimal.Decimal(repr(value)) if is_number else value
 
 
 _TEMPORAL: Final = frozenset({"Date", "Timestamp", "InstantType"})

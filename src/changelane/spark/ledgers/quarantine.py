@@ -85,12 +85,12 @@ class Quarantine:
                 commits take rows of one batch then, and a row that is set aside already is known
                 by its coordinates and its event.
             refused: What else is set aside, and why; the first that fits a row counts.
-            marker: The batch; a batch that was set aside before is not set aside again.
+            marker: The batch. Of a batch that was set aside before only what is not there is
+                added: tables may refuse more of it after a crash than they did before.
         """
         is_logged = "batch" in events.columns
         last = None if is_logged else self._lake.last_batch(NAME, marker)
-        if last is not None and last >= marker.batch:
-            return
+        is_again = is_logged or (last is not None and last >= marker.batch)
         rows = F.col("kind") == "error"
         code, reason = F.when(rows, F.col("code")), F.when(rows, F.col("reason"))
         for one in refused:
@@ -116,11 +116,12 @@ class Quarantine:
             (F.col("batch") if is_logged else F.lit(marker.batch).cast("bigint")).alias("batch"),
             F.lit(_version()).alias("decoder"),
         )
-        if is_logged:
+        if is_again:
             held = self._lake.read(NAME).select(*(F.col(n).alias(f"h_{n}") for n in _IDENTITY))
             same = (F.col(name).eqNullSafe(F.col(f"h_{name}")) for name in _IDENTITY)
             set_aside = set_aside.join(F.broadcast(held), reduce(and_, same), "left_anti")
-        spark = self._spark if is_logged else self._lake.committing(marker, {})
+        # a second commit of one marker would be none on Delta
+        spark = self._spark if is_again else self._lake.committing(marker, {})
         self._lake.append(spark, NAME, set_aside)
 
 
