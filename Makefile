@@ -18,6 +18,11 @@ HUDI_FETCHED   := .cache/jars-fetched-3.5
 HUDI_TESTS     := $(addprefix tests/spark/test_,counterexamples.py crash.py equality.py \
                   fence.py hudi.py kafka_source.py killed_run.py modes.py seed_jobs.py)
 
+# DataHub's client needs a C compiler: an environment of its own, on top of the other.
+DATAHUB_VENV      := .venv-datahub
+DATAHUB_INSTALLED := $(DATAHUB_VENV)/.installed
+DATAHUB_TESTS     := tests/unit/test_datahub_sdk.py tests/spark/test_datahub_sink.py
+
 # Local Spark listens on this machine only.
 export SPARK_LOCAL_IP ?= 127.0.0.1
 
@@ -28,7 +33,7 @@ SECONDS_OF_FUZZ ?= 300
 KILLS ?= 200
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check golden fuzz soak bench bench-apply bench-kafka clean java hudi test-hudi
+.PHONY: help demo test check golden fuzz soak bench bench-apply bench-kafka clean java hudi test-hudi test-datahub
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -50,6 +55,10 @@ hudi: java $(HUDI_INSTALLED) $(HUDI_FETCHED) ## make the environment for Hudi ta
 test-hudi: java $(HUDI_INSTALLED) $(HUDI_FETCHED) ## run the tests of table formats on Hudi
 	@echo "changelane: the tests on Hudi (several minutes)"
 	@$(HUDI_VENV)/bin/python -m pytest -n 2 --dist loadfile $(HUDI_TESTS) $(ARGS)
+
+test-datahub: java $(DATAHUB_INSTALLED) $(FETCHED) ## run the tests of DataHub with the vendor's client (needs a C compiler)
+	@echo "changelane: the tests of DataHub with the vendor's client"
+	@$(DATAHUB_VENV)/bin/python -m pytest $(DATAHUB_TESTS) $(ARGS)
 
 check: $(INSTALLED) ## lint, formatting, types, and the shape of the code
 	@echo "changelane: ruff check"
@@ -82,7 +91,7 @@ bench-kafka: java $(INSTALLED) $(FETCHED) ## measure topic to topic against Spar
 	@$(PYTHON_IN_VENV) benchmarks/kafka.py $(ARGS)
 
 clean: ## remove everything that make made: the environment, the jars, the caches
-	rm -rf $(VENV) $(HUDI_VENV) .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf $(VENV) $(HUDI_VENV) $(DATAHUB_VENV) .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
 	rm -rf spark-warehouse metastore_db derby.log artifacts
 	find src tests demo benchmarks scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
@@ -96,6 +105,10 @@ $(INSTALLED): pyproject.toml constraints.txt scripts/make_venv.sh
 
 $(HUDI_INSTALLED): pyproject.toml constraints-hudi.txt scripts/make_venv.sh
 	@sh scripts/make_venv.sh $(HUDI_VENV) hudi,kafka,test constraints-hudi.txt 12
+	@touch $@
+
+$(DATAHUB_INSTALLED): pyproject.toml constraints.txt scripts/make_datahub_venv.sh | $(INSTALLED)
+	@sh scripts/make_datahub_venv.sh $(DATAHUB_VENV) $(VENV) constraints.txt
 	@touch $@
 
 $(FETCHED): src/changelane/spark/runtime/jars.py Makefile $(INSTALLED) | java

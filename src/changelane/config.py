@@ -26,6 +26,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from changelane.budget import Budget
+from changelane.datahub.sink import DataHubSink, check_secrets, check_sending
 from changelane.errors import ConfigError
 from changelane.kafka import KafkaSink, KafkaSource, check_delivery
 from changelane.options import check_keys, check_kind, given
@@ -90,7 +91,7 @@ class FilesSource(
 
 
 Source = FilesSource | KafkaSource
-Sink = DeltaSink | IcebergSink | HudiSink | KafkaSink
+Sink = DeltaSink | IcebergSink | HudiSink | KafkaSink | DataHubSink
 
 
 Mode = Literal["upsert", "history", "append"]
@@ -304,14 +305,15 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
         Beside topics it is that of changelane's own: what is set aside.
         """
-        if isinstance(self.sink, KafkaSink):
+        if isinstance(self.sink, KafkaSink | DataHubSink):
             return "delta"
         return str(self.sink.__struct_config__.tag)
 
     @property
     def folder(self) -> str:
         """The folder of the tables; beside topics, of all that is not in them."""
-        return self.sink.checkpoint if isinstance(self.sink, KafkaSink) else self.sink.path
+        sink = self.sink
+        return sink.checkpoint if isinstance(sink, KafkaSink | DataHubSink) else sink.path
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -337,6 +339,7 @@ def load(path: str | Path, environment: Mapping[str, str] | None = None) -> Pipe
     if not isinstance(raw, dict):
         raise ConfigError(f"{path} holds no pipeline: it needs name, source and sink")
     check_names(raw.get("transforms", []))
+    check_secrets(raw.get("sink"))
     told = filled(raw, os.environ if environment is None else environment)
     pipeline = parse(told)
     return _anchored(pipeline, Path(path).resolve().parent)
@@ -382,6 +385,8 @@ def parse(raw: Mapping[str, Any]) -> Pipeline:
     check_properties("options", pipeline.options.properties)
     if isinstance(pipeline.sink, KafkaSink):
         check_delivery(pipeline.source, pipeline.sink, given(pipeline.options))
+    if isinstance(pipeline.sink, DataHubSink):
+        check_sending(pipeline.source, given(pipeline.options))
     if isinstance(pipeline.sink, HudiSink):
         _check_hudi(pipeline.options)
     return pipeline
@@ -419,7 +424,7 @@ def _check_tracking(name: str, table: TableOptions, mode: Mode) -> None:
 
 _KINDS: Final[dict[str, tuple[type[msgspec.Struct], ...]]] = {
     "source": (FilesSource, KafkaSource),
-    "sink": (DeltaSink, IcebergSink, HudiSink, KafkaSink),
+    "sink": (DeltaSink, IcebergSink, HudiSink, KafkaSink, DataHubSink),
 }
 """The sections that come in kinds, which their ``type`` tells."""
 
@@ -453,7 +458,7 @@ def _anchored(pipeline: Pipeline, folder: Path) -> Pipeline:
     if isinstance(source, FilesSource):
         source = replace(source, path=place(source.path))
     sink = pipeline.sink
-    if isinstance(sink, KafkaSink):
+    if isinstance(sink, KafkaSink | DataHubSink):
         sink = replace(sink, checkpoint=place(sink.checkpoint))
     else:
         location = sink.location and place(sink.location)

@@ -16,7 +16,13 @@ import msgspec
 
 from changelane import profiles
 from changelane.codec import Codec, Encoded, get_codec
-from changelane.errors import DecodeError, EncodeError, TransformError, UnsupportedError
+from changelane.errors import (
+    ChangelaneError,
+    DecodeError,
+    EncodeError,
+    TransformError,
+    UnsupportedError,
+)
 from changelane.event import ChangeEvent, HalfUpdate
 from changelane.kafka import PLACEHOLDER, KafkaSink, is_topic
 from changelane.message import Message
@@ -193,6 +199,10 @@ def encoder(
     return deliver
 
 
+class DeliveryError(ChangelaneError):
+    """Nothing can be delivered now, for no reason that lies in a message: the batch ends."""
+
+
 class Delivery:
     """Converts the messages of one topic's partition, in their order.
 
@@ -227,9 +237,9 @@ class Delivery:
         try:
             events = self._source.decode(message)
         except DecodeError as error:
-            return [self._refuse(Origin(message, 0), error.code, error.reason, error.path)]
+            return [self.refuse(Origin(message, 0), error.code, error.reason, error.path)]
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other messages
-            return [self._refuse(Origin(message, 0), "defect", _defect(error))]
+            return [self.refuse(Origin(message, 0), "defect", _defect(error))]
         self._counts.done["events"] += len(events)
         found: list[Message | Refused] = []
         for index, told in enumerate(events):
@@ -262,9 +272,9 @@ class Delivery:
         try:
             made = self._chain(event)
         except TransformError as error:
-            found.append(self._refuse(origin, error.code, str(error)))
+            found.append(self.refuse(origin, error.code, str(error)))
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other messages
-            found.append(self._refuse(origin, "defect", _defect(error)))
+            found.append(self.refuse(origin, "defect", _defect(error)))
         else:
             self._counts.done["excluded"] += made is None
             return made
@@ -295,26 +305,28 @@ class Delivery:
     def _encode(self, event: ChangeEvent, origin: Origin) -> list[Message | Refused]:
         if isinstance(event, HalfUpdate):
             reason = "half an update, whose other half did not come in this partition and batch"
-            return [self._refuse(origin, "orphan_half", reason, table=event.change.table)]
+            return [self.refuse(origin, "orphan_half", reason, table=event.change.table)]
         table = getattr(event, "table", None)
         try:
             topic = self._chain.topic(table) if isinstance(table, TableId) else None
             encoded = self._deliver(event, origin, topic)
         except UnsupportedError as error:
             self._counts.losses.update(error.losses)
-            return [self._refuse(origin, "unsupported", str(error), table=table)]
+            return [self.refuse(origin, "unsupported", str(error), table=table)]
         except EncodeError as error:
             code = getattr(error, "code", "not_encodable")
-            return [self._refuse(origin, code, str(error), table=table)]
+            return [self.refuse(origin, code, str(error), table=table)]
+        except DeliveryError:
+            raise
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other messages
-            return [self._refuse(origin, "defect", _defect(error), table=table)]
+            return [self.refuse(origin, "defect", _defect(error), table=table)]
         self._counts.losses.update(encoded.losses)
         self._counts.done["written"] += len(encoded.messages)
         if not self._event_id:
             return list(encoded.messages)
         return [_identified(one, origin, number) for number, one in enumerate(encoded.messages)]
 
-    def _refuse(
+    def refuse(
         self,
         origin: Origin,
         code: str,
@@ -322,6 +334,7 @@ class Delivery:
         path: str = "$",
         table: TableId | None = None,
     ) -> Refused:
+        """Return a message, or an event of it, as set aside, and count it."""
         self._counts.refused[code] += 1
         withheld = self._chain.withheld
         told = origin.message

@@ -12,6 +12,7 @@ import msgspec
 
 from changelane.codec import get_codec
 from changelane.config import FilesSource, Pipeline
+from changelane.datahub.sink import DataHubSink
 from changelane.delivery import written_by
 from changelane.errors import ConfigError, MissingExtraError
 from changelane.kafka import KafkaSink
@@ -92,10 +93,13 @@ def of_configuration(pipeline: Pipeline) -> Iterator[Finding]:
     if isinstance(sink, KafkaSink):
         to = f"topic {sink.topic}" if sink.profile is None else f"topics of {sink.profile}"
         target = f"{sink.format} in {to}"
+    elif isinstance(sink, DataHubSink):
+        target = f"{sink.format} in topic {sink.topic} of DataHub's project {sink.project}"
     else:
         target = f"{pipeline.table_format} tables in {sink.path}"
     yield ok("configuration", f"pipeline {pipeline.name}: {source.format} of {told} to {target}")
-    if not isinstance(sink, KafkaSink) and (note := order_note(pipeline)) is not None:
+    is_to_tables = not isinstance(sink, KafkaSink | DataHubSink)
+    if is_to_tables and (note := order_note(pipeline)) is not None:
         yield warning("order", note)
 
 

@@ -234,15 +234,17 @@ class KafkaSink(
         return f"{type(self).__name__}({self.topic or self.profile!r})"  # options may hold secrets
 
 
-_OF_TOPICS: Final = {
-    "checkpoint",
-    "trigger",
-    "interval",
-    "max_quarantined",
-    "metrics_port",
-    "metrics_host",
-    "spark",
-}
+OF_TOPICS: Final = frozenset(
+    {
+        "checkpoint",
+        "trigger",
+        "interval",
+        "max_quarantined",
+        "metrics_port",
+        "metrics_host",
+        "spark",
+    }
+)
 """The options of a pipeline that mean something to a sink of topics."""
 _SPLITTING: Final = {"minpartitions", "maxrecordsperpartition"}
 
@@ -261,15 +263,24 @@ def check_delivery(source: object, sink: KafkaSink, options: Iterable[str]) -> N
     if not isinstance(source, KafkaSource):
         raise ConfigError("a kafka sink takes the messages of a kafka source; files: convert them")
     for name in options:
-        if name not in _OF_TOPICS:
+        if name not in OF_TOPICS:
             raise ConfigError(f"options.{name} is about tables, and the sink is kafka")
+    check_splitting(source)
+    is_same = source.servers == sink.servers and sink.topic
+    if is_same and (sink.topic == "{topic}" or sink.topic in source.names):
+        raise ConfigError("sink.topic is one of the source's: each message would come again")
+
+
+def check_splitting(source: KafkaSource) -> None:
+    """Refuse options by which messages lose their order before they are delivered.
+
+    Raises:
+        ConfigError: It names one.
+    """
     for name in source.spark:
         if name.lower() in _SPLITTING:
             msg = f"source.spark.{name} reads a partition in several parts, out of their order"
             raise ConfigError(msg)
-    is_same = source.servers == sink.servers and sink.topic
-    if is_same and (sink.topic == "{topic}" or sink.topic in source.names):
-        raise ConfigError("sink.topic is one of the source's: each message would come again")
 
 
 Offsets = dict[str, dict[int, int]]

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from cheap import CHEAP
 from landed import LAKES
 
 collect_ignore = [] if "hudi" in LAKES else ["test_hudi.py"]
+if find_spec("datahub") is None:
+    collect_ignore.append("test_datahub_sink.py")  # `make test-datahub` has the vendor's client
 
 
 @pytest.fixture(scope="session")

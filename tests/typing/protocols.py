@@ -12,6 +12,8 @@ from changelane import (
     convert,
     get_codec,
 )
+from changelane.datahub.sdk import Sdk
+from changelane.datahub.service import Service
 from changelane.format import Format
 from changelane.formats import FormatModule, canal, debezium, native
 from changelane.formats.debezium import cdl_json, flat_json
@@ -53,3 +55,7 @@ def public_api(message: Message, event: ChangeEvent, error: UnsupportedError) ->
     assert_type(codec.encode(event, on_loss="warn"), Encoded)
     assert_type(convert(b"{}", "debezium-json", codec), Encoded)
     assert_type(error.losses, tuple[tuple[str, str], ...])
+
+
+def service(told: Sdk) -> Service:
+    return told

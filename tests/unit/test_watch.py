@@ -20,7 +20,7 @@ from changelane.cli.watch import LiveLine, Watch
 from changelane.config import Options
 from changelane.errors import ConfigError
 from changelane.spark.events.survey import APPLIED_BEFORE, BatchReport, TableReport
-from changelane.spark.streams.deliver import DeliveryReport
+from changelane.spark.streams.delivered import DeliveryReport
 
 
 class Clock:

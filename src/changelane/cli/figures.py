@@ -15,7 +15,7 @@ from changelane.kafka import Lag
 
 if TYPE_CHECKING:
     from changelane.spark.events.survey import BatchReport
-    from changelane.spark.streams.deliver import DeliveryReport
+    from changelane.spark.streams.delivered import DeliveryReport
 
 
 class Figures(msgspec.Struct, frozen=True):

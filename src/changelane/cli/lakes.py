@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from changelane.cli.session import session_of
 from changelane.config import load
+from changelane.datahub.sink import DataHubSink
 from changelane.errors import ConfigError
 from changelane.kafka import KafkaSink
 
@@ -47,7 +48,7 @@ def tables_of(pipeline: "Pipeline") -> "Pipeline":
     Raises:
         ConfigError: It writes into topics.
     """
-    if isinstance(pipeline.sink, KafkaSink):
+    if isinstance(pipeline.sink, KafkaSink | DataHubSink):
         raise ConfigError(f"pipeline {pipeline.name} writes into topics: it has no tables")
     return pipeline
 

@@ -14,12 +14,13 @@ from changelane.cli.session import session_of
 from changelane.cli.terminal import printable
 from changelane.cli.watch import Watch
 from changelane.config import FilesSource, Pipeline, load
+from changelane.datahub.sink import DataHubSink
 from changelane.errors import MissingExtraError
 from changelane.findings import order_note
 from changelane.kafka import KafkaSink
 
 if TYPE_CHECKING:
-    from changelane.spark.streams.deliver import DeliveriesReport
+    from changelane.spark.streams.delivered import DeliveriesReport
     from changelane.spark.streams.pipeline import RunReport
 
 
@@ -61,7 +62,8 @@ def run(
     While it works it shows a line on a terminal; where stderr is none, it writes a line of JSON
     there for each batch. stdout holds nothing but what the run did, at its end.
 
-    A pipeline from Kafka to Kafka sends each message at least once, in the order of its partition.
+    A pipeline from Kafka to Kafka sends each message at least once, in the order of its partition;
+    one from Kafka to DataHub each record, in the order of its key.
 
     Exit codes: 0 done, and what was set aside stayed within options.max_quarantined (any number
     when that is not given); 1 beyond it, a table is parked, or failed; 2 wrong use or
@@ -70,9 +72,10 @@ def run(
     pipeline = load(file)
     if skip_lost and not resume_from_tables:
         raise click.UsageError("--skip-lost goes with --resume-from-tables")
-    is_to_topics = isinstance(pipeline.sink, KafkaSink)
+    is_to_topics = isinstance(pipeline.sink, KafkaSink | DataHubSink)
     if resume_from_tables and is_to_topics:
-        raise click.UsageError("--resume-from-tables needs tables, and the sink is kafka")
+        kind = pipeline.sink.__struct_config__.tag
+        raise click.UsageError(f"--resume-from-tables needs tables, and the sink is {kind}")
     report: RunReport | DeliveriesReport
     with Watch(pipeline.name, pipeline.options, metrics_port) as watch:
         if is_to_topics:

@@ -26,7 +26,7 @@ from changelane.kafka import behind, partitions
 
 if TYPE_CHECKING:
     from changelane.spark.events.survey import BatchReport
-    from changelane.spark.streams.deliver import DeliveryReport
+    from changelane.spark.streams.delivered import DeliveryReport
 
 Clock = Callable[[], float]
 

@@ -15,6 +15,7 @@ where heartbeats and transactions go (an option).
 
 import hashlib
 import re
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Literal
 
@@ -70,12 +71,15 @@ class _Blob(msgspec.Struct):
     payload: _Payload
 
 
+def hash_of(text: str) -> int:
+    """Return the place of a key's text in the range of hash keys, which has 128 bits."""
+    digest = hashlib.md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).digest()
+    return int.from_bytes(digest, "big")
+
+
 def shard_of(text: str, count: int) -> int:
     """Return the shard of a key's text, where shards share the range of the hash evenly."""
-    number = int.from_bytes(
-        hashlib.md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).digest(), "big"
-    )
-    return number * count >> 128
+    return hash_of(text) * count >> 128
 
 
 def _place(
@@ -99,12 +103,27 @@ def _text(options: Options, event: ChangeEvent, message: Message) -> str | None:
     if not isinstance(change, DataChange):
         table = table_of(event)
         return str(table) if table.name else None
-    columns = named(options.keys, change.table)
-    if columns is None:
-        columns = [] if change.key is None else list(change.key.columns)
+    columns = key_columns(options.keys, change)
     if not columns:
         return _without_key(change.table)
-    return _JOINT.join(texts_of(change, _row(change, message), columns))
+    return key_text(change, row_of_blob(change, message), columns)
+
+
+def key_columns(keys: Mapping[str, Sequence[str]], change: DataChange) -> tuple[str, ...]:
+    """Return the columns by which the rows of a table are sharded: the user's, else its key."""
+    told = named(keys, change.table)
+    if told is not None:
+        return tuple(told)
+    return () if change.key is None else change.key.columns
+
+
+def key_text(change: DataChange, row: Image, columns: Sequence[str]) -> str:
+    """Return the text of a key that is hashed.
+
+    Raises:
+        EncodeError: The row does not tell it.
+    """
+    return _JOINT.join(texts_of(change, row, columns))
 
 
 def _without_key(table: TableId) -> str:
@@ -112,7 +131,7 @@ def _without_key(table: TableId) -> str:
     return str(table)
 
 
-def _row(change: DataChange, message: Message) -> Image:
+def row_of_blob(change: DataChange, message: Message) -> Image:
     """Return the row of a message: of an update told by two, each has its own."""
     try:
         payload = json.loads(message.value or b"", _Blob).payload

@@ -7,6 +7,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from changelane.config import Pipeline
+from changelane.datahub.sink import DataHubSink
 from changelane.errors import UnknownNameError
 from changelane.kafka import KafkaSink
 from changelane.sinks import IcebergSink
@@ -27,7 +28,7 @@ def lake_of(spark: SparkSession, pipeline: Pipeline) -> Lake:
         UnknownNameError: There is no such format.
     """
     sink = pipeline.sink
-    if isinstance(sink, KafkaSink):
+    if isinstance(sink, KafkaSink | DataHubSink):
         # what is set aside beside topics
         return lake(spark, pipeline.folder, pipeline.table_format)
     options: dict[str, Any] = {"location": sink.location}

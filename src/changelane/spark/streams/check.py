@@ -13,6 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from changelane.config import FilesSource, Pipeline
+from changelane.datahub.sink import DataHubSink
 from changelane.errors import ConfigError
 from changelane.findings import Finding, ok, problem, warning
 from changelane.kafka import KafkaSink, KafkaSource, Offsets, client_options, partitions
@@ -65,6 +66,9 @@ def check(spark: SparkSession, pipeline: Pipeline) -> Iterator[Finding]:
         counts = yield from _targets(spark, pipeline, source, sink)
         if counts is not None:
             yield from trial.deliver(source, sink, counts, pipeline, first or {})
+        return
+    if isinstance(sink, DataHubSink):
+        yield warning("sink", "DataHub is not asked by a check: a run asks it at its start")
         return
     lake = yield from _tables(spark, pipeline)
     tables = trial.TableTrial(pipeline)
@@ -217,7 +221,7 @@ def _state(spark: SparkSession, pipeline: Pipeline) -> Generator[Finding, None, 
         yield ok("checkpoint", f"a run goes on at the offsets of {place}")
         return checkpoint.position() or None
     if log:
-        if isinstance(pipeline.sink, KafkaSink):
+        if isinstance(pipeline.sink, KafkaSink | DataHubSink):
             yield warning("checkpoint", f"{place} is gone: messages would be sent again")
         else:
             try:

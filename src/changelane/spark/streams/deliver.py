@@ -16,14 +16,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-import msgspec
 import pyarrow as pa
-from pyspark import AccumulatorParam
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from changelane.codec import get_codec
 from changelane.config import Pipeline
+from changelane.datahub.sink import DataHubSink
 from changelane.delivery import (
     Address,
     Counts,
@@ -34,7 +33,7 @@ from changelane.delivery import (
     written_by,
 )
 from changelane.errors import ConfigError
-from changelane.kafka import PLACEHOLDER, KafkaSink, KafkaSource, Lag, behind, client_options
+from changelane.kafka import PLACEHOLDER, KafkaSink, KafkaSource, client_options
 from changelane.message import Message
 from changelane.spark.events import rows
 from changelane.spark.events.decoder import MESSAGE, messages_of
@@ -43,6 +42,17 @@ from changelane.spark.lakes import lake_of
 from changelane.spark.ledgers.quarantine import Quarantine
 from changelane.spark.ledgers.resume import BatchLog
 from changelane.spark.streams.checkpoint import Checkpoint
+from changelane.spark.streams.datahub import DataHubSender
+from changelane.spark.streams.delivered import (
+    DeliveriesReport,
+    DeliveryReport,
+    Sender,
+    Tallies,
+    Tally,
+    refused_rows,
+    reported,
+    tally_of,
+)
 from changelane.spark.streams.kafka import KafkaInput, way_out
 from changelane.spark.streams.stream import (
     Applying,
@@ -50,7 +60,6 @@ from changelane.spark.streams.stream import (
     check_budget,
     reason,
     stop,
-    with_batch,
     writer,
 )
 from changelane.spark.streams.topic_counts import TopicCounts
@@ -73,76 +82,6 @@ _SENT_DDL: Final = (
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
 _MOST_ROWS: Final = 10_000
-_ALL: Final = Counter[tuple[str, ...]]
-
-
-class DeliveryReport(msgspec.Struct):
-    """What a batch did.
-
-    Attributes:
-        batch: Its number.
-        messages: Messages that were read.
-        events: Events that they told.
-        written: Messages that were sent.
-        excluded: Events that the transforms left out.
-        losses: What the target format could not carry, by field and reason.
-        quarantined: What was set aside, by reason code.
-        lag: How many messages the source held behind it.
-        seconds: How long it took.
-    """
-
-    batch: int
-    messages: int = 0
-    events: int = 0
-    written: int = 0
-    excluded: int = 0
-    losses: dict[str, int] = {}
-    quarantined: dict[str, int] = {}
-    lag: Lag | None = None
-    seconds: float = 0.0
-
-    @property
-    def behind(self) -> int | None:
-        """How many messages its source held behind it."""
-        return behind(self.lag)
-
-    def joined(self, later: "DeliveryReport") -> "DeliveryReport":
-        """Return what this batch and a later one did together."""
-        return DeliveryReport(
-            batch=later.batch,
-            messages=self.messages + later.messages,
-            events=self.events + later.events,
-            written=self.written + later.written,
-            excluded=self.excluded + later.excluded,
-            losses=dict(Counter(self.losses) + Counter(later.losses)),
-            quarantined=dict(Counter(self.quarantined) + Counter(later.quarantined)),
-            lag=later.lag,
-            seconds=self.seconds + later.seconds,
-        )
-
-
-class DeliveriesReport(msgspec.Struct):
-    """What a run into topics did."""
-
-    pipeline: str
-    batches: list[DeliveryReport] = []
-
-    def add(self, batch: DeliveryReport) -> None:
-        """Tell of a batch."""
-        self.batches = with_batch(self.batches, batch)
-
-    @property
-    def total(self) -> int:
-        """How many messages were read, or events, where these are more."""
-        return sum(max(batch.messages, batch.events) for batch in self.batches)
-
-    @property
-    def quarantined(self) -> dict[str, int]:
-        """What was set aside, by reason code."""
-        total: Counter[str] = Counter()
-        for batch in self.batches:
-            total.update(batch.quarantined)
-        return dict(total)
 
 
 def delivery_of(
@@ -205,7 +144,7 @@ def deliver(
 
     Args:
         spark: The session.
-        pipeline: A pipeline from topics to topics.
+        pipeline: A pipeline from topics to topics, of Kafka or of DataHub.
         progress: Told of each batch.
         say: Told what people should know at the start.
 
@@ -215,9 +154,17 @@ def deliver(
         BudgetError: More was set aside than the options allow.
     """
     source, sink = pipeline.source, pipeline.sink
-    if not isinstance(source, KafkaSource) or not isinstance(sink, KafkaSink):
+    if not isinstance(source, KafkaSource) or not isinstance(sink, KafkaSink | DataHubSink):
         raise ConfigError("only topics are delivered into topics")
-    check_topics(spark, source, sink, say)
+    if isinstance(sink, KafkaSink):
+        check_topics(spark, source, sink, say)
+    else:
+        _check_order(spark, source, say)
+    sender: Sender = (
+        DataHubSender(spark, pipeline, source, sink)
+        if isinstance(sink, DataHubSink)
+        else _KafkaSender(spark, pipeline, source, sink, say)
+    )
     report = DeliveriesReport(pipeline.name)
     checkpoint = Checkpoint(spark, pipeline.checkpoint)
     read = KafkaInput(spark, source, checkpoint, way_out(pipeline))
@@ -227,7 +174,6 @@ def deliver(
     elif log.read():
         say(f"the checkpoint {checkpoint.path} is gone: messages are sent again")
         log.clear()
-    sender = _Sender(spark, pipeline, source, sink, say)
 
     def apply(batch: DataFrame, number: int) -> None:
         check_budget(pipeline.options, report)
@@ -254,16 +200,9 @@ def deliver(
     return report
 
 
-def check_topics(
-    spark: SparkSession, source: KafkaSource, sink: KafkaSink, say: Callable[[str], None]
-) -> None:
-    """Refuse what would break the order of messages, and say what a batch's end can cut.
-
-    Raises:
-        ConfigError: A setting, a topic or the profile is wrong, or the broker does not answer.
-    """
+def _check_order(spark: SparkSession, source: KafkaSource, say: Callable[[str], None]) -> None:
+    """Refuse what would break the order of messages, and say what a batch's end can cut."""
     reads = get_codec(source.format, **source.format_options)
-    written_by(sink)
     if str(spark.conf.get("spark.speculation", "false")).lower() == "true":
         msg = "spark.speculation sends messages twice at the same time, out of order: turn it off"
         raise ConfigError(msg)
@@ -272,6 +211,18 @@ def check_topics(
             f"{source.format} tells an update in two messages: where a batch ends between them "
             "both are set aside as `orphan_half`; larger batches make that rarer"
         )
+
+
+def check_topics(
+    spark: SparkSession, source: KafkaSource, sink: KafkaSink, say: Callable[[str], None]
+) -> None:
+    """Refuse what would break the order of messages, and say what a batch's end can cut.
+
+    Raises:
+        ConfigError: A setting, a topic or the profile is wrong, or the broker does not answer.
+    """
+    _check_order(spark, source, say)
+    written_by(sink)
     with topics(spark, sink.servers, client_options(sink.spark)) as broker:
         if is_one_topic(sink) and not broker.facts([sink.topic]):
             msg = f"there is no topic {sink.topic} at {sink.servers}: create it first"
@@ -283,8 +234,8 @@ def check_topics(
                 raise ConfigError(msg)
 
 
-class _Sender:
-    """Sends batches."""
+class _KafkaSender:
+    """Sends batches by Spark's own writer."""
 
     def __init__(
         self,
@@ -302,7 +253,7 @@ class _Sender:
         self._steps = pipeline.transforms
         tables = lake_of(spark, pipeline)
         self._quarantine = Quarantine(spark, tables)
-        self._counted = spark.sparkContext.accumulator(_ALL(), _Sum())
+        self._counted = spark.sparkContext.accumulator(Tally(), Tallies())
 
     def send(self, batch: DataFrame, marker: Marker) -> DeliveryReport:
         """Send one batch; sending it again repeats its messages, and sets nothing aside twice.
@@ -326,7 +277,7 @@ class _Sender:
         )
         counted = self._counted.value - before
         self._counts.written((words[0] for kind, *words in counted if kind == "topic"), partitions)
-        report = _reported(marker.batch, counted)
+        report = reported(marker.batch, counted)
         if failed := sum(report.quarantined.values()):
             refused = told.mapInArrow(partial(_refuse, job), rows.DDL).persist()
             try:
@@ -351,36 +302,6 @@ class _Sender:
 def is_one_topic(sink: KafkaSink) -> bool:
     """Say whether all messages go into one topic."""
     return bool(sink.topic) and not PLACEHOLDER.search(sink.topic)
-
-
-def _reported(batch: int, told: "Counter[tuple[str, ...]]") -> DeliveryReport:
-    report = DeliveryReport(batch)
-    for (kind, *words), count in sorted(told.items()):
-        if kind == "done":
-            setattr(report, words[0], count)
-        elif kind == "loss":
-            report.losses[f"{words[0]} ({words[1]})"] = count
-        elif kind == "refused":
-            report.quarantined[words[0]] = count
-    return report
-
-
-class _Sum(AccumulatorParam["Counter[tuple[str, ...]]"]):
-    """Adds up what tasks counted: each tells it once, at its end.
-
-    Sending is the last thing that a stage does, so Spark adds the counts of a task that succeeded
-    once, and none of one that failed.
-    """
-
-    def zero(self, value: "Counter[tuple[str, ...]]") -> "Counter[tuple[str, ...]]":
-        del value
-        return _ALL()
-
-    def addInPlace(  # noqa: N802 - Spark's name
-        self, value1: "Counter[tuple[str, ...]]", value2: "Counter[tuple[str, ...]]"
-    ) -> "Counter[tuple[str, ...]]":
-        value1.update(value2)
-        return value1
 
 
 # -- on the workers
@@ -417,9 +338,7 @@ def _send(job: _Job, counter: Any, batches: Iterator[pa.RecordBatch]) -> Iterato
             gathered, size = [], 0
     if gathered:
         yield _sent(gathered)
-    total = _ALL({("done", name): count for name, count in counted.done.items()})
-    total.update({("loss", *loss): count for loss, count in counted.losses.items()})
-    total.update({("refused", code): count for code, count in counted.refused.items()})
+    total = tally_of(counted)
     total.update({("topic", topic): count for topic, count in taken.items() if topic is not None})
     counter.add(total)
 
@@ -442,41 +361,4 @@ def _sent(messages: list[Message]) -> pa.RecordBatch:
 
 def _refuse(job: _Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Return what cannot be sent, as event rows."""
-    for batch in _in_parts(one for one in _convert(job, counts(), batches)):
-        yield rows.to_arrow(batch)
-
-
-def _in_parts(told: Iterable[Message | Refused]) -> Iterator[list[tuple[Any, ...]]]:
-    gathered: list[tuple[Any, ...]] = []
-    size = 0
-    for one in told:
-        if not isinstance(one, Refused):
-            continue
-        message = one.origin.message
-        gathered.append(_error_row(one, message))
-        size += 200 + len(message.value or b"")
-        if size >= rows.MAX_BATCH_BYTES:
-            yield gathered
-            gathered, size = [], 0
-    if gathered:
-        yield gathered
-
-
-def _error_row(refused: Refused, message: Message) -> tuple[Any, ...]:
-    row: list[Any] = list(rows.EMPTY)
-    told = {
-        "kind": "error",
-        "table_id": None if refused.table is None else rows.table_id_text(refused.table),
-        "topic": message.topic,
-        "partition": message.partition,
-        "offset": message.offset,
-        "row_index": refused.origin.number,
-        "code": refused.code,
-        "reason": refused.reason,
-        "path": refused.path,
-        "raw_key": message.key,
-        "raw_value": message.value,
-    }
-    for name, value in told.items():
-        row[rows.AT[name]] = value
-    return tuple(row)
+    yield from refused_rows(_convert(job, counts(), batches))

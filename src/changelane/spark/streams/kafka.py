@@ -14,6 +14,7 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from changelane.config import Pipeline
+from changelane.datahub.sink import DataHubSink
 from changelane.errors import ConfigError
 from changelane.kafka import (
     KafkaSink,
@@ -46,7 +47,7 @@ _TO_TOPICS: Final = (
 
 def way_out(pipeline: Pipeline) -> str:
     """Return what an error about lost messages tells to do."""
-    text = _TO_TOPICS if isinstance(pipeline.sink, KafkaSink) else _TO_TABLES
+    text = _TO_TOPICS if isinstance(pipeline.sink, KafkaSink | DataHubSink) else _TO_TABLES
     return text.format(checkpoint=pipeline.checkpoint)
 
 

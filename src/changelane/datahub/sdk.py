@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The service through the vendor's own client, ``pydatahub`` (the extra ``datahub``).
+
+Two things of the client are mended here, each seen in version 2.29: it does not check the server's
+certificate (``verify=False`` in ``rest.py``), and its log quotes what the server says of records.
+"""
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from changelane.datahub.service import RANGE, Content, ServiceError, Shard, Topic
+from changelane.datahub.sink import DataHubSink
+from changelane.errors import MissingExtraError
+
+_LOGGERS: Final = ("datahub.rest", "datahub.account")
+_COMMENT: Final = "made by changelane"
+_READ_TIMEOUT_S: Final = 60
+_OPENING_S: Final = 60.0
+
+
+class Sdk:
+    """A project, asked through ``pydatahub``; a :class:`~changelane.datahub.service.Service`.
+
+    Args:
+        sink: The project, its keys, and how it is spoken to.
+
+    Raises:
+        MissingExtraError: ``pydatahub`` is not installed.
+    """
+
+    def __init__(self, sink: DataHubSink) -> None:
+        try:
+            from datahub import DataHub
+            from datahub.core import DatahubProtocolType
+            from datahub.models import CompressFormat
+        except ImportError:
+            raise MissingExtraError("pydatahub", "datahub") from None
+        for name in _LOGGERS:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        self._project = sink.project
+        self.is_whole: Final = sink.protocol == "protobuf"
+        self._schemas: dict[str, Any] = {}
+        is_protobuf = sink.protocol == "protobuf"
+        self._client = DataHub(
+            sink.access_id,
+            sink.access_key,
+            sink.endpoint,
+            compress_format=CompressFormat("" if sink.compression == "none" else sink.compression),
+            protocol_type=DatahubProtocolType.PB if is_protobuf else DatahubProtocolType.JSON,
+            security_token=sink.security_token,
+            user_agent="changelane",  # the client's own looks for the host's address
+            retry_times=0,  # what is tried again, and when, is decided by us
+            read_timeout=_READ_TIMEOUT_S,
+        )
+        _check_certificates(self._client)
+
+    def topic(self, name: str) -> Topic | None:
+        """Return a topic; ``None`` when it is not there."""
+        from datahub.models import RecordType
+
+        try:
+            with _errors():
+                found = self._client.get_topic(self._project, name)
+        except ServiceError as error:
+            if error.code == "NoSuchTopic":
+                return None
+            raise
+        if found.record_type != RecordType.TUPLE:
+            return Topic("BLOB")
+        self._schemas[name] = found.record_schema
+        return Topic("TUPLE", found.record_schema.to_json_string())
+
+    def create(self, name: str, topic: Topic, *, shards: int, days: int) -> None:
+        """Create a topic and wait for its shards; one that is there already stays as it is."""
+        from datahub.models import RecordSchema
+
+        told = (self._project, name, shards, days)
+        try:
+            with _errors():
+                if topic.kind == "TUPLE":
+                    schema = RecordSchema.from_json_str(topic.schema)
+                    self._client.create_tuple_topic(*told, schema, _COMMENT)
+                else:
+                    self._client.create_blob_topic(*told, _COMMENT)
+        except ServiceError as error:
+            if error.code != "TopicAlreadyExist":
+                raise
+        until = time.monotonic() + _OPENING_S
+        while any(one.state not in {"ACTIVE", "CLOSED"} for one in self.shards(name)):
+            if time.monotonic() > until:
+                raise ServiceError("InternalServerError")
+            time.sleep(0.5)
+
+    def shards(self, topic: str) -> Sequence[Shard]:
+        """Return the shards of a topic."""
+        with _errors():
+            told = self._client.list_shard(self._project, topic).shards
+            return [
+                Shard(
+                    str(one.shard_id),
+                    int(one.begin_hash_key or "0", 16),
+                    min(int(one.end_hash_key or "0", 16), RANGE - 1),
+                    str(one.state.value),
+                )
+                for one in told
+            ]
+
+    def put(self, topic: str, shard: str, records: Sequence[Content]) -> Mapping[int, ServiceError]:
+        """Write records to a shard; return why some were not written, by their numbers."""
+        with _errors():
+            made = [self._record(topic, one) for one in records]
+            if self.is_whole:
+                self._client.put_records_by_shard(self._project, topic, shard, made)
+                return {}
+            for one in made:
+                one.shard_id = shard
+            result = self._client.put_records(self._project, topic, made)
+            failed = {int(f.index): ServiceError(f.error_code) for f in result.failed_records}
+            count = int(result.failed_record_count or 0)
+            if len(failed) != count or not failed.keys() <= set(range(len(records))):
+                # which records are missing cannot be said, so none may count as written
+                raise ServiceError("FailedRecordsUnknown")
+            return failed
+
+    def _record(self, topic: str, content: Content) -> Any:
+        from datahub.models import BlobRecord, TupleRecord
+
+        if isinstance(content, bytes):
+            return BlobRecord(blob_data=content)
+        return TupleRecord(schema=self._schemas[topic], values=list(content))
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """Turn the client's errors into ours; their messages may quote what was sent."""
+    from datahub.exceptions import DatahubException, InvalidParameterException
+    from requests import RequestException
+
+    try:
+        yield
+    except ServiceError:
+        raise
+    except DatahubException as error:
+        # the client's own checks of values have no code
+        is_own = isinstance(error, InvalidParameterException) and not error.error_code
+        code = "InvalidParameter" if is_own else error.error_code
+        raise ServiceError(code, int(error.status_code or 0)) from None
+    except RequestException as error:
+        raise ServiceError(_kind(error)) from None
+    except Exception as error:  # noqa: BLE001 - an answer that the client cannot read
+        raise ServiceError(type(error).__name__) from None
+
+
+def _kind(error: Exception) -> str:
+    from requests.exceptions import InvalidURL, MissingSchema, SSLError
+
+    if isinstance(error, SSLError):
+        return "WrongCertificate"  # and it stays so
+    return "WrongEndpoint" if isinstance(error, InvalidURL | MissingSchema) else "Unreachable"
+
+
+def _check_certificates(client: Any) -> None:
+    """Let requests check certificates, whatever the client asks for."""
+    from requests.adapters import HTTPAdapter
+
+    class Checking(HTTPAdapter):  # type: ignore[misc] # published without types
+        def send(self, request: Any, **options: Any) -> Any:
+            return super().send(request, **options | {"verify": True})
+
+    client._datahub_impl._rest_client._session.mount("https://", Checking())  # noqa: SLF001

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batches into DataHub: each task converts the messages of its partitions and writes them itself.
+
+One ``mapInArrow`` runs :class:`~changelane.datahub.sending.Sending` per task and returns only what
+is set aside. The order of a key is kept because its messages lie in one partition of the source,
+which one task reads from its first message to its last. A task that is tried again sends what it
+sent before once more: at least once.
+"""
+
+import random
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from changelane.config import Pipeline
+from changelane.datahub.records import create_topic
+from changelane.datahub.sdk import Sdk
+from changelane.datahub.sending import Sending
+from changelane.datahub.service import Topic
+from changelane.datahub.sink import DataHubSink
+from changelane.datahub.writer import Patience
+from changelane.delivery import Refused, counts
+from changelane.errors import ConfigError
+from changelane.kafka import KafkaSource
+from changelane.spark.events import rows
+from changelane.spark.events.decoder import MESSAGE, messages_of
+from changelane.spark.lake import Marker
+from changelane.spark.lakes import lake_of
+from changelane.spark.ledgers.quarantine import Quarantine
+from changelane.spark.streams.delivered import (
+    DeliveryReport,
+    Tallies,
+    Tally,
+    refused_rows,
+    reported,
+    tally_of,
+)
+from changelane.transforms.chain import Chain
+from changelane.transforms.step import Step
+
+
+class _Job(NamedTuple):
+    """What a worker needs: it makes the client itself."""
+
+    source: KafkaSource
+    sink: DataHubSink
+    steps: tuple[Step, ...]
+
+
+class DataHubSender:
+    """Sends batches to DataHub.
+
+    Raises:
+        ConfigError: The topic is not there, or is of the other kind.
+        DeliveryError: The service does not answer, or refuses.
+        MissingExtraError: The vendor's client is not installed.
+    """
+
+    def __init__(
+        self, spark: SparkSession, pipeline: Pipeline, source: KafkaSource, sink: DataHubSink
+    ) -> None:
+        _check_topic(sink)
+        self._job = _Job(source, sink, tuple(pipeline.transforms))
+        self._quarantine = Quarantine(spark, lake_of(spark, pipeline))
+        self._counted = spark.sparkContext.accumulator(Tally(), Tallies())
+
+    def send(self, batch: DataFrame, marker: Marker) -> DeliveryReport:
+        """Send one batch; sending it again repeats its records, and sets nothing aside twice."""
+        told = batch.select(*(F.col(name).cast(kind) for name, kind in MESSAGE.items()))
+        before = self._counted.value.copy()
+        # kept, because reading it a second time would send a second time
+        refused = told.mapInArrow(partial(_write, self._job, self._counted), rows.DDL).persist()
+        try:
+            refused.count()
+            report = reported(marker.batch, self._counted.value - before)
+            if report.quarantined:
+                self._quarantine.add(refused, (), marker)
+        finally:
+            refused.unpersist()
+        return report
+
+
+def _check_topic(sink: DataHubSink) -> None:
+    service = Sdk(sink)
+    if not sink.is_one_topic:
+        return
+    patience = _patience(sink)
+    kind: Any = "TUPLE" if sink.format == "datahub-tuple" else "BLOB"
+    topic = patience.call(f"topic {sink.topic}", lambda: service.topic(sink.topic))
+    if topic is None and sink.create is None:
+        msg = f"project {sink.project} has no topic {sink.topic}: create it, or give sink.create"
+        raise ConfigError(msg)
+    if topic is None and sink.create is not None and kind == "BLOB":
+        create_topic(service, patience, sink.topic, Topic("BLOB"), sink.create)
+    if topic is not None and topic.kind != kind:
+        msg = f"topic {sink.topic} is a {topic.kind} topic, and {sink.format} needs {kind}"
+        raise ConfigError(msg)
+
+
+def _patience(sink: DataHubSink) -> Patience:
+    return Patience(
+        sink.retry_seconds, clock=time.monotonic, sleep=time.sleep, chance=random.random
+    )
+
+
+# -- on the workers
+
+
+def _write(job: _Job, counter: Any, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Write messages, return what is set aside, and count everything."""
+    counted = counts()
+    sending = Sending(
+        job.source,
+        job.sink,
+        Sdk(job.sink),
+        _patience(job.sink),
+        chain=Chain(job.steps),
+        counts=counted,
+    )
+    refused: Iterator[Refused] = sending.send(
+        message for batch in batches for message in messages_of(batch)
+    )
+    yield from refused_rows(refused)
+    counter.add(tally_of(counted))

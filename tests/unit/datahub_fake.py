@@ -1,0 +1,120 @@
+"""A DataHub project in memory that fails as it is told to, for tests of what writes to it."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from changelane.datahub.service import RANGE, Content, ServiceError, Shard, Topic
+from changelane.datahub.writer import Patience
+
+
+def even_shards(count: int) -> list[Shard]:
+    """Shards that share the range of hash keys evenly, as the service makes them."""
+    ends = [RANGE * number // count for number in range(1, count)] + [RANGE - 1]
+    begins = [0, *ends[:-1]]
+    return [
+        Shard(str(n), b, e, "ACTIVE") for n, (b, e) in enumerate(zip(begins, ends, strict=True))
+    ]
+
+
+class Time:
+    """A clock that goes on when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.slept: list[float] = []
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+    def patience(self, retry_s: float = 300.0) -> Patience:
+        return Patience(retry_s, clock=lambda: self.now, sleep=self.sleep, chance=lambda: 1.0)
+
+
+class FakeService:
+    """The service, in memory.
+
+    Args:
+        shards: The shards of each topic.
+        faults: What goes wrong with each ``put``, in turn; nothing when it is at its end.
+        bad: Records that it never takes.
+        is_whole: As in the interface.
+    """
+
+    def __init__(
+        self,
+        shards: Sequence[Shard],
+        *,
+        faults: Iterable[str] = (),
+        bad: Callable[[Content], bool] = lambda _: False,
+        is_whole: bool = True,
+    ) -> None:
+        self.is_whole = is_whole
+        self.topics: dict[str, Topic] = {}
+        self.told = list(shards)
+        self.written: list[tuple[str, str, Content]] = []
+        self.puts: list[tuple[str, int]] = []
+        self.created: list[tuple[str, int, int]] = []
+        self._faults: Iterator[str] = iter(faults)
+        self._bad = bad
+
+    def topic(self, name: str) -> Topic | None:
+        return self.topics.get(name)
+
+    def create(self, name: str, topic: Topic, *, shards: int, days: int) -> None:
+        self.created.append((name, shards, days))
+        self.topics.setdefault(name, topic)
+
+    def shards(self, topic: str) -> Sequence[Shard]:
+        del topic
+        # what was opening is open when it is asked for again
+        told = list(self.told)
+        self.told = [
+            s._replace(state={"OPENING": "ACTIVE", "CLOSING": "CLOSED"}.get(s.state, s.state))
+            for s in told
+        ]
+        return told
+
+    def put(self, topic: str, shard: str, records: Sequence[Content]) -> Mapping[int, ServiceError]:
+        self.puts.append((shard, len(records)))
+        fault = next(self._faults, "")
+        if fault == "split":
+            self._split(shard)
+        state = next(s.state for s in self.told if s.id == shard)
+        if state != "ACTIVE":
+            raise ServiceError("InvalidShardOperation", 400)
+        if fault == "limit":
+            raise ServiceError("LimitExceeded", 400)
+        if fault == "down":
+            raise ServiceError("Unreachable")
+        if fault == "denied":
+            raise ServiceError("NoPermission", 403)
+        bad = {n for n, one in enumerate(records) if self._bad(one)}
+        if self.is_whole and bad:
+            raise ServiceError("MalformedRecord", 400)
+        failed = {n: ServiceError("MalformedRecord") for n in bad}
+        if fault.startswith("part") and not self.is_whole:
+            step = int(fault[4:])
+            failed |= {
+                n: ServiceError("LimitExceeded")
+                for n in range(len(records))
+                if n % step == 0 and n not in bad
+            }
+        self.written += [(topic, shard, r) for n, r in enumerate(records) if n not in failed]
+        if fault == "lost":
+            raise ServiceError("Unreachable")
+        return failed
+
+    def _split(self, shard: str) -> None:
+        old = next(s for s in self.told if s.id == shard)
+        middle = (old.begin + old.end) // 2
+        number = len(self.told)
+        self.told[self.told.index(old)] = old._replace(state="CLOSED")
+        self.told += [
+            Shard(str(number), old.begin, middle, "OPENING"),
+            Shard(str(number + 1), middle, old.end, "OPENING"),
+        ]
+
+    def of(self, topic: str) -> list[Any]:
+        """What was written to a topic, in the order in which it was taken."""
+        return [content for name, _, content in self.written if name == topic]

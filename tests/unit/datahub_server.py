@@ -1,0 +1,361 @@
+"""A small DataHub in memory that speaks the client's protocol over HTTP: REST and protobuf.
+
+It knows nothing of the client: requests are authenticated, decompressed and decoded here by the
+protocol's own rules (A 4.5 of the format notes; ``datahub_record_proto`` for the numbers of
+fields). ``test_datahub_sdk`` compares its answers with those of the real service.
+"""
+
+import base64
+import hashlib
+import hmac
+import json
+import struct
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+ID, KEY = "an-access-id", "a-secret-access-key"
+
+MESSAGES = {
+    "InvalidShardOperation": "The specified shard is not active.",
+    "LimitExceeded": "The query rate or throughput rate is exceeded.",
+    "MalformedRecord": "The record is not well-formed.",
+    "NoSuchTopic": "The specified topic name does not exist.",
+    "NoSuchProject": "The specified project name does not exist.",
+    "TopicAlreadyExist": "The specified topic already exists.",
+    "Unauthorized": "The signature does not match.",
+}
+STATUS = {"NoSuchTopic": 404, "NoSuchProject": 404, "Unauthorized": 401, "InternalServerError": 500}
+
+
+class Failed(Exception):  # noqa: N818 - an answer
+    """The answer is an error."""
+
+    def __init__(self, code: str, status: int | None = None) -> None:
+        super().__init__(code)
+        self.code = code
+        self.status = STATUS.get(code, 400) if status is None else status
+
+
+class Put(NamedTuple):
+    """A record that was taken: values are bytes or ``None`` for NULL."""
+
+    shard: str
+    values: tuple[bytes | None, ...]
+    attributes: dict[str, str]
+
+
+class TopicState:
+    """A topic."""
+
+    def __init__(self, body: dict[str, Any]) -> None:
+        self.body = body
+        self.fields = json.loads(body.get("RecordSchema", '{"fields":[]}'))["fields"]
+        count = body["ShardCount"]
+        ends = [*((1 << 128) * n // count for n in range(1, count)), (1 << 128) - 1]
+        self.shards = [
+            {"ShardId": str(n), "BeginHashKey": hex32(begin), "EndHashKey": hex32(end)}
+            | {"State": "ACTIVE", "ParentShardIds": []}
+            for n, (begin, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True))
+        ]
+        for n, shard in enumerate(self.shards):
+            shard["LeftShardId"] = str(n - 1) if n else "4294967295"
+            shard["RightShardId"] = str(n + 1) if n + 1 < count else "4294967295"
+        self.records: list[Put] = []
+
+
+class Server:
+    """What the service holds, and what goes wrong with it.
+
+    Attributes:
+        faults: Called with each ``put`` (topic, shard or ``None``, count of records); it may raise,
+            and returns the numbers of records to refuse and their error codes.
+        answers: What is answered instead, by method and path: status and body.
+        requests: What was asked: method, path, content type.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.endpoint = f"http://127.0.0.1:{port}"
+        self.topics: dict[str, TopicState] = {}
+        self.lock = threading.Lock()
+        self.faults: Callable[[str, str | None, int], dict[int, str]] = lambda *_: {}
+        self.answers: dict[tuple[str, str], tuple[int, bytes]] = {}
+        self.requests: list[tuple[str, str, str]] = []
+
+    def answer(self, method: str, path: str, headers: Any, body: bytes) -> bytes:
+        kind = headers.get("Content-Type", "")
+        self.requests.append((method, path, kind))
+        _check_signature(method, path, headers)
+        match method, [part for part in path.split("/") if part]:
+            case "GET", ["projects", "shop", "topics", name]:
+                topic = self._topic(name)
+                return _json({**topic.body, "CreateTime": 1, "LastModifyTime": 1})
+            case "POST", ["projects", "shop", "topics", name]:
+                if name in self.topics:
+                    raise Failed("TopicAlreadyExist")
+                self.topics[name] = TopicState(json.loads(body))
+                return b""
+            case "GET", ["projects", "shop", "topics", name, "shards"]:
+                shards = self._topic(name).shards
+                return _json({"Protocol": "http1.1", "Interval": 300000, "Shards": shards})
+            case "POST", ["projects", "shop", "topics", name, "shards"]:
+                failed = self._put(name, None, decoded(kind, body))
+                return put_answer(kind, failed)
+            case "POST", ["projects", "shop", "topics", name, "shards", shard]:
+                if self._put(name, shard, decoded(kind, body)):
+                    raise Failed("MalformedRecord")
+                return frame(b"")
+        raise Failed("NoSuchProject")
+
+    def _topic(self, name: str) -> TopicState:
+        if name not in self.topics:
+            raise Failed("NoSuchTopic")
+        return self.topics[name]
+
+    def _put(self, name: str, shard: str | None, records: list[Put]) -> dict[int, str]:
+        topic = self._topic(name)
+        failed = dict(self.faults(name, shard, len(records)))
+        for number, record in enumerate(records):
+            if number in failed:
+                continue
+            target = shard if shard is not None else record.shard
+            found = [one for one in topic.shards if one["ShardId"] == target]
+            if not found or found[0]["State"] != "ACTIVE":
+                failed[number] = "InvalidShardOperation"
+                if shard is not None:
+                    raise Failed("InvalidShardOperation")
+            elif not _is_well_formed(topic, record):
+                failed[number] = "MalformedRecord"
+        if shard is not None and failed:
+            return failed
+        for number, record in enumerate(records):
+            if number not in failed:
+                target = shard if shard is not None else record.shard
+                topic.records.append(record._replace(shard=target))
+        return failed
+
+    def split(self, name: str, shard: str) -> None:
+        """Split a shard in the middle."""
+        topic = self.topics[name]
+        old = next(one for one in topic.shards if one["ShardId"] == shard)
+        begin, end = int(old["BeginHashKey"], 16), int(old["EndHashKey"], 16)
+        middle = hex32((begin + end) // 2)
+        old["State"] = "CLOSED"
+        number = len(topic.shards)
+        halves = ((hex32(begin), middle), (middle, hex32(end)))
+        topic.shards += [
+            old
+            | {"ShardId": str(number + n), "BeginHashKey": b, "EndHashKey": e}
+            | {"State": "ACTIVE", "ParentShardIds": [shard]}
+            for n, (b, e) in enumerate(halves)
+        ]
+
+
+def _is_well_formed(topic: TopicState, record: Put) -> bool:
+    if not topic.fields:
+        return len(record.values) == 1 and bool(record.values[0])
+    if len(record.values) != len(topic.fields):
+        return False
+    for field, value in zip(topic.fields, record.values, strict=True):
+        if value is None:
+            continue
+        try:
+            match field["type"].upper():
+                case "BIGINT" | "TIMESTAMP":
+                    assert -(1 << 63) <= int(value) < 1 << 63
+                case "DOUBLE" | "DECIMAL":
+                    float(value)
+                case "BOOLEAN":
+                    assert value in {b"true", b"false"}
+        except (ValueError, AssertionError):
+            return False
+    return True
+
+
+def hex32(number: int) -> str:
+    return f"{number:032X}"
+
+
+def _json(told: object) -> bytes:
+    return json.dumps(told).encode()
+
+
+def _check_signature(method: str, path: str, headers: Any) -> None:
+    own = sorted((k.lower(), v) for k, v in headers.items() if k.lower().startswith("x-datahub-"))
+    lines = [method, headers["Content-Type"], headers["Date"], *(f"{k}:{v}" for k, v in own), path]
+    digest = hmac.new(KEY.encode(), "\n".join(lines).encode(), hashlib.sha1).digest()
+    if headers["Authorization"] != f"DATAHUB {ID}:{base64.b64encode(digest).decode()}":
+        raise Failed("Unauthorized")
+
+
+# -- the forms of records
+
+
+def decoded(kind: str, body: bytes) -> list[Put]:
+    """Return the records of a request."""
+    if kind == "application/x-protobuf":
+        return [_entry(told) for number, told in fields(unframed(body)) if number == 1]
+    told = json.loads(body)
+    assert told["Action"] == "pub"
+    return [
+        Put(one["ShardId"], _json_values(one["Data"]), one.get("Attributes", {}))
+        for one in told["Records"]
+    ]
+
+
+def _json_values(data: str | list[str | None]) -> tuple[bytes | None, ...]:
+    if isinstance(data, str):
+        return (base64.b64decode(data),)
+    return tuple(None if one is None else one.encode() for one in data)
+
+
+def _entry(told: bytes) -> Put:
+    found = dict(fields(told))
+    values = tuple(dict(fields(field)).get(1) for number, field in fields(found[9]) if number == 1)
+    pairs = [dict(fields(pair)) for number, pair in fields(found.get(8, b"")) if number == 1]
+    attributes = {pair[1].decode(): pair[2].decode() for pair in pairs}
+    return Put(found.get(1, b"").decode(), values, attributes)
+
+
+def put_answer(kind: str, failed: dict[int, str]) -> bytes:
+    """Return what is said of the records of a request."""
+    if kind == "application/x-protobuf":
+        parts = [varint(1 << 3) + varint(len(failed))]
+        for index, code in failed.items():
+            one = varint(1 << 3) + varint(index) + text(2, code) + text(3, MESSAGES[code])
+            parts.append(varint(2 << 3 | 2) + varint(len(one)) + one)
+        return frame(b"".join(parts))
+    told = [{"Index": n, "ErrorCode": c, "ErrorMessage": MESSAGES[c]} for n, c in failed.items()]
+    return _json({"FailedRecordCount": len(told), "FailedRecords": told})
+
+
+# -- protobuf, and the frame around it
+
+
+def fields(body: bytes) -> Iterator[tuple[int, Any]]:
+    """Yield the fields of a message: numbers, or bytes."""
+    at = 0
+    while at < len(body):
+        tag, at = _varint(body, at)
+        value, at = _varint(body, at)
+        if tag & 7 == 2:
+            yield tag >> 3, body[at : at + value]
+            at += value
+        else:
+            assert tag & 7 == 0
+            yield tag >> 3, value
+
+
+def _varint(body: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = body[at]
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return value, at
+
+
+def varint(value: int) -> bytes:
+    parts = bytearray()
+    while value > 127:
+        parts.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*parts, value])
+
+
+def text(number: int, value: str) -> bytes:
+    told = value.encode()
+    return varint(number << 3 | 2) + varint(len(told)) + told
+
+
+def _crc_table() -> list[int]:
+    table = []
+    for byte in range(256):
+        for _ in range(8):
+            byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)  # noqa: PLW2901
+        table.append(byte)
+    return table
+
+
+_CRC = _crc_table()
+
+
+def crc32c(body: bytes) -> int:
+    value = 0xFFFFFFFF
+    for byte in body:
+        value = value >> 8 ^ _CRC[(value ^ byte) & 255]
+    return value ^ 0xFFFFFFFF
+
+
+def frame(body: bytes) -> bytes:
+    return b"DHUB" + struct.pack(">II", crc32c(body), len(body)) + body
+
+
+def unframed(told: bytes) -> bytes:
+    crc, size = struct.unpack(">II", told[4:12])
+    body = told[12:]
+    if told[:4] != b"DHUB" or size != len(body) or crc != crc32c(body):
+        raise Failed("InvalidParameter")
+    return body
+
+
+# -- HTTP
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    state: Server
+
+    def _handle(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        match self.headers.get("Content-Encoding"):
+            case "lz4":
+                import lz4.block
+
+                size = int(self.headers["x-datahub-content-raw-size"])
+                body = lz4.block.decompress(body, uncompressed_size=size)
+            case "zlib" | "deflate":
+                body = zlib.decompress(body)
+        path = unquote(urlsplit(self.path).path)
+        status = 200
+        with self.state.lock:
+            if (self.command, path) in self.state.answers:
+                status, told = self.state.answers[self.command, path]
+            else:
+                try:
+                    told = self.state.answer(self.command, path, self.headers, body)
+                except Failed as error:
+                    message = MESSAGES.get(error.code, "It failed.")
+                    told = _json({"ErrorCode": error.code, "ErrorMessage": message})
+                    status = error.status
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(told)))
+        self.send_header("x-datahub-request-id", "1")
+        self.end_headers()
+        self.wfile.write(told)
+
+    do_GET = do_POST = do_PUT = _handle  # noqa: N815
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def serving() -> Iterator[Server]:
+    """Run a server until the end of the block."""
+    handler = type("Handler", (_Handler,), {})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as http:
+        http.daemon_threads = True
+        handler.state = Server(http.server_address[1])  # type: ignore[attr-defined]
+        thread = threading.Thread(target=http.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        try:
+            yield handler.state  # type: ignore[attr-defined]
+        finally:
+            http.shutdown()
+            thread.join()
