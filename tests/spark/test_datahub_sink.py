@@ -45,6 +45,10 @@ def topics(broker: str) -> Topics:
     return Topics(broker)
 
 
+def blobs(shards: int) -> TopicState:
+    return TopicState({"ShardCount": shards, "RecordType": "BLOB", "Lifecycle": 1, "Comment": ""})
+
+
 def change(number: int, table: str = "orders", **more: Any) -> Message:
     """Return a change of the row `number % 20`; changes of a row lie in one partition."""
     key = number % 20
@@ -99,7 +103,6 @@ def test_tables_become_topics_of_rows_in_the_order_of_their_keys(
         unfit,
     ]
     topics.send(source, messages)
-    server.topics["poison"] = TopicState({"ShardCount": 1})
     chance = random.Random(7)
     puts = 0
 
@@ -108,7 +111,8 @@ def test_tables_become_topics_of_rows_in_the_order_of_their_keys(
         puts += 1
         assert count <= 25
         if puts == 12:
-            server.split(name, next(s for s in ("0", "1") if s == shard))
+            assert shard is not None
+            server.split(name, shard)
         if chance.random() < 0.2:
             raise Failed("LimitExceeded")
         return {}
@@ -172,11 +176,16 @@ def test_nothing_is_lost_and_nothing_overtakes_when_a_run_is_killed(
     source = topics.create(topics.name("in"), PARTITIONS)
     count = 3000
     topics.send(source, [change(n) for n in range(count)])
-    server.topics["all"] = TopicState(
-        {"ShardCount": 3, "RecordType": "BLOB", "Lifecycle": 1} | {"Comment": ""}
-    )
+    server.topics["all"] = blobs(3)
     file = written(tmp_path, topics, server, source, topic="all", format="datahub-blob")
+
+    def slowly(*_: object) -> dict[int, str]:
+        time.sleep(0.02)
+        return {}
+
+    server.faults = slowly
     killed(file, server, 700)
+    server.faults = lambda *_: {}
     run(file)
     found: dict[int, list[int]] = defaultdict(list)
     for one in server.topics["all"].records:
@@ -194,9 +203,7 @@ def test_a_pipeline_that_cannot_begin_says_why(
 ) -> None:
     assert spark.sparkContext.appName
     source = topics.create(topics.name("in"), 1)
-    server.topics["all"] = TopicState(
-        {"ShardCount": 1, "RecordType": "BLOB", "Lifecycle": 1} | {"Comment": ""}
-    )
+    server.topics["all"] = blobs(1)
     for sink, words in (
         ({"topic": "none", "format": "datahub-blob"}, "has no topic none: create it, or"),
         ({"topic": "all", "format": "datahub-tuple"}, "topic all is a BLOB topic"),
