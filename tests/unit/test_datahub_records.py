@@ -243,6 +243,41 @@ def test_a_row_without_a_topic_for_it_is_set_aside(
     assert refused.code == code
 
 
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({"database": "web", "name": "orders"}, "{table}"),
+        ({"database": "shop", "name": "notes"}, "orders"),
+        # one name, in upper and lower case
+        ({"database": "shop", "name": "Orders"}, "{table}"),
+    ],
+)
+def test_a_second_table_does_not_come_into_a_topic(other: dict[str, str], told: str) -> None:
+    service = tuples()
+    service.topics["Orders"] = service.topics["orders"]
+    (refused,) = sent(service, insert(1), insert(2, table=other), insert(3), topic=told)
+    assert (refused.code, refused.origin.message.offset) == ("two_tables", 2)
+    assert '["shop",null,"orders"]' in refused.reason
+    assert len(service.of("orders")) == 2
+    # unless a route makes them one
+    one = {"type": "route", "pattern": ".*", "database": "shop", "table": "orders"}
+    one["shards"] = "apart"
+    assert not sent(tuples(), insert(1), insert(2, table=other), topic=told, steps=[one])
+
+
+def test_a_route_may_tell_the_topic_of_rows_but_not_one_that_datahub_cannot_have() -> None:
+    service = tuples()
+    step = {"type": "route", "pattern": r"shop\.orders"}
+    assert not sent(service, insert(1), topic="other", steps=[step | {"topic": "orders"}])
+    assert len(service.of("orders")) == 1
+    (refused,) = sent(service, insert(1), steps=[step | {"topic": "shop.orders"}])
+    assert refused.code == "no_topic_name"
+    (refused,) = sent(
+        blobs(), insert(1), topic="all", format="datahub-blob", steps=[step | {"topic": "a"}]
+    )
+    assert refused.code == "two_topics"
+
+
 def test_a_topic_of_a_table_may_have_its_time_as_text_in_the_right_spelling() -> None:
     fields = [(f, k) for f, k in FIELDS if f != "_excute_time_"] + [("_execute_time_", "STRING")]
     service = tuples(fields)

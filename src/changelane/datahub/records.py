@@ -8,7 +8,7 @@ that of the profile ``datahub``.
 
 import decimal
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -74,9 +74,21 @@ class Records:
         sink: The topics.
         service: Tells of them, and creates them where the sink says so.
         patience: Waits for it.
+        owners: The tables of topics, as :func:`owner` tells them, by the topics' names in lower
+            case: others are known already.
+
+    Attributes:
+        owners: The same, with those that came.
     """
 
-    def __init__(self, sink: DataHubSink, service: Service, patience: Patience) -> None:
+    def __init__(
+        self,
+        sink: DataHubSink,
+        service: Service,
+        patience: Patience,
+        owners: Mapping[str, str] = {},
+    ) -> None:
+        self.owners = dict(owners)
         self._sink = sink
         self._service = service
         self._patience = patience
@@ -151,7 +163,12 @@ class Records:
             raise PlaceError("truncate", "datahub-tuple cannot tell that a table was truncated")
         if isinstance(event, HalfUpdate | SchemaChange) or not isinstance(event, DataChange):
             raise PlaceError("no_row", "datahub-tuple has no row for it")
-        name = _topic_name(self._sink.topic, event.table) if topic is None else topic
+        name = _named(self._sink.topic, event.table) if topic is None else topic
+        if not is_topic(name):
+            # two names must not become one by leaving out what DataHub does not allow
+            words = "its names cannot stand in the name of a topic: give it one by a route"
+            raise PlaceError("no_topic_name", words)
+        self._check_owner(name, event.table)
         fields = self._fields(name, event.schema)
         _check_fit(name, fields, event)
         codec = fields.codecs.get(event.table)
@@ -182,6 +199,17 @@ class Records:
             record = Record(content, _size(content), hash_of(text), text, origin)
             placed.append(Placed(name, record))
         return encoded, placed
+
+    def _check_owner(self, topic: str, table: TableId) -> None:
+        """Refuse a second table for a topic: "One table to one topic", whose rows name no database.
+
+        Raises:
+            PlaceError: It is one. Names that differ in upper and lower case are one for DataHub.
+        """
+        mine = owner(table)
+        known = self.owners.setdefault(topic.lower(), mine)
+        if known != mine:
+            raise PlaceError("two_tables", two_tables(topic, {known, mine}))
 
     def _fields(self, name: str, schema: TableSchema | None) -> _Fields:
         """Return what is known of a topic, which is created where the sink says so.
@@ -222,6 +250,20 @@ class Records:
 
     def _ask(self, name: str) -> Topic | None:
         return self._patience.call(f"topic {name}", lambda: self._service.topic(name))
+
+
+def owner(table: TableId) -> str:
+    """Return a table as text that is its own, whatever stands in its names."""
+    return msgspec.json.encode([table.database, table.schema, table.name]).decode()
+
+
+def two_tables(topic: str, owners: Iterable[str]) -> str:
+    """Return why a topic cannot take the rows of several tables, and the way out."""
+    return (
+        f"topic {topic} takes one table, and rows of {' and '.join(sorted(owners))} (database, "
+        "schema, table) go there: name topics by {database}, {schema} and {table}, or make the "
+        "tables one by a route"
+    )
 
 
 def create_topic(
@@ -266,7 +308,7 @@ def numbered(event: ChangeEvent, origin: Origin) -> ChangeEvent:
     return msgspec.structs.replace(event, position=SequencePosition(value))
 
 
-def _topic_name(told: str, table: TableId) -> str:
+def _named(told: str, table: TableId) -> str:
     def part(match: re.Match[str]) -> str:
         found = {"database": table.database, "schema": table.schema, "table": table.name}
         if (name := found[match.group(1)]) is None:
@@ -274,12 +316,7 @@ def _topic_name(told: str, table: TableId) -> str:
             raise PlaceError("no_topic_name", words)
         return name
 
-    name = PLACEHOLDER.sub(part, told)
-    if not is_topic(name):
-        # two names must not become one by leaving out what DataHub does not allow
-        words = "its names cannot stand in the name of a topic: give it one by a route"
-        raise PlaceError("no_topic_name", words)
-    return name
+    return PLACEHOLDER.sub(part, told)
 
 
 def _table_option(table: TableId) -> str:

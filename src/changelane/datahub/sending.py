@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages of a source's partition into DataHub's topics, in their order."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from changelane.codec import get_codec
 from changelane.datahub.records import Placed, Records
@@ -24,6 +24,7 @@ class Sending:
         patience: Waits for it.
         chain: What becomes of events on the way.
         counts: Counted into.
+        owners: The tables of topics, as far as they are known.
     """
 
     def __init__(
@@ -35,12 +36,13 @@ class Sending:
         *,
         chain: Chain,
         counts: Counts,
+        owners: Mapping[str, str] = {},
     ) -> None:
         self._service = service
         self._patience = patience
         self._limits = Limits(records=sink.batch_records, bytes=sink.batch_bytes)
         self._counts = counts
-        self._records = Records(sink, service, patience)
+        self._records = Records(sink, service, patience, owners)
         self._delivery = Delivery(
             get_codec(source.format, **source.format_options),
             self._records,
@@ -48,6 +50,11 @@ class Sending:
             counts=counts,
         )
         self._writers: dict[str, Writer] = {}
+
+    @property
+    def owners(self) -> Mapping[str, str]:
+        """The tables of topics, with those that came."""
+        return self._records.owners
 
     def send(self, messages: Iterable[Message]) -> Iterator[Refused]:
         """Write what becomes of messages; yield what is set aside.

@@ -9,7 +9,7 @@ sent before once more: at least once.
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from changelane.config import Pipeline
-from changelane.datahub.records import create_topic
+from changelane.datahub.records import create_topic, two_tables
 from changelane.datahub.sdk import Sdk
 from changelane.datahub.sending import Sending
 from changelane.datahub.service import Topic
@@ -50,6 +50,7 @@ class _Job(NamedTuple):
     source: KafkaSource
     sink: DataHubSink
     steps: tuple[Step, ...]
+    owners: Mapping[str, str] = {}
 
 
 class DataHubSender:
@@ -77,12 +78,27 @@ class DataHubSender:
         refused = told.mapInArrow(partial(_write, self._job, self._counted), rows.DDL).persist()
         try:
             refused.count()
-            report = reported(marker.batch, self._counted.value - before)
+            counted = self._counted.value - before
+            self._learn(tuple(words) for kind, *words in counted if kind == "owner")
+            report = reported(marker.batch, counted)
             if report.quarantined:
                 self._quarantine.add(refused, (), marker)
         finally:
             refused.unpersist()
         return report
+
+    def _learn(self, told: Iterable[tuple[str, ...]]) -> None:
+        """Remember which tables the topics take; tasks that run together do not know all of it.
+
+        Raises:
+            ConfigError: Two tables go into one topic.
+        """
+        owners: dict[str, str] = dict(self._job.owners)
+        for topic, table in sorted(told):
+            known = owners.setdefault(topic, table)
+            if known != table:
+                raise ConfigError(two_tables(topic, {known, table}))
+        self._job = self._job._replace(owners=owners)
 
 
 def _check_topic(sink: DataHubSink) -> None:
@@ -121,9 +137,12 @@ def _write(job: _Job, counter: Any, batches: Iterator[pa.RecordBatch]) -> Iterat
         _patience(job.sink),
         chain=Chain(job.steps),
         counts=counted,
+        owners=job.owners,
     )
     refused: Iterator[Refused] = sending.send(
         message for batch in batches for message in messages_of(batch)
     )
     yield from refused_rows(refused)
-    counter.add(tally_of(counted))
+    tally = tally_of(counted)
+    tally.update({("owner", topic, table): 1 for topic, table in sending.owners.items()})
+    counter.add(tally)
