@@ -9,6 +9,7 @@ import base64
 import hashlib
 import hmac
 import json
+import ssl
 import struct
 import threading
 import zlib
@@ -345,11 +346,18 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
+class _Http(ThreadingHTTPServer):
+    def handle_error(self, *_: Any) -> None:
+        """Say nothing: clients go away."""
+
+
 @contextmanager
-def serving() -> Iterator[Server]:
+def serving(tls: ssl.SSLContext | None = None) -> Iterator[Server]:
     """Run a server until the end of the block."""
     handler = type("Handler", (_Handler,), {})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as http:
+    with _Http(("127.0.0.1", 0), handler) as http:
+        if tls is not None:
+            http.socket = tls.wrap_socket(http.socket, server_side=True)
         http.daemon_threads = True
         handler.state = Server(http.server_address[1])  # type: ignore[attr-defined]
         thread = threading.Thread(target=http.serve_forever, args=(0.05,), daemon=True)

@@ -6,6 +6,9 @@ import hashlib
 import hmac
 import json
 import logging
+import shutil
+import ssl
+import subprocess
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -208,6 +211,18 @@ def test_a_service_that_does_not_answer_is_waited_for(server: Server) -> None:
     with pytest.raises(ServiceError, match="Unreachable") as caught:
         service.shards("all")
     assert caught.value.fate is Fate.WAIT
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+def test_a_service_whose_certificate_nobody_vouches_for_gets_nothing(tmp_path: Path) -> None:
+    told = f"req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -keyout {tmp_path}/k"
+    subprocess.run(["openssl", *told.split(), "-out", f"{tmp_path}/c"], check=True)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(tmp_path / "c", tmp_path / "k")
+    with serving(tls) as safe, pytest.raises(ServiceError, match="WrongCertificate") as caught:
+        sdk(safe, endpoint=safe.endpoint.replace("http:", "https:")).topic("all")
+    assert caught.value.fate is Fate.STOP
+    assert not safe.requests
 
 
 def test_a_wrong_key_is_refused_and_not_shown(server: Server) -> None:
