@@ -1,5 +1,6 @@
 """DataHub in a pipeline's file: what is refused, and what stays secret."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,18 @@ def test_what_cannot_be_written_is_refused_in_the_file(more: dict[str, Any], mes
     with pytest.raises(ConfigError, match=message) as caught:
         sink(**more)
     assert "the-key" not in str(caught.value)
+
+
+def test_the_pipeline_of_the_page_is_one(tmp_path: Path) -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "datahub.md"
+    (example,) = re.findall(
+        r"^```yaml\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(example)
+    found = load(file, {"DATAHUB_ACCESS_ID": "a", "DATAHUB_ACCESS_KEY": "b"}).sink
+    assert isinstance(found, DataHubSink)
+    assert found.create is not None
 
 
 def test_an_unknown_key_names_the_nearest_one() -> None:
