@@ -120,6 +120,14 @@ def test_rows_of_one_key_lie_in_one_shard_and_changed_keys_each_in_their_own() -
     assert shards == {n: {str(hash_of(str(n)) * 4 >> 128)} for n in range(10)}
 
 
+def test_a_row_before_that_leaves_its_key_out_lies_with_the_row_after() -> None:
+    told = message(1, "u", before={"v": "a"}, after={"id": 5, "v": "b"})
+    for service, sink in ((tuples(), {}), (blobs(), {"topic": "all", "format": "datahub-blob"})):
+        assert not sent(service, told, **sink)
+        expected = str(hash_of("5") * 4 >> 128)
+        assert {shard for _, shard, _ in service.written} == {expected}
+
+
 def test_without_a_key_rows_are_spread_and_go_to_the_same_shard_in_each_attempt() -> None:
     told = [insert(n, key=None) for n in range(400)]
     first, second = tuples(), tuples()

@@ -25,7 +25,13 @@ from changelane.kafka import PLACEHOLDER
 from changelane.message import Message
 from changelane.position import SequencePosition
 from changelane.profile import table_of
-from changelane.profiles.datahub import hash_of, key_columns, key_text, row_of_blob
+from changelane.profiles.datahub import (
+    hash_of,
+    key_columns,
+    key_text,
+    row_before,
+    row_of_blob,
+)
 from changelane.profiles.rows import row_of
 from changelane.schema import TableId, TableSchema
 from changelane.serdes import json
@@ -191,7 +197,7 @@ class Records:
                 raise EncodeError(f"a column of topic {name} that takes no NULL has none")
             if columns:
                 is_before = row[tuple_topic.BEFORE] == "Y"
-                image = (event.before or {}) if is_before else row_of(event)
+                image = row_before(event) if is_before else row_of(event)
                 text = key_text(event, image, columns)
             else:
                 # "Random sharding"; the two rows of an update stay together, in each attempt

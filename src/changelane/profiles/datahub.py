@@ -137,9 +137,12 @@ def row_of_blob(change: DataChange, message: Message) -> Image:
         payload = json.loads(message.value or b"", _Blob).payload
     except DecodeError:
         raise EncodeError("not a message of datahub-blob") from None
-    if payload.after is None and change.before is not None:
-        return change.before
-    return row_of(change)
+    return row_before(change) if payload.after is None else row_of(change)
+
+
+def row_before(change: DataChange) -> Image:
+    """Return the row before a change; a column that it leaves out did not change."""
+    return {**(change.after or {}), **(change.before or {})}
 
 
 def make(options: Options) -> Profile:

@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -42,6 +42,9 @@ from changelane.spark.streams.delivered import (
 )
 from changelane.transforms.chain import Chain
 from changelane.transforms.step import Step
+
+_START_S: Final = 30.0
+"""A service that is not there at the start is not waited for as long as later."""
 
 
 class _Job(NamedTuple):
@@ -105,7 +108,7 @@ def _check_topic(sink: DataHubSink) -> None:
     service = Sdk(sink)
     if not sink.is_one_topic:
         return
-    patience = _patience(sink)
+    patience = _patience(min(_START_S, sink.retry_seconds))
     kind: Any = "TUPLE" if sink.format == "datahub-tuple" else "BLOB"
     topic = patience.call(f"topic {sink.topic}", lambda: service.topic(sink.topic))
     if topic is None and sink.create is None:
@@ -118,10 +121,8 @@ def _check_topic(sink: DataHubSink) -> None:
         raise ConfigError(msg)
 
 
-def _patience(sink: DataHubSink) -> Patience:
-    return Patience(
-        sink.retry_seconds, clock=time.monotonic, sleep=time.sleep, chance=random.random
-    )
+def _patience(retry_s: float) -> Patience:
+    return Patience(retry_s, clock=time.monotonic, sleep=time.sleep, chance=random.random)
 
 
 # -- on the workers
@@ -134,7 +135,7 @@ def _write(job: _Job, counter: Any, batches: Iterator[pa.RecordBatch]) -> Iterat
         job.source,
         job.sink,
         Sdk(job.sink),
-        _patience(job.sink),
+        _patience(job.sink.retry_seconds),
         chain=Chain(job.steps),
         counts=counted,
         owners=job.owners,
