@@ -77,6 +77,7 @@ class Server:
             and returns the numbers of records to refuse and their error codes.
         answers: What is answered instead, by method and path: status and body.
         requests: What was asked: method, path, content type.
+        is_lost: The answer that comes next is lost; a fault may say so.
     """
 
     def __init__(self, port: int) -> None:
@@ -86,6 +87,7 @@ class Server:
         self.faults: Callable[[str, str | None, int], dict[int, str]] = lambda *_: {}
         self.answers: dict[tuple[str, str], tuple[int, bytes]] = {}
         self.requests: list[tuple[str, str, str]] = []
+        self.is_lost = False
 
     def answer(self, method: str, path: str, headers: Any, body: bytes) -> bytes:
         kind = headers.get("Content-Type", "")
@@ -334,6 +336,10 @@ class _Handler(BaseHTTPRequestHandler):
                     message = MESSAGES.get(error.code, "It failed.")
                     told = _json({"ErrorCode": error.code, "ErrorMessage": message})
                     status = error.status
+            is_lost, self.state.is_lost = self.state.is_lost, False
+        if is_lost:
+            self.close_connection = True
+            return
         self.send_response(status)
         self.send_header("Content-Length", str(len(told)))
         self.send_header("x-datahub-request-id", "1")

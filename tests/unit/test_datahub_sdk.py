@@ -6,10 +6,13 @@ import hashlib
 import hmac
 import json
 import logging
+import random
 import shutil
 import ssl
 import subprocess
+import time
 import traceback
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +38,8 @@ from changelane.config import parse
 from changelane.datahub.sdk import Sdk
 from changelane.datahub.service import RANGE, Fate, ServiceError, Shard, Topic
 from changelane.datahub.sink import DataHubSink
+from changelane.datahub.writer import Limits, Patience, Record, Writer
+from changelane.profiles.datahub import hash_of
 
 # the client asks for the time in a way that newer Pythons warn of
 pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning")
@@ -149,6 +154,52 @@ def test_records_that_failed_are_told_one_by_one_where_a_part_may_fail(server: S
     failed = service.put("all", "0", [b"a", b"b", b"c", b"d"])
     assert {n: error.fate for n, error in failed.items()} == {1: Fate.WAIT, 3: Fate.RECORD}
     assert [one.values for one in server.topics["all"].records] == [(b"a",), (b"c",)]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_whatever_the_service_does_all_records_arrive_in_the_order_of_their_keys(
+    server: Server, protocol: str
+) -> None:
+    service = sdk(server, protocol=protocol)
+    service.create("all", Topic("BLOB"), shards=2, days=1)
+    chance = random.Random(protocol)
+    seen: Counter[str] = Counter()
+
+    def faults(name: str, shard: str | None, count: int) -> dict[int, str]:
+        fault = chance.choice(["", "", "limit", "lost", "part", "part", "down", "split"])
+        if fault == "split" and seen["split"] < 3:
+            active = [one for one in server.topics[name].shards if one["State"] == "ACTIVE"]
+            server.split(name, chance.choice(active)["ShardId"])
+        seen[fault] += 1
+        match fault:
+            case "limit":
+                raise Failed("LimitExceeded")
+            case "down":
+                raise Failed("InternalServerError")
+            case "lost":
+                server.is_lost = True
+            case "part" if shard is None:
+                return {n: "LimitExceeded" for n in range(count) if chance.random() < 0.4}
+        return {}
+
+    server.faults = faults
+    patience = Patience(300, clock=time.monotonic, sleep=lambda _: None, chance=lambda: 0.0)
+    writer = Writer(service, "all", Limits(records=10), patience)
+    for number in range(260):
+        key = number % 13
+        content = f"{key}:{number}".encode()
+        assert not writer.add(Record(content, 9, hash_of(str(key)), str(key)))
+    assert not writer.flush()
+    assert min(seen[fault] for fault in ("limit", "lost", "part", "down", "split")) > 2
+    found: dict[int, list[int]] = {}
+    for one in server.topics["all"].records:
+        key, _, number = (one.values[0] or b"").decode().partition(":")
+        found.setdefault(int(key), []).append(int(number))
+    for key, numbers in found.items():
+        expected = list(range(key, 260, 13))
+        assert list(dict.fromkeys(numbers)) == expected
+        assert list(dict.fromkeys(reversed(numbers)))[::-1] == expected
+    assert len(found) == 13
 
 
 def test_an_answer_that_does_not_say_which_records_failed_ends_everything(server: Server) -> None:
