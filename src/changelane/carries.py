@@ -35,8 +35,8 @@ from changelane.event import (
 from changelane.memo import Memo
 from changelane.position import Position
 from changelane.schema import Column, TableId, TableSchema
-from changelane.types import UNAVAILABLE, Float, LogicalType, String, Unavailable, Value
-from changelane.values import untyped_form, value_text, written_form
+from changelane.types import UNAVAILABLE, Decimal, Float, LogicalType, String, Unavailable, Value
+from changelane.values import number_form, untyped_form, value_text, written_form
 
 Loss = tuple[str, str]
 """(field, reason); neither ever holds a value of a row."""
@@ -418,7 +418,7 @@ class SchemaPlan:
                 kind = String()
             elif check := _extreme_check(kind, carries):
                 self._checks[column.name] = check
-            if is_untyped and isinstance(kind, Float):
+            if is_untyped and isinstance(kind, Float | Decimal):
                 self._texts[column.name] = _untyped_number
             columns.append(self._column(column, kind))
         self.schema: TableSchema | None = TableSchema(tuple(columns))
@@ -471,9 +471,9 @@ def _type_name(kind: LogicalType) -> str:
 
 
 def _untyped_number(value: Value) -> Value:
-    """Return a number that no column says to be binary as it comes back: as what it says."""
-    is_number = isinstance(value, float) and math.isfinite(value)
-    return decimal.Decimal(repr(value)) if is_number else value
+    """Return a number whose type no column says as it comes back: as what it says."""
+    is_number = isinstance(value, float | decimal.Decimal) and math.isfinite(value)
+    return number_form(value) if is_number else value
 
 
 _TEMPORAL: Final = frozenset({"Date", "Timestamp", "InstantType"})

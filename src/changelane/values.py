@@ -403,7 +403,8 @@ def _nanoseconds(value: Value) -> Value:
             return value
 
 
-def _number(value: Value) -> Value:
+def number_form(value: Value) -> Value:
+    """Return a number as JSON without types tells it: whole ones as such, others as decimals."""
     match value:
         case float():
             return decimal.Decimal(repr(value)) if math.isfinite(value) else _float_to(value)
@@ -418,7 +419,7 @@ def _number(value: Value) -> Value:
 FORMS: Final[dict[str, tuple[str, Convert]]] = {
     "hex": ("hexadecimal text", _hexadecimal),
     "nanoseconds": ("text with nine fraction digits", _nanoseconds),
-    "number": ("a number where JSON has it", _number),
+    "number": ("a number where JSON has it", number_form),
 }
 """Forms that a format may state for types that it does not have: what they are called, and how."""
 
