@@ -156,7 +156,7 @@ def test_the_demo_runs_on_a_terminal_with_a_live_line_and_tells_it_as_json(
         "shop.public.products",
     }
     assert sum(batch["quarantined"].values()) == 1
-    assert b"set aside, more than the 0 allowed" in told
+    assert b"1 set aside (truncated 1) of 87, more than the 0 allowed" in told
 
 
 def test_a_run_that_goes_on_takes_what_comes_until_it_is_stopped(
