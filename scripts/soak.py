@@ -13,14 +13,14 @@ import time
 from pathlib import Path
 from random import Random, SystemRandom
 
+from changelane.spark import session
+
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tests" / "spark"))
 
 import kills  # noqa: E402 - it lies beside the tests, whose folder comes first
-from cheap import CHEAP  # noqa: E402 - as kills
-from landed import LAKES  # noqa: E402 - as kills
-
-from changelane.spark import session  # noqa: E402 - sorted after those
+from cheap import CHEAP  # noqa: E402 - it lies there, too
+from landed import LAKES  # noqa: E402 - it lies there, too
 
 MOST_RUNS = 12
 

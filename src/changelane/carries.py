@@ -471,7 +471,11 @@ def _type_name(kind: LogicalType) -> str:
 
 
 def _untyped_number(value: Value) -> Value:
-    """Return a number whose type no column says as it comes back: as what it says."""
+    """Return a number whose type no column says as it comes back: as what it says.
+
+    One that is not finite stays: :func:`_extreme_check` decides about it next, and knows it only
+    as a number, not as the text that :func:`~changelane.values.number_form` makes of it.
+    """
     is_number = isinstance(value, float | decimal.Decimal) and math.isfinite(value)
     return number_form(value) if is_number else value
 

@@ -26,9 +26,9 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from changelane.budget import Budget
-from changelane.datahub.sink import DataHubSink, check_secrets, check_sending
+from changelane.datahub.sink import DataHubSink, check_secrets
 from changelane.errors import ConfigError
-from changelane.kafka import KafkaSink, KafkaSource, check_delivery
+from changelane.kafka import KafkaSink, KafkaSource, check_delivery, check_to_topics
 from changelane.options import check_keys, check_kind, given
 from changelane.serdes.json import translate
 from changelane.sinks import (
@@ -216,7 +216,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     deletes: Deletes = "hard"
     tables: dict[str, TableOptions] = {}
     properties: dict[str, str] = {}
-    keys: dict[str, list[str]] = {}
+    keys: dict[str, tuple[str, ...]] = {}
     keyless: Literal["quarantine", "append", "row"] = "quarantine"
     sources: Literal["one", "many"] = "one"
     apply: Literal["direct", "log"] = "direct"
@@ -386,7 +386,7 @@ def parse(raw: Mapping[str, Any]) -> Pipeline:
     if isinstance(pipeline.sink, KafkaSink):
         check_delivery(pipeline.source, pipeline.sink, given(pipeline.options))
     if isinstance(pipeline.sink, DataHubSink):
-        check_sending(pipeline.source, given(pipeline.options))
+        check_to_topics(pipeline.source, "datahub", given(pipeline.options))
     if isinstance(pipeline.sink, HudiSink):
         _check_hudi(pipeline.options)
     return pipeline

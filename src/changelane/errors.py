@@ -13,6 +13,7 @@
     |-- UnknownNameError     no format, option or key has that name
     |-- BudgetError          more failed than a pipeline allows
     |-- ConfigError          the configuration or the command line is wrong
+    |   `-- UnreachableError     it names a service that does not answer, and may be right
     `-- MissingExtraError    an optional library is not installed
 
 Messages say format, JSON path and coordinates, and never a value of a row.
@@ -125,6 +126,10 @@ class BudgetError(ChangelaneError):
 
 class ConfigError(ChangelaneError):
     """A wrong configuration file or command line."""
+
+
+class UnreachableError(ConfigError):
+    """A service that the configuration names does not answer."""
 
 
 class UnknownNameError(ConfigError):

@@ -233,6 +233,11 @@ class KafkaSink(
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.topic or self.profile!r})"  # options may hold secrets
 
+    @property
+    def is_one_topic(self) -> bool:
+        """Whether all messages go into one topic."""
+        return bool(self.topic) and PLACEHOLDER.search(self.topic) is None
+
 
 OF_TOPICS: Final = frozenset(
     {
@@ -260,27 +265,39 @@ def check_delivery(source: object, sink: KafkaSink, options: Iterable[str]) -> N
     Raises:
         ConfigError: It says why.
     """
-    if not isinstance(source, KafkaSource):
-        raise ConfigError("a kafka sink takes the messages of a kafka source; files: convert them")
-    for name in options:
-        if name not in OF_TOPICS:
-            raise ConfigError(f"options.{name} is about tables, and the sink is kafka")
-    check_splitting(source)
+    source = check_to_topics(source, "kafka", options, advice="; files: convert them")
     is_same = source.servers == sink.servers and sink.topic
     if is_same and (sink.topic == "{topic}" or sink.topic in source.names):
         raise ConfigError("sink.topic is one of the source's: each message would come again")
 
 
-def check_splitting(source: KafkaSource) -> None:
-    """Refuse options by which messages lose their order before they are delivered.
+def check_to_topics(
+    source: object, sink: str, options: Iterable[str], *, advice: str = ""
+) -> KafkaSource:
+    """Refuse a pipeline that cannot go into topics of any kind, or not in its order.
+
+    Args:
+        source: What it reads.
+        sink: The type of its sink.
+        options: The names of the options that are given.
+        advice: What else can be done with another source.
+
+    Returns:
+        The source.
 
     Raises:
-        ConfigError: It names one.
+        ConfigError: It says why.
     """
+    if not isinstance(source, KafkaSource):
+        raise ConfigError(f"a {sink} sink takes the messages of a kafka source{advice}")
+    for name in options:
+        if name not in OF_TOPICS:
+            raise ConfigError(f"options.{name} is about tables, and the sink is {sink}")
     for name in source.spark:
         if name.lower() in _SPLITTING:
             msg = f"source.spark.{name} reads a partition in several parts, out of their order"
             raise ConfigError(msg)
+    return source
 
 
 Offsets = dict[str, dict[int, int]]

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from changelane.spark import session
+from changelane.spark.runtime.jars import of_spark
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `landed`, which these tests share
 
@@ -31,7 +32,8 @@ def spark(
     }
     if "hudi" in LAKES:
         settings["hoodie.bucket.index.num.buckets"] = "2"  # few rows: each bucket is a file
-    lakes = (*LAKES, "kafka")
+    # a catalog in a file, which Iceberg's tests have, needs its driver
+    lakes = (*LAKES, "kafka", *(["sqlite"] if "sqlite" in of_spark() else []))
     found = session("changelane tests", master="local[2]", settings=settings, lakes=lakes)
     found.sparkContext.setLogLevel("OFF")
     yield found

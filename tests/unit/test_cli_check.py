@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from changelane.cli import main
+from changelane.errors import UnreachableError
 from changelane.findings import Finding, exit_code, ok, problem, warning
 
 SOURCE = {"type": "kafka", "servers": "nowhere.invalid:1", "topics": "t", "format": "native-json"}
@@ -103,3 +104,14 @@ def test_a_finding_is_one_line_with_its_fix() -> None:
         "warning  topic t: it is odd: mend it"
     )
     assert str(ok("topic t", "fine")) == "ok       topic t: fine"
+
+
+def test_a_run_whose_broker_does_not_answer_ends_with_1_as_a_check_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def load(file: str) -> None:
+        raise UnreachableError(f"the broker of {file} does not answer")
+
+    monkeypatch.setattr("changelane.cli.run.load", load)
+    done = CliRunner().invoke(main, ["run", "x.yaml"])
+    assert (done.exit_code, done.stderr) == (1, "Error: the broker of x.yaml does not answer\n")

@@ -152,7 +152,7 @@ def test_a_mapping_is_a_pipeline_too() -> None:
     }
     found = parse(raw)
     assert isinstance(found, Pipeline)
-    assert found.options.keys == {"orders": ["id"]}
+    assert found.options.keys == {"orders": ("id",)}
 
 
 def test_tables_have_the_mode_of_the_pipeline_or_their_own(tmp_path: Path) -> None:

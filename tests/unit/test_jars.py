@@ -6,7 +6,14 @@ import pytest
 
 import changelane
 from changelane.errors import ConfigError
-from changelane.spark.runtime.jars import IVY_DIR_VARIABLE, PACKAGES, ivy_dir, packages
+from changelane.spark.runtime.jars import (
+    IVY_DIR_VARIABLE,
+    PACKAGES,
+    fetched,
+    ivy_dir,
+    of_spark,
+    packages,
+)
 
 
 def test_hudi_on_spark_4_says_how_to_get_spark_3_5():
@@ -36,3 +43,19 @@ def test_a_checkout_keeps_jars_in_its_own_cache(monkeypatch: pytest.MonkeyPatch)
     assert found is not None
     assert found.parent == Path(changelane.__file__).resolve().parents[2] / ".cache"
     assert found.name in {"ivy", "ivy-3.5"}
+
+
+def test_a_session_gets_no_jar_of_a_table_format_that_it_does_not_need(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setenv(IVY_DIR_VARIABLE, str(tmp_path))
+    assert fetched("kafka") == []  # none are there
+    (tmp_path / "jars").mkdir()
+    for name in [one for known in of_spark().values() for one in known]:
+        (tmp_path / "jars" / (name.replace(":", "_", 1).replace(":", "-") + ".jar")).touch()
+    for name in ("org.lz4_lz4-java-1.8.0", "org.apache.hadoop_hadoop-client-api-3.4.1"):
+        (tmp_path / "jars" / f"{name}.jar").touch()
+    connector, brought = fetched("kafka")
+    assert "spark-sql-kafka" in connector.name
+    assert brought.name == "org.lz4_lz4-java-1.8.0.jar"
+    assert len(fetched(*of_spark())) == len(of_spark()) + 1

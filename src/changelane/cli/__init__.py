@@ -8,7 +8,12 @@ from typing import Any, Final
 
 import click
 
-from changelane.errors import ChangelaneError, ConfigError, MissingExtraError
+from changelane.errors import (
+    ChangelaneError,
+    ConfigError,
+    MissingExtraError,
+    UnreachableError,
+)
 
 COMMANDS: Final[dict[str, str]] = {
     "convert": "Turn messages of one format into another.",
@@ -58,6 +63,8 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except UnreachableError as error:
+            raise click.ClickException(str(error)) from None  # the configuration may be right
         except (ConfigError, MissingExtraError) as error:
             raise _WrongUse(str(error)) from None
         except ChangelaneError as error:

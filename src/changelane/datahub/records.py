@@ -8,7 +8,8 @@ that of the profile ``datahub``.
 
 import decimal
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -98,10 +99,13 @@ class Records:
         self._sink = sink
         self._service = service
         self._patience = patience
-        self._is_tuple = sink.format == "datahub-tuple"
         drops = _NO_ROWS[sink.format]
         self._drops = drops | _NOTICES if sink.notices == "drop" else drops
-        self._blob = None if self._is_tuple else get_codec(sink.format, **sink.format_options)
+        self._make: Callable[..., tuple[Encoded, list[Placed]]]
+        if sink.format == "datahub-tuple":
+            self._make = self._rows
+        else:
+            self._make = partial(self._blobs, get_codec(sink.format, **sink.format_options))
         self._topics: dict[str, _Fields | PlaceError] = {}
         self._made: list[Placed] = []
 
@@ -125,10 +129,7 @@ class Records:
         if kind in self._drops:
             return Encoded((), ((f"event:{kind}", f"{self._sink.format} does not write it"),))
         event = numbered(event, origin)
-        if not self._is_tuple and topic is not None:
-            raise PlaceError("two_topics", "one topic of datahub-blob takes all tables")
-        make = self._rows if self._is_tuple else self._blobs
-        encoded, placed = make(event, origin, topic)
+        encoded, placed = self._make(event, origin, topic)
         for one in placed:
             if one.record.size > MOST_RECORD_BYTES:
                 raise PlaceError("record_too_large", "a record is larger than DataHub takes")
@@ -138,10 +139,11 @@ class Records:
     # -- BLOB
 
     def _blobs(
-        self, event: ChangeEvent, origin: Origin, _: str | None
+        self, codec: Codec, event: ChangeEvent, origin: Origin, topic: str | None
     ) -> tuple[Encoded, list[Placed]]:
-        assert self._blob is not None  # noqa: S101 - made with the format
-        encoded = self._blob.encode(event, on_loss=self._sink.on_loss)
+        if topic is not None:
+            raise PlaceError("two_topics", "one topic of datahub-blob takes all tables")
+        encoded = codec.encode(event, on_loss=self._sink.on_loss)
         placed: list[Placed] = []
         for message in encoded.messages:
             value = message.value or b""

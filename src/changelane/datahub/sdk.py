@@ -19,6 +19,8 @@ _LOGGERS: Final = ("datahub.rest", "datahub.account")
 _COMMENT: Final = "made by changelane"
 _READ_TIMEOUT_S: Final = 60
 _OPENING_S: Final = 60.0
+_LOOK_AGAIN_S: Final = 0.5
+"""Shards open in seconds, and each look is a request that the project's quota counts."""
 
 
 class Sdk:
@@ -43,13 +45,12 @@ class Sdk:
         self._project = sink.project
         self.is_whole: Final = sink.protocol == "protobuf"
         self._schemas: dict[str, Any] = {}
-        is_protobuf = sink.protocol == "protobuf"
         self._client = DataHub(
             sink.access_id,
             sink.access_key,
             sink.endpoint,
             compress_format=CompressFormat("" if sink.compression == "none" else sink.compression),
-            protocol_type=DatahubProtocolType.PB if is_protobuf else DatahubProtocolType.JSON,
+            protocol_type=DatahubProtocolType.PB if self.is_whole else DatahubProtocolType.JSON,
             security_token=sink.security_token,
             user_agent="changelane",  # the client's own looks for the host's address
             retry_times=0,  # what is tried again, and when, is decided by us
@@ -92,7 +93,7 @@ class Sdk:
         while any(one.state not in {"ACTIVE", "CLOSED"} for one in self.shards(name)):
             if time.monotonic() > until:
                 raise ServiceError("InternalServerError")
-            time.sleep(0.5)
+            time.sleep(_LOOK_AGAIN_S)
 
     def shards(self, topic: str) -> Sequence[Shard]:
         """Return the shards of a topic."""

@@ -15,13 +15,13 @@
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
 from changelane.errors import ConfigError
-from changelane.kafka import OF_TOPICS, PLACEHOLDER, KafkaSource, check_splitting
+from changelane.kafka import PLACEHOLDER
 
 SECRETS: Final = ("access_id", "access_key", "security_token")
 """What comes from the environment, and is never shown."""
@@ -165,21 +165,3 @@ def check_secrets(raw: object) -> None:
         if told is not None and _VARIABLE.fullmatch(str(told)) is None:
             msg = f"sink.{name} comes from the environment: `{name}: ${{DATAHUB_{name.upper()}}}`"
             raise ConfigError(msg)
-
-
-def check_sending(source: object, options: Iterable[str]) -> None:
-    """Refuse a pipeline that cannot go into DataHub, or not in its order.
-
-    Args:
-        source: What it reads.
-        options: The names of the options that are given.
-
-    Raises:
-        ConfigError: It says why.
-    """
-    if not isinstance(source, KafkaSource):
-        raise ConfigError("a datahub sink takes the messages of a kafka source")
-    for name in options:
-        if name not in OF_TOPICS:
-            raise ConfigError(f"options.{name} is about tables, and the sink is datahub")
-    check_splitting(source)

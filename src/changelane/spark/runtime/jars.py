@@ -108,17 +108,29 @@ def ivy_dir() -> Path | None:
 def fetched(*names: str) -> list[Path]:
     """The jars of these entries, if :func:`ivy_dir` holds them all already, else none.
 
-    A session that is given files starts faster than one that resolves packages, and says less.
+    A session that is given files starts faster than one that resolves packages, and says less. The
+    jars of other entries stay away: a driver serves what it is given to each executor. What they
+    brought with them nobody tells apart, so it comes along.
     """
     ivy = ivy_dir()
     if ivy is None or not (folder := ivy / "jars").is_dir():
         return []
-    for name in names:
-        for coordinate in packages(name).split(","):
-            group, artifact, version = coordinate.split(":")
-            if not (folder / f"{group}_{artifact}-{version}.jar").is_file():
-                return []
-    return sorted(folder.glob("*.jar"))
+    wanted = {_file(one) for one in packages(*names).split(",")}
+    if not all((folder / file).is_file() for file in wanted):
+        return []
+    others = {_file(one) for known in of_spark().values() for one in known} - wanted
+    excluded = tuple(f"{one.replace(':', '_')}-" for one in EXCLUDES.split(","))
+    return sorted(
+        jar
+        for jar in folder.glob("*.jar")
+        if jar.name not in others and not jar.name.startswith(excluded)
+    )
+
+
+def _file(coordinate: str) -> str:
+    """Return how Ivy calls the jar of a package."""
+    group, artifact, version = coordinate.split(":")
+    return f"{group}_{artifact}-{version}.jar"
 
 
 def broker_dir() -> Path:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from changelane.config import FilesSource, Pipeline
 from changelane.datahub.sink import DataHubSink
-from changelane.errors import ConfigError
+from changelane.errors import ConfigError, UnreachableError
 from changelane.findings import Finding, ok, problem, warning
 from changelane.kafka import KafkaSink, KafkaSource, Offsets, client_options, partitions
 from changelane.profile import changed_partitions
@@ -28,7 +28,7 @@ from changelane.spark.streams.deliver import check_topics
 from changelane.spark.streams.first import MOST, MOST_FILES, First, of_files, of_topics
 from changelane.spark.streams.kafka import KafkaInput, check_starts, way_out
 from changelane.spark.streams.topic_counts import TopicCounts
-from changelane.spark.streams.topics import Topic, UnreachableError, topics
+from changelane.spark.streams.topics import Topic, topics
 
 TIMEOUT_MS: Final = 10_000
 """How long a broker has for an answer."""

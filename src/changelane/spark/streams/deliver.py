@@ -33,7 +33,7 @@ from changelane.delivery import (
     written_by,
 )
 from changelane.errors import ConfigError
-from changelane.kafka import PLACEHOLDER, KafkaSink, KafkaSource, client_options
+from changelane.kafka import KafkaSink, KafkaSource, client_options
 from changelane.message import Message
 from changelane.spark.events import rows
 from changelane.spark.events.decoder import MESSAGE, messages_of
@@ -224,7 +224,7 @@ def check_topics(
     _check_order(spark, source, say)
     written_by(sink)
     with topics(spark, sink.servers, client_options(sink.spark)) as broker:
-        if is_one_topic(sink) and not broker.facts([sink.topic]):
+        if sink.is_one_topic and not broker.facts([sink.topic]):
             msg = f"there is no topic {sink.topic} at {sink.servers}: create it first"
             raise ConfigError(msg)
         if source.pattern is not None and source.servers == sink.servers:
@@ -293,15 +293,10 @@ class _KafkaSender:
     def _partitions(self) -> dict[str, int]:
         """Return how many partitions the topics have that messages may go to."""
         with topics(self._spark, self._sink.servers, client_options(self._sink.spark)) as broker:
-            is_one = is_one_topic(self._sink) and not self._steps  # a route may tell others
+            is_one = self._sink.is_one_topic and not self._steps  # a route may tell others
             names = [self._sink.topic] if is_one else broker.names()
             facts = broker.facts(names)
         return {name: len(topic.partitions) for name, topic in facts.items()}
-
-
-def is_one_topic(sink: KafkaSink) -> bool:
-    """Say whether all messages go into one topic."""
-    return bool(sink.topic) and not PLACEHOLDER.search(sink.topic)
 
 
 # -- on the workers

@@ -93,14 +93,12 @@ class FilesInput:
         """
         return lines(self._spark, self._source)
 
-    def events(
-        self, batch: DataFrame, pipeline: Pipeline, keys: Mapping[str, tuple[str, ...]]
-    ) -> DataFrame:
+    def events(self, batch: DataFrame, pipeline: Pipeline) -> DataFrame:
         """Return the event rows of lines."""
         return decode_lines(
             batch,
             self._source,
-            keys=keys,
+            keys=pipeline.options.keys,
             keyless=pipeline.options.keyless,
             epoch=pipeline.options.epoch,
             transforms=pipeline.transforms,

@@ -140,15 +140,13 @@ class KafkaInput:
         )
         return found
 
-    def events(
-        self, batch: DataFrame, pipeline: Pipeline, keys: Mapping[str, tuple[str, ...]]
-    ) -> DataFrame:
+    def events(self, batch: DataFrame, pipeline: Pipeline) -> DataFrame:
         """Return the event rows of messages."""
         return decode(
             batch,
             self._source.format,
             options=self._source.format_options,
-            keys=keys,
+            keys=pipeline.options.keys,
             keyless=pipeline.options.keyless,
             epoch=pipeline.options.epoch,
             images=False,

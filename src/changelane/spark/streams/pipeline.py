@@ -105,7 +105,6 @@ def run(
     get_codec(pipeline.source.format, **pipeline.source.format_options)
     report = RunReport(pipeline.name)
     options = pipeline.options
-    keys = {table: tuple(columns) for table, columns in options.keys.items()}
     checkpoint = Checkpoint(spark, pipeline.checkpoint)
     source = input_of(spark, pipeline, checkpoint)
     tables = lake_of(spark, pipeline)
@@ -137,7 +136,7 @@ def run(
 
     def land(batch: DataFrame, query: str, number: int, held: Held) -> None:
         done = fanout.take(
-            source.events(batch, pipeline, keys),
+            source.events(batch, pipeline),
             Marker(pipeline.name, query, number),
             source.details(held),
             begin=lambda told: log.begin(query, number, replace(held, files=tuple(told.files))),

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from changelane.errors import ConfigError
+from changelane.errors import ConfigError, UnreachableError
 from changelane.kafka import Offsets
 from changelane.spark.runtime.environment import check_class
 
@@ -17,10 +17,6 @@ _TIMEOUT_MS: Final = 30_000
 _REFUSED: Final = re.compile(r"Authorization|Authentication|UnsupportedSasl|SslHandshake")
 _NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 """Kafka's zero UUID: the broker is too old to tell topics apart."""
-
-
-class UnreachableError(ConfigError):
-    """A broker does not answer."""
 
 
 class Topic(NamedTuple):

@@ -128,7 +128,7 @@ class TableTrial:
             source.format,
             source.format_options,
             epoch=options.epoch,
-            keys={table: tuple(columns) for table, columns in options.keys.items()},
+            keys=options.keys,
             keyless=options.keyless,
             images=False,
             steps=self._pipeline.transforms,
