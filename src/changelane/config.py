@@ -190,6 +190,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         shadow_tables: ``skip`` the tables that gh-ost and pt-online-schema-change work with (such
             as ``_orders_gho``), or ``land`` them as tables of their own.
         epoch: Raised when the source's history changed, as after a failover.
+        on_error: ``quarantine`` sets aside what cannot be read or applied, and the run goes on;
+            ``stop`` ends the run before anything of its batch is applied, or anything behind it
+            is sent.
         max_quarantined: How much a run may set aside, a number or, such as ``0.5%``, a share of
             its events: beyond it no further batch begins, and the run counts as failed. While it
             goes on, a share counts from the first 1000 events.
@@ -227,6 +230,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     dropped_tables: Literal["keep", "clear"] = "keep"
     shadow_tables: Literal["skip", "land"] = "skip"
     epoch: int = 0
+    on_error: Literal["quarantine", "stop"] = "quarantine"
     max_quarantined: int | str | None = None
     purge_after: str | None = None
     maintenance: Literal["auto", "off"] | Maintenance = "auto"
@@ -244,8 +248,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 raise ValueError(f"tables.{name}: deletes: soft needs the mode upsert")
         if self.purge_after is not None:
             seconds(self.purge_after)
-        if isinstance(self.max_quarantined, int) and self.max_quarantined < 0:
-            raise ValueError("max_quarantined is at least 0")
+        if self.max_quarantined is not None:
+            if self.on_error == "stop":
+                raise ValueError("`on_error: stop` sets nothing aside: leave max_quarantined out")
+            if isinstance(self.max_quarantined, int) and self.max_quarantined < 0:
+                raise ValueError("max_quarantined is at least 0")
         try:
             _ = self.budget
         except ConfigError as error:

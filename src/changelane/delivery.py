@@ -36,10 +36,10 @@ EVENT_ID: Final = "changelane-event-id"
 
 
 class Origin(NamedTuple):
-    """The message that an event came in, and which of its events it is."""
+    """The message that an event came in, and which of its events it is; ``None`` = all of them."""
 
     message: Message
-    number: int
+    number: int | None
 
 
 Deliver = Callable[[ChangeEvent, Origin, str | None], Encoded]
@@ -48,13 +48,14 @@ a route told goes first. It raises :class:`EncodeError` when there are none."""
 
 
 class Refused(NamedTuple):
-    """A message, or one event of it, that is set aside."""
+    """A message, or one event of it, that is set aside; withheld: with a mask, as hashes only."""
 
     origin: Origin
     code: str
     reason: str
     path: str = "$"
     table: TableId | None = None
+    is_withheld: bool = False
 
 
 class Counts(NamedTuple):
@@ -237,9 +238,9 @@ class Delivery:
         try:
             events = self._source.decode(message)
         except DecodeError as error:
-            return [self.refuse(Origin(message, 0), error.code, error.reason, error.path)]
+            return [self.refuse(Origin(message, None), error.code, error.reason, error.path)]
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other messages
-            return [self.refuse(Origin(message, 0), "defect", _defect(error))]
+            return [self.refuse(Origin(message, None), "defect", _defect(error))]
         self._counts.done["events"] += len(events)
         found: list[Message | Refused] = []
         for index, told in enumerate(events):
@@ -339,7 +340,8 @@ class Delivery:
         withheld = self._chain.withheld
         told = origin.message
         kept = msgspec.structs.replace(told, key=withheld(told.key), value=withheld(told.value))
-        return Refused(Origin(kept, origin.number), code, reason, path, table)
+        is_withheld = self._chain.is_masking
+        return Refused(Origin(kept, origin.number), code, reason, path, table, is_withheld)
 
 
 def _identified(message: Message, origin: Origin, number: int) -> Message:

@@ -121,7 +121,7 @@ def read_record(line: bytes) -> Message:
     return Message(
         value,
         key,
-        _read_headers(record.headers),
+        read_headers(record.headers),
         record.topic,
         record.partition,
         record.offset,
@@ -147,9 +147,14 @@ def _unbase64(text: object, path: str) -> bytes:
     raise DecodeError("not Base64", code="not_a_record", path=path) from None
 
 
-def _read_headers(
+def read_headers(
     headers: list[tuple[str, Any]] | dict[str, Any] | None,
 ) -> tuple[tuple[str, bytes | None], ...]:
+    """Return the headers of a record.
+
+    Raises:
+        DecodeError: One of them is neither text nor Base64.
+    """
     pairs = headers.items() if isinstance(headers, dict) else headers or ()
     read: list[tuple[str, bytes | None]] = []
     for index, (name, value) in enumerate(pairs):
@@ -181,8 +186,13 @@ def record_of(message: Message) -> dict[str, object]:
             record[field] = text
         else:
             record[f"{field}_base64"] = base64.b64encode(data).decode("ascii")
-    record["headers"] = [[name, _header(value)] for name, value in message.headers]
+    record["headers"] = headers_of(message)
     return record
+
+
+def headers_of(message: Message) -> list[tuple[str, object]]:
+    """Return the headers of a message as a record holds them."""
+    return [(name, _header(value)) for name, value in message.headers]
 
 
 def _header(value: bytes | None) -> object:

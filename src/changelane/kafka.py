@@ -244,6 +244,7 @@ OF_TOPICS: Final = frozenset(
         "checkpoint",
         "trigger",
         "interval",
+        "on_error",
         "max_quarantined",
         "metrics_port",
         "metrics_host",

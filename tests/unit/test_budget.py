@@ -46,6 +46,8 @@ def test_the_budget_of_a_pipeline_is_a_number_or_a_share() -> None:
     for wrong, words in (
         ({"max_quarantined": "many"}, "a number such as 12 or a share such as 0.5%"),
         ({"max_quarantined": -1}, "at least 0"),
+        ({"max_quarantined": 0, "on_error": "stop"}, "leave max_quarantined out"),
+        ({"on_error": "ignore"}, "on_error"),
     ):
         with pytest.raises(ConfigError, match=words) as caught:
             budget(**wrong)

@@ -22,6 +22,7 @@ COMMANDS: Final[dict[str, str]] = {
     "run": "Apply a pipeline's changes to its tables (Spark).",
     "resume": "Let parked tables take the events that wait for them (Spark).",
     "status": "Show a pipeline's tables: rows, position, lag (Spark).",
+    "quarantine": "List, show and replay what a pipeline set aside (Spark).",
     "explain": "Show all that is known of one key of a table (Spark).",
     "schema": "Show or run what makes a pipeline's tables follow their sources (Spark).",
     "maintain": "Compact a pipeline's tables and expire old versions now (Spark).",

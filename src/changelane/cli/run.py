@@ -66,8 +66,8 @@ def run(
     one from Kafka to DataHub each record, in the order of its key.
 
     Exit codes: 0 done, and what was set aside stayed within options.max_quarantined (any number
-    when that is not given); 1 beyond it, a table is parked, a broker does not answer, or
-    failed; 2 wrong use or configuration.
+    when that is not given); 1 beyond it, stopped as options.on_error says, a table is parked, a
+    broker does not answer, or failed; 2 wrong use or configuration.
     """
     pipeline = load(file)
     if skip_lost and not resume_from_tables:
@@ -89,7 +89,7 @@ def run(
         _tell(report, pipeline.folder)
     budget = pipeline.options.budget
     if told := beyond(budget, report.quarantined, report.total, is_ended=True):
-        click.echo(f"changelane: {told}", err=True)
+        click.echo(f"changelane: {told}: changelane quarantine list {file}", err=True)
         sys.exit(1)
     parked: dict[str, str] = getattr(report, "parked", {})
     for name, reason in sorted(parked.items()):

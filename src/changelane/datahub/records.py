@@ -304,10 +304,10 @@ def numbered(event: ChangeEvent, origin: Origin) -> ChangeEvent:
         return event
     if isinstance(change.position, SequencePosition) or isinstance(event, HalfUpdate):
         return event
-    offset, partition = origin.message.offset, origin.message.partition
-    if offset is None or partition is None:
+    offset, partition, index = origin.message.offset, origin.message.partition, origin.number
+    if offset is None or partition is None or index is None:
         return event
-    parts = ((offset, _OFFSET_BITS), (partition, _PARTITION_BITS), (origin.number, _EVENT_BITS))
+    parts = ((offset, _OFFSET_BITS), (partition, _PARTITION_BITS), (index, _EVENT_BITS))
     value = 0
     for number, bits in parts:
         if not 0 <= number < 1 << bits:

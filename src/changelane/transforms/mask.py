@@ -8,7 +8,7 @@ and no source type any more; a hashed, tokenised or truncated one is text.
 import hashlib
 import hmac
 import string
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Annotated, Final, Literal
 
@@ -17,7 +17,7 @@ import msgspec
 from changelane.errors import TransformError
 from changelane.schema import Column
 from changelane.transforms.canonical import canonical_text
-from changelane.transforms.step import ColumnStep, Convert, Moved
+from changelane.transforms.step import ColumnStep, Convert, Moved, Step
 from changelane.types import UNKNOWN, LogicalType, String, Value
 
 SHORTEST_SECRET: Final = 16
@@ -154,6 +154,17 @@ def _alphabet(one: str) -> str | None:
     if one.isascii() and one.isdigit():
         return string.digits
     return _UPPER if one.isupper() else _LOWER
+
+
+def masks_of(steps: Sequence[Step]) -> str:
+    """Return a name for what the masks among some transforms hide; empty = they hide nothing.
+
+    It tells of all transforms, because one before a mask may give a column its name; of no secret.
+    """
+    if not any(isinstance(step, Mask) for step in steps):
+        return ""
+    told = [{**msgspec.to_builtins(step, enc_hook=str), "secret": None} for step in steps]
+    return hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:16]
 
 
 def fingerprint(raw: bytes | None, secret: bytes | None) -> bytes | None:

@@ -80,6 +80,8 @@ class Applier:
         sequence: What the values are that order plain rows, such as ``integer``.
         evolution: How far tables follow their sources.
         layouts: How they are laid out.
+        stops: What cannot be applied is not set aside, but stops the batch before its commits.
+        masks: What the transforms hid of the events, as ``masks_of`` names it.
     """
 
     def __init__(
@@ -94,6 +96,8 @@ class Applier:
         sequence: str | None = None,
         evolution: Evolution = Evolution(),  # noqa: B008 - frozen
         layouts: Layouts = Layouts(),  # noqa: B008 - frozen
+        stops: bool = False,
+        masks: str = "",
     ) -> None:
         self._spark = spark
         self._fence: Fence | None = None
@@ -103,7 +107,7 @@ class Applier:
         self._side = SideTable(spark, self._lake)
         self._ends = Ends(spark, self._lake)
         self._upserts = Upserts(self._lake, self._side)
-        self.quarantine = Quarantine(spark, self._lake)
+        self.quarantine = Quarantine(spark, self._lake, stops=stops, masks=masks)
         self._seen: dict[str, Seen] = {}
 
     def raise_fence(self, pipeline: str) -> None:
@@ -148,6 +152,7 @@ class Applier:
 
         Raises:
             FencedError: A newer run of the pipeline writes the tables.
+            BudgetError: Something cannot be applied, and this one stops at that.
         """
         report = BatchReport(marker.batch)
         kept = events.persist(StorageLevel.MEMORY_AND_DISK)
@@ -220,8 +225,7 @@ class Applier:
         for one in refused:
             size = events.where(one.rows).count() if one.size is None else one.size
             report.set_aside(one.code, size)
-        if report.quarantined:
-            self.quarantine.add(events, refused, marker)
+        self.quarantine.take(events, refused, marker, report)
         self._remember(told, plans, unseen, moved)
         commit = _Commit(
             told, marker, details, side.after(before, [one.work for one in plans]), moved

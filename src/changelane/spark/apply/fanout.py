@@ -250,8 +250,7 @@ class Fanout:
             works = found.works
             # tables take their rows one by one, and a statement may be about several
             self._applier.keep_statements(found)
-            if report.quarantined:
-                self._applier.quarantine.add(kept, (), marker)
+            self._applier.quarantine.take(kept, (), marker, report)
             if works:
                 self._log.append(kept, marker, details)
         finally:

@@ -37,6 +37,7 @@ from changelane.position import (
 )
 from changelane.schema import Column, TableId, TableSchema, named
 from changelane.spark.events.fidelity import RowWriter, key_as_text, spark_type
+from changelane.spark.events.kept import rest_of
 from changelane.spark.events.rows import (
     AT,
     EMPTY,
@@ -172,12 +173,14 @@ class RowBuilder:
                 built.insert(0, told)
         return built
 
-    def refuse(self, message: Message, error: DecodeError) -> Row:
-        """Return the row of a message that cannot be read; with a mask, its bytes as a hash."""
-        withheld = self._chain.withheld
+    def refuse(self, message: Message, error: DecodeError, *, is_line: bool = False) -> Row:
+        """Return the row of a message, or of a line, that cannot be read; with a mask, its hash."""
+        withheld, is_masked = self._chain.withheld, self._chain.is_masking
+        rest = rest_of(message, epoch=self._epoch, is_line=is_line, is_withheld=is_masked)
         return _row(
             message,
             kind="error",
+            after=rest,
             code=error.code,
             reason=error.reason,
             path=error.path,

@@ -18,7 +18,8 @@ column             meaning
 ``transaction``    id of the transaction
 ``source_time``    when the database made the change
 ``topic`` ..       coordinates of the message, and the event's index in it
-``code`` ..        of an ``error``: reason code, reason, JSON path; the raw message is kept
+``code`` ..        of an ``error``: reason code, reason, JSON path; the raw message is kept, and in
+                   ``after`` what a replay needs beside it (:mod:`.kept`)
 =================  =============================================================================
 
 A schema travels as a row of its own, once per task and schema, in ``after``. So does a statement

@@ -34,7 +34,7 @@ from changelane.spark.events.survey import BatchReport, Statements, Survey, Work
 from changelane.spark.lake import Lake, name_of
 from changelane.spark.lake.modes import UPSERT, mode_of
 from changelane.spark.ledgers.fence import Fence
-from changelane.spark.ledgers.quarantine import Misfit, Refused
+from changelane.spark.ledgers.quarantine import TOLD, Misfit, Refused
 from changelane.spark.ledgers.schema_log import SchemaLog
 from changelane.spark.schemas import turning
 from changelane.spark.schemas.admission import STRICT, Policy
@@ -449,6 +449,7 @@ def _labelled(events: DataFrame, spans: Sequence[Span], tables: Tables, *, keep:
         whole = F.when(F.coalesce(one, F.lit(False)), F.lit(False)).otherwise(whole)
     return events.withColumns(
         {
+            TOLD: F.struct("table_id", "whole"),
             "table_id": F.when(is_row, F.coalesce(place, "table_id")).otherwise(F.col("table_id")),
             "schema_id": F.when(F.col("kind") == "data", label).otherwise(F.col("schema_id")),
             "whole": whole,

@@ -36,11 +36,14 @@ from changelane.spark.streams.delivered import (
     DeliveryReport,
     Tallies,
     Tally,
+    check_stopped,
     refused_rows,
     reported,
+    stopped_in,
     tally_of,
 )
 from changelane.transforms.chain import Chain
+from changelane.transforms.mask import masks_of
 from changelane.transforms.step import Step
 
 _START_S: Final = 30.0
@@ -54,6 +57,7 @@ class _Job(NamedTuple):
     sink: DataHubSink
     steps: tuple[Step, ...]
     owners: Mapping[str, str] = {}
+    stops: bool = False
 
 
 class DataHubSender:
@@ -69,12 +73,17 @@ class DataHubSender:
         self, spark: SparkSession, pipeline: Pipeline, source: KafkaSource, sink: DataHubSink
     ) -> None:
         _check_topic(sink)
-        self._job = _Job(source, sink, tuple(pipeline.transforms))
-        self._quarantine = Quarantine(spark, lake_of(spark, pipeline))
+        steps, stops = tuple(pipeline.transforms), pipeline.options.on_error == "stop"
+        self._job = _Job(source, sink, steps, stops=stops)
+        self._quarantine = Quarantine(spark, lake_of(spark, pipeline), masks=masks_of(steps))
         self._counted = spark.sparkContext.accumulator(Tally(), Tallies())
 
     def send(self, batch: DataFrame, marker: Marker) -> DeliveryReport:
-        """Send one batch; sending it again repeats its records, and sets nothing aside twice."""
+        """Send one batch; sending it again repeats its records, and sets nothing aside twice.
+
+        Raises:
+            BudgetError: Something cannot be sent, and this one stops at that.
+        """
         told = batch.select(*(F.col(name).cast(kind) for name, kind in MESSAGE.items()))
         before = self._counted.value.copy()
         # kept, because reading it a second time would send a second time
@@ -84,6 +93,8 @@ class DataHubSender:
             counted = self._counted.value - before
             self._learn(tuple(words) for kind, *words in counted if kind == "owner")
             report = reported(marker.batch, counted)
+            if self._job.stops:
+                check_stopped(report, counted)
             if report.quarantined:
                 self._quarantine.add(refused, (), marker)
         finally:
@@ -143,7 +154,14 @@ def _write(job: _Job, counter: Any, batches: Iterator[pa.RecordBatch]) -> Iterat
     refused: Iterator[Refused] = sending.send(
         message for batch in batches for message in messages_of(batch)
     )
-    yield from refused_rows(refused)
+    stopped = next(refused, None) if job.stops else None
+    if stopped is None:
+        yield from refused_rows(refused)
+    else:
+        for _ in batches:
+            pass  # nothing behind it is sent; Spark writes all of its rows to us
     tally = tally_of(counted)
+    if stopped is not None:
+        tally.update(stopped_in(stopped))
     tally.update({("owner", topic, table): 1 for topic, table in sending.owners.items()})
     counter.add(tally)

@@ -49,8 +49,10 @@ from changelane.spark.streams.delivered import (
     Sender,
     Tallies,
     Tally,
+    check_stopped,
     refused_rows,
     reported,
+    stopped_in,
     tally_of,
 )
 from changelane.spark.streams.kafka import KafkaInput, way_out
@@ -65,6 +67,7 @@ from changelane.spark.streams.stream import (
 from changelane.spark.streams.topic_counts import TopicCounts
 from changelane.spark.streams.topics import topics
 from changelane.transforms.chain import Chain
+from changelane.transforms.mask import masks_of
 from changelane.transforms.step import Step
 
 _HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
@@ -125,6 +128,7 @@ class _Job(NamedTuple):
     sink: KafkaSink
     partitions: Mapping[str, int]
     steps: tuple[Step, ...] = ()
+    stops: bool = False
 
     def delivery(self, counted: Counts) -> Delivery:
         return delivery_of(self.source, self.sink, self.partitions, self.steps, counted)
@@ -251,8 +255,9 @@ class _KafkaSender:
         self._source = source
         self._sink = sink
         self._steps = pipeline.transforms
+        self._stops = pipeline.options.on_error == "stop"
         tables = lake_of(spark, pipeline)
-        self._quarantine = Quarantine(spark, tables)
+        self._quarantine = Quarantine(spark, tables, masks=masks_of(self._steps))
         self._counted = spark.sparkContext.accumulator(Tally(), Tallies())
 
     def send(self, batch: DataFrame, marker: Marker) -> DeliveryReport:
@@ -260,12 +265,13 @@ class _KafkaSender:
 
         Raises:
             RunError: The source changed while it was read.
+            BudgetError: Something cannot be sent, and this one stops at that.
         """
         told = batch.select(*(F.col(name).cast(kind) for name, kind in MESSAGE.items()))
         partitions = self._partitions()
         for warning in self._counts.changed(partitions):
             self._say(warning)
-        job = _Job(self._source, self._sink, partitions, self._steps)
+        job = _Job(self._source, self._sink, partitions, self._steps, self._stops)
         before = self._counted.value.copy()
         sent = told.mapInArrow(partial(_send, job, self._counted), _SENT_DDL)
         (
@@ -278,6 +284,8 @@ class _KafkaSender:
         counted = self._counted.value - before
         self._counts.written((words[0] for kind, *words in counted if kind == "topic"), partitions)
         report = reported(marker.batch, counted)
+        if self._stops:
+            check_stopped(report, counted)
         if failed := sum(report.quarantined.values()):
             refused = told.mapInArrow(partial(_refuse, job), rows.DDL).persist()
             try:
@@ -322,8 +330,12 @@ def _send(job: _Job, counter: Any, batches: Iterator[pa.RecordBatch]) -> Iterato
     gathered: list[Message] = []
     taken: Counter[str | None] = Counter()
     size = 0
+    stopped: Refused | None = None
     for one in _convert(job, counted, batches):
         if isinstance(one, Refused):
+            if job.stops:
+                stopped = one
+                break
             continue
         gathered.append(one)
         taken[one.topic] += 1
@@ -335,6 +347,10 @@ def _send(job: _Job, counter: Any, batches: Iterator[pa.RecordBatch]) -> Iterato
         yield _sent(gathered)
     total = tally_of(counted)
     total.update({("topic", topic): count for topic, count in taken.items() if topic is not None})
+    if stopped is not None:
+        total.update(stopped_in(stopped))
+        for _ in batches:
+            pass  # nothing behind it is sent; Spark writes all of its rows to us
     counter.add(total)
 
 

@@ -14,11 +14,13 @@ from changelane.delivery import Counts, Refused
 from changelane.kafka import Lag, behind
 from changelane.message import Message
 from changelane.spark.events import rows
+from changelane.spark.events.kept import rest_of
 from changelane.spark.lake import Marker
+from changelane.spark.ledgers.quarantine import SHOWN_PLACES, stopped_at
 from changelane.spark.streams.stream import with_batch
 
 Tally: Final = Counter[tuple[str, ...]]
-"""Counts by kind (``done``, ``loss``, ``refused``, ``topic``) and words."""
+"""Counts by kind (``done``, ``loss``, ``refused``, ``topic``, ``stopped``) and words."""
 
 
 class Sender(Protocol):
@@ -137,6 +139,23 @@ def tally_of(counted: Counts) -> "Counter[tuple[str, ...]]":
     return total
 
 
+def stopped_in(refused: Refused) -> "Counter[tuple[str, ...]]":
+    """Return what a task counts that stops at what cannot be sent."""
+    where = refused.origin.message.where
+    return Tally({("stopped", f"{refused.code} in {where}: {refused.reason}"): 1})
+
+
+def check_stopped(report: DeliveryReport, told: "Counter[tuple[str, ...]]") -> None:
+    """Stop where tasks met something that cannot be sent.
+
+    Raises:
+        BudgetError: They did.
+    """
+    if report.quarantined:
+        places = sorted(words[0] for kind, *words in told if kind == "stopped")
+        raise stopped_at(report.quarantined, places[:SHOWN_PLACES])
+
+
 def refused_rows(told: Iterable[Message | Refused]) -> Iterator[pa.RecordBatch]:
     """Return what was refused as event rows; messages that were not are left out."""
     for part in _in_parts(told):
@@ -171,6 +190,7 @@ def _error_row(refused: Refused, message: Message) -> tuple[Any, ...]:
         "code": refused.code,
         "reason": refused.reason,
         "path": refused.path,
+        "after": rest_of(message, is_withheld=refused.is_withheld),
         "raw_key": message.key,
         "raw_value": message.value,
     }

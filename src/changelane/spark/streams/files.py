@@ -16,6 +16,7 @@ from changelane.kafka import Lag
 from changelane.message import Message
 from changelane.spark.events import rows
 from changelane.spark.events.builder import RowBuilder, row_builder
+from changelane.spark.events.kept import Place
 from changelane.spark.ledgers.resume import Began, Held, Land, applied_elsewhere, finish, without
 from changelane.transforms.step import Step
 
@@ -169,9 +170,23 @@ def _decode(
         )
 
 
-def _fits(message: Message) -> bool:
+def record_rows(builder: RowBuilder, line: bytes, place: Place) -> list[tuple[Any, ...]]:
+    """Return the rows of a line that holds a record; *place* is that of the line."""
+    try:
+        message = read_record(line)
+        _check_place(message)
+    except DecodeError as error:
+        return [builder.refuse(Message(line, None, (), *place), error, is_line=True)]
+    if message.offset is None:
+        message = Message(message.value, message.key, message.headers, *place)
+    return builder.rows(message)
+
+
+def _check_place(message: Message) -> None:
     partition, offset = message.partition or 0, message.offset or 0
-    return 0 <= partition < 1 << 31 and 0 <= offset < 1 << 63
+    if not (0 <= partition < 1 << 31 and 0 <= offset < 1 << 63):
+        reason = "partition or offset is out of range"
+        raise DecodeError(reason, code="value_out_of_range", path="$.offset")
 
 
 def _file(path: str) -> tuple[Any, ...]:
@@ -209,21 +224,5 @@ class _Reader:
         if self._found is None:
             self._found = recognise(line)
         if self._found is LineForm.RECORDS:
-            try:
-                message = read_record(line)
-            except DecodeError as error:
-                return [
-                    self._builder.refuse(Message(line, None, (), self._topic, 0, offset), error)
-                ]
-            if not _fits(message):
-                reason = "partition or offset is out of range"
-                misfit = DecodeError(reason, code="value_out_of_range", path="$.offset")
-                return [
-                    self._builder.refuse(Message(line, None, (), self._topic, 0, offset), misfit)
-                ]
-            if message.offset is None:
-                message = Message(
-                    message.value, message.key, message.headers, self._topic, 0, offset
-                )
-            return self._builder.rows(message)
+            return record_rows(self._builder, line, (self._topic, 0, offset))
         return self._builder.rows(Message(line, None, (), self._topic, 0, offset))

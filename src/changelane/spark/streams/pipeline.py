@@ -10,11 +10,12 @@ from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
 
 from changelane.codec import get_codec
-from changelane.config import Pipeline
+from changelane.config import Options, Pipeline
+from changelane.errors import BudgetError
 from changelane.spark.apply.applier import Applier
 from changelane.spark.apply.fanout import Cadence, Fanout
 from changelane.spark.events.survey import BatchReport
-from changelane.spark.lake import Marker
+from changelane.spark.lake import Lake, Marker
 from changelane.spark.lake.layout import layouts_of
 from changelane.spark.lake.modes import modes_of
 from changelane.spark.lakes import lake_of
@@ -33,6 +34,7 @@ from changelane.spark.streams.stream import (
     writer,
 )
 from changelane.spark.upkeep.maintenance import Upkeep
+from changelane.transforms.mask import masks_of
 
 Progress = Callable[[BatchReport], None]
 
@@ -103,28 +105,14 @@ def run(
         BudgetError: More was set aside than the options allow.
     """
     get_codec(pipeline.source.format, **pipeline.source.format_options)
-    report = RunReport(pipeline.name)
-    options = pipeline.options
+    report, options = RunReport(pipeline.name), pipeline.options
     checkpoint = Checkpoint(spark, pipeline.checkpoint)
     source = input_of(spark, pipeline, checkpoint)
     tables = lake_of(spark, pipeline)
-    applier = Applier(
-        spark,
-        tables,
-        keyless=options.keyless,
-        sources=options.sources,
-        modes=modes_of(options),
-        evolution=evolution_of(options),
-        layouts=layouts_of(options),
-    )
+    applier = applier_of(spark, tables, pipeline, stops=options.on_error == "stop")
     applier.raise_fence(pipeline.name)
     keeper = applier.keeper(options.upkeep, options.purge_after_s)
-    fanout = Fanout(
-        tables,
-        applier,
-        pipeline.name,
-        Cadence(options.apply == "log", options.merge_events, options.merge_seconds),
-    )
+    fanout = Fanout(tables, applier, pipeline.name, _cadence(options))
 
     def merge(*, all_of_them: bool) -> None:
         merged = fanout.merge(all_of_them=all_of_them)
@@ -171,10 +159,34 @@ def run(
         report.maintained.extend(keeper.at_the_end(applier.take_seen()))
     except KeyboardInterrupt:
         pass
+    except BudgetError:
+        raise
     except Exception as error:
         raise applying.error or RunError(reason(error, pipeline)) from error
     report.parked = fanout.parked
     return report
+
+
+def applier_of(
+    spark: SparkSession, tables: Lake, pipeline: Pipeline, *, stops: bool = False
+) -> Applier:
+    """Return what applies a pipeline's events to its tables, or stops at what cannot be."""
+    options = pipeline.options
+    return Applier(
+        spark,
+        tables,
+        keyless=options.keyless,
+        sources=options.sources,
+        modes=modes_of(options),
+        evolution=evolution_of(options),
+        layouts=layouts_of(options),
+        stops=stops,
+        masks=masks_of(pipeline.transforms),
+    )
+
+
+def _cadence(options: Options) -> Cadence:
+    return Cadence(options.apply == "log", options.merge_events, options.merge_seconds)
 
 
 def _anew(log: BatchLog, pipeline: Pipeline, say: Callable[[str], None]) -> None:

@@ -66,7 +66,7 @@ def check_budget(options: Options, report: Counted) -> None:
     if told is not None:
         msg = (
             f"{told}: the run stops here, and the next one goes on behind it with a new budget; "
-            "the table _changelane/quarantine tells what it is"
+            "`changelane quarantine list` and `show` tell what it is"
         )
         raise BudgetError(msg)
 

@@ -17,7 +17,7 @@ from changelane.config import Maintenance
 from changelane.sinks import OWN
 from changelane.spark.events.rows import table_id_of
 from changelane.spark.lake import TABLES, Files, Kept, Lake, name_of
-from changelane.spark.ledgers import change_log, ends, quarantine, side
+from changelane.spark.ledgers import change_log, ends, quarantine, replays, side
 from changelane.spark.ledgers.companion import companion_of
 from changelane.spark.ledgers.fence import Fence
 from changelane.spark.ledgers.side import SideTable
@@ -27,7 +27,7 @@ MAINTAINED: Final = "maintained"
 """The table property that keeps when a table was last seen to."""
 PURGED: Final = "purged_ms"
 """The property of the side table that keeps when deletes were last purged."""
-_OWN: Final = (side.NAME, ends.NAME, quarantine.NAME, change_log.NAME)
+_OWN: Final = (side.NAME, ends.NAME, quarantine.NAME, replays.NAME, change_log.NAME)
 _EXPIRE_EVERY_S: Final = 86_400
 _PURGE_EVERY_S: Final = 3_600
 

@@ -18,7 +18,7 @@ from changelane.spark.events.rows import RowSchema, table_id_of
 from changelane.spark.lake import Lake, name_of
 from changelane.spark.lake.held import held_rows
 from changelane.spark.lake.modes import APPEND, HISTORY, IS_CURRENT, OWN, mode_of
-from changelane.spark.ledgers import quarantine, side
+from changelane.spark.ledgers import quarantine, replays, side
 from changelane.spark.ledgers.change_log import ChangeLog
 from changelane.spark.ledgers.parking import Parking
 from changelane.spark.schemas.followed import Halted
@@ -38,7 +38,7 @@ class TableStatus(msgspec.Struct):
         remembered: How many keys are remembered that lost their row.
         purged: Up to where in the source's log such keys were forgotten.
         maintained_ms: When small files and old versions were last seen to.
-        quarantined: How many of its events are set aside.
+        quarantined: How many of its events are set aside and wait.
         waiting: How many of them wait in the change log.
         parked: Why the table takes no events, when it is parked.
         position: Where its newest commit stands in the source's log.
@@ -72,7 +72,9 @@ def status(lake: Lake) -> list[TableStatus]:
     """Return the state of every table of a lake."""
     remembered = _counts(lake, side.NAME, "deleted IS NOT NULL")
     purged = side.horizons(lake)
-    aside = _counts(lake, quarantine.NAME, "table_id IS NOT NULL")
+    aside: Mapping[str, int] = {}
+    if lake.exists(quarantine.NAME):
+        aside = _counted(replays.waiting(lake), "table_id IS NOT NULL")
     log = ChangeLog(lake)
     waiting: Counter[str] = Counter()
     for pending in log.pending():
@@ -147,7 +149,11 @@ def _is_incomplete() -> Column:
 def _counts(lake: Lake, table: str, condition: str) -> dict[str, int]:
     if not lake.exists(table):
         return {}
-    found = lake.read(table).where(condition).groupBy("table_id").count().collect()
+    return _counted(lake.read(table), condition)
+
+
+def _counted(rows: DataFrame, condition: str) -> dict[str, int]:
+    found = rows.where(condition).groupBy("table_id").count().collect()
     return {row["table_id"]: row["count"] for row in found}
 
 
@@ -171,7 +177,7 @@ class KeyHistory(msgspec.Struct):
         deleted: Where the newest delete or departure stands.
         moved_to: The key that the row moved to.
         truncated: Where the table's newest truncate stands.
-        quarantined: The events of the key that are set aside: reason, and coordinates.
+        quarantined: The events of the key that are set aside and wait: reason, and coordinates.
     """
 
     table: str
@@ -239,7 +245,7 @@ def explain(lake: Lake, table: str, key: Mapping[str, Value]) -> KeyHistory:
         elif row["deleted"] is not None and row["moved_to"] != text:
             # a key that leads to itself is one at which a row arrived: none is known to have left
             found.deleted, found.moved_to = shown_order(bytes(row["deleted"])), row["moved_to"]
-    found.quarantined = _set_aside(lake.read(quarantine.NAME), table_id, text)
+    found.quarantined = _set_aside(replays.waiting(lake), table_id, text)
     return found
 
 

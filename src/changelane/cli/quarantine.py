@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``changelane quarantine``: what a pipeline set aside, and how it goes through it again."""
+
+import itertools
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from changelane.cli import options
+from changelane.cli.session import session_of
+from changelane.cli.terminal import printable
+from changelane.config import load
+from changelane.files import open_input
+from changelane.transforms.mask import masks_of
+
+if TYPE_CHECKING:
+    from changelane.spark.streams.replay import ReplayReport
+    from changelane.spark.upkeep.quarantined import ReasonCount
+
+SHOWN = 20
+"""How many entries `show` prints for people, unless they say else."""
+
+
+@click.group()
+def quarantine() -> None:
+    """See what a pipeline could not read or apply, and replay it once its cause is mended.
+
+    Nothing is ever taken out of the quarantine: what was replayed is only marked so.
+    """
+
+
+def _options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option("--output", type=click.Choice(["text", "json"]), default="text"),
+        click.option("--master", metavar="URL", help="Where Spark runs; local[*] if not said."),
+        click.argument("file", metavar="PIPELINE.yaml", type=click.Path(dir_okay=False)),
+    ):
+        command = option(command)
+    return command
+
+
+def _choice(command: Callable[..., Any]) -> Callable[..., Any]:
+    for name, destination, text in (
+        ("--entry", "entries", "Only this entry, by its name; repeatable."),
+        ("--table", "tables", "Only of this table, by its name at the source; repeatable."),
+        ("--code", "codes", "Only what was set aside for this reason; repeatable."),
+    ):
+        option = click.option(name, destination, multiple=True, metavar=name[2:].upper(), help=text)
+        command = option(command)
+    return command
+
+
+@quarantine.command("list")
+@_options
+def list_(file: str, *, master: str | None, output: str) -> None:
+    """Show how much was set aside for which reason, how much of it waits and was replayed."""
+    pipeline = load(file)
+    spark = session_of(pipeline, master)
+    from changelane.spark.lakes import lake_of
+    from changelane.spark.upkeep.quarantined import counts
+
+    found = counts(lake_of(spark, pipeline), pipeline.name, masks_of(pipeline.transforms))
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(found)))
+        return
+    if not found:
+        click.echo("nothing was set aside")
+        return
+    show_counts(found, Console())
+
+
+def show_counts(found: "list[ReasonCount]", console: Console) -> None:
+    """Print how much was set aside."""
+    table = Table(box=None, pad_edge=False)
+    is_withheld = any(one.withheld for one in found)
+    for name, justify in (
+        ("reason", "left"),
+        ("table", "left"),
+        ("waiting", "right"),
+        *([("not from here", "right")] if is_withheld else []),
+        ("replayed", "right"),
+        ("such as", "left"),
+    ):
+        table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    for one in found:
+        table.add_row(
+            escape(printable(one.code)),
+            escape(printable(one.table)),
+            f"{one.waiting:,}",
+            *([f"{one.withheld:,}"] if is_withheld else []),
+            f"{one.replayed:,}",
+            escape(printable(one.reason)),
+        )
+    console.print(table)
+    if is_withheld:
+        click.echo(
+            "not from here: only hashes are kept, or too little; read it again from its source"
+        )
+
+
+@quarantine.command()
+@_options
+@_choice
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help=f"How many; without it all of them with --output json, and {SHOWN} otherwise.",
+)
+def show(
+    file: str,
+    *,
+    codes: tuple[str, ...],
+    tables: tuple[str, ...],
+    entries: tuple[str, ...],
+    limit: int | None,
+    master: str | None,
+    output: str,
+) -> None:
+    """Show what waits in the quarantine, with the values that its messages hold.
+
+    --output json writes a line for each entry: a record, as `convert --output-as records` writes
+    messages, with the name of its entry, or the event that a table refused. Mend key, value or
+    headers of records in that file and give it to `replay --repaired`.
+    """
+    pipeline = load(file)
+    spark = session_of(pipeline, master)
+    from changelane.spark.lakes import lake_of
+    from changelane.spark.upkeep.quarantined import Choice, shown
+
+    masks, choice = masks_of(pipeline.transforms), Choice(codes, tables, entries)
+    found = shown(lake_of(spark, pipeline), pipeline.name, choice, masks)
+    if output == "json":
+        for one in itertools.islice(found, limit):
+            click.echo(msgspec.json.encode(one))
+        return
+    count = 0
+    for count, one in enumerate(itertools.islice(found, limit or SHOWN), 1):  # noqa: B007
+        _print(one)
+    if not count:
+        click.echo("nothing waits")
+    elif limit is None and count == SHOWN:
+        click.echo(f"the first {SHOWN}: --limit shows more")
+
+
+def _print(one: dict[str, Any]) -> None:
+    where = msgspec.json.encode([one[name] for name in ("topic", "partition", "offset")]).decode()
+    table = f" {one['table']}" if one["table"] else ""
+    click.echo(printable(f"{one['entry']}  {one['code']}{table}  {where}, batch {one['batch']}"))
+    path = "" if one["path"] in {None, "$"} else f" at {one['path']}"
+    click.echo(printable(f"  {one['reason']}{path}"))
+    if not one["replayable"]:
+        click.echo("  it cannot be replayed from here, only read again from its source")
+    for name in ("key", "key_base64", "value", "value_base64", "headers", "event", "withheld"):
+        if one.get(name):
+            text = (
+                one[name] if isinstance(one[name], str) else msgspec.json.encode(one[name]).decode()
+            )
+            click.echo(printable(f"  {name}: {text}"))
+
+
+@quarantine.command()
+@_options
+@_choice
+@click.option("--format", "format_", metavar="FORMAT", help="Read the messages as this format.")
+@options("format", "format that the messages are read as")
+@click.option(
+    "--repaired",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    help="Replay the entries in this file, which `show --output json` wrote, as they stand in it.",
+)
+def replay(
+    file: str,
+    *,
+    codes: tuple[str, ...],
+    tables: tuple[str, ...],
+    entries: tuple[str, ...],
+    format_: str | None,
+    format_options: dict[str, str],
+    repaired: str | None,
+    master: str | None,
+    output: str,
+) -> None:
+    """Put what waits through the pipeline again, once, as its file is now.
+
+    Everything has the place in the order that it had when it first came: a row that is newer
+    stays. What fails again is set aside again, as a new entry. A replay that was killed is brought
+    to its end by the next one. A run of the pipeline that is under way stops with a word about
+    it: start it again afterwards.
+
+    Exit codes: 0 all of it was applied, 1 something was set aside again, or failed, 2 wrong use.
+    """
+    pipeline = load(file)
+    if repaired is not None and (codes or tables or entries):
+        raise click.UsageError("--repaired replays the entries in its file: choose them there")
+    mended = None
+    if repaired is not None:
+        from changelane.spark.streams.mended import read_mended
+
+        with open_input(repaired) as given:
+            mended = read_mended(given.stream)
+    spark = session_of(pipeline, master)
+    from changelane.spark.ledgers.replays import Settings
+    from changelane.spark.streams import replay as replays
+    from changelane.spark.upkeep.quarantined import Choice
+
+    done = replays.replay(
+        spark,
+        pipeline,
+        Choice(codes, tables, entries),
+        Settings(format_, dict(format_options)),
+        mended,
+    )
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(done)))
+    else:
+        _summary(done)
+    if any(one.quarantined or one.parked for one in done):
+        sys.exit(1)
+
+
+def _summary(done: "list[ReplayReport]") -> None:
+    if not done:
+        click.echo("nothing waits that can be replayed")
+    for one in done:
+        word = "brought to its end" if one.is_resumed else "done"
+        click.echo(f"replay {one.number} {word}: {one.entries} entries, {one.events} events")
+        for name, count in sorted(one.tables.items()):
+            click.echo(f"{printable(name):<40} {count:>10,} events")
+        for code, count in sorted(one.quarantined.items()):
+            click.echo(f"{'set aside again: ' + printable(code):<40} {count:>10,}")
+        for name, reason in sorted(one.parked.items()):
+            click.echo(f"changelane: {printable(name)} is parked: {printable(reason)}", err=True)

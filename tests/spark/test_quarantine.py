@@ -1,0 +1,279 @@
+"""``changelane quarantine``: what was set aside is seen, mended, and goes through again, once."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from cheap import lakes
+from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from changelane import Message
+from changelane.cli import main
+from changelane.spark.events import rows
+from changelane.spark.events.builder import row_builder
+from changelane.spark.lake import Marker
+from changelane.spark.lakes import lake as open_lake
+from changelane.spark.ledgers.quarantine import Quarantine, Refused
+from changelane.spark.ledgers.replays import Replays
+
+LAKE: Final = lakes("iceberg")[0]
+PIPELINE: Final = """
+name: shop
+source: {{type: files, path: in, format: native-json}}
+sink: {{type: {lake}, path: lake}}
+options:
+  schema_changes: {changes}
+  keyless: append
+  epoch: {epoch}
+  tables: {{kept: {{mode: history}}}}
+"""
+
+MASKED: Final = "transforms: [{type: mask, columns: [v], method: 'null'}]\n"
+
+
+def event(table: str, number: int, position: int, **more: Any) -> bytes:
+    """Return an upsert of a row ``id``, ``v``."""
+    schema = [{"name": "id", "type": "int64"}, {"name": "v", "type": "string"}]
+    if "w" in more.get("after", {}):
+        schema.append({"name": "w", "type": "int64"})
+    told = {"op": "c", "table": {"name": table}, "key": ["id"], "schema": schema}
+    told |= {"after": {"id": number, "v": f"{position}"}}
+    told |= {"position": {"domain": "sequence", "value": position}}
+    return json.dumps(told | more).encode()
+
+
+def record(offset: int, value: bytes, key: str = "k") -> str:
+    told = {"topic": "t", "partition": 1, "offset": offset, "key": key, "value": value.decode()}
+    return json.dumps(told | {"headers": [["origin", "eu"], ["raw", {"base64": "/w=="}]]})
+
+
+CANAL: Final = json.dumps(
+    {
+        "database": "shop",
+        "table": "moved",
+        "type": "INSERT",
+        "isDdl": False,
+        "pkNames": ["id"],
+        "data": [{"id": "7", "v": "canal"}],
+        "mysqlType": {"id": "bigint", "v": "varchar(9)"},
+        "old": None,
+        "sql": "",
+        "es": 1,
+        "ts": 1,
+        "id": 1,
+    }
+).encode()
+
+
+def call(file: Path, *arguments: str, code: int = 0, command: str = "quarantine") -> Result:
+    words = [command, *arguments[:1], str(file), *arguments[1:]]
+    if command != "quarantine":
+        words = [command, str(file), *arguments]
+    done = CliRunner().invoke(main, words, env={"COLUMNS": "250"})
+    assert done.exit_code == code, done.output + repr(done.exception)
+    return done
+
+
+def written(folder: Path, lines: Sequence[str]) -> Path:
+    (folder / "in").mkdir()
+    (folder / "in" / "a.jsonl").write_text("\n".join(lines) + "\n")
+    return configured(folder)
+
+
+def configured(folder: Path, changes: str = "strict", epoch: int = 0, more: str = "") -> Path:
+    file = folder / "shop.yaml"
+    file.write_text(PIPELINE.format(lake=LAKE, changes=changes, epoch=epoch) + more)
+    return file
+
+
+def listed(file: Path) -> dict[str, tuple[int, int]]:
+    """Return what waits and what was replayed, by reason."""
+    told = json.loads(call(file, "list", "--output", "json").stdout)
+    return {one["code"]: (one["waiting"], one["replayed"]) for one in told}
+
+
+def shown(file: Path, *arguments: str) -> list[dict[str, Any]]:
+    told = call(file, "show", "--output", "json", *arguments).stdout
+    return [json.loads(line) for line in told.splitlines()]
+
+
+def test_what_was_set_aside_is_mended_and_goes_through_its_pipeline_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keyless: dict[str, Any] = {"key": None}
+    first = [
+        record(0, event("orders", 1, 1)),
+        record(1, event("orders", 1, 9)),
+        record(2, b"{broken 1"),  # an older row of the key 1
+        record(3, b"{broken 2"),  # a row of its own
+        record(4, b"{broken 3"),  # a row of the table without a key
+        record(5, b"{broken 4"),  # a version between two of a table of versions
+        record(6, event("facts", 1, 1, **keyless)),
+        record(7, event("kept", 1, 1)),
+        record(8, event("kept", 1, 9)),
+        '{"topic": "t", "value"',
+        record(9, CANAL),
+    ]
+    file = written(tmp_path, first)
+    call(file, command="run")
+    # a column that a strict table does not take
+    wide = [
+        event("orders", 1, 3, op="u", after={"id": 1, "v": "old", "w": 3}),
+        event("orders", 2, 4, after={"id": 2, "v": "wide", "w": 4}),
+    ]
+    lines = [record(20 + n, one) for n, one in enumerate(wide)]
+    (tmp_path / "in" / "b.jsonl").write_text("\n".join(lines) + "\n")
+    call(file, command="run")
+    before = listed(file)
+    assert before.pop("schema_change", before.pop("schema_mismatch", None)) == (2, 0)
+    assert sum(waits for waits, _ in before.values()) == 6
+    text = call(file, "list").stdout
+    assert "waiting" in text
+    assert "malformed_json" in text
+
+    # they are shown with all that they hold
+    entries = shown(file)
+    broken = {one["value"]: one for one in entries if str(one.get("value")).startswith("{broken")}
+    assert len(broken) == 4
+    one = broken["{broken 2"]
+    assert (one["topic"], one["partition"], one["offset"], one["key"]) == ("t", 1, 3, "k")
+    assert one["headers"] == [["origin", "eu"], ["raw", {"base64": "/w=="}]]
+    events = [one["event"] for one in entries if "event" in one]
+    assert sorted(json.loads(one["key"]) for one in events) == [[1], [2]]
+    assert "{broken 3" in call(file, "show", "--code", "malformed_json", "--limit", "9").stdout
+    assert "did you mean" in call(file, "show", "--code", "malformed_jsn", code=2).stderr
+
+    # what is broken stays broken, and is set aside again
+    call(file, "replay", "--entry", one["entry"], code=1)
+    assert listed(file)["malformed_json"] == (before["malformed_json"][0], 1)
+
+    # another epoch now must not make old messages the newest
+    file = configured(tmp_path, epoch=1)
+    broken = {one["value"]: one for one in shown(file) if "broken" in str(one.get("value"))}
+    mended = {
+        "{broken 1": event("orders", 1, 2),
+        "{broken 2": event("orders", 4, 2),
+        "{broken 3": event("facts", 2, 2, **keyless),
+        "{broken 4": event("kept", 1, 5),
+    }
+    for value, instead in mended.items():
+        broken[value]["value"] = instead.decode()
+    given = tmp_path / "mended.jsonl"
+    moved = broken["{broken 1"] | {"offset": 99}
+    given.write_text(json.dumps(moved))
+    assert "leave topic" in call(file, "replay", "--repaired", str(given), code=2).stderr
+    given.write_text("\n".join(json.dumps(broken[value]) for value in mended))
+    done = Replays.done
+
+    def killed(*_: object) -> None:
+        raise RuntimeError("killed")
+
+    monkeypatch.setattr(Replays, "done", killed)
+    call(file, "replay", "--repaired", str(given), code=1)
+    monkeypatch.setattr(Replays, "done", done)
+    assert listed(file)["malformed_json"][0] == before["malformed_json"][0]
+    resumed = call(file, "replay", "--code", "no_such_reason", code=2)
+    assert "no_such_reason" in resumed.stderr
+    assert listed(file)["malformed_json"][0] == before["malformed_json"][0] - 4
+
+    # the format and the configuration are mended, too
+    (wrong,) = [one for one in shown(file) if "canal" in str(one.get("value"))]
+    told = call(
+        file, "replay", "--format", "canal-json", "--entry", wrong["entry"], "--output", "json"
+    )
+    assert json.loads(told.stdout)[0]["tables"] == {"shop.moved": 1}, told.stdout
+
+    # what a mask hides that came later is neither shown nor brought to the table
+    file = configured(tmp_path, changes="evolve", epoch=1, more=MASKED)
+    hidden = [call(file, "show", *more).stdout for more in ([], ["--output", "json"])]
+    assert not any(word in told for told in hidden for word in ("wide", "old", '"value\\"'))
+    assert "before these masks" in hidden[0]
+    assert "did you mean" not in call(file, "replay", "--table", "orders", code=2).stderr
+
+    file = configured(tmp_path, changes="evolve", epoch=1)
+    call(file, "replay", "--table", "orders")
+    assert [one["value"] for one in shown(file)] == ['{"topic": "t", "value"']
+
+    tables = open_lake(spark, str(tmp_path / "lake"), LAKE)
+    orders = tables.read("tables/orders").collect()
+    assert {row["id"]: (row["v"], row["w"]) for row in orders} == {
+        1: ("9", None),  # what is written whole without a column has NULL there
+        2: ("wide", 4),
+        4: ("2", None),
+    }
+    (moved,) = tables.read("tables/shop.moved").collect()
+    assert (moved["id"], moved["v"]) == (7, "canal")
+    facts = tables.read("tables/facts").collect()
+    assert sorted((row["id"], row["v"]) for row in facts) == [(1, "1"), (2, "2")]
+    assert sorted(row["v"] for row in tables.read("tables/kept").collect()) == ["1", "5", "9"]
+
+
+def test_a_run_stops_where_its_options_say(spark: SparkSession, tmp_path: Path) -> None:
+    good = [record(n, event("orders", n, n)) for n in range(1, 4)]
+    (tmp_path / "in").mkdir()
+    for number, lines in enumerate([[good[0]], [good[1], record(9, b"{broken")], [good[2]]]):
+        source = tmp_path / "in" / f"{number}.jsonl"
+        source.write_text("\n".join(lines) + "\n")
+        os.utime(source, (1_700_000_000 + number,) * 2)  # the oldest is read first
+    file = configured(tmp_path)
+    text = file.read_text().replace("native-json}", "native-json, max_files_per_batch: 1}")
+
+    def options(more: str) -> None:
+        file.write_text(text.replace("  keyless: append\n", f"  keyless: append\n  {more}\n"))
+
+    def rows() -> list[int]:
+        tables = open_lake(spark, str(tmp_path / "lake"), LAKE)
+        return sorted(row["id"] for row in tables.read("tables/orders").collect())
+
+    options("on_error: stop")
+    for _ in range(2):  # nothing of the batch is applied, and the next run meets it again
+        told = call(file, command="run", code=1).stderr
+        assert "1 cannot be read or applied (malformed_json 1)" in told, told
+        assert "malformed_json in t-1@9" in told
+        assert "broken" not in told
+        assert rows() == [1]
+        assert listed(file) == {}
+    options("max_quarantined: 0")
+    told = call(file, command="run", code=1).stderr
+    assert "1 set aside (malformed_json 1) of 2, more than the 0 allowed: the run stops" in told
+    assert rows() == [1, 2]
+    # the next run goes on behind it
+    call(file, command="run")
+    assert rows() == [1, 2, 3]
+    assert listed(file) == {"malformed_json": (1, 0)}
+
+
+def test_a_batch_that_runs_again_adds_what_its_tables_refuse_only_then(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = open_lake(spark, str(tmp_path / "delta"), "delta")  # it skips a marker that it holds
+    builder = row_builder("native-json", {})
+    stream = [event("orders", 1, 1), b"{broken", event("orders", 2, 2), event("orders", 3, 3)]
+    told = [
+        row
+        for offset, value in enumerate(stream)
+        for row in builder.rows(Message(value, None, (), "t", 1, offset))
+    ]
+    events = spark.createDataFrame(told, rows.DDL)
+    marker = Marker("shop", "q", 7)
+
+    def refused(*keys: str) -> list[Refused]:
+        return [Refused(F.col("key").isin(*keys), "no_fit", "it does not fit", None)]
+
+    aside: list[tuple[str, str | None]] = []
+    for times, wrong in enumerate(([], refused("[2]"), refused("[2]"), refused("[2]", "[3]"))):
+        Quarantine(spark, lake).add(events, wrong, marker)
+        found = Quarantine(spark, lake).table().collect()
+        aside = sorted(
+            (row["code"], row["event"] and json.loads(row["event"])["key"]) for row in found
+        )
+        assert len(aside) == (1, 2, 2, 3)[times]
+    assert aside == [("malformed_json", None), ("no_fit", "[2]"), ("no_fit", "[3]")]
+    assert {row["schema"] is None for row in found if row["event"]} == {False}
+    Quarantine(spark, lake).add(events, (), Marker("shop", "q", 8))
+    assert Quarantine(spark, lake).table().count() == 4, "another batch is another"

@@ -1,0 +1,122 @@
+"""What is kept of messages that are set aside, and how they come again."""
+
+import json
+from typing import Any
+
+import pytest
+
+from changelane import Message
+from changelane.config import parse
+from changelane.errors import ConfigError
+from changelane.spark.events.builder import row_builder
+from changelane.spark.events.kept import event_row, read_rest, schema_row
+from changelane.spark.events.rows import AT
+from changelane.spark.ledgers.replays import Settings
+from changelane.spark.streams.files import record_rows
+from changelane.spark.streams.mended import read_mended
+from changelane.spark.streams.replay import check
+from changelane.transforms.listing import steps_of
+from changelane.transforms.mask import masks_of
+
+HEADERS = (("a", b"text"), ("a", b"\xff"), ("none", None))
+MASK = {"type": "mask", "columns": ["v"], "method": "null"}
+
+
+def named(row: tuple[Any, ...]) -> dict[str, Any]:
+    return {name: row[place] for name, place in AT.items()}
+
+
+def test_a_message_that_cannot_be_read_is_kept_with_its_headers_and_the_epoch_of_its_time() -> None:
+    message = Message(b"{broken", b"k", HEADERS, "t", 3, 17)
+    (row,) = row_builder("native-json", {}, epoch=5).rows(message)
+    kept = named(row)
+    rest = read_rest(kept["after"])
+    assert rest.epoch == 5
+    assert not rest.is_withheld
+    place = kept["topic"], kept["partition"], kept["offset"]
+    assert rest.message(kept["raw_value"], kept["raw_key"], place) == message
+
+
+def test_with_a_mask_neither_bytes_nor_headers_are_kept() -> None:
+    builder = row_builder("native-json", {}, steps=steps_of([MASK]))
+    (row,) = builder.rows(Message(b"{broken", b"k", (("v", b"secret"),), "t", 3, 17))
+    assert read_rest(named(row)["after"]).is_withheld
+    assert "secret" not in str(row)
+    assert b"broken" not in named(row)["raw_value"]
+
+
+def test_a_line_that_is_no_record_comes_again_as_a_line() -> None:
+    builder = row_builder("native-json", {})
+    (row,) = record_rows(builder, b'{"topic": 3}', ("file", 0, 12))
+    assert read_rest(named(row)["after"]).is_line
+    event = {"op": "c", "table": {"name": "t"}, "key": ["id"], "after": {"id": 1}}
+    record = {"topic": "t", "partition": 1, "offset": 4, "value": json.dumps(event)}
+    rows = record_rows(builder, json.dumps(record).encode(), ("file", 0, 12))
+    assert [(named(row)["kind"], named(row)["offset"]) for row in rows] == [
+        ("schema", 4),
+        ("data", 4),
+    ]
+
+
+def test_an_event_comes_again_as_its_stream_told_it() -> None:
+    told = {
+        "kind": "data",
+        "op": "u",
+        "table": '["s",null,"t"]',
+        "schema_id": "00ff",
+        "key": "[1]",
+        "after": '{"id":1}',
+        "after_missing": ["v"],
+        "whole": False,
+        "order": "0A01",
+        "source_time_us": 7,
+    }
+    row = event_row(json.dumps(told), ("t", 3, 17), 2)
+    found = named(row)
+    expected = {"table_id": told.pop("table"), "order": b"\x0a\x01"} | told
+    expected |= {"order": b"\x0a\x01", "source_time": expected.pop("source_time_us")}
+    expected |= {"topic": "t", "partition": 3, "offset": 17, "row_index": 2}
+    assert {name: value for name, value in found.items() if value is not None} == expected
+    schema = named(schema_row(row, "{}"))
+    assert (schema["kind"], schema["schema_id"], schema["after"]) == ("schema", "00ff", "{}")
+
+
+def test_mended_messages_are_records_with_the_name_of_their_entry() -> None:
+    line = b'{"entry": "e1", "code": "x", "topic": "t", "partition": 1, "value": "v"}\n'
+    (found,) = read_mended([line, b"\n"]).items()
+    assert found == ("e1", Message(b"v", None, (), "t", 1))
+    for wrong, words in (
+        (b"{", "not a record with the name"),
+        (b'{"topic": "t", "value": "v"}', "not a record with the name"),
+        (b'{"entry": "e1"}', "needs a value"),
+    ):
+        with pytest.raises(ConfigError, match=f"line 1: .*{words}"):
+            read_mended([wrong])
+    with pytest.raises(ConfigError, match="line 2: entry e1 comes a second time"):
+        read_mended([line, line])
+
+
+def test_a_replay_is_refused_that_would_keep_what_a_mask_hides() -> None:
+    pipeline = {
+        "name": "x",
+        "source": {"type": "files", "path": "/in", "format": "debezium-json"},
+        "sink": {"type": "delta", "path": "/lake"},
+        "transforms": [MASK],
+    }
+    check(parse(pipeline), Settings())
+    with pytest.raises(ConfigError, match="masks columns"):
+        check(parse(pipeline), Settings(), {})
+    with pytest.raises(ConfigError, match="did you mean 'canal-json'"):
+        check(parse(pipeline), Settings("canal-jsn"))
+
+
+def test_what_masks_hide_has_a_name_that_tells_no_secret() -> None:
+    secret = {"type": "mask", "columns": ["v"], "method": "hash"}
+    one, other = (steps_of([secret | {"secret": text * 16}]) for text in "ab")
+    assert (
+        masks_of(steps_of([])) == masks_of(steps_of([{"type": "include", "tables": ["t"]}])) == ""
+    )
+    assert masks_of(one) == masks_of(other) != ""
+    moved = {"type": "rename", "columns": {"w": "v"}}
+    several = [steps_of(steps) for steps in ([MASK], [moved, MASK], [MASK | {"columns": ["w"]}])]
+    assert len({masks_of(steps) for steps in several}) == 3
