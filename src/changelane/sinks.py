@@ -38,12 +38,20 @@ class DeltaSink(
             raise ValueError("location ends in /{table}, which keeps the tables apart")
 
 
+_HIVE_NAMESPACE: Final = re.compile("[a-z0-9_]{1,100}")
+
+
+def is_hive(catalog: Mapping[str, str]) -> bool:
+    """Say whether these options of a catalog of Iceberg's name Hive's metastore."""
+    return catalog.get("type") == "hive" or catalog.get("catalog-impl", "").endswith(".HiveCatalog")
+
+
 class IcebergSink(DeltaSink, frozen=True, kw_only=True, tag="iceberg", forbid_unknown_fields=True):
     """Iceberg tables, one per source table: under one folder, or in a catalog.
 
     Attributes:
-        catalog: Options of the catalog by Iceberg's names, such as ``type: rest`` or ``jdbc``,
-            ``uri`` and ``warehouse``. Without them the tables lie in the folder itself.
+        catalog: Options of the catalog by Iceberg's names, such as ``type: rest``, ``jdbc`` or
+            ``hive``, ``uri`` and ``warehouse``. Without them the tables lie in the folder itself.
         namespace: The catalog's namespace of the tables; changelane's own are in one beside it.
     """
 
@@ -57,10 +65,9 @@ class IcebergSink(DeltaSink, frozen=True, kw_only=True, tag="iceberg", forbid_un
             raise ValueError(
                 "Iceberg tables without a catalog lie under path: give a catalog, or no location"
             )
-        if self.catalog.get("type") == "hive":
+        if is_hive(self.catalog) and not _HIVE_NAMESPACE.fullmatch(self.namespace):
             raise ValueError(
-                "Hive's metastore has no names with a dot, such as shop.orders: use a rest or a "
-                "jdbc catalog"
+                "a namespace of Hive's metastore has small letters, digits and _, at most 100"
             )
         if not self.namespace:
             raise ValueError("namespace must not be empty")

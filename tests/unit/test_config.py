@@ -228,7 +228,12 @@ def test_a_partition_is_a_column_or_a_function_of_one(
         ("delta", "{tables: {a: {properties: {Changelane.table: x}}}}", "changelane's own"),
         ("delta, location: far", "{}", "ends in /{table}"),
         ('iceberg, location: "far/{table}"', "{}", "give a catalog"),
-        ("iceberg, catalog: {type: hive}", "{}", "no names with a dot"),
+        ("iceberg, catalog: {type: hive}, namespace: Shop", "{}", "small letters"),
+        (
+            "iceberg, catalog: {catalog-impl: org.apache.iceberg.hive.HiveCatalog}, namespace: a.b",
+            "{}",
+            "small letters",
+        ),
     ],
 )
 def test_a_layout_that_cannot_be_is_refused(

@@ -17,6 +17,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from changelane.sinks import is_hive
 from changelane.spark.lake import (
     LAST,
     OWN,
@@ -27,11 +28,13 @@ from changelane.spark.lake import (
     Files,
     Marker,
     beside,
+    name_of,
     own_of,
     widens,
 )
 from changelane.spark.lake.layout import PLAIN, Layout
 from changelane.spark.lake.merges import Merge
+from changelane.spark.lakes.hive_names import to_hive
 from changelane.spark.lakes.sql_lake import SqlLake
 from changelane.spark.runtime.environment import check, check_class
 from changelane.spark.sql import quoted, text
@@ -83,6 +86,7 @@ class Iceberg(SqlLake):
         if self._options.get("type") == "jdbc":
             # without it Spark cannot even ask whether there is a table
             self._options.setdefault("jdbc.schema-version", "V1")
+        self._is_hive = is_hive(self._options)
         self._namespaces: dict[str, str] = {}
         if catalog:
             self._namespaces = {TABLES: namespace, OWN: f"{namespace}_changelane"}
@@ -104,6 +108,8 @@ class Iceberg(SqlLake):
     def _named(self, table: str) -> str:
         """Return a table's name inside the catalog."""
         namespace, _, name = table.partition("/")
+        if self._is_hive:
+            name = to_hive(name)
         return f"{quoted(self._namespaces.get(namespace, namespace))}.{quoted(name)}"
 
     def path(self, table: str) -> str:
@@ -116,7 +122,21 @@ class Iceberg(SqlLake):
         if not self._spark.catalog.databaseExists(namespace):
             return []
         shown = self._spark.sql(f"SHOW TABLES IN {namespace}").collect()
-        return self.ours(sorted(f"{TABLES}/{row['tableName']}" for row in shown))
+        names = [str(row["tableName"]) for row in shown]
+        if self._is_hive:
+            return sorted(name for one in names if (name := self._of_hive(one)) is not None)
+        return self.ours(sorted(f"{TABLES}/{name}" for name in names))
+
+    def _of_hive(self, there: str) -> str | None:
+        """Return the table that has a name in Hive's metastore; ``None`` = none of ours.
+
+        A name that was long cannot be read back, so the table itself says which one it is.
+        """
+        place = f"{quoted(self._namespaces[TABLES])}.{quoted(there)}"
+        told = self._load(f"{quoted(self._catalog)}.{place}").properties().get(f"{PREFIX}table")
+        if told is None or to_hive(name_of(told).removeprefix(f"{TABLES}/")) != there:
+            return None
+        return name_of(told)
 
     def create(
         self,
@@ -134,9 +154,12 @@ class Iceberg(SqlLake):
         return bool(self._spark.catalog.tableExists(self.sql(table)))
 
     def _table(self, table: str) -> Any:
+        return self._load(self.sql(table))
+
+    def _load(self, name: str) -> Any:
         jvm: Any = self._spark._jvm
         load = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable
-        return load(self._spark._jsparkSession, self.sql(table))
+        return load(self._spark._jsparkSession, name)
 
     def properties(self, table: str) -> dict[str, str]:
         return own_of(dict(self._table(table).properties()))

@@ -1,14 +1,18 @@
-"""A REST catalog of Iceberg's, in a process of its own that Python drives through py4j.
+"""Catalogs of Iceberg's that are processes of their own: REST, and Hive's metastore.
 
-It is Iceberg's own server for tests, over a database in a file; Jetty is Spark's.
+Both keep what they know in a database in a file. Python drives them through py4j. The REST catalog
+is Iceberg's own server for tests; Jetty and Hive are Spark's.
 """
 
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
+import threading
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +38,18 @@ IVY: Final = """\
 </ivy-module>
 """
 """``spark.jars.packages`` has no words for the jar of a project's tests, where the server is."""
+HIVE_SITE: Final = {
+    "javax.jdo.option.ConnectionURL": "jdbc:derby:;databaseName={folder}/derby;create=true",
+    "javax.jdo.option.ConnectionDriverName": "org.apache.derby.jdbc.EmbeddedDriver",
+    "datanucleus.schema.autoCreateAll": "true",
+    "hive.metastore.schema.verification": "false",
+    "hive.metastore.warehouse.dir": "file:{folder}/warehouse",
+    # neither pools nor logs need jars that Spark does not have
+    "datanucleus.connectionPoolingType": "HikariCP",
+    "hive.async.log.enabled": "false",
+    # or a column could be neither dropped nor renamed: Iceberg's documentation says so
+    "hive.metastore.disallow.incompatible.col.type.changes": "false",
+}
 
 
 def rest_jars() -> Path:
@@ -72,7 +88,8 @@ def _java(folder: Path, *jars: str) -> Iterator[Any]:
     finally:
         gateway.close()
         process.kill()
-        process.communicate()
+        process.wait()  # threads of py4j's read what it says to its end
+        process.stdin.close()
 
 
 @contextmanager
@@ -95,3 +112,37 @@ def rest(folder: Path) -> Iterator[Options]:
         server.setHandler(handler)
         server.start()
         yield {"type": "rest", "uri": server.getURI().toString()}
+
+
+@contextmanager
+def hive(folder: Path) -> Iterator[Options]:
+    """Start Hive's metastore over a folder; return the options that name it."""
+    entries = (
+        f"<property><name>{key}</name><value>{value.format(folder=folder)}</value></property>"
+        for key, value in HIVE_SITE.items()
+    )
+    (folder / "hive-site.xml").write_text(f"<configuration>{''.join(entries)}</configuration>")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with _java(folder, str(folder)) as jvm:
+        metastore = jvm.org.apache.hadoop.hive.metastore
+        # the tables of locks, which are not among those that it makes by itself
+        metastore.txn.TxnDbUtil.prepDb(jvm.org.apache.hadoop.hive.conf.HiveConf())
+
+        def serve() -> None:
+            with suppress(Exception):  # it ends with its process
+                metastore.HiveMetaStore.startMetaStore(port, None)
+
+        threading.Thread(target=serve, daemon=True).start()
+        until = time.monotonic() + 120
+        while not _is_open(port):
+            assert time.monotonic() < until, "the metastore does not start"
+            time.sleep(0.1)
+        warehouse = f"file:{folder}/warehouse"
+        yield {"type": "hive", "uri": f"thrift://127.0.0.1:{port}", "warehouse": warehouse}
+
+
+def _is_open(port: int) -> bool:
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) == 0
