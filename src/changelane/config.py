@@ -31,14 +31,16 @@ from changelane.errors import ConfigError
 from changelane.kafka import KafkaSink, KafkaSource, check_delivery, check_to_topics
 from changelane.options import check_keys, check_kind, given
 from changelane.serdes.json import translate
-from changelane.sinks import (
-    DeltaSink,
-    HudiSink,
-    IcebergSink,
-    check_partitions,
-    check_properties,
+from changelane.sinks import DeltaSink, HudiSink, IcebergSink, check_partitions, check_properties
+from changelane.transforms.expressions import Expressed, check_use
+from changelane.transforms.listing import (
+    AnyStep,
+    PureStep,
+    apart,
+    check_names,
+    pure_steps_of,
+    steps_of,
 )
-from changelane.transforms.listing import PureStep, check_names, steps_of
 from changelane.yaml_file import filled, read_yaml
 
 _SPAN: Final = re.compile(r"\s*([0-9]{1,9})\s*(second|minute|hour|day|week)s?\s*")
@@ -297,7 +299,7 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     name: str
     source: Source
     sink: Sink
-    transforms: tuple[PureStep, ...] = ()
+    transforms: tuple[AnyStep, ...] = ()
     options: Options = Options()
 
     def __post_init__(self) -> None:
@@ -305,6 +307,16 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         soft = [self.options.deletes, *map(self.options.deletes_of, self.options.tables.values())]
         if isinstance(self.sink, HudiSink) and "soft" in soft:
             raise ValueError("deletes: soft is for Delta and Iceberg tables, not for Hudi yet")
+
+    @property
+    def pure_steps(self) -> tuple[PureStep, ...]:
+        """The transforms that are applied where messages are decoded."""
+        return apart(self.transforms)[0]
+
+    @property
+    def expressions(self) -> tuple[Expressed, ...]:
+        """The other ones, which Spark applies to event rows."""
+        return apart(self.transforms)[1]
 
     @property
     def table_format(self) -> str:
@@ -358,7 +370,8 @@ def load_transforms(
     """Read a list of transforms from a YAML file: the list itself, or under ``transforms``.
 
     Raises:
-        ConfigError: The file cannot be read, a variable is not set, or a value does not fit.
+        ConfigError: The file cannot be read, a variable is not set, a value does not fit, or a
+            transform needs Spark.
         UnknownNameError: A transform or a key is unknown; the nearest one is named.
     """
     raw = read_yaml(path)
@@ -366,7 +379,7 @@ def load_transforms(
         check_keys(raw, {"transforms"}, "a file of transforms")
         raw = raw.get("transforms")
     check_names(raw)
-    return steps_of(filled(raw, os.environ if environment is None else environment))
+    return pure_steps_of(filled(raw, os.environ if environment is None else environment))
 
 
 def parse(raw: Mapping[str, Any]) -> Pipeline:
@@ -390,6 +403,10 @@ def parse(raw: Mapping[str, Any]) -> Pipeline:
         check_partitions(where, table.partition_by, pipeline.table_format)
         check_properties(where, table.properties)
     check_properties("options", pipeline.options.properties)
+    options, sink = pipeline.options, str(pipeline.sink.__struct_config__.tag)
+    modes = {n: (t.mode or options.mode, options.deletes_of(t)) for n, t in options.tables.items()}
+    keeps = {"*": (options.mode, options.deletes), **modes}
+    check_use(pipeline.expressions, sink=sink, keyless=options.keyless, keeps=keeps)
     if isinstance(pipeline.sink, KafkaSink):
         check_delivery(pipeline.source, pipeline.sink, given(pipeline.options))
     if isinstance(pipeline.sink, DataHubSink):

@@ -65,7 +65,7 @@ def list_(file: str, *, master: str | None, output: str) -> None:
     from changelane.spark.lakes import lake_of
     from changelane.spark.upkeep.quarantined import counts
 
-    found = counts(lake_of(spark, pipeline), pipeline.name, masks_of(pipeline.transforms))
+    found = counts(lake_of(spark, pipeline), pipeline.name, masks_of(pipeline.pure_steps))
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(found)))
         return
@@ -134,7 +134,7 @@ def show(
     from changelane.spark.lakes import lake_of
     from changelane.spark.upkeep.quarantined import Choice, shown
 
-    masks, choice = masks_of(pipeline.transforms), Choice(codes, tables, entries)
+    masks, choice = masks_of(pipeline.pure_steps), Choice(codes, tables, entries)
     found = shown(lake_of(spark, pipeline), pipeline.name, choice, masks)
     if output == "json":
         for one in itertools.islice(found, limit):

@@ -12,13 +12,17 @@ from changelane.serdes.json import translate
 from changelane.transforms.cast import Cast
 from changelane.transforms.choose import Exclude, Include
 from changelane.transforms.columns import Project, Rename
+from changelane.transforms.expressions import WITHOUT_SPARK, Compute, Expressed, Filter
 from changelane.transforms.mask import Mask
 from changelane.transforms.route import Route
 
 PureStep = Route | Include | Exclude | Project | Rename | Mask | Cast
 """The transforms that need no Spark."""
 
-STEPS: Final[Mapping[str, type[PureStep]]] = {
+AnyStep = PureStep | Expressed
+"""All transforms."""
+
+STEPS: Final[Mapping[str, type[AnyStep]]] = {
     "route": Route,
     "include": Include,
     "exclude": Exclude,
@@ -26,6 +30,8 @@ STEPS: Final[Mapping[str, type[PureStep]]] = {
     "rename": Rename,
     "mask": Mask,
     "cast": Cast,
+    "compute": Compute,
+    "filter": Filter,
 }
 """Transforms by their ``type``."""
 
@@ -58,18 +64,52 @@ def check_names(raw: object) -> None:
             )
 
 
-def steps_of(filled: object) -> tuple[PureStep, ...]:
+def steps_of(filled: object) -> tuple[AnyStep, ...]:
     """Return the transforms of a list whose secrets are filled in.
 
     Raises:
         ConfigError: A value does not fit; it is not quoted.
     """
-    found: list[PureStep] = []
+    found: list[AnyStep] = []
     told: list[Any] = list(filled) if isinstance(filled, Sequence) else []
     for number, one in enumerate(told, 1):
         try:
-            found.append(msgspec.convert(one, PureStep))
+            found.append(msgspec.convert(one, AnyStep))
         except msgspec.ValidationError as error:
             # msgspec quotes an invalid value, which may come from a secret
             raise ConfigError(f"transform {number} does not fit: {translate(error)}") from None
     return tuple(found)
+
+
+def pure_steps_of(filled: object) -> tuple[PureStep, ...]:
+    """Return the transforms of a list that is applied without Spark.
+
+    Raises:
+        ConfigError: A value does not fit, or a transform needs Spark.
+    """
+    pure, expressed = apart(steps_of(filled))
+    if expressed:
+        raise ConfigError(WITHOUT_SPARK)
+    return pure
+
+
+def apart(steps: Sequence[AnyStep]) -> tuple[tuple[PureStep, ...], tuple[Expressed, ...]]:
+    """Return the transforms that need no Spark, and after them those that do.
+
+    Raises:
+        ConfigError: One that needs none comes after one that does.
+    """
+    pure: list[PureStep] = []
+    expressed: list[Expressed] = []
+    for number, step in enumerate(steps, 1):
+        if isinstance(step, Filter | Compute):
+            expressed.append(step)
+        elif expressed:
+            msg = (
+                f"transform {number} comes after a filter or compute: those see what all others "
+                "made, so they come last"
+            )
+            raise ConfigError(msg)
+        else:
+            pure.append(step)
+    return tuple(pure), tuple(expressed)

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from changelane.errors import ApplyError
 from changelane.spark.apply.applier import Applier, Begin
-from changelane.spark.events.rows import table_id_of
+from changelane.spark.events.rows import REFUSED, table_id_of
 from changelane.spark.events.survey import BatchReport, survey
 from changelane.spark.lake import Lake, Marker, name_of
 from changelane.spark.ledgers.change_log import ChangeLog, Pending
@@ -169,7 +169,7 @@ class Fanout:
         parked = sorted(self._parked)
         others = events
         if parked:
-            is_row = F.coalesce(F.col("kind") != "ddl", F.lit(True))
+            is_row = F.coalesce(~F.col("kind").isin("ddl", REFUSED), F.lit(True))
             is_parked = F.coalesce(F.col("table_id").isin(*parked) & is_row, F.lit(False))
             others = events.where(~is_parked)
         report = self._applied(others, marker, details, begin)

@@ -10,7 +10,7 @@ import msgspec
 
 from changelane.files import headers_of, read_headers
 from changelane.message import Message
-from changelane.spark.events.rows import AT, EMPTY
+from changelane.spark.events.rows import AT, DATA, EMPTY, REFUSED
 
 Row = tuple[Any, ...]
 
@@ -79,7 +79,8 @@ class KeptEvent(msgspec.Struct, frozen=True):
     """The ``event`` of an entry: an event row that its table refused, as its stream told it.
 
     Attributes:
-        kind: ``data``, ``truncate`` or ``ddl``.
+        kind: ``data``, ``truncate`` or ``ddl``; ``refused`` is a ``data`` row that filters and
+            computes have not seen, or one of them could not take.
         table: Its ``table_id``: what the event calls its table.
         order: In hex digits.
         source_time_us: Microseconds since 1970-01-01 UTC.
@@ -111,6 +112,7 @@ def event_row(text: str, place: Place, row_index: int | None) -> Row:
     """Return the event row of an entry's ``event``."""
     told = msgspec.json.decode(text, type=KeptEvent)
     row = _row({name: getattr(told, name) for name in _SAME}, place)
+    row[AT["kind"]] = DATA if told.kind == REFUSED else told.kind
     row[AT["table_id"]] = told.table
     row[AT["order"]] = bytes.fromhex(told.order)
     row[AT["source_time"]] = told.source_time_us

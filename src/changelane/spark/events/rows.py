@@ -5,7 +5,8 @@
 column             meaning
 =================  =============================================================================
 ``kind``           ``data``, ``truncate``, ``ddl``, ``schema``, ``error``, ``other`` (no row) or
-                   ``file`` (its name in ``after``: the batch holds lines of it)
+                   ``file`` (its name in ``after``: the batch holds lines of it), or ``refused``: a
+                   ``data`` row that is set aside, with ``code`` and ``reason``
 ``op``             ``c``, ``u``, ``d`` or ``r``; of ``other`` rows the event's kind
 ``table_id``       JSON array text of database, schema and name
 ``schema_id``      16 hex digits naming columns, key and server (a ``schema`` row tells them)
@@ -63,6 +64,9 @@ DDL: Final = ", ".join(f"`{name}` {kind}" for name, kind, _ in FIELDS)
 ARROW: Final = pa.schema([(name, kind) for name, _, kind in FIELDS])
 AT: Final = {name: index for index, (name, _, _) in enumerate(FIELDS)}
 EMPTY: Final = (None,) * len(FIELDS)
+
+DATA: Final = "data"
+REFUSED: Final = "refused"
 
 MAX_BATCH_BYTES: Final = 64 * 1024 * 1024
 """Arrow batches are cut by bytes, not only by count (design section 5)."""

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from changelane.kafka import Lag, behind
 from changelane.position import LsnPosition, OffsetPosition, PostgresPosition, ScnPosition
-from changelane.spark.events.rows import RowSchema, Told
+from changelane.spark.events.rows import REFUSED, RowSchema, Told
 
 APPLIED_BEFORE: Final = "applied before"
 """The note of a table that held the batch already."""
@@ -309,6 +309,10 @@ def _count(row: Row, works: dict[str, Work], report: BatchReport) -> None:
     if kind == "error":
         report.set_aside(row["code"], count)
         report.unread += count
+        return
+    if kind == REFUSED:
+        report.set_aside(row["code"], count)
+        report.events += count
         return
     if kind == "other":
         report.other += count

@@ -73,7 +73,7 @@ class ChangeLog:
         if not self._exists:
             self._lake.create(NAME, COLUMNS, {})
             self._exists = True
-        told = events.where(~F.col("kind").isin("error", "other", "file"))
+        told = events.where(~F.col("kind").isin("error", "other", "file", rows.REFUSED))
         # a reader wants a few tables of many
         batch = F.lit(marker.batch).cast("bigint")
         told = told.select(

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from changelane.budget import counted
 from changelane.errors import BudgetError
 from changelane.message import Message
+from changelane.spark.events.rows import DATA, REFUSED
 from changelane.spark.events.survey import BatchReport
 from changelane.spark.lake import Lake, Marker
 
@@ -125,7 +126,7 @@ class Quarantine:
         self.add(events, refused, marker)
 
     def add(self, events: DataFrame, refused: Sequence[Refused], marker: Marker) -> None:
-        """Set aside the ``error`` rows of a batch and what was refused of it, once.
+        """Set aside the ``error`` and ``refused`` rows of a batch, and what else is refused, once.
 
         Args:
             events: Event rows. Those of the change log come with the ``batch`` of each: several
@@ -198,7 +199,7 @@ def stopped_at(quarantined: Mapping[str, int], first: Sequence[str]) -> BudgetEr
 
 def _meant(refused: Sequence[Refused]) -> tuple[Column, Column, Column]:
     """Return which event rows are set aside, their reason codes and the words of these."""
-    rows = F.col("kind") == "error"
+    rows = F.col("kind").isin("error", REFUSED)
     code, reason = F.when(rows, F.col("code")), F.when(rows, F.col("reason"))
     for one in refused:
         rows = rows | one.rows
@@ -219,7 +220,7 @@ def _with_schemas(events: DataFrame, rows: Column) -> DataFrame:
     """Return some of the events, each with the text of its schema."""
     told = events.where("kind = 'schema'").groupBy(_base().alias(_SCHEMA + "_id"))
     schemas = told.agg(F.min("after").alias(_SCHEMA))
-    is_mine = (F.col("kind") == "data") & (_base() == F.col(_SCHEMA + "_id"))
+    is_mine = F.col("kind").isin(DATA, REFUSED) & (_base() == F.col(_SCHEMA + "_id"))
     return events.where(rows).join(F.broadcast(schemas), is_mine, "left")
 
 

@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from changelane.spark.events.kept import Entry
+from changelane.spark.events.rows import DATA, REFUSED
 from changelane.spark.lake import Lake, Marker
 from changelane.spark.ledgers import quarantine
 
@@ -105,7 +106,7 @@ def is_replayable(masks: str) -> Column:
     is_withheld = F.get_json_object("message", "$.is_withheld") == "true"
     is_message = F.col("event").isNull() & ~F.coalesce(is_withheld, F.lit(False))
     # versions that told no pipeline kept less of an event, and rows are nothing without a schema
-    is_row = F.get_json_object("event", "$.kind") == "data"
+    is_row = F.get_json_object("event", "$.kind").isin(DATA, REFUSED)
     is_event = F.col("pipeline").isNotNull() & (~is_row | F.col("schema").isNotNull())
     return is_message | (F.col("event").isNotNull() & is_event & is_hidden(masks))
 

@@ -19,6 +19,7 @@ from changelane.findings import Finding, ok, problem, warning
 from changelane.kafka import KafkaSink, KafkaSource, Offsets, client_options, partitions
 from changelane.profile import changed_partitions
 from changelane.sinks import IcebergSink
+from changelane.spark.events.row_expressions import prepared
 from changelane.spark.lake import Lake
 from changelane.spark.lakes import lake_of
 from changelane.spark.ledgers.resume import BatchLog, lost
@@ -70,10 +71,23 @@ def check(spark: SparkSession, pipeline: Pipeline) -> Iterator[Finding]:
     if isinstance(sink, DataHubSink):
         yield warning("sink", "DataHub is not asked by a check: a run asks it at its start")
         return
+    yield from _expressions(spark, pipeline)
     lake = yield from _tables(spark, pipeline)
     tables = trial.TableTrial(pipeline)
     yield from tables.read(first or {})
     yield from tables.tables(lake)
+
+
+def _expressions(spark: SparkSession, pipeline: Pipeline) -> Iterator[Finding]:
+    """Tell of filters and computes; what their columns are is known when events come."""
+    try:
+        found = prepared(spark, pipeline.expressions, len(pipeline.pure_steps) + 1)
+    except ConfigError as error:
+        yield problem("transforms", str(error))
+        return
+    for one in found:
+        text = f"{one.where} reads {', '.join(one.reads)}; the first messages go without it here"
+        yield ok("transforms", text)
 
 
 def _refused(about: str, error: ConfigError) -> Finding:

@@ -73,7 +73,7 @@ class DataHubSender:
         self, spark: SparkSession, pipeline: Pipeline, source: KafkaSource, sink: DataHubSink
     ) -> None:
         _check_topic(sink)
-        steps, stops = tuple(pipeline.transforms), pipeline.options.on_error == "stop"
+        steps, stops = tuple(pipeline.pure_steps), pipeline.options.on_error == "stop"
         self._job = _Job(source, sink, steps, stops=stops)
         self._quarantine = Quarantine(spark, lake_of(spark, pipeline), masks=masks_of(steps))
         self._counted = spark.sparkContext.accumulator(Tally(), Tallies())

@@ -254,7 +254,7 @@ class _KafkaSender:
         self._counts = TopicCounts(spark, pipeline.folder, pipeline.name)
         self._source = source
         self._sink = sink
-        self._steps = pipeline.transforms
+        self._steps = pipeline.pure_steps
         self._stops = pipeline.options.on_error == "stop"
         tables = lake_of(spark, pipeline)
         self._quarantine = Quarantine(spark, tables, masks=masks_of(self._steps))

@@ -61,6 +61,7 @@ def decode_lines(
     keys: Mapping[str, tuple[str, ...]] | None = None,
     keyless: str = "quarantine",
     epoch: int = 0,
+    images: bool = False,
     transforms: Sequence[Step] = (),
 ) -> DataFrame:
     """Return the event rows of lines."""
@@ -71,7 +72,7 @@ def decode_lines(
         epoch=epoch,
         keys=keys,
         keyless=keyless,
-        images=False,
+        images=images,
         steps=tuple(transforms),
     )
     form = None if source.contents == "auto" else LineForm(source.contents)
@@ -102,7 +103,8 @@ class FilesInput:
             keys=pipeline.options.keys,
             keyless=pipeline.options.keyless,
             epoch=pipeline.options.epoch,
-            transforms=pipeline.transforms,
+            images=bool(pipeline.expressions),
+            transforms=pipeline.pure_steps,
         )
 
     def fresh(self, batch: DataFrame, query: str) -> DataFrame:

@@ -149,8 +149,8 @@ class KafkaInput:
             keys=pipeline.options.keys,
             keyless=pipeline.options.keyless,
             epoch=pipeline.options.epoch,
-            images=False,
-            transforms=pipeline.transforms,
+            images=bool(pipeline.expressions),
+            transforms=pipeline.pure_steps,
         )
 
     def fresh(self, batch: DataFrame, query: str) -> DataFrame:

@@ -14,6 +14,8 @@ from changelane.config import Options, Pipeline
 from changelane.errors import BudgetError
 from changelane.spark.apply.applier import Applier
 from changelane.spark.apply.fanout import Cadence, Fanout
+from changelane.spark.events.expressions import expressed
+from changelane.spark.events.row_expressions import Prepared, prepared
 from changelane.spark.events.survey import BatchReport
 from changelane.spark.lake import Lake, Marker
 from changelane.spark.lake.layout import layouts_of
@@ -104,8 +106,9 @@ def run(
         RunError: The stream failed; what was committed stays right.
         BudgetError: More was set aside than the options allow.
     """
-    get_codec(pipeline.source.format, **pipeline.source.format_options)
+    expressions = expressions_of(spark, pipeline)
     report, options = RunReport(pipeline.name), pipeline.options
+    log = BatchLog(spark, pipeline.folder, pipeline.name)
     checkpoint = Checkpoint(spark, pipeline.checkpoint)
     source = input_of(spark, pipeline, checkpoint)
     tables = lake_of(spark, pipeline)
@@ -120,15 +123,14 @@ def run(
             report.add(merged)
             progress(merged)
 
-    log = BatchLog(spark, pipeline.folder, pipeline.name)
-
     def land(batch: DataFrame, query: str, number: int, held: Held) -> None:
-        done = fanout.take(
-            source.events(batch, pipeline),
-            Marker(pipeline.name, query, number),
-            source.details(held),
-            begin=lambda told: log.begin(query, number, replace(held, files=tuple(told.files))),
-        )
+        with expressed(source.events(batch, pipeline), expressions) as events:
+            done = fanout.take(
+                events,
+                Marker(pipeline.name, query, number),
+                source.details(held),
+                begin=lambda told: log.begin(query, number, replace(held, files=tuple(told.files))),
+            )
         done.messages, done.lag = source.taken(held), source.lag(held)
         report.add(done)
         progress(done)
@@ -150,11 +152,10 @@ def run(
 
     applying = Applying(apply)
     stream = writer(source.stream(), pipeline, applying)
-    tick = partial(merge, all_of_them=False)
     try:
         # what waits in the log is older than what comes at once
         merge(all_of_them=options.apply != "log")
-        drive(stream, Pace.of(options), lambda: report.events, tick)
+        drive(stream, Pace.of(options), lambda: report.events, partial(merge, all_of_them=False))
         merge(all_of_them=True)
         report.maintained.extend(keeper.at_the_end(applier.take_seen()))
     except KeyboardInterrupt:
@@ -181,12 +182,22 @@ def applier_of(
         evolution=evolution_of(options),
         layouts=layouts_of(options),
         stops=stops,
-        masks=masks_of(pipeline.transforms),
+        masks=masks_of(pipeline.pure_steps),
     )
 
 
 def _cadence(options: Options) -> Cadence:
     return Cadence(options.apply == "log", options.merge_events, options.merge_seconds)
+
+
+def expressions_of(spark: SparkSession, pipeline: Pipeline) -> list[Prepared]:
+    """Return a pipeline's filters and computes; a name or expression that is wrong fails here.
+
+    Raises:
+        ConfigError: One is.
+    """
+    get_codec(pipeline.source.format, **pipeline.source.format_options)
+    return prepared(spark, pipeline.expressions, len(pipeline.pure_steps) + 1)
 
 
 def _anew(log: BatchLog, pipeline: Pipeline, say: Callable[[str], None]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from changelane.codec import get_codec
 from changelane.config import Pipeline
@@ -21,13 +22,14 @@ from changelane.sinks import DeltaSink, HudiSink, IcebergSink
 from changelane.spark.apply.fanout import Cadence, Fanout
 from changelane.spark.events import rows
 from changelane.spark.events.builder import RowBuilder, row_builder
+from changelane.spark.events.expressions import expressed
 from changelane.spark.events.kept import Entry, Row, event_row, read_rest, schema_row
 from changelane.spark.events.rows import AT
 from changelane.spark.lakes import lake_of
 from changelane.spark.ledgers.replays import Begun, Replays, Settings, is_replayable, waiting
 from changelane.spark.streams.files import record_rows
 from changelane.spark.streams.mended import with_mended
-from changelane.spark.streams.pipeline import applier_of
+from changelane.spark.streams.pipeline import applier_of, expressions_of
 from changelane.spark.upkeep.quarantined import Choice
 from changelane.transforms.mask import masks_of
 
@@ -84,9 +86,19 @@ def replay(
     fanout = Fanout(lake, applier, pipeline.name, Cadence())
     replays = Replays(spark, lake, pipeline.name)
 
+    expressions = expressions_of(spark, pipeline)
+
     def land(begun: Begun, *, is_resumed: bool) -> ReplayReport:
-        events = _events(replays.content(begun.number), pipeline, begun.settings)
-        report = fanout.take(events, replays.marker(begun.number), {"source": "quarantine"})
+        content = replays.content(begun.number)
+        # events that tables refused went through filters and computes already
+        is_made = F.coalesce(F.get_json_object("event", "$.kind") != rows.REFUSED, F.lit(False))
+        anew = content.where(~is_made) if expressions else content
+        fresh = _events(anew, pipeline, begun.settings)
+        with expressed(fresh, expressions) as events:
+            if expressions:
+                made = _events(content.where(is_made), pipeline, begun.settings)
+                events = events.unionByName(made)  # noqa: PLW2901
+            report = fanout.take(events, replays.marker(begun.number), {"source": "quarantine"})
         replays.done(begun.number)
         return ReplayReport(
             begun.number,
@@ -99,7 +111,7 @@ def replay(
         )
 
     done = [land(begun, is_resumed=True) for begun in replays.unfinished()]
-    here = waiting(lake, pipeline.name).where(is_replayable(masks_of(pipeline.transforms)))
+    here = waiting(lake, pipeline.name).where(is_replayable(masks_of(pipeline.pure_steps)))
     chosen = chosen_entries(here, choice, mended)
     if (begun := replays.begin(chosen, settings)) is not None:
         done.append(land(begun, is_resumed=False))
@@ -117,7 +129,7 @@ def check(
     if not isinstance(pipeline.sink, DeltaSink | IcebergSink | HudiSink):
         raise ConfigError("what was set aside on its way into topics cannot be replayed yet")
     _codec_of(pipeline, settings)
-    if mended is not None and masks_of(pipeline.transforms):
+    if mended is not None and masks_of(pipeline.pure_steps):
         msg = (
             "the pipeline masks columns, and mended messages would be kept with their values: "
             "mend them at the source and read them from there again"
@@ -158,8 +170,8 @@ def _events(content: DataFrame, pipeline: Pipeline, settings: Settings) -> DataF
         options,
         keys=pipeline.options.keys,
         keyless=pipeline.options.keyless,
-        images=False,
-        steps=pipeline.transforms,
+        images=bool(pipeline.expressions),
+        steps=pipeline.pure_steps,
     )
     return content.select(*Entry._fields).mapInArrow(partial(_decode, make), rows.DDL)
 

@@ -131,7 +131,7 @@ class TableTrial:
             keys=options.keys,
             keyless=options.keyless,
             images=False,
-            steps=self._pipeline.transforms,
+            steps=self._pipeline.pure_steps,
         )
         for name, told in first.items():
             if not told:
@@ -260,7 +260,7 @@ def deliver(
             if delivery is None or one.partition != place:
                 # what still waits for its other half is left: it may come behind
                 place = one.partition
-                delivery = delivery_of(source, sink, partitions, pipeline.transforms, counted)
+                delivery = delivery_of(source, sink, partitions, pipeline.pure_steps, counted)
             made = delivery.push(one)
             good += not any(isinstance(each, Refused) for each in made)
             for each in made:

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``filter`` and ``compute`` by SQL expressions, inside a pipeline."""
+
+import json
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import landed
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from changelane.config import load
+from changelane.errors import ConfigError
+from changelane.schema import TableId
+from changelane.spark.events.sql_expression import SqlExpression
+from changelane.spark.ledgers.replays import Settings
+from changelane.spark.streams.pipeline import RunReport, run
+from changelane.spark.streams.replay import replay
+from changelane.spark.upkeep.quarantined import Choice
+
+ROW: Final = {"id": "int64", "total": "decimal(10,2)", "n`a": "int32", "status": "string"}
+
+
+class Log:
+    """Writes messages, each at its own place in a MySQL log."""
+
+    def __init__(self, table: str) -> None:
+        self.table = table
+        self.lines: list[bytes] = []
+
+    def add(self, op: str, **fields: Any) -> None:
+        pos = 10 * (len(self.lines) + 1)
+        told = {
+            "op": op,
+            "table": {"database": "shop", "name": self.table},
+            "position": {"domain": "mysql", "file": "binlog.000001", "pos": pos},
+            "source": {"product": "mysql", "server": "shop"},
+            "key": ["id"],
+            "schema": [{"name": name, "type": kind} for name, kind in ROW.items()],
+        }
+        self.lines.append(json.dumps(told | fields).encode() + b"\n")
+
+
+class Landed(NamedTuple):
+    """Where tables lie, and what was set aside on the way."""
+
+    place: Path
+    quarantined: dict[str, int]
+
+
+def row(nr: int, total: str, n: int | None, status: str | None) -> dict[str, Any]:
+    return {"id": nr, "total": total, "n`a": n, "status": status}
+
+
+def landed_by(
+    spark: SparkSession, tmp_path: Path, transforms: str, batches: list[list[bytes]]
+) -> RunReport:
+    text = f"""
+name: shop
+source: {{type: files, path: input, format: native-json, contents: values, max_files_per_batch: 1}}
+transforms:
+{transforms}
+sink: {{type: delta, path: delta}}
+"""
+    (tmp_path / "input").mkdir()
+    (tmp_path / "pipeline.yaml").write_text(text)
+    for number, batch in enumerate(batches):
+        (tmp_path / "input" / f"{number}.jsonl").write_bytes(b"".join(batch))
+    return run(spark, load(tmp_path / "pipeline.yaml"))
+
+
+def table(spark: SparkSession, tmp_path: Path, name: str = "orders") -> list[dict[str, Any]]:
+    found = landed.table_of(spark, str(tmp_path / "delta"), TableId("shop", None, name))
+    shown = found.drop(*(one for one in found.columns if one.startswith("_")))
+    return [one.asDict() for one in shown.orderBy("id").collect()]
+
+
+FILTER: Final = """
+  - {type: project, tables: [shop.other], drop: [status]}
+  - type: filter
+    tables: [shop.late, shop.other]
+    where: "status <> 'draft' AND (100 / `n``a` > 1 OR 100 / `n``a` < -1) -- why not"
+"""
+
+
+def filter_log(table: str) -> list[bytes]:
+    log = Log(table)
+    for nr in range(1, 9):
+        log.add("c", after=row(nr, "1.50", 5, "draft" if nr == 2 else "paid"))
+    log.add("c", after=row(9, "1.00", 0, "paid"))  # divides by zero
+    log.add("c", after=row(10, "1.00", None, "paid"))  # NULL is not true
+    log.add("c", after=row(11, "1.00", 5000, "paid"))  # false
+    log.add("u", before=row(1, "1.50", 5, "paid"), after=row(1, "2.50", 5, "draft"))  # leaves
+    log.add("u", before=row(2, "1.50", 5, "draft"), after=row(2, "2.50", 5, "paid"))  # enters
+    part = {"id": 3, "n`a": 6, "status": "paid"}
+    log.add("u", before=row(3, "1.50", 5, "paid"), after=part)  # stays, in part
+    log.add("u", before={"id": 4}, after={"id": 4, "n`a": 6, "status": "paid"})  # was it there?
+    log.add("u", before={"id": 5}, after={"id": 5, "n`a": 7})  # and its status?
+    log.add("u", before=row(6, "1.50", 5, "paid"), after=row(60, "9.50", 5, "draft"))  # moves out
+    log.add("u", before=row(7, "1.50", 5, "paid"), after=row(70, "9.50", 5, "paid"))  # moves
+    log.add("d", before={"id": 8})
+    log.add("u", before={"id": 3}, after={"id": 3, "n`a": 5000, "status": "paid"})  # out, in part
+    log.add("c", after=row(3, "7.00", 1, "paid"))  # and in again
+    return log.lines
+
+
+@pytest.fixture(scope="module")
+def landed_once(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Landed:
+    """All of it in one run of two batches: of the filtered table the newest events come first."""
+    place = tmp_path_factory.mktemp("expressions")
+    late, others = filter_log("late")[::-1], Log("other")
+    others.add("c", after=row(1, "1.50", 5, "paid"))  # lost the column that is read
+    batches = [late[:12], late[12:] + others.lines + compute_log()]
+    return Landed(place, landed_by(spark, place, FILTER + COMPUTE, batches).quarantined)
+
+
+def test_rows_that_do_not_pass_a_filter_are_not_in_the_table_whatever_comes_when(
+    spark: SparkSession, landed_once: Landed
+) -> None:
+    place, quarantined = landed_once
+    assert quarantined["filter_unknown"] == 3 + 1
+    assert quarantined["filter_failed"] == 1
+    found = {one["id"]: str(one["total"]) for one in table(spark, place, "late")}
+    # 4 and 5 stay as they were before what was set aside
+    assert found == {2: "2.50", 3: "7.00", 4: "1.50", 5: "1.50", 70: "9.50"}
+    aside = landed.table_of(spark, str(place / "delta"), "_changelane/quarantine")
+    told = aside.where("code LIKE 'filter_%'").select("event", "reason").collect()
+    assert all(json.loads(one["event"])["key"] for one in told)
+    assert not [one for one in told if "paid" in one["reason"] or "draft" in one["reason"]]
+    assert aside.where(F.col("table_id").contains("other")).count() == 1
+
+
+COMPUTE: Final = """
+  - type: compute
+    tables: [shop.orders]
+    columns:
+      net: "total * 2"
+      status: "upper(status)"
+      'd"ay': "date_add(date'0001-01-01', -400 * cast(id as int))"
+      at: "timestamp_seconds(id)"
+      local: "cast(timestamp_seconds(id) as timestamp_ntz)"
+      raw: "cast(status as binary)"
+      ratio: "100D / `n``a`"
+  - {type: filter, tables: [shop.orders], where: "STATUS <> 'DRAFT'"}
+  - {type: compute, tables: [shop.bad], columns: {id: "id + 1"}}
+  - {type: compute, tables: [shop.wrong], columns: {x: "date_add(total, 1)"}}
+"""
+
+
+def compute_log() -> list[bytes]:
+    log = Log("orders")
+    for nr in range(1, 8):
+        log.add("c", after=row(nr, "0.10", 8, "draft" if nr == 2 else "paid"))
+    log.add("c", after=row(8, "1.00", 0, "paid"))  # divides by zero
+    log.add("c", after=row(9, "1.00", None, None))
+    log.add("u", before=row(3, "0.10", 8, "paid"), after=row(3, "0.20", 4, 'späť "x"'))
+    all_but_n = {"id": 4, "total": "0.30", "status": "sent"}
+    log.add("u", before=row(4, "0.10", 8, "paid"), after=all_but_n)  # ratio stays
+    log.add("u", before={"id": 5}, after={"id": 5, "n`a": 2, "status": "paid"})  # was it there?
+    log.add("d", before={"id": 6})
+    log.add("d", before=row(7, "0.10", 8, "paid"))
+    for log.table in ("bad", "wrong", "free"):
+        log.add("c", after=row(1, "1.50", 5, "paid"))
+    return log.lines
+
+
+def test_computed_columns_are_in_the_table_and_in_later_filters(
+    spark: SparkSession, landed_once: Landed
+) -> None:
+    place, quarantined = landed_once
+    assert (quarantined["compute_failed"], quarantined["key_column"]) == (2, 1)
+    found = landed.table_of(spark, str(place / "delta"), TableId("shop", None, "orders"))
+    shown = found.select(
+        "id",
+        F.col("net").cast("string"),
+        "status",
+        F.col('`d"ay`').cast("string").alias("day"),
+        F.col("at").cast("bigint"),
+        F.col("local").cast("string"),
+        F.col("raw").cast("string"),
+        "ratio",
+    )
+    kinds = dict(found.dtypes)
+    assert (kinds["net"], kinds["at"], kinds["local"]) == (
+        "decimal(12,2)",
+        "timestamp",
+        "timestamp_ntz",
+    )
+    rows = {one["id"]: tuple(one)[1:] for one in shown.collect()}
+    assert rows == {
+        1: ("0.20", "PAID", "-0001-11-28", 1, "1970-01-01 00:00:01", "paid", 12.5),
+        3: ("0.40", 'SPÄŤ "X"', "-0003-09-19", 3, "1970-01-01 00:00:03", 'späť "x"', 25.0),
+        4: ("0.60", "SENT", "-0004-08-15", 4, "1970-01-01 00:00:04", "sent", 12.5),
+        5: ("0.20", "PAID", "-0005-07-12", 5, "1970-01-01 00:00:05", "paid", 12.5),
+    }
+    assert [one["status"] for one in table(spark, place, "free")] == ["paid"]
+
+
+def test_what_was_set_aside_goes_once_through_the_expressions_that_were_mended(
+    spark: SparkSession, landed_once: Landed
+) -> None:
+    place, _ = landed_once
+    file = place / "pipeline.yaml"
+    mended = file.read_text().replace("100D / `n``a`", "try_divide(100D, `n``a`)")
+    file.write_text(mended.replace("100 / `n``a` > 1", "true"))
+    (done,) = replay(
+        spark, load(file), Choice(codes=("compute_failed", "filter_failed")), Settings()
+    )
+    assert done.quarantined == {"compute_failed": 1}  # the types of one table still do not fit
+    assert {one["id"] for one in table(spark, place, "late")} == {2, 3, 4, 5, 9, 70}
+    rows = {one["id"]: one for one in table(spark, place, "orders")}
+    assert (str(rows[8]["net"]), rows[8]["status"], rows[8]["ratio"]) == ("2.00", "PAID", None)
+    assert bytes(rows[8]["raw"]) == b"paid"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("total >", "no SQL expression"),
+        ("total > (select 1)", "subquery"),
+        ("exists (select 1)", "subquery"),
+        ("sum(total) > 1", "aggregates"),
+        ("sum(total) over () > 1", "other rows"),
+        ("explode(total)", "several rows"),
+        ("rand() < total", "another run"),
+        ("day < now()", "another run"),
+        ("day < CURRENT_DATE", "another run"),
+        ("exists(days, day -> day < current_date)", "another run"),
+        ("day < date 'today'", "tells the time"),
+        ("unix_timestamp() > total", "another run"),
+        ("nosuch(total)", "no function"),
+        ("1 = 1", "reads no column"),
+        ("struct(*)", "star"),
+        ("total > :limit", "parameter"),
+    ],
+)
+def test_what_is_no_expression_over_one_row_is_refused_at_the_start(
+    spark: SparkSession, text: str, why: str
+) -> None:
+    with pytest.raises(ConfigError, match=why):
+        SqlExpression(spark, text, "transform 1 (filter)")
+
+
+def test_names_of_columns_are_found_where_they_stand(spark: SparkSession) -> None:
+    text = "'\U0001f600 x' = `a b` and transform(c, x -> x + d)[0] > `select`.e -- f"
+    assert set(SqlExpression(spark, text, "here").columns) == {"a b", "c", "d", "select"}
