@@ -72,7 +72,8 @@ sink: {{type: delta, path: delta}}
 
 def table(spark: SparkSession, tmp_path: Path, name: str = "orders") -> list[dict[str, Any]]:
     found = landed.table_of(spark, str(tmp_path / "delta"), TableId("shop", None, name))
-    shown = found.drop(*(one for one in found.columns if one.startswith("_")))
+    # Python knows no date before the year 1
+    shown = found.drop('d"ay', *(one for one in found.columns if one.startswith("_")))
     return [one.asDict() for one in shown.orderBy("id").collect()]
 
 
