@@ -1,5 +1,6 @@
 """What a table takes of a batch and what is set aside: by key, by schema and by server."""
 
+import datetime as dt
 import decimal
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +16,7 @@ from changelane.schema import Column, TableId, TableSchema
 from changelane.spark.events.survey import BatchReport
 from changelane.spark.lakes import lake as open_lake
 from changelane.spark.lakes.hudi import Hudi
-from changelane.types import Decimal, Integer, String
+from changelane.types import Array, Boolean, Bytes, Date, Decimal, Integer, String, Timestamp
 
 TABLE: Final = TableId("shop", None, "orders")
 KEY: Final = Key(("id",))
@@ -194,6 +195,24 @@ def test_a_schema_that_does_not_fit_is_set_aside_and_no_other(
     assert reports[1].quarantined == {"schema_mismatch": 1}
     assert "'v' is int" in notes(reports[1])
     assert rows(spark, lake) == [(2, 2)]
+
+
+def test_a_table_gets_a_column_of_every_type(spark: SparkSession, both: str) -> None:
+    values = {
+        "at": (Timestamp(6), dt.datetime(2026, 2, 28, 23, 59, 59, 123456)),
+        "on": (Date(), dt.date(2026, 2, 28)),
+        "many": (Array(Timestamp(6)), [dt.datetime(2026, 3, 1)]),
+        "amount": (Decimal(10, 2), decimal.Decimal("1.50")),
+        "raw": (Bytes(), b"\x00"),
+        "is_old": (Boolean(), True),
+    }
+    types = {name: told for name, (told, _) in values.items()}
+    later = schema(id=Integer(), v=Integer(32), **types)
+    image = {name: value for name, (_, value) in values.items()}
+    batches = [[row(at(0, 1), id=1, v=1)], [row(at(0, 2), told=later, id=2, v=2, **image)]]
+    assert [one.quarantined for one in landed.land(spark, both, batches)] == [{}, {}]
+    found = rows(spark, both, "id", *values)
+    assert found == [(1, *[None] * len(values)), (2, *image.values())]
 
 
 def test_an_older_event_of_a_schema_with_fewer_columns_fits(spark: SparkSession, lake: str) -> None:

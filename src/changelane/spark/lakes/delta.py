@@ -31,6 +31,8 @@ PROPERTIES: Final[dict[str, str]] = {
     "delta.enableTypeWidening": "true",
     "delta.enableDeletionVectors": "false",
 }
+_BY_HAND: Final = {"timestamp_ntz": "delta.feature.timestampNtz"}
+"""Types that a table can be made with, and that one which is there takes only once it is told."""
 
 
 class Delta(SqlLake):
@@ -50,6 +52,12 @@ class Delta(SqlLake):
 
     def exists(self, table: str) -> bool:
         return bool(self._log(table).tableExists())
+
+    def add_columns(self, table: str, columns: Mapping[str, str]) -> None:
+        kinds = " ".join(columns.values()).lower()
+        if features := {name: "supported" for kind, name in _BY_HAND.items() if kind in kinds}:
+            self.tune(table, features)
+        super().add_columns(table, columns)
 
     def _log(self, table: str) -> Any:
         jvm: Any = self._spark._jvm
