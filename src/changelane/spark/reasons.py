@@ -4,6 +4,13 @@
 import re
 from typing import Final
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+FAILURES: Final = (PySparkException, Py4JJavaError)
+"""How a statement fails: by an error of Spark's, or by one of the code of a table format or of a
+catalog, such as Iceberg's ``RuntimeMetaException``, which PySpark has no class for."""
+
 _VALUES: Final = (
     (re.compile(r"'[^'\n]*'|\"[^\"\n]*\""), "'...'"),
     # CAST_OVERFLOW, NUMERIC_VALUE_OUT_OF_RANGE, and Delta's constraints

@@ -4,11 +4,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pyspark.errors import PySparkException
-
 from changelane.spark.events.rows import table_id_of
 from changelane.spark.events.survey import BatchReport, TableReport, Work
-from changelane.spark.reasons import reason_of
+from changelane.spark.reasons import FAILURES, reason_of
 
 
 class Isolation:
@@ -25,10 +23,10 @@ class Isolation:
 
     @contextmanager
     def of(self, work: Work) -> Iterator[None]:
-        """Hold an error of Spark's that concerns one table."""
+        """Hold the error of a statement that concerns one table."""
         try:
             yield
-        except PySparkException as error:
+        except FAILURES as error:
             if not self._isolated:
                 raise
             self.failed.add(work.table_id)

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from changelane.spark.events.rows import generation_of, table_id_of
 from changelane.spark.lake.layout import PLAIN, Layout
 from changelane.spark.lake.merges import Merge
+from changelane.spark.reasons import FAILURES
 from changelane.spark.runtime.environment import REQUIRED
 from changelane.spark.sql import folder
 
@@ -308,7 +308,7 @@ _CONFLICT: Final = re.compile(
 """How the formats say that a commit of another writer came between."""
 
 
-def is_conflict(error: PySparkException) -> bool:
+def is_conflict(error: Exception) -> bool:
     """Say whether a commit failed because one of another writer came between."""
     return _CONFLICT.search(str(error)) is not None
 
@@ -317,12 +317,13 @@ def retried(write: Callable[[], None]) -> None:
     """Write what may be written again, again when another writer's commit came between.
 
     Raises:
-        PySparkException: It failed for another reason, or again and again.
+        Py4JJavaError: It failed for another reason, or again and again.
+        PySparkException: So it did, in the words of Spark.
     """
     for wait_s in (0.2, 0.5, 1, 2, 4, None):
         try:
             write()
-        except PySparkException as error:
+        except FAILURES as error:
             if wait_s is None or not is_conflict(error):
                 raise
             time.sleep(wait_s * (0.5 + random.random()))  # noqa: S311 - only to part two writers

@@ -8,12 +8,12 @@ is one commit, however many tables it tells of.
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from changelane.spark.events import rows
 from changelane.spark.lake import Lake, Marker, is_conflict, retried
+from changelane.spark.reasons import FAILURES
 from changelane.spark.sql import text
 
 NAME: Final = "_changelane/log"
@@ -133,7 +133,8 @@ class ChangeLog:
         """Set properties of the log.
 
         Raises:
-            PySparkException: Others change them at the same moment, again and again.
+            Py4JJavaError: Others change them at the same moment, again and again.
+            PySparkException: So they do, in the words of Spark.
         """
         if not self._exists:
             self._lake.create(NAME, COLUMNS, {})
@@ -141,7 +142,7 @@ class ChangeLog:
         for attempt in range(_ATTEMPTS):
             try:
                 self._lake.set_properties(NAME, properties)
-            except PySparkException as error:
+            except FAILURES as error:
                 if attempt + 1 == _ATTEMPTS or not is_conflict(error):
                     raise
             else:

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from typing import Final
 
 import msgspec
-from pyspark.errors import PySparkException
 
 from changelane.errors import ApplyError
 from changelane.spark.lake import Lake, is_conflict
+from changelane.spark.reasons import FAILURES
 
 EVERY: Final = ""
 """Stands for all pipelines: one fence for a whole folder."""
@@ -88,7 +88,7 @@ def raise_fence(lake: Lake, table: str, pipeline: str) -> Fence:
         told = f"{newest + 1}:{token}"
         try:
             lake.set_properties(table, {key: told})
-        except PySparkException as error:
+        except FAILURES as error:
             if not is_conflict(error):
                 raise
             continue

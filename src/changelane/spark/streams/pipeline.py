@@ -31,6 +31,7 @@ from changelane.spark.streams.stream import (
     RunError,
     check_budget,
     input_of,
+    opening,
     reason,
     with_batch,
     writer,
@@ -113,7 +114,7 @@ def run(
     source = input_of(spark, pipeline, checkpoint)
     tables = lake_of(spark, pipeline)
     applier = applier_of(spark, tables, pipeline, stops=options.on_error == "stop")
-    applier.raise_fence(pipeline.name)
+    opening(lambda: applier.raise_fence(pipeline.name))
     keeper = applier.keeper(options.upkeep, options.purge_after_s)
     fanout = Fanout(tables, applier, pipeline.name, _cadence(options))
 

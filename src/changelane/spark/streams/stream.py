@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Final, Protocol, Self, TypeVar
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -17,6 +18,7 @@ from changelane.spark.reasons import reason_of
 from changelane.spark.streams.checkpoint import Checkpoint
 from changelane.spark.streams.files import FilesInput
 from changelane.spark.streams.kafka import KafkaInput, is_data_loss, way_out
+from changelane.spark.streams.topics import kinds
 
 KEPT: Final = 100
 """How many batches a report tells one by one; a run may go on for years."""
@@ -73,6 +75,19 @@ def check_budget(options: Options, report: Counted) -> None:
 
 class RunError(ChangelaneError):
     """The stream ended with an error."""
+
+
+def opening(first: Callable[[], None]) -> None:
+    """Do what asks the tables first; a catalog that does not answer ends the run with one line.
+
+    Raises:
+        RunError: It names kinds of errors only: their words may quote an address with a password.
+    """
+    try:
+        first()
+    except Py4JJavaError as error:
+        msg = f"the tables cannot be opened ({kinds(error)}): see the sink's options"
+        raise RunError(msg) from error
 
 
 def input_of(
