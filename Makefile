@@ -48,13 +48,13 @@ test: java $(INSTALLED) $(FETCHED) ## run all tests, the fast ones first (ARGS="
 	@echo "changelane: the fast tests"
 	@$(PYTHON_IN_VENV) -m pytest -m "not spark and not services" -n 2 $(ARGS) || [ $$? -eq 5 ]
 	@echo "changelane: the tests on Spark (several minutes)"
-	@$(PYTHON_IN_VENV) -m pytest -m "spark or services" -n 2 --dist loadfile $(ARGS) || [ $$? -eq 5 ]
+	@$(PYTHON_IN_VENV) -m pytest -m "spark or services" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS) || [ $$? -eq 5 ]
 
 hudi: java $(HUDI_INSTALLED) $(HUDI_FETCHED) ## make the environment for Hudi tables, .venv-hudi
 
 test-hudi: java $(HUDI_INSTALLED) $(HUDI_FETCHED) ## run the tests of table formats on Hudi
 	@echo "changelane: the tests on Hudi (several minutes)"
-	@$(HUDI_VENV)/bin/python -m pytest -n 2 --dist loadfile $(HUDI_TESTS) $(ARGS)
+	@$(HUDI_VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(HUDI_TESTS) $(ARGS)
 
 test-datahub: java $(DATAHUB_INSTALLED) $(FETCHED) ## run the tests of DataHub with the vendor's client (needs a C compiler)
 	@echo "changelane: the tests of DataHub with the vendor's client"

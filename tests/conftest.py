@@ -24,6 +24,14 @@ from hypothesis import settings
 ROOT = Path(__file__).resolve().parent.parent
 MARKER_OF_FOLDER = {"spark": "spark", "integration": "services"}
 SLOW_LAST = ("spark", "services")
+# These begin first, so that no process waits long for the last file of the other one.
+LONGEST_FIRST = [
+    f"test_{name}.py"
+    for name in (
+        *("killed_run", "equality", "kafka_source", "kafka_sink", "cluster", "crash", "modes"),
+        *("purge", "counterexamples", "admission", "fidelity", "history", "files_source", "fanout"),
+    )
+]
 ON_CI = os.environ.get("CI", "").lower() not in {"", "0", "false"}
 
 # How long one example takes says more about the machine's other work than about the code.
@@ -114,12 +122,18 @@ def _slowness(item: pytest.Item) -> int:
     )
 
 
+def _place(item: pytest.Item) -> tuple[int, int]:
+    name = item.path.name
+    rank = LONGEST_FIRST.index(name) if name in LONGEST_FIRST else len(LONGEST_FIRST)
+    return _slowness(item), rank if _slowness(item) else 0
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m selects by marker
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if marker := _slow_marker(item.path):
             item.add_marker(marker)
-    items.sort(key=_slowness)
+    items.sort(key=_place)
 
 
 def _fail(report: pytest.TestReport | pytest.CollectReport) -> None:

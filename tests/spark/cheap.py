@@ -9,10 +9,10 @@ from changelane.spark.runtime.jars import LOG4J
 
 CHEAP: Final = {
     "spark.sql.shuffle.partitions": "2",
-    # compiling costs more than it saves, large pages too
+    # compiling costs more than it saves, large pages and a collector of many threads, too
     "spark.driver.extraJavaOptions": (
         f"-Dlog4j2.configurationFile={LOG4J.as_uri()} "
-        "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m"
+        "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m -XX:+UseSerialGC"
     ),
     "spark.sql.codegen.wholeStage": "false",
     "spark.buffer.pageSize": "2m",

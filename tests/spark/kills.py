@@ -21,6 +21,8 @@ from brokered import Topics, spread
 from cheap import CHEAP
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
+from test_crash import LOG as APPENDED
+from test_crash import ONE, TWO, change, insert
 from test_equality import CROWDS, rekeyed
 
 from changelane.cli import main
@@ -31,6 +33,26 @@ from changelane.testing.histories import history
 from changelane.types import Integer
 
 LOG: Final = TableId("killed", None, "log")
+FEW: Final[list[list[ChangeEvent]]] = [
+    [insert(ONE, 1, 1), insert(ONE, 2, 2), insert(TWO, 3, 1), insert(APPENDED, 4, 1)],
+    [
+        change(ONE, "u", 10, {"id": 1, "a": "new", "b": "new"}),
+        change(ONE, "d", 11, None, {"id": 2}),
+        change(TWO, "d", 12, None, {"id": 1}),
+        insert(TWO, 13, 5),
+        insert(APPENDED, 14, 2),
+    ],
+    [insert(ONE, 9, 2), insert(ONE, 20, 3), change(TWO, "d", 21, None, {"id": 5})],
+]
+"""Two tables with a key and one without, in few steps: ``test_crash`` and :func:`drawn` have more.
+
+The third batch has an event that comes later than the delete of its row.
+"""
+SHORT: Final = CHEAP | {
+    # a run that dies in its second batch compiles more than it computes
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
 MAINTENANCE: Final = {"commits": 2, "small_files": 2, "keep": "0 seconds"}
 LONGEST_S: Final = 20
 """How long after it took the fence a run is killed at the latest."""
@@ -88,9 +110,9 @@ def _stream(
     source: Mapping[str, object],
 ) -> Stream:
     file = folder / "pipeline.yaml"
-    settings: dict[str, object] = {"keyless": "append", "spark": CHEAP}
+    settings: dict[str, object] = {"keyless": "append", "spark": SHORT}
     if table_format == "hudi":
-        settings["spark"] = CHEAP | {"hoodie.bucket.index.num.buckets": "2"}
+        settings["spark"] = SHORT | {"hoodie.bucket.index.num.buckets": "2"}
     else:
         settings["maintenance"] = MAINTENANCE
     file.write_text(

@@ -15,7 +15,6 @@ import pytest
 from click.testing import CliRunner
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
-from test_crash import BATCHES
 from test_seed_jobs import JOBS
 
 from changelane.cli import main
@@ -189,7 +188,7 @@ def test_cdl_lands_with_unique_as_record_key(spark: SparkSession, tmp_path: Path
 def test_a_run_that_is_killed_between_two_tables_ends_like_the_oracle(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    stream = kills.write(tmp_path, "hudi", BATCHES[:2])
+    stream = kills.write(tmp_path, "hudi", kills.FEW[:2])
     kills.killed_at(stream, ["between two tables"])
     kills.finish(stream)
     assert kills.differences(spark, stream) == []

@@ -15,7 +15,7 @@ from brokered import Topics, spread
 from cheap import lakes
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
-from test_crash import BATCHES, insert
+from test_crash import insert
 from test_keeping import ALL, LOG, ONE, TWO, dying_at_the_end
 
 from changelane import Message
@@ -178,7 +178,7 @@ def test_a_run_from_a_topic_that_is_killed_again_and_again_ends_like_the_oracle(
     seed = random.randrange(1 << 32)
     chance = random.Random(seed)
     # few tables: whatever the source, `test_killed_run` has more of them
-    stream = kills.write_topic(tmp_path, chance.choice(landed.LAKES), BATCHES, topics)
+    stream = kills.write_topic(tmp_path, chance.choice(landed.LAKES), kills.FEW, topics)
     ended = [kills.killed_run(stream, chance, longest_s=10) for _ in range(KILLS)]
     assert not all(ended), f"no run was killed in its middle, seed {seed}"
     kills.finish(stream)

@@ -10,7 +10,6 @@ import pytest
 from cheap import EFFORT
 from killed import POINTS
 from pyspark.sql import SparkSession
-from test_crash import BATCHES
 
 NAMED = {
     "delta": [
@@ -48,7 +47,7 @@ def test_a_run_that_is_killed_at_each_step_ends_like_the_oracle(
     spark: SparkSession, tmp_path: Path, table_format: str
 ) -> None:
     # the second batch is the first one that is followed by maintenance
-    stream = kills.write(tmp_path, table_format, BATCHES[:2])
+    stream = kills.write(tmp_path, table_format, kills.FEW[:2])
     kills.killed_at(stream, NAMED[table_format])
     kills.finish(stream)
     assert kills.differences(spark, stream) == []
@@ -60,7 +59,9 @@ def test_a_run_that_is_killed_again_and_again_ends_like_the_oracle(
 ) -> None:
     seed = random.randrange(1 << 32)
     chance = random.Random(seed)
-    stream = kills.write(tmp_path, chance.choice(landed.LAKES), kills.drawn(chance))
+    stream = kills.write(
+        tmp_path, chance.choice(landed.LAKES), kills.drawn(chance, files=4, histories=4)
+    )
     ended = [kills.killed_run(stream, chance) for _ in range(KILLS)]
     assert not all(ended), f"no run was killed in its middle, seed {seed}"
     kills.finish(stream)

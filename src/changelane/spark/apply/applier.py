@@ -205,13 +205,14 @@ class Applier:
         told = told.where(F.col("table_id").isin(ours))
         moved: dict[str, Moved] = {}
         tardy: dict[str, DataFrame] = {}
+        met = self._met(told, plans, before)
         for each in plans:
             with alone.of(each.work):
                 if each.mode == HISTORY and (swapped := self._swapped(told, each)) is not None:
                     refused.append(swapped)
                     told = told.where(~swapped.rows)
                 if each.mode == UPSERT:
-                    self._decide(told, each, before, moved, tardy)
+                    self._decide(told, each, before, moved, tardy, is_met=each.name in met)
         if alone.failed:
             plans = [each for each in plans if each.work.table_id not in alone.failed]
             told = told.where(~F.col("table_id").isin(*alone.failed))
@@ -323,6 +324,25 @@ class Applier:
         mine = (F.col("table_id") == one.work.table_id) & (F.col("kind") == "data")
         return swaps.undecided(told.where(mine), one, self._ends)
 
+    def _met(
+        self, told: DataFrame, plans: Sequence[Plan], before: Mapping[str, Remembered]
+    ) -> set[str]:
+        """Return the tables whose events change no key, and meet one that a row left before.
+
+        One question for all of them: few batches meet such keys, and few tables have them.
+        """
+        asked = {
+            one.work.table_id: one.name
+            for one in plans
+            if one.mode == UPSERT
+            and not one.work.has_other_keys
+            and before.get(one.work.table_id, Remembered()).has_moves
+        }
+        if not asked:
+            return set()
+        rows = told.where((F.col("kind") == "data") & F.col("table_id").isin(*asked))
+        return {asked[one] for one in self._side.moved_among(rows.select("table_id", "key"))}
+
     def _decide(
         self,
         told: DataFrame,
@@ -330,6 +350,8 @@ class Applier:
         before: Mapping[str, Remembered],
         moved: "dict[str, Moved]",
         tardy: dict[str, DataFrame],
+        *,
+        is_met: bool,
     ) -> None:
         """Find the keys of a table that are too late, and those that the rule itself decides."""
         if not one.target.keys:
@@ -342,7 +364,7 @@ class Applier:
         found = late.late_keys(rows, table, self._side, one, known)
         if found is not None:
             tardy[one.work.table_id] = found
-        if not one.work.has_other_keys and not known.has_moves:
+        if not one.work.has_other_keys and not is_met:
             return
         keys = moves.moved_keys(rows, table, self._side, one, known, late=found)
         if keys is None:

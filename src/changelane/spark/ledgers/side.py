@@ -190,3 +190,9 @@ class SideTable:
         """
         mine = (F.col("table_id") == F.lit(table_id)) & F.col("moved_to").isNotNull()
         return self.table().where(mine).select("key", "deleted", "moved_to")
+
+    def moved_among(self, keys: DataFrame) -> set[str]:
+        """Return the tables of which some keys, in columns ``table_id`` and ``key``, moved."""
+        moved = self.table().where("moved_to IS NOT NULL").select("table_id", "key")
+        found = moved.join(keys, ["table_id", "key"], "left_semi").select("table_id").distinct()
+        return {row["table_id"] for row in found.collect()}
