@@ -41,6 +41,7 @@ from changelane.transforms.listing import (
     pure_steps_of,
     steps_of,
 )
+from changelane.transforms.mask import masks_of
 from changelane.yaml_file import filled, read_yaml
 
 _SPAN: Final = re.compile(r"\s*([0-9]{1,9})\s*(second|minute|hour|day|week)s?\s*")
@@ -411,9 +412,19 @@ def parse(raw: Mapping[str, Any]) -> Pipeline:
         check_delivery(pipeline.source, pipeline.sink, given(pipeline.options))
     if isinstance(pipeline.sink, DataHubSink):
         check_to_topics(pipeline.source, "datahub", given(pipeline.options))
+    if isinstance(pipeline.sink, KafkaSink | DataHubSink) and pipeline.sink.hold_keys:
+        _check_holding(pipeline)
     if isinstance(pipeline.sink, HudiSink):
         _check_hudi(pipeline.options)
     return pipeline
+
+
+def _check_holding(pipeline: Pipeline) -> None:
+    if pipeline.options.on_error == "stop":
+        raise ConfigError("`on_error: stop` sets nothing aside: leave sink.hold_keys out")
+    if masks_of(pipeline.pure_steps):
+        msg = "with a mask what is set aside cannot be replayed, and sink.hold_keys waits for that"
+        raise ConfigError(msg)
 
 
 def _check_hudi(options: Options) -> None:

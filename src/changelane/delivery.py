@@ -35,6 +35,25 @@ EVENT_ID: Final = "changelane-event-id"
 """The header that is the same whenever the same message is sent again."""
 
 
+HELD: Final = "held"
+"""The reason code of what waits for an earlier message of its key."""
+_WAITS: Final = "an earlier message of its key is set aside: it follows when that one is replayed"
+
+
+class Coming(NamedTuple):
+    """A message that is to be delivered.
+
+    Attributes:
+        message: The message.
+        only: Only this one of its events goes on, the others did before; ``None`` = all go.
+        waits: Where keys are held: an earlier message of its key is set aside.
+    """
+
+    message: Message
+    only: int | None = None
+    waits: bool = False
+
+
 class Origin(NamedTuple):
     """The message that an event came in, and which of its events it is; ``None`` = all of them."""
 
@@ -212,6 +231,8 @@ class Delivery:
         deliver: Writes events, and says where they go.
         chain: What becomes of events between the two.
         event_id: Whether each message gets the header :data:`EVENT_ID`.
+        holds: Once something of a key is set aside, so is all that comes behind it in its
+            partition; messages without a key are of one key.
         counts: Counted into.
     """
 
@@ -222,29 +243,47 @@ class Delivery:
         *,
         chain: Chain | None = None,
         event_id: bool = False,
+        holds: bool = False,
         counts: Counts,
     ) -> None:
         self._source = source
         self._deliver = deliver
         self._chain = Chain(()) if chain is None else chain
         self._event_id = event_id
+        self._holds = holds
+        self._waiting: set[tuple[object, ...]] = set()
         self._counts = counts
         self._join = JoinHalves(orphans=Orphans.HALF)
         self._held: dict[int, tuple[ChangeEvent, Origin]] = {}
 
-    def push(self, message: Message) -> list[Message | Refused]:
-        """Return what becomes of a message, and of those that waited for it."""
+    def push(
+        self, message: Message, *, only: int | None = None, waits: bool = False
+    ) -> list[Message | Refused]:
+        """Return what becomes of a message, and of those that waited for it; see :class:`Coming`.
+
+        Without *holds* no message waits.
+        """
         self._counts.done["messages"] += 1
+        if self._holds and (waits or place_of(message) in self._waiting):
+            return [self.hold(Origin(message, only))]
         try:
             events = self._source.decode(message)
         except DecodeError as error:
             return [self.refuse(Origin(message, None), error.code, error.reason, error.path)]
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other messages
             return [self.refuse(Origin(message, None), "defect", _defect(error))]
-        self._counts.done["events"] += len(events)
+        if only is not None and only >= len(events):
+            reason = f"it tells {len(events)} events now, and the one that was set aside was later"
+            return [self.refuse(Origin(message, only), "no_such_event", reason)]
+        self._counts.done["events"] += len(events) if only is None else 1
         found: list[Message | Refused] = []
         for index, told in enumerate(events):
             origin = Origin(message, index)
+            if only not in {None, index}:
+                continue
+            if self._holds and place_of(message) in self._waiting:
+                found.append(self.hold(origin))
+                continue
             event = self._changed(told, origin, found)
             if event is None:
                 continue
@@ -327,6 +366,10 @@ class Delivery:
             return list(encoded.messages)
         return [_identified(one, origin, number) for number, one in enumerate(encoded.messages)]
 
+    def hold(self, origin: Origin) -> Refused:
+        """Return what waits for an earlier message of its key as set aside, and count it."""
+        return self.refuse(origin, HELD, _WAITS)
+
     def refuse(
         self,
         origin: Origin,
@@ -339,9 +382,16 @@ class Delivery:
         self._counts.refused[code] += 1
         withheld = self._chain.withheld
         told = origin.message
+        if self._holds:
+            self._waiting.add(place_of(told))
         kept = msgspec.structs.replace(told, key=withheld(told.key), value=withheld(told.value))
         is_withheld = self._chain.is_masking
         return Refused(Origin(kept, origin.number), code, reason, path, table, is_withheld)
+
+
+def place_of(message: Message) -> tuple[object, ...]:
+    """Return what messages have in common of which a later one waits for an earlier."""
+    return message.topic, message.partition, message.key
 
 
 def _identified(message: Message, origin: Origin, number: int) -> Message:

@@ -180,6 +180,9 @@ class KafkaSink(
         partition: By the message's ``key`` (Kafka's own rule; a message without one goes as its
             ``source``), or all by the number of the ``source`` partition, so that the order of
             each is kept as a whole.
+        hold_keys: Once a message is set aside, later ones of its key, in its partition, are, too,
+            as ``held``, until it is replayed: then they follow it in their order. Messages without
+            a key are of one key.
         checkpoint: The folder where the pipeline keeps how far it came, and what it set aside.
         spark: Further options of Spark's Kafka sink and, with ``kafka.`` before them, of Kafka's
             producer, by their own names: security belongs here. They are passed on untouched.
@@ -194,6 +197,7 @@ class KafkaSink(
     on_loss: Literal["raise", "warn", "ignore"] = "raise"
     event_id: bool = False
     partition: Literal["key", "source"] = "key"
+    hold_keys: bool = False
     checkpoint: str = ""
     spark: dict[str, str] = {}
 

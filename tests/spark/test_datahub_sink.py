@@ -91,6 +91,12 @@ def run(file: Path, *arguments: str, code: int = 0) -> Any:
     return done
 
 
+def quarantine(command: str, *arguments: Any, code: int = 0) -> Any:
+    done = CliRunner().invoke(main, ["quarantine", command, *map(str, arguments)])
+    assert done.exit_code == code, done.output
+    return done
+
+
 def test_tables_become_topics_of_rows_in_the_order_of_their_keys(
     spark: SparkSession, topics: Topics, server: Server, tmp_path: Path
 ) -> None:
@@ -146,6 +152,26 @@ def test_tables_become_topics_of_rows_in_the_order_of_their_keys(
     before = {name: len(topic.records) for name, topic in server.topics.items()}
     assert run(file).stdout == "nothing new to send\n"
     assert {name: len(topic.records) for name, topic in server.topics.items()} == before
+
+    # what is mended is sent, and what still does not fit is set aside again
+    shown = quarantine("show", file, "--output", "json").stdout.splitlines()
+    entries = {one["code"]: one for one in map(json.loads, shown)}
+    mended = entries["malformed_json"] | {"value": (change(900).value or b"").decode()}
+    given = tmp_path / "mended.jsonl"
+    given.write_text("\n".join(map(json.dumps, (mended, entries["topic_schema"]))))
+    told = json.loads(
+        quarantine("replay", file, "--repaired", given, "--output", "json", code=1).stdout
+    )
+    assert [(one["written"], one["quarantined"]) for one in told] == [(1, {"topic_schema": 1})]
+    assert len(server.topics["t_orders"].records) == before["t_orders"] + 1
+    assert server.topics["t_orders"].records[-1].values[6:] == (b"0", b"900")
+
+    # a run that is to stop sets nothing aside
+    topics.send(source, [Message(b"{again", b"k", (), None, 0)])
+    stopping = json.loads(file.read_text()) | {"options": {"on_error": "stop"}}
+    file.write_text(json.dumps(stopping))
+    assert "1 cannot be read or applied (malformed_json 1)" in run(file, code=1).stderr
+    assert len(quarantine("show", file, "--output", "json").stdout.splitlines()) == 1
 
 
 def killed(file: Path, server: Server, after: int) -> None:

@@ -15,7 +15,7 @@ from changelane.datahub.records import MOST_RECORD_BYTES, numbered
 from changelane.datahub.sending import Sending
 from changelane.datahub.service import Content, ServiceError, Topic
 from changelane.datahub.sink import DataHubSink
-from changelane.delivery import Origin, PlaceError, Refused, counts
+from changelane.delivery import Coming, Origin, PlaceError, Refused, counts
 from changelane.event import DataChange
 from changelane.kafka import KafkaSource
 from changelane.position import SequencePosition
@@ -80,7 +80,7 @@ def sent(
     sending = Sending(
         told.source, told.sink, service, Time().patience(), chain=chain, counts=counts()
     )
-    return list(sending.send(messages))
+    return list(sending.send(map(Coming, messages)))
 
 
 def tuples(fields: list[tuple[str, str]] = FIELDS, **more: Any) -> FakeService:
@@ -355,6 +355,24 @@ def test_a_record_that_the_service_never_takes_is_set_aside_with_its_message() -
     assert [(one.code, one.origin.message.offset) for one in refused] == [("refused_by_datahub", 3)]
     assert "MalformedRecord" in refused[0].reason
     assert len(service.written) == 9
+
+
+def test_what_waits_behind_a_refused_record_is_set_aside_once_and_not_written() -> None:
+    def update(offset: int) -> Message:
+        return message(offset, "u", before={"id": 1, "v": "a"}, after={"id": 1, "v": str(offset)})
+
+    # an update is two records: where the first is refused, so is the event, and nothing more of it
+    service = tuples(bad=lambda row: row[6:] == (1, "a") and row[0] == str(4 << 23 | 3 << 11))
+    broken = Message(b"[]", b"k", (), "in", 3, 7)
+    refused = sent(service, update(3), update(4), update(5), update(6), broken, hold_keys=True)
+    aside = [(one.code, one.origin.message.offset) for one in refused]
+    assert sorted(aside, key=lambda one: one[1] or 0) == [
+        ("refused_by_datahub", 4),
+        ("held", 5),
+        ("held", 6),
+        ("wrong_type", 7),
+    ]
+    assert [row[-1] for row in service.of("orders")] == ["a", "3"]
 
 
 def test_what_is_set_aside_holds_no_masked_value() -> None:

@@ -23,8 +23,8 @@ def record(key: int, number: int, size: int = 10) -> Record:
     return Record(f"{key}-{number}".encode(), size, hash_of(text), text, number)
 
 
-def writer(service: FakeService, time: Time, limits: Limits | None = None) -> Writer:
-    return Writer(service, "t", limits or Limits(records=7, bytes=100), time.patience())
+def writer(service: FakeService, time: Time, limits: Limits | None = None, **more: Any) -> Writer:
+    return Writer(service, "t", limits or Limits(records=7, bytes=100), time.patience(), **more)
 
 
 @settings(max_examples=400)
@@ -70,6 +70,43 @@ def test_every_record_is_written_in_its_order_or_refused_once(
         if "lost" not in faults:
             assert numbers == expected[key], "only what failed is sent again"
     assert all(count <= min(records, 7) for _, count in service.puts), "70 bytes are 7 records"
+
+
+@settings(max_examples=400)
+@given(
+    keys=st.lists(st.integers(0, 5), max_size=80),
+    shards=st.integers(1, 4),
+    faults=FAULTS,
+    bad=st.sets(st.integers(0, 80), max_size=5),
+    is_whole=st.booleans(),
+    records=st.integers(1, 9),
+)
+def test_what_waits_behind_a_refused_record_of_its_key_is_not_written(
+    *, keys, shards, faults, bad, is_whole, records
+):
+    service = FakeService(
+        even_shards(shards),
+        faults=faults,
+        bad=lambda one: int(bytes(one).partition(b"-")[2]) in bad,
+        is_whole=is_whole,
+    )
+    limits = Limits(records=records, bytes=70, held_bytes=200)
+    written_by = writer(service, Time(), limits, group=lambda one: one.order)
+    waits: set[str] = set()
+    aside: list[int] = []
+    for n, key in enumerate(keys):
+        if f"key {key}" in waits:
+            aside.append(n)  # as Delivery does with what comes later
+            continue
+        told = written_by.add(record(key, n))
+        waits |= {one.record.order for one in told}
+        aside += [one.record.origin for one in told]
+    aside += [one.record.origin for one in written_by.flush()]
+
+    first = {key: min((n for n in bad if keys[n : n + 1] == [key]), default=999) for key in keys}
+    assert sorted(aside) == [n for n, key in enumerate(keys) if n >= first[key]]
+    told_of = {int(one.partition(b"-")[2]) for one in service.of("t")}
+    assert told_of == {n for n, key in enumerate(keys) if n < first[key]}
 
 
 def test_where_a_part_of_a_request_may_fail_no_request_holds_two_records_of_a_key():

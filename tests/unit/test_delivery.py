@@ -14,7 +14,7 @@ from changelane.cli.convert import Conversion
 from changelane.cli.summary import Summary
 from changelane.codec import OnLoss
 from changelane.config import load, parse
-from changelane.delivery import EVENT_ID, Address, Delivery, Refused, counts, encoder
+from changelane.delivery import EVENT_ID, Address, Delivery, PlaceError, Refused, counts, encoder
 from changelane.errors import ConfigError
 from changelane.event import HalfUpdate
 from changelane.files import LineForm, Lines, line_of
@@ -271,3 +271,101 @@ def test_a_sink_keeps_its_state_in_the_folder_of_its_checkpoint(tmp_path: Path) 
     assert found.folder == str(tmp_path / "state")
     assert found.checkpoint == str(tmp_path / "state/_changelane/checkpoints/x")
     assert found.packages == ("delta", "kafka")
+
+
+def keyed(offset: int, key: bytes | None, *, good: bool = True, partition: int = 3) -> Message:
+    one = told(offset, value=None if good else b"{broken")
+    return msgspec.structs.replace(one, key=key, partition=partition)
+
+
+def test_once_a_message_is_set_aside_later_ones_of_its_key_wait_in_its_partition() -> None:
+    counted = counts()
+    target = delivery(holds=True, counts=counted)
+    stream = [
+        keyed(0, b"a"),
+        keyed(1, b"a", good=False),
+        keyed(2, b"b"),
+        keyed(3, b"a"),
+        keyed(4, None, good=False),
+        keyed(5, None),
+        keyed(6, b"a", partition=4),
+    ]
+    found = [one for message in stream for one in target.push(message)]
+    told_of = [(one.code, one.origin.message.offset) for one in found if isinstance(one, Refused)]
+    # messages without a key are of one key of their partition
+    assert told_of == [("malformed_json", 1), ("held", 3), ("malformed_json", 4), ("held", 5)]
+    assert counted.refused == {"malformed_json": 2, "held": 2}
+    assert counted.done["written"] == 3
+    assert refused(delivery().push(keyed(1, b"a", good=False))) == ["malformed_json"]
+    assert delivery().push(keyed(1, b"a"), waits=True), "nothing waits unless the sink says so"
+    held = delivery(holds=True).push(keyed(1, b"a"), waits=True)
+    assert refused(held) == ["held"]
+    assert held[0].origin.number is None  # type: ignore[union-attr] - it is refused
+
+
+def test_of_a_message_only_the_events_behind_one_that_is_set_aside_wait() -> None:
+    rows = [{"id": "1"}, {"id": "2"}, {"id": "3"}]
+    body = {"database": "shop", "table": "orders", "type": "INSERT", "isDdl": False, "id": 1}
+    body |= {"data": rows, "pkNames": ["id"], "es": 1, "ts": 1, "old": None, "sql": ""}
+    message = Message(json.dumps(body).encode(), b"k", (), "in", 3, 7)
+
+    def refusing(number: int | None, only: int | None = None) -> list[Message | Refused]:
+        target = delivery(source="canal-json", holds=True)
+        deliver = target._deliver
+        seen = iter(range(9)) if only is None else iter([only])
+
+        def fails(event: Any, origin: Any, topic: Any) -> Any:
+            if next(seen) == number:
+                raise PlaceError("no_topic", "there is no such topic")
+            return deliver(event, origin, topic)
+
+        target._deliver = fails  # type: ignore[method-assign]
+        return target.push(message, only=only)
+
+    found = refusing(1)
+    assert [isinstance(one, Message) for one in found] == [True, False, False]
+    aside = [(one.code, one.origin.number) for one in found if isinstance(one, Refused)]
+    assert aside == [("no_topic", 1), ("held", 2)]
+    # and each comes again alone
+    (one,) = sent(refusing(None, only=2))
+    assert json.loads(one.value or b"")["after"]["id"] in {3, "3"}
+    # somebody who mends a message must not lose an event with it
+    assert refused(refusing(None, only=3)) == ["no_such_event"]
+
+
+def test_keys_are_not_held_where_what_waits_could_not_be_replayed() -> None:
+    pipeline: dict[str, Any] = {
+        "name": "x",
+        "source": {"type": "kafka", "servers": "b:1", "topics": "a", "format": "debezium-json"},
+        "sink": {
+            "type": "kafka",
+            "servers": "b:1",
+            "topic": "b",
+            "format": "canal-json",
+            "checkpoint": "/s",
+            "hold_keys": True,
+        },
+    }
+    assert parse(pipeline).sink.hold_keys
+    mask = {"type": "mask", "columns": ["v"], "method": "null"}
+    for more, words in (
+        ({"transforms": [mask]}, "with a mask"),
+        ({"options": {"on_error": "stop"}}, "leave sink.hold_keys out"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            parse(pipeline | more)
+
+
+def test_halves_that_the_end_of_a_batch_parted_are_joined_when_both_are_replayed() -> None:
+    aside: list[Refused] = []
+    for message in halves(("d", 1, "p"), ("c", 1, "p")):
+        target = delivery()
+        assert target.push(message) == []
+        aside += [one for one in target.flush() if isinstance(one, Refused)]
+    assert [one.code for one in aside] == ["orphan_half", "orphan_half"]
+    again = delivery()
+    found = [
+        made for one in aside for made in again.push(one.origin.message, only=one.origin.number)
+    ]
+    (joined,) = sent([*found, *again.flush()])
+    assert json.loads(joined.value or b"")["op"] == "u"

@@ -92,6 +92,8 @@ def test_mended_messages_are_records_with_the_name_of_their_entry() -> None:
     ):
         with pytest.raises(ConfigError, match=f"line 1: .*{words}"):
             read_mended([wrong])
+    with pytest.raises(ConfigError, match="there is no entry in it"):
+        read_mended([b"\n"])
     with pytest.raises(ConfigError, match="line 2: entry e1 comes a second time"):
         read_mended([line, line])
 

@@ -20,7 +20,7 @@ from changelane.files import open_input
 from changelane.transforms.mask import masks_of
 
 if TYPE_CHECKING:
-    from changelane.spark.streams.replay import ReplayReport
+    from changelane.spark.ledgers.replays import ReplayReport
     from changelane.spark.upkeep.quarantined import ReasonCount
 
 SHOWN = 20
@@ -231,7 +231,8 @@ def _summary(done: "list[ReplayReport]") -> None:
         click.echo("nothing waits that can be replayed")
     for one in done:
         word = "brought to its end" if one.is_resumed else "done"
-        click.echo(f"replay {one.number} {word}: {one.entries} entries, {one.events} events")
+        sent = f", {one.written} messages sent" if one.written else ""
+        click.echo(f"replay {one.number} {word}: {one.entries} entries, {one.events} events{sent}")
         for name, count in sorted(one.tables.items()):
             click.echo(f"{printable(name):<40} {count:>10,} events")
         for code, count in sorted(one.quarantined.items()):

@@ -7,8 +7,8 @@ from changelane.codec import get_codec
 from changelane.datahub.records import Placed, Records
 from changelane.datahub.service import Service
 from changelane.datahub.sink import DataHubSink
-from changelane.datahub.writer import Limits, Patience, RefusedRecord, Writer
-from changelane.delivery import Counts, Delivery, Refused
+from changelane.datahub.writer import Limits, Patience, Record, RefusedRecord, Writer
+from changelane.delivery import Coming, Counts, Delivery, Refused, place_of
 from changelane.kafka import KafkaSource
 from changelane.message import Message
 from changelane.transforms.chain import Chain
@@ -47,8 +47,10 @@ class Sending:
             get_codec(source.format, **source.format_options),
             self._records,
             chain=chain,
+            holds=sink.hold_keys,
             counts=counts,
         )
+        self._group = _group if sink.hold_keys else None
         self._writers: dict[str, Writer] = {}
 
     @property
@@ -56,23 +58,23 @@ class Sending:
         """The tables of topics, with those that came."""
         return self._records.owners
 
-    def send(self, messages: Iterable[Message]) -> Iterator[Refused]:
+    def send(self, coming: Iterable[Coming]) -> Iterator[Refused]:
         """Write what becomes of messages; yield what is set aside.
 
         Everything is written, or set aside, once the iterator is at its end.
 
         Args:
-            messages: Partition by partition, each in its order.
+            coming: Messages, partition by partition, each in its order.
 
         Raises:
             DeliveryError: Nothing can be written now.
         """
         place: tuple[str | None, int | None] | None = None
-        for message in messages:
+        for message, only, waits in coming:
             if place != (message.topic, message.partition):
                 yield from self._take(self._delivery.flush())
                 place = message.topic, message.partition
-            yield from self._take(self._delivery.push(message))
+            yield from self._take(self._delivery.push(message, only=only, waits=waits))
         yield from self._take(self._delivery.flush())
         for writer in self._writers.values():
             yield from self._refused(writer.flush())
@@ -85,12 +87,25 @@ class Sending:
     def _write(self, placed: Placed) -> list[RefusedRecord]:
         writer = self._writers.get(placed.topic)
         if writer is None:
-            writer = Writer(self._service, placed.topic, self._limits, self._patience)
+            writer = Writer(
+                self._service, placed.topic, self._limits, self._patience, group=self._group
+            )
             self._writers[placed.topic] = writer
         return writer.add_to_each(placed.record) if placed.to_each else writer.add(placed.record)
 
     def _refused(self, refused: Iterable[RefusedRecord]) -> Iterator[Refused]:
+        told: set[tuple[object, ...]] = set()
         for record, error in refused:
             self._counts.done["written"] -= 1
-            reason = f"the topic never takes the record: {error}"
-            yield self._delivery.refuse(record.origin, "refused_by_datahub", reason)
+            origin = record.origin
+            event = *place_of(origin.message), origin.message.offset, origin.number
+            if error is not None:
+                reason = f"the topic never takes the record: {error}"
+                yield self._delivery.refuse(origin, "refused_by_datahub", reason)
+            elif event not in told:
+                yield self._delivery.hold(origin)
+            told.add(event)
+
+
+def _group(record: Record) -> object:
+    return place_of(record.origin.message)

@@ -91,6 +91,9 @@ class DataHubSink(
         batch_records: How many records one request holds at most,
         batch_bytes: and about how many bytes.
         retry_seconds: How long it is tried again while the service takes nothing.
+        hold_keys: Once a message is set aside, later ones of its key, in its partition, are, too,
+            as ``held``, until it is replayed: then they follow it in their order. Messages without
+            a key are of one key.
         checkpoint: The folder where the pipeline keeps how far it came, and what it set aside.
     """
 
@@ -111,6 +114,7 @@ class DataHubSink(
     batch_records: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1_000
     batch_bytes: Annotated[int, msgspec.Meta(ge=1, le=2_500_000)] = 1_000_000
     retry_seconds: Annotated[float, msgspec.Meta(gt=0)] = 300.0
+    hold_keys: bool = False
     checkpoint: str = ""
 
     def __post_init__(self) -> None:

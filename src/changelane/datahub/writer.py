@@ -41,10 +41,10 @@ class Record(NamedTuple):
 
 
 class RefusedRecord(NamedTuple):
-    """A record that the service never takes, and its reason."""
+    """A record that the service never takes, and its reason; ``None`` = it waits for another."""
 
     record: Record
-    error: ServiceError
+    error: ServiceError | None
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -144,6 +144,8 @@ class Writer:
         topic: The topic.
         limits: How much is sent and kept.
         patience: Waits between attempts.
+        group: Returns of records what they have in common that wait for a refused one; what of it
+            is not sent yet is returned together with that one.
 
     Raises:
         ServiceError, WriteError: As :meth:`flush`.
@@ -155,7 +157,10 @@ class Writer:
         topic: str,
         limits: Limits,
         patience: Patience,
+        *,
+        group: Callable[[Record], object] | None = None,
     ) -> None:
+        self._group = group
         self._service = service
         self._topic = topic
         self._limits = limits
@@ -265,6 +270,8 @@ class Writer:
                 fates.add(error.fate)
                 back.append(entry)
         self._back(shard, back)
+        if refused and self._group is not None:
+            refused += self._behind({self._group(one.record) for one in refused})
         if len(back) < len(batch):
             self._patience.went_on()
             self._widen(shard, found=bool(refused))
@@ -274,6 +281,24 @@ class Writer:
         if Fate.MOVED in fates:
             self._deal([])
         return refused
+
+    def _behind(self, groups: set[object]) -> list[RefusedRecord]:
+        """Take what waits behind refused records out of all queues.
+
+        Nothing of it is written: a request that holds a record which is refused either holds none
+        whose order counts, or is refused as a whole until that record goes alone.
+        """
+        group = self._group
+        found: list[tuple[int, Record]] = []
+        for shard, queue in self._queues.items():
+            mine = {one[0]: one for one in queue if group is not None and group(one[1]) in groups}
+            if mine:
+                self._queues[shard] = deque(one for one in queue if one[0] not in mine)
+                size = sum(one.size for _, one in mine.values())
+                self._sizes[shard] -= size
+                self._held -= size
+                found += mine.values()
+        return [RefusedRecord(record, None) for _, record in sorted(found, key=lambda one: one[0])]
 
     def _back(self, shard: str, batch: list[tuple[int, Record]]) -> None:
         self._queues[shard].extendleft(reversed(batch))

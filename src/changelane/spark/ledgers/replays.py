@@ -56,6 +56,30 @@ class Begun(msgspec.Struct, frozen=True):
     settings: Settings
 
 
+class ReplayReport(msgspec.Struct):
+    """What a replay did.
+
+    Attributes:
+        number: Its number, which the commits of the tables tell.
+        entries: How many entries it replayed.
+        events: How many events they were.
+        written: How many messages were sent.
+        tables: Events by table.
+        quarantined: What was set aside again, by reason code.
+        parked: Why tables failed, whose events wait in the change log.
+        is_resumed: It had begun before, and was killed.
+    """
+
+    number: int
+    entries: int
+    events: int = 0
+    written: int = 0
+    tables: dict[str, int] = {}
+    quarantined: dict[str, int] = {}
+    parked: dict[str, str] = {}
+    is_resumed: bool = False
+
+
 def entries(lake: Lake, pipeline: str | None = None) -> DataFrame:
     """Return all that was ever set aside, each with its ``entry``: a name that content gives it.
 

@@ -15,7 +15,6 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from changelane.config import Pipeline
 from changelane.datahub.records import create_topic, two_tables
@@ -28,7 +27,6 @@ from changelane.delivery import Refused, counts
 from changelane.errors import ConfigError
 from changelane.kafka import KafkaSource
 from changelane.spark.events import rows
-from changelane.spark.events.decoder import MESSAGE, messages_of
 from changelane.spark.lake import Marker
 from changelane.spark.lakes import lake_of
 from changelane.spark.ledgers.quarantine import Quarantine
@@ -42,6 +40,7 @@ from changelane.spark.streams.delivered import (
     stopped_in,
     tally_of,
 )
+from changelane.spark.streams.incoming import Read
 from changelane.transforms.chain import Chain
 from changelane.transforms.mask import masks_of
 from changelane.transforms.step import Step
@@ -78,22 +77,20 @@ class DataHubSender:
         self._quarantine = Quarantine(spark, lake_of(spark, pipeline), masks=masks_of(steps))
         self._counted = spark.sparkContext.accumulator(Tally(), Tallies())
 
-    def send(self, batch: DataFrame, marker: Marker) -> DeliveryReport:
-        """Send one batch; sending it again repeats its records, and sets nothing aside twice.
-
-        Raises:
-            BudgetError: Something cannot be sent, and this one stops at that.
-        """
-        told = batch.select(*(F.col(name).cast(kind) for name, kind in MESSAGE.items()))
+    def send(
+        self, told: DataFrame, read: Read, marker: Marker, *, goes_on: bool = False
+    ) -> DeliveryReport:
+        """Send one batch; see :class:`~changelane.spark.streams.delivered.Sender`."""
+        job = self._job._replace(stops=self._job.stops and not goes_on)
         before = self._counted.value.copy()
         # kept, because reading it a second time would send a second time
-        refused = told.mapInArrow(partial(_write, self._job, self._counted), rows.DDL).persist()
+        refused = told.mapInArrow(partial(_write, job, read, self._counted), rows.DDL).persist()
         try:
             refused.count()
             counted = self._counted.value - before
             self._learn(tuple(words) for kind, *words in counted if kind == "owner")
             report = reported(marker.batch, counted)
-            if self._job.stops:
+            if job.stops:
                 check_stopped(report, counted)
             if report.quarantined:
                 self._quarantine.add(refused, (), marker)
@@ -139,7 +136,9 @@ def _patience(retry_s: float) -> Patience:
 # -- on the workers
 
 
-def _write(job: _Job, counter: Any, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _write(
+    job: _Job, read: Read, counter: Any, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Write messages, return what is set aside, and count everything."""
     counted = counts()
     sending = Sending(
@@ -151,9 +150,7 @@ def _write(job: _Job, counter: Any, batches: Iterator[pa.RecordBatch]) -> Iterat
         counts=counted,
         owners=job.owners,
     )
-    refused: Iterator[Refused] = sending.send(
-        message for batch in batches for message in messages_of(batch)
-    )
+    refused: Iterator[Refused] = sending.send(read(batches))
     stopped = next(refused, None) if job.stops else None
     if stopped is None:
         yield from refused_rows(refused)

@@ -18,13 +18,13 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from changelane.codec import get_codec
 from changelane.config import Pipeline
 from changelane.datahub.sink import DataHubSink
 from changelane.delivery import (
     Address,
+    Coming,
     Counts,
     Delivery,
     Refused,
@@ -36,7 +36,6 @@ from changelane.errors import ConfigError
 from changelane.kafka import KafkaSink, KafkaSource, client_options
 from changelane.message import Message
 from changelane.spark.events import rows
-from changelane.spark.events.decoder import MESSAGE, messages_of
 from changelane.spark.lake import Marker
 from changelane.spark.lakes import lake_of
 from changelane.spark.ledgers.quarantine import Quarantine
@@ -55,6 +54,7 @@ from changelane.spark.streams.delivered import (
     stopped_in,
     tally_of,
 )
+from changelane.spark.streams.incoming import Incoming, Read
 from changelane.spark.streams.kafka import KafkaInput, way_out
 from changelane.spark.streams.stream import (
     Applying,
@@ -84,6 +84,8 @@ _SENT_DDL: Final = (
     "topic STRING, partition INT, key BINARY, value BINARY, "
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
+_PARTED: Final = {"shareplex-json"}
+"""Formats that tell halves of updates beside those that say so of what they write."""
 _MOST_ROWS: Final = 10_000
 
 
@@ -117,6 +119,7 @@ def delivery_of(
         encoder(target, sink.on_loss, address, partitions.get, profile),
         chain=Chain(steps),
         event_id=sink.event_id,
+        holds=sink.hold_keys,
         counts=counted,
     )
 
@@ -163,12 +166,9 @@ def deliver(
     if isinstance(sink, KafkaSink):
         check_topics(spark, source, sink, say)
     else:
-        _check_order(spark, source, say)
-    sender: Sender = (
-        DataHubSender(spark, pipeline, source, sink)
-        if isinstance(sink, DataHubSink)
-        else _KafkaSender(spark, pipeline, source, sink, say)
-    )
+        _check_order(spark, source, sink, say)
+    sender = sender_of(spark, pipeline, source, say)
+    incoming = Incoming(lake_of(spark, pipeline), pipeline.name, holds=sink.hold_keys)
     report = DeliveriesReport(pipeline.name)
     checkpoint = Checkpoint(spark, pipeline.checkpoint)
     read = KafkaInput(spark, source, checkpoint, way_out(pipeline))
@@ -184,7 +184,10 @@ def deliver(
         began = time.monotonic()
         held = read.held(number)
         log.begin(checkpoint.query(), number, held)
-        done = sender.send(batch, Marker(pipeline.name, checkpoint.query(), number))
+        marker = Marker(pipeline.name, checkpoint.query(), number)
+        with incoming.of(batch, marker) as (told, read_them):
+            done = sender.send(told, read_them, marker)
+        incoming.set_aside(sum(done.quarantined.values()))
         done.lag = read.lag(held)
         done.seconds = time.monotonic() - began
         report.add(done)
@@ -204,11 +207,42 @@ def deliver(
     return report
 
 
-def _check_order(spark: SparkSession, source: KafkaSource, say: Callable[[str], None]) -> None:
+def sender_of(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    source: KafkaSource,
+    say: Callable[[str], None] = lambda _: None,
+) -> Sender:
+    """Return what sends the messages of a source to the sink of a pipeline.
+
+    Raises:
+        ConfigError: The sink is no topic, or it is not there.
+        DeliveryError: DataHub does not answer, or refuses.
+    """
+    sink = pipeline.sink
+    if isinstance(sink, DataHubSink):
+        return DataHubSender(spark, pipeline, source, sink)
+    if isinstance(sink, KafkaSink):
+        return _KafkaSender(spark, pipeline, source, sink, say)
+    raise ConfigError("only topics are delivered into topics")
+
+
+def _check_order(
+    spark: SparkSession,
+    source: KafkaSource,
+    sink: KafkaSink | DataHubSink,
+    say: Callable[[str], None],
+) -> None:
     """Refuse what would break the order of messages, and say what a batch's end can cut."""
     reads = get_codec(source.format, **source.format_options)
     if str(spark.conf.get("spark.speculation", "false")).lower() == "true":
         msg = "spark.speculation sends messages twice at the same time, out of order: turn it off"
+        raise ConfigError(msg)
+    if sink.hold_keys and (reads.carries.pair or source.format in _PARTED):
+        msg = (
+            f"{source.format} tells an update in two messages: one that waits for its half would "
+            "be overtaken by others of its key, so that hold_keys cannot keep their order"
+        )
         raise ConfigError(msg)
     if reads.carries.pair:
         say(
@@ -225,7 +259,7 @@ def check_topics(
     Raises:
         ConfigError: A setting, a topic or the profile is wrong, or the broker does not answer.
     """
-    _check_order(spark, source, say)
+    _check_order(spark, source, sink, say)
     written_by(sink)
     with topics(spark, sink.servers, client_options(sink.spark)) as broker:
         if sink.is_one_topic and not broker.facts([sink.topic]):
@@ -260,20 +294,22 @@ class _KafkaSender:
         self._quarantine = Quarantine(spark, tables, masks=masks_of(self._steps))
         self._counted = spark.sparkContext.accumulator(Tally(), Tallies())
 
-    def send(self, batch: DataFrame, marker: Marker) -> DeliveryReport:
-        """Send one batch; sending it again repeats its messages, and sets nothing aside twice.
+    def send(
+        self, told: DataFrame, read: Read, marker: Marker, *, goes_on: bool = False
+    ) -> DeliveryReport:
+        """Send one batch; see :class:`~changelane.spark.streams.delivered.Sender`.
 
         Raises:
             RunError: The source changed while it was read.
             BudgetError: Something cannot be sent, and this one stops at that.
         """
-        told = batch.select(*(F.col(name).cast(kind) for name, kind in MESSAGE.items()))
+        stops = self._stops and not goes_on
         partitions = self._partitions()
         for warning in self._counts.changed(partitions):
             self._say(warning)
-        job = _Job(self._source, self._sink, partitions, self._steps, self._stops)
+        job = _Job(self._source, self._sink, partitions, self._steps, stops)
         before = self._counted.value.copy()
-        sent = told.mapInArrow(partial(_send, job, self._counted), _SENT_DDL)
+        sent = told.mapInArrow(partial(_send, job, read, self._counted), _SENT_DDL)
         (
             sent.write.format("kafka")
             .option("kafka.bootstrap.servers", self._sink.servers)
@@ -284,10 +320,10 @@ class _KafkaSender:
         counted = self._counted.value - before
         self._counts.written((words[0] for kind, *words in counted if kind == "topic"), partitions)
         report = reported(marker.batch, counted)
-        if self._stops:
+        if stops:
             check_stopped(report, counted)
         if failed := sum(report.quarantined.values()):
-            refused = told.mapInArrow(partial(_refuse, job), rows.DDL).persist()
+            refused = told.mapInArrow(partial(_refuse, job, read), rows.DDL).persist()
             try:
                 found = refused.count()
                 if found != failed:
@@ -310,28 +346,27 @@ class _KafkaSender:
 # -- on the workers
 
 
-def _convert(
-    job: _Job, counted: Counts, batches: Iterable[pa.RecordBatch]
-) -> Iterator[Message | Refused]:
+def _convert(job: _Job, counted: Counts, coming: Iterable[Coming]) -> Iterator[Message | Refused]:
     place: tuple[str | None, int | None] | None = None
     delivery = job.delivery(counted)
-    for batch in batches:
-        for message in messages_of(batch):
-            if place != (message.topic, message.partition):
-                yield from delivery.flush()
-                place = message.topic, message.partition
-            yield from delivery.push(message)
+    for message, only, waits in coming:
+        if place != (message.topic, message.partition):
+            yield from delivery.flush()
+            place = message.topic, message.partition
+        yield from delivery.push(message, only=only, waits=waits)
     yield from delivery.flush()
 
 
-def _send(job: _Job, counter: Any, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _send(
+    job: _Job, read: Read, counter: Any, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Return what is to be sent, and count everything."""
     counted = counts()
     gathered: list[Message] = []
     taken: Counter[str | None] = Counter()
     size = 0
     stopped: Refused | None = None
-    for one in _convert(job, counted, batches):
+    for one in _convert(job, counted, read(batches)):
         if isinstance(one, Refused):
             if job.stops:
                 stopped = one
@@ -370,6 +405,6 @@ def _sent(messages: list[Message]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=_SENT)
 
 
-def _refuse(job: _Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _refuse(job: _Job, read: Read, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Return what cannot be sent, as event rows."""
-    yield from refused_rows(_convert(job, counts(), batches))
+    yield from refused_rows(_convert(job, counts(), read(batches)))

@@ -17,6 +17,7 @@ from changelane.spark.events import rows
 from changelane.spark.events.kept import rest_of
 from changelane.spark.lake import Marker
 from changelane.spark.ledgers.quarantine import SHOWN_PLACES, stopped_at
+from changelane.spark.streams.incoming import Read
 from changelane.spark.streams.stream import with_batch
 
 Tally: Final = Counter[tuple[str, ...]]
@@ -26,8 +27,20 @@ Tally: Final = Counter[tuple[str, ...]]
 class Sender(Protocol):
     """Sends batches."""
 
-    def send(self, batch: DataFrame, marker: Marker) -> "DeliveryReport":
-        """Send one batch; sending it again repeats its messages, and sets nothing aside twice."""
+    def send(
+        self, told: DataFrame, read: Read, marker: Marker, *, goes_on: bool = False
+    ) -> "DeliveryReport":
+        """Send one batch; sending it again repeats its messages, and sets nothing aside twice.
+
+        Args:
+            told: Rows.
+            read: Returns the messages that they tell.
+            marker: The batch.
+            goes_on: Whatever the options say, it does not stop at what cannot be sent.
+
+        Raises:
+            BudgetError: Something cannot be sent, and the options say that it stops at that.
+        """
         ...
 
 

@@ -29,7 +29,7 @@ def read_mended(lines: Iterable[bytes]) -> dict[str, Message]:
     """Return the messages of lines, by entry.
 
     Raises:
-        ConfigError: A line is no record with an entry, or tells an entry again.
+        ConfigError: A line is no record with an entry, or tells an entry again; or there is none.
     """
     found: dict[str, Message] = {}
     for number, line in enumerate(lines, 1):
@@ -45,22 +45,35 @@ def read_mended(lines: Iterable[bytes]) -> dict[str, Message]:
         if entry in found:
             raise ConfigError(f"line {number}: entry {entry} comes a second time")
         found[entry] = message
+    if not found:
+        raise ConfigError("there is no entry in it: `quarantine show --output json` writes them")
     return found
 
 
-def with_mended(chosen: DataFrame, mended: Mapping[str, Message]) -> DataFrame:
+def with_mended(
+    chosen: DataFrame, mended: Mapping[str, Message], *, keeps_keys: bool = False
+) -> DataFrame:
     """Return entries with the messages that take the place of theirs.
 
     Args:
         chosen: Entries that wait; those that are mended are among them.
         mended: What *they* hold instead.
+        keeps_keys: Their keys stay, because others of the key wait for them.
 
     Raises:
-        ConfigError: One of them is no message, or stands elsewhere now.
+        ConfigError: One of them is no message, or stands elsewhere now, or has another key.
     """
     place = ("topic", "partition", "offset")
-    told = chosen.select(ENTRY, "message", *place, F.col("event").isNull().alias("is_message"))
-    rows = [_mended(mended[row[ENTRY]], row) for row in told.distinct().collect()]
+    told = chosen.select(
+        ENTRY, "message", "raw_key", *place, F.col("event").isNull().alias("is_message")
+    )
+    rows = []
+    for row in told.distinct().collect():
+        entry, key = row[ENTRY], None if row["raw_key"] is None else bytes(row["raw_key"])
+        if keeps_keys and mended[entry].key != key:
+            msg = f"entry {entry}: leave its key as it was: others of that key wait for it"
+            raise ConfigError(msg)
+        rows.append(_mended(mended[entry], row))
     beside = chosen.sparkSession.createDataFrame(rows, _MENDED)
     instead = {
         name: F.col(f"mended_{name.removeprefix('raw_')}")

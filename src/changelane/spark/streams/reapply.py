@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Replays for tables: messages are decoded again, events of tables come again as they were told."""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from changelane.config import Pipeline
+from changelane.spark.apply.fanout import Cadence, Fanout
+from changelane.spark.events import rows
+from changelane.spark.events.builder import RowBuilder, row_builder
+from changelane.spark.events.expressions import expressed
+from changelane.spark.events.kept import Entry, Row, event_row, read_rest, schema_row
+from changelane.spark.events.rows import AT
+from changelane.spark.lake import Lake
+from changelane.spark.ledgers.replays import Begun, ReplayReport, Replays
+from changelane.spark.streams.files import record_rows
+from changelane.spark.streams.pipeline import applier_of, expressions_of
+
+
+class Reapplying:
+    """Brings replays to the tables of a pipeline; a run of it that is going on stops."""
+
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, lake: Lake) -> None:
+        self._pipeline = pipeline
+        self._expressions = expressions_of(spark, pipeline)
+        applier = applier_of(spark, lake, pipeline)
+        applier.raise_fence(pipeline.name)
+        self._fanout = Fanout(lake, applier, pipeline.name, Cadence())
+
+    def along(self, found: DataFrame, chosen: DataFrame) -> DataFrame:
+        """Return what is replayed when some of what waits is chosen: that."""
+        del found
+        return chosen
+
+    def land(
+        self, begun: Begun, replays: Replays, name: str, options: Mapping[str, Any]
+    ) -> ReplayReport:
+        """Apply a replay, whose messages are of a format."""
+        content = replays.content(begun.number)
+        marker, details = replays.marker(begun.number), {"source": "quarantine"}
+        # events that tables refused went through filters and computes already
+        is_made = F.coalesce(F.get_json_object("event", "$.kind") != rows.REFUSED, F.lit(False))
+        anew = content.where(~is_made) if self._expressions else content
+        with expressed(decoded(anew, self._pipeline, name, options), self._expressions) as events:
+            if self._expressions:
+                made = decoded(content.where(is_made), self._pipeline, name, options)
+                events = events.unionByName(made)  # noqa: PLW2901
+            report = self._fanout.take(events, marker, details)
+        return ReplayReport(
+            begun.number,
+            begun.entries,
+            report.events,
+            tables={one.table: one.events for one in report.tables},
+            quarantined=report.quarantined,
+            parked=self._fanout.parked,
+        )
+
+
+def decoded(
+    content: DataFrame, pipeline: Pipeline, name: str, options: Mapping[str, Any]
+) -> DataFrame:
+    """Return the event rows of what a replay replays."""
+    make = partial(
+        row_builder,
+        name,
+        options,
+        keys=pipeline.options.keys,
+        keyless=pipeline.options.keyless,
+        images=bool(pipeline.expressions),
+        steps=pipeline.pure_steps,
+    )
+    return content.select(*Entry._fields).mapInArrow(partial(_decode, make), rows.DDL)
+
+
+# -- on the workers
+
+
+def _decode(
+    make: "partial[RowBuilder]", batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    reader = _Reader(make)
+    for batch in batches:
+        yield from rows.gather(reader.rows(one) for one in entries_of(batch))
+
+
+def entries_of(batch: pa.RecordBatch) -> Iterator[Entry]:
+    """Return the entries of rows with the columns of :class:`Entry`."""
+    columns = (batch.column(index).to_pylist() for index in range(len(Entry._fields)))
+    return (Entry(*values) for values in zip(*columns, strict=True))
+
+
+class _Reader:
+    """Turns what a replay replays into event rows, within one task."""
+
+    def __init__(self, make: "partial[RowBuilder]") -> None:
+        self._make = make
+        self._builders: dict[int, RowBuilder] = {}
+        self._told: set[tuple[str, str]] = set()
+
+    def rows(self, one: Entry) -> tuple[int, list[Row]]:
+        """Return the size of an entry, and its rows."""
+        if one.event is not None:
+            row = event_row(one.event, one.place, one.row_index)
+            return len(one.event), self._event(row, one.schema)
+        rest, value = read_rest(one.message), one.raw_value
+        builder = self._builders.get(rest.epoch)
+        if builder is None:
+            builder = self._builders[rest.epoch] = self._make(epoch=rest.epoch)
+        size = len(value or b"")
+        if rest.is_line and value is not None:
+            return size, record_rows(builder, value, one.place)
+        return size, builder.rows(rest.message(value, one.raw_key, one.place))
+
+    def _event(self, row: Row, schema: str | None) -> list[Row]:
+        if row[AT["kind"]] != "data" or schema is None:
+            return [row]
+        name = row[AT["table_id"]], row[AT["schema_id"]]
+        if name in self._told:
+            return [row]
+        self._told.add(name)
+        return [schema_row(row, schema), row]
