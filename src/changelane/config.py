@@ -28,7 +28,7 @@ import msgspec
 from changelane.budget import Budget
 from changelane.datahub.sink import DataHubSink, check_secrets
 from changelane.errors import ConfigError
-from changelane.kafka import KafkaSink, KafkaSource, check_delivery, check_to_topics
+from changelane.kafka import KafkaSink, KafkaSource, check_delivery, check_holding, check_to_topics
 from changelane.options import check_keys, check_kind, given
 from changelane.serdes.json import translate
 from changelane.sinks import DeltaSink, HudiSink, IcebergSink, check_partitions, check_properties
@@ -413,18 +413,10 @@ def parse(raw: Mapping[str, Any]) -> Pipeline:
     if isinstance(pipeline.sink, DataHubSink):
         check_to_topics(pipeline.source, "datahub", given(pipeline.options))
     if isinstance(pipeline.sink, KafkaSink | DataHubSink) and pipeline.sink.hold_keys:
-        _check_holding(pipeline)
+        check_holding(pipeline.options.on_error, masks_of(pipeline.pure_steps))
     if isinstance(pipeline.sink, HudiSink):
         _check_hudi(pipeline.options)
     return pipeline
-
-
-def _check_holding(pipeline: Pipeline) -> None:
-    if pipeline.options.on_error == "stop":
-        raise ConfigError("`on_error: stop` sets nothing aside: leave sink.hold_keys out")
-    if masks_of(pipeline.pure_steps):
-        msg = "with a mask what is set aside cannot be replayed, and sink.hold_keys waits for that"
-        raise ConfigError(msg)
 
 
 def _check_hudi(options: Options) -> None:

@@ -305,6 +305,23 @@ def check_to_topics(
     return source
 
 
+def check_holding(on_error: str, masks: str) -> None:
+    """Refuse what ``hold_keys`` cannot go with.
+
+    Args:
+        on_error: As the option says.
+        masks: What the transforms hide, as ``masks_of`` names it.
+
+    Raises:
+        ConfigError: What is set aside could not be replayed, or nothing is.
+    """
+    if on_error == "stop":
+        raise ConfigError("`on_error: stop` sets nothing aside: leave sink.hold_keys out")
+    if masks:
+        msg = "with a mask what is set aside cannot be replayed, and sink.hold_keys waits for that"
+        raise ConfigError(msg)
+
+
 Offsets = dict[str, dict[int, int]]
 """Offset by partition by topic."""
 

@@ -176,6 +176,7 @@ def _print(one: dict[str, Any]) -> None:
     type=click.Path(dir_okay=False, allow_dash=True),
     help="Replay the entries in this file, which `show --output json` wrote, as they stand in it.",
 )
+@click.option("--discard", is_flag=True, help="Let nothing come of the entries chosen, for good.")
 def replay(
     file: str,
     *,
@@ -185,6 +186,7 @@ def replay(
     format_: str | None,
     format_options: dict[str, str],
     repaired: str | None,
+    discard: bool,
     master: str | None,
     output: str,
 ) -> None:
@@ -198,6 +200,8 @@ def replay(
     Exit codes: 0 all of it was applied, 1 something was set aside again, or failed, 2 wrong use.
     """
     pipeline = load(file)
+    if discard and (repaired is not None or format_ or not (codes or tables or entries)):
+        raise click.UsageError("--discard takes --entry, --table or --code, and nothing else")
     if repaired is not None and (codes or tables or entries):
         raise click.UsageError("--repaired replays the entries in its file: choose them there")
     mended = None
@@ -215,7 +219,7 @@ def replay(
         spark,
         pipeline,
         Choice(codes, tables, entries),
-        Settings(format_, dict(format_options)),
+        Settings(format_, dict(format_options), discard),
         mended,
     )
     if output == "json":
@@ -231,6 +235,9 @@ def _summary(done: "list[ReplayReport]") -> None:
         click.echo("nothing waits that can be replayed")
     for one in done:
         word = "brought to its end" if one.is_resumed else "done"
+        if one.is_discarded:
+            click.echo(f"replay {one.number} {word}: {one.entries} entries discarded")
+            continue
         sent = f", {one.written} messages sent" if one.written else ""
         click.echo(f"replay {one.number} {word}: {one.entries} entries, {one.events} events{sent}")
         for name, count in sorted(one.tables.items()):

@@ -37,15 +37,17 @@ _DIGITS: Final = 20
 
 
 class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How the messages of a replay are read, where it is not as the pipeline's are.
+    """What becomes of the entries of a replay.
 
     Attributes:
-        format: The format.
+        format: The format that messages are read as, where it is not the pipeline's.
         options: Its options.
+        discards: Nothing: they are only noted as done.
     """
 
     format: str | None = None
     options: dict[str, Any] = {}
+    discards: bool = False
 
 
 class Begun(msgspec.Struct, frozen=True):
@@ -68,6 +70,7 @@ class ReplayReport(msgspec.Struct):
         quarantined: What was set aside again, by reason code.
         parked: Why tables failed, whose events wait in the change log.
         is_resumed: It had begun before, and was killed.
+        is_discarded: Nothing came of its entries: somebody said so.
     """
 
     number: int
@@ -78,6 +81,7 @@ class ReplayReport(msgspec.Struct):
     quarantined: dict[str, int] = {}
     parked: dict[str, str] = {}
     is_resumed: bool = False
+    is_discarded: bool = False
 
 
 def entries(lake: Lake, pipeline: str | None = None) -> DataFrame:

@@ -45,6 +45,8 @@ def replay(
 ) -> list[ReplayReport]:
     """Replay what waits in the quarantine of a pipeline; a run into tables that goes on stops.
 
+    Or discard it: it is noted as done, and nothing comes of it.
+
     It may be killed at any moment and run again: a replay that was killed is first brought to its
     end. What fails again is set aside again.
 
@@ -52,7 +54,7 @@ def replay(
         spark: The session.
         pipeline: The pipeline.
         choice: What is replayed of what waits and can be.
-        settings: How messages are read, where it is not as the pipeline's are.
+        settings: How messages are read, or that they are discarded.
         mended: Messages in the place of those that entries hold; only these entries are replayed.
 
     Raises:
@@ -67,7 +69,10 @@ def replay(
     keeps_keys = isinstance(pipeline.sink, KafkaSink | DataHubSink) and pipeline.sink.hold_keys
 
     def here() -> DataFrame:
-        return waiting(lake, pipeline.name).where(is_replayable(masks_of(pipeline.pure_steps)))
+        found = waiting(lake, pipeline.name)
+        if settings.discards:
+            return found
+        return found.where(is_replayable(masks_of(pipeline.pure_steps)))
 
     # neither a wrong name nor a replay of nothing stops a run
     chosen = chosen_entries(here(), choice, mended, keeps_keys=keeps_keys)
@@ -76,14 +81,17 @@ def replay(
     target: Resending | Reapplying = (Resending if is_sent else Reapplying)(spark, pipeline, lake)
 
     def land(begun: Begun, *, is_resumed: bool) -> ReplayReport:
-        report = target.land(begun, replays, *_codec_of(pipeline, begun.settings))
+        report = ReplayReport(begun.number, begun.entries, is_discarded=begun.settings.discards)
+        if not begun.settings.discards:
+            report = target.land(begun, replays, *_codec_of(pipeline, begun.settings))
         replays.done(begun.number)
         return msgspec.structs.replace(report, is_resumed=is_resumed)
 
     done = [land(begun, is_resumed=True) for begun in unfinished]
     if done and (over := replayed(lake)) is not None:
         chosen = chosen.join(over, ENTRY, "left_anti")
-    chosen = target.along(here(), chosen)
+    if not settings.discards:
+        chosen = target.along(here(), chosen)
     if (begun := replays.begin(chosen, settings)) is not None:
         done.append(land(begun, is_resumed=False))
     return done

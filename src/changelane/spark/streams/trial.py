@@ -248,6 +248,7 @@ def deliver(
     """
     sent: Counter[str] = Counter()
     losses: Counter[tuple[str, str]] = Counter()
+    sink = msgspec.structs.replace(sink, hold_keys=False)  # each message is judged for itself
     for name, told in first.items():
         if not told:
             continue

@@ -84,7 +84,7 @@ class ReasonCount(msgspec.Struct):
         table: The table's name at the source, where one is known.
         waiting: What was not replayed yet.
         withheld: How much of that cannot be replayed from here, only from the source.
-        replayed: What was replayed; what failed again waits as an entry of its own.
+        replayed: What was replayed, or discarded; what failed again waits as an entry of its own.
         reason: One of the reasons, in words.
     """
 
