@@ -151,6 +151,50 @@ def test_a_cast_column_has_its_type_in_statements():
     assert (column.type, column.default) == (Integer(64), 7)
 
 
+@pytest.mark.parametrize(
+    ("defined", "new", "text"),
+    [
+        ("DATE DEFAULT '2020-01-01'", "timestamp(6)", "datetime(6) DEFAULT '2020-01-01 00:00:00'"),
+        ("DATETIME DEFAULT '2020-01-01 00:00:00'", "date", "date DEFAULT '2020-01-01'"),
+        ("INT DEFAULT 7", "decimal(9,2)", "decimal(9,2) DEFAULT 7.00"),
+        ("DECIMAL(5,2) DEFAULT 1.50", "float64", "double DEFAULT 1.5"),
+        ("DATE NOT NULL", "timestamp(6)", "datetime(6) NOT NULL"),  # unknown before and after
+        ("DATE DEFAULT (curdate())", "timestamp(6)", "datetime(6) DEFAULT (curdate())"),
+        ("INT NOT NULL", "int64", "BIGINT NOT NULL"),
+        ("INT NOT NULL", "string", "longtext DEFAULT '0' NOT NULL"),
+        ("INT", "string", "longtext"),
+    ],
+)
+def test_rows_from_before_a_column_that_is_cast_get_what_becomes_of_their_default(
+    defined, new, text
+):
+    made = said(f"ALTER TABLE orders ADD n {defined}", Cast(columns={"n": new}))
+    assert made.ddl.lower() == f"ALTER TABLE `shop`.`orders` ADD COLUMN `n` {text}".lower()
+
+
+@pytest.mark.parametrize(
+    ("defined", "new"),
+    [
+        ("DATE NOT NULL", "string"),  # what MySQL fills it with is not known here
+        ("TIMESTAMP", "string"),
+        ("VARCHAR(9) DEFAULT 'x'", "bytes"),
+        ("INT AS (id + 1)", "int64"),
+        ("DATE DEFAULT '0000-00-00'", "string"),
+        ("INT NOT NULL AUTO_INCREMENT UNIQUE", "string"),
+        ("INT NOT NULL AUTO_INCREMENT UNIQUE", "int64"),
+    ],
+)
+def test_a_column_whose_values_of_old_rows_cannot_be_said_is_refused(defined, new):
+    ddl = f"ALTER TABLE orders ADD n {defined}"
+    assert code(ddl, Cast(columns={"n": new})) == "untranslated_statement"
+
+
+def test_a_column_that_mysql_may_count_in_keeps_its_index():
+    route = Route(pattern=r"shop\.orders", database="lake", table="sales")
+    made = said("ALTER TABLE orders ADD n INT NOT NULL AUTO_INCREMENT UNIQUE", route)
+    assert isinstance(parse(made.ddl, "mysql")[0].changes[1], AddIndex)
+
+
 def test_a_routed_table_has_its_name_in_statements():
     route = Route(pattern=r"shop\.orders", database="lake", table="sales")
     made = said("ALTER TABLE orders ADD x INT", route)

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A table of transformed events is the transformed table of the events."""
 
+import datetime as dt
 from random import Random
 
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from changelane.event import DataChange, Key, Op
-from changelane.schema import TableId
+from changelane.position import PostgresPosition
+from changelane.schema import Column, TableId, TableSchema
 from changelane.tables.following import FollowingTables
 from changelane.tables.memory import MemoryTables
 from changelane.testing.evolving import Database
@@ -17,6 +19,7 @@ from changelane.transforms.chain import Chain
 from changelane.transforms.columns import Project, Rename
 from changelane.transforms.mask import Mask
 from changelane.transforms.route import Route
+from changelane.types import Date, Integer, Timestamp
 
 SECRET = "a secret of the tests"
 ROWS = Chain(
@@ -50,6 +53,26 @@ def test_applying_what_was_transformed_is_transforming_what_was_applied(chance, 
     expected = sorted((of(row) for row in plain.rows(TABLE)), key=lambda row: row["nr"])
     found = sorted((dict(row) for row in made.rows(target)), key=lambda row: row["nr"])
     assert found == expected
+
+
+def test_a_date_that_is_cast_to_a_timestamp_goes_on_when_its_source_makes_it_one():
+    def events(*kinds):
+        values = {Date(): dt.date(2026, 2, 28), Timestamp(6): dt.datetime(2026, 2, 28)}
+        for number, kind in enumerate(kinds):
+            schema = TableSchema((Column("id", Integer()), Column("created", kind)))
+            row = {"id": number, "created": values[kind]}
+            yield DataChange(
+                Op.CREATE, TABLE, Key(("id",)), None, row, schema, PostgresPosition(number)
+            )
+
+    chain = Chain([Cast(columns={"created": "timestamp(6)"})])
+    made, plain = MemoryTables(), MemoryTables()
+    told = [chain(event) for event in events(Date(), Timestamp(6), Date())]  # one is late
+    assert len({event.schema for event in told}) == 1
+    made.apply(told)
+    plain.apply(events(Timestamp(6), Timestamp(6), Timestamp(6)))
+    assert made.rows(TABLE) == plain.rows(TABLE)
+    assert {type(row["created"]) for row in made.rows(TABLE)} == {dt.datetime}
 
 
 STATEMENTS = Chain(

@@ -6,7 +6,6 @@ function of its turns and of the order of an event (:mod:`changelane.apply.shape
 a replay reads every event with the names of its time.
 """
 
-import decimal
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import StrEnum
@@ -30,8 +29,9 @@ from changelane.ddl import (
     SetPrimaryKey,
     Statement,
 )
-from changelane.schema import Column, TableId
-from changelane.types import Decimal, Float, Integer, LogicalType, String, Value
+from changelane.ddl.columns import zero
+from changelane.schema import TableId
+from changelane.types import LogicalType, Value
 
 
 class Fill(StrEnum):
@@ -212,7 +212,6 @@ def _filled(change: AddColumn, dialect: Dialect, keyed: Collection[str]) -> tupl
 
     A literal default is that value. An expression was computed by the source, which did not tell:
     unknown. MySQL fills NOT NULL without a default with the type's own zero.
-    https://dev.mysql.com/doc/refman/8.0/en/data-type-defaults.html
     """
     column = change.column
     if column.generated:
@@ -226,21 +225,8 @@ def _filled(change: AddColumn, dialect: Dialect, keyed: Collection[str]) -> tupl
     # a column of a key may be AUTO_INCREMENT; old TIMESTAMPs are filled with the time
     if column.nullable is None or column.name in keyed:
         return Fill.UNKNOWN, None
-    return _zero(column)
-
-
-def _zero(column: Column) -> tuple[Fill, Value]:
-    match column.type:
-        case Integer():
-            return Fill.VALUE, 0
-        case Decimal():
-            return Fill.VALUE, decimal.Decimal(0)
-        case Float():
-            return Fill.VALUE, 0.0
-        case String():
-            return Fill.VALUE, ""
-        case _:
-            return Fill.UNKNOWN, None
+    value = zero(column.type)
+    return (Fill.UNKNOWN, None) if value is None else (Fill.VALUE, value)
 
 
 def sorted_turns(turns: Sequence[Turn]) -> list[Turn]:

@@ -365,3 +365,21 @@ def literal(text: str, kind: LogicalType) -> object:
         case _:
             pass
     return value
+
+
+def zero(kind: LogicalType) -> Value:
+    """Return what MySQL puts into NOT NULL columns without a default; ``None`` = not known here.
+
+    https://dev.mysql.com/doc/refman/8.0/en/data-type-defaults.html
+    """
+    match kind:
+        case Integer():
+            return 0
+        case Decimal():
+            return decimal.Decimal(0)
+        case Float():
+            return 0.0
+        case String():
+            return ""
+        case _:
+            return None

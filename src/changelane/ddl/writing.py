@@ -5,6 +5,9 @@ What is written is read back, and has to say the same: else nothing is written. 
 either right or refused, whatever its names and types hold.
 """
 
+import datetime as dt
+import decimal
+import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -320,6 +323,14 @@ def literal_text(value: object) -> str | None:
             return None
         case int():
             return str(value)
+        case decimal.Decimal() if value.is_finite():
+            return format(value, "f")
+        case float() if math.isfinite(value):
+            return repr(value)
+        case dt.datetime() if value.tzinfo is None:
+            return f"'{value.isoformat(' ')}'"
+        case dt.date() if not isinstance(value, dt.datetime):
+            return f"'{value.isoformat()}'"
         case str() if "\\" not in value:
             return "'" + value.replace("'", "''") + "'"
         case _:

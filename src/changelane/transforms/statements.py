@@ -18,6 +18,7 @@ from changelane.ddl import (
     Change,
     CreateDatabase,
     CreateTable,
+    Dialect,
     DropColumn,
     DropConstraint,
     DropDatabase,
@@ -36,6 +37,7 @@ from changelane.ddl import (
     dialect_of,
     statements_of,
 )
+from changelane.ddl.columns import literal, zero
 from changelane.ddl.writing import UnwritableError, literal_text, written
 from changelane.errors import TransformError
 from changelane.event import SchemaChange
@@ -118,21 +120,45 @@ def _statement(statement: Statement, event: SchemaChange, places: Places) -> str
         return statement.text
     kept: list[Change] = []
     for change in statement.changes:
+        _check_computed(change, statement, place)
         kept.extend(_change(change, place, places))
     if not kept:
         return None
     if tuple(kept) == statement.changes and place.table is place.source:
         return statement.text
-    kept = [change for change in kept if not isinstance(change, _BESIDE)]
+    dialect = dialect_of(event.source.product)
+    kept = [change for change in kept if not _is_beside(change, kept, dialect)]
     if not kept:
         return None
-    dialect = dialect_of(event.source.product)
     if dialect is None:  # then no statement is read
         raise _untold(place, "its SQL is not read here")
     try:
         return written(kept, dialect, place.table)
     except UnwritableError as error:
         raise _untold(place, str(error)) from None
+
+
+def _check_computed(change: Change, statement: Statement, place: Place) -> None:
+    """Refuse that a new column is converted whose values MySQL may count (AUTO_INCREMENT).
+
+    Raises:
+        TransformError: It is one of a key.
+    """
+    if not isinstance(change, AddColumn) or change.default is not None or change.column.nullable:
+        return
+    name = change.column.name
+    keys = (one for one in statement.changes if isinstance(one, AddIndex | SetPrimaryKey))
+    is_keyed = any(name in (one.columns or ()) for one in keys)
+    if is_keyed and place.resolve(name, change.column).converts:
+        raise _untold(place, "rows get what the source computes for a column of another type")
+
+
+def _is_beside(change: Change, kept: list[Change], dialect: Dialect | None) -> bool:
+    """Say whether a change need not be written again; MySQL may count in a column of a key."""
+    added = {one.column.name for one in kept if isinstance(one, AddColumn)}
+    if dialect == "mysql" and isinstance(change, AddIndex) and added & set(change.columns or ()):
+        return False
+    return isinstance(change, _BESIDE)
 
 
 def _change(change: Change, place: Place, places: Places) -> Iterator[Change]:
@@ -279,13 +305,47 @@ def _name(place: Place, name: str) -> str | None:
 
 
 def _add(change: AddColumn, place: Place) -> Iterator[Change]:
-    made, default = _column(
-        place.resolve(change.column.name, change.column), change.column, change.default
-    )
+    found = place.resolve(change.column.name, change.column)
+    made, default = _column(found, change.column, change.default)
     if made is None:
         return
+    if found.converts:
+        made, default = _filling(change, found, made, place)
     after = None if change.after is None else _name(place, change.after)
     yield AddColumn(made, default, change.first, after, change.if_not_exists)
+
+
+def _filling(
+    change: AddColumn, found: Resolved, made: Column, place: Place
+) -> tuple[Column, str | None]:
+    """Give a column the default by which rows from before get what becomes of theirs.
+
+    Raises:
+        TransformError: No text says it.
+    """
+    column = change.column
+    if column.generated:
+        raise _untold(place, "rows get what the source computes for a column of another type")
+    if column.default is not UNSET and column.default is not None:
+        value = found.value(column.default)
+        if value is not None and (text := literal_text(value)) is not None:
+            return _replace(made, default=value), text
+        raise _untold(place, "the default of a column has no text in its new type")
+    if change.default is not None:
+        if literal(change.default, made.type) is UNSET:
+            return made, change.default  # an expression, whose values stay unknown
+        raise _untold(place, "the default of a column would be another in its new type")
+    if column.nullable:
+        return made, None
+    # outside MySQL there are no rows yet, or this cannot be
+    before = zero(column.type)
+    value, after = found.value(before), zero(made.type)
+    is_alike = column.nullable is False or type(made.type) is type(column.type)
+    if is_alike and (type(value), value) == (type(after), after):
+        return made, None
+    if before is not None and value is not None and (text := literal_text(value)) is not None:
+        return _replace(made, default=value), text
+    raise _untold(place, "what rows get in a column that is NOT NULL has no text in its new type")
 
 
 def _renamed(change: RenameColumn | ModifyColumn, place: Place, new_name: str) -> Iterator[Change]:
