@@ -179,7 +179,7 @@ def test_a_run_from_a_topic_that_is_killed_again_and_again_ends_like_the_oracle(
     chance = random.Random(seed)
     # few tables: whatever the source, `test_killed_run` has more of them
     stream = kills.write_topic(tmp_path, chance.choice(landed.LAKES), kills.FEW, topics)
-    ended = [kills.killed_run(stream, chance, longest_s=10) for _ in range(KILLS)]
+    ended = [kills.killed_run(stream, chance, longest_s=5) for _ in range(KILLS)]
     assert not all(ended), f"no run was killed in its middle, seed {seed}"
     kills.finish(stream)
     assert kills.differences(spark, stream) == [], f"seed {seed}"

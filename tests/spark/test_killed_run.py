@@ -62,7 +62,7 @@ def test_a_run_that_is_killed_again_and_again_ends_like_the_oracle(
     stream = kills.write(
         tmp_path, chance.choice(landed.LAKES), kills.drawn(chance, files=4, histories=4)
     )
-    ended = [kills.killed_run(stream, chance) for _ in range(KILLS)]
+    ended = [kills.killed_run(stream, chance, longest_s=6) for _ in range(KILLS)]
     assert not all(ended), f"no run was killed in its middle, seed {seed}"
     kills.finish(stream)
     assert kills.differences(spark, stream) == [], f"seed {seed}"
