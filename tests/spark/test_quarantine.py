@@ -16,10 +16,12 @@ from changelane import Message
 from changelane.cli import main
 from changelane.spark.events import rows
 from changelane.spark.events.builder import row_builder
+from changelane.spark.events.decoder import MESSAGE
 from changelane.spark.lake import Marker
 from changelane.spark.lakes import lake as open_lake
 from changelane.spark.ledgers.quarantine import Quarantine, Refused
 from changelane.spark.ledgers.replays import Replays
+from changelane.spark.streams.incoming import Incoming
 
 LAKE: Final = lakes("iceberg")[0]
 PIPELINE: Final = """
@@ -280,3 +282,15 @@ def test_a_batch_that_runs_again_adds_what_its_tables_refuse_only_then(
         assert len(aside) == times + 1
     assert aside == [("malformed_json", None), ("no_fit", "[2]"), ("no_fit", "[3]")]
     assert {row["schema"] is None for row in found if row["event"]} == {False}
+
+    # what it set aside does not hold the batch itself when it comes again, but the next ones
+    places = [(1, None), (1, b"k"), (2, None)]
+    batch = spark.createDataFrame(
+        [(None, key, None, "t", number, 9) for number, key in places],
+        ", ".join(f"`{name}` {kind}" for name, kind in MESSAGE.items()),
+    )
+    incoming = Incoming(lake, "shop", holds=True)
+    for number, expected in ((7, [False] * 3), (8, [True, False, False])):
+        with incoming.of(batch, Marker("shop", "q", number)) as (told, _):
+            held = [len(row) > len(MESSAGE) and row[-1] for row in told.collect()]
+        assert held == expected

@@ -57,25 +57,29 @@ class Incoming:
         if not self._holds or self._is_empty:
             yield told, read_messages
             return
-        keys = self._keys(marker).persist()
+        held = waiting(self._lake, self._pipeline)
+        keys = _keys(held, marker).persist()
         try:
             if not keys.limit(1).count():
-                self._is_empty = True
+                # what the batch set aside itself makes later ones wait, even if it now passes
+                self._is_empty = not held.limit(1).count()
                 yield told, read_messages
                 return
             same = F.lit(True)
-            for name, held in zip(("topic", "partition", "key"), KEY, strict=True):
-                same &= told[name].eqNullSafe(keys[f"held_{held}"])
+            for name, entry in zip(("topic", "partition", "key"), KEY, strict=True):
+                same &= told[name].eqNullSafe(keys[f"held_{entry}"])
             beside = told.join(F.broadcast(keys), same, "left")
             yield beside.select(*told.columns, F.col("is_held").isNotNull()), _read_marked
         finally:
             keys.unpersist()
 
-    def _keys(self, marker: Marker) -> DataFrame:
-        is_mine = (F.col("query") == marker.query) & (F.col("batch") == marker.batch)
-        found = waiting(self._lake, self._pipeline).where(~F.coalesce(is_mine, F.lit(False)))
-        keys = found.select(*(F.col(name).alias(f"held_{name}") for name in KEY)).distinct()
-        return keys.withColumn("is_held", F.lit(True))
+
+def _keys(held: DataFrame, marker: Marker) -> DataFrame:
+    """Return the keys of entries that others than a batch set aside."""
+    is_mine = (F.col("query") == marker.query) & (F.col("batch") == marker.batch)
+    found = held.where(~F.coalesce(is_mine, F.lit(False)))
+    keys = found.select(*(F.col(name).alias(f"held_{name}") for name in KEY)).distinct()
+    return keys.withColumn("is_held", F.lit(True))
 
 
 # -- on the workers

@@ -8,7 +8,7 @@ import msgspec
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from changelane.errors import DecodeError, UnknownNameError
+from changelane.errors import ConfigError, DecodeError, UnknownNameError
 from changelane.files import record_of
 from changelane.message import Message
 from changelane.spark.events.kept import read_rest
@@ -47,7 +47,8 @@ class Choice(msgspec.Struct, frozen=True):
         """Return those of some entries that are meant.
 
         Raises:
-            UnknownNameError: None of them has such a code, table or name.
+            UnknownNameError: None of them has such a code or table.
+            ConfigError: None of them has such a name, or there are none.
         """
         if self.codes:
             known = {row["code"] for row in found.select("code").distinct().collect()}
@@ -62,15 +63,17 @@ class Choice(msgspec.Struct, frozen=True):
             mine = [name for name, one in ids.items() if told & {str(one), one.name}]
             found = found.where(F.col("table_id").isin(*mine))
         if self.entries:
-            mine_too = found.where(F.col(ENTRY).isin(*self.entries))
-            _check(
-                "entry that waits", self.entries, {r[0] for r in mine_too.select(ENTRY).collect()}
-            )
-            found = mine_too
+            found = found.where(F.col(ENTRY).isin(*self.entries))
+            known = {row[ENTRY] for row in found.select(ENTRY).collect()}
+            if lacking := sorted(set(self.entries) - known):
+                msg = f"no entry {lacking[0]} waits here: it was replayed, or there never was one"
+                raise ConfigError(msg)
         return found
 
 
 def _check(kind: str, told: Sequence[str], known: set[str]) -> None:
+    if not known:
+        raise ConfigError("nothing waits here")
     for name in told:
         if name not in known:
             raise UnknownNameError(kind, name, known)
