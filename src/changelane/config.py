@@ -27,20 +27,14 @@ import msgspec
 
 from changelane.budget import Budget
 from changelane.datahub.sink import DataHubSink, check_secrets
+from changelane.datahub.source import DataHubSource
 from changelane.errors import ConfigError
 from changelane.kafka import KafkaSink, KafkaSource, check_delivery, check_holding, check_to_topics
 from changelane.options import check_keys, check_kind, given
 from changelane.serdes.json import translate
 from changelane.sinks import DeltaSink, HudiSink, IcebergSink, check_partitions, check_properties
+from changelane.transforms import listing
 from changelane.transforms.expressions import Expressed, check_use
-from changelane.transforms.listing import (
-    AnyStep,
-    PureStep,
-    apart,
-    check_names,
-    pure_steps_of,
-    steps_of,
-)
 from changelane.transforms.mask import masks_of
 from changelane.yaml_file import filled, read_yaml
 
@@ -93,7 +87,7 @@ class FilesSource(
     spark: dict[str, str] = {}
 
 
-Source = FilesSource | KafkaSource
+Source = FilesSource | KafkaSource | DataHubSource
 Sink = DeltaSink | IcebergSink | HudiSink | KafkaSink | DataHubSink
 
 
@@ -300,7 +294,7 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     name: str
     source: Source
     sink: Sink
-    transforms: tuple[AnyStep, ...] = ()
+    transforms: tuple[listing.AnyStep, ...] = ()
     options: Options = Options()
 
     def __post_init__(self) -> None:
@@ -310,14 +304,14 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ValueError("deletes: soft is for Delta and Iceberg tables, not for Hudi yet")
 
     @property
-    def pure_steps(self) -> tuple[PureStep, ...]:
+    def pure_steps(self) -> tuple[listing.PureStep, ...]:
         """The transforms that are applied where messages are decoded."""
-        return apart(self.transforms)[0]
+        return listing.apart(self.transforms)[0]
 
     @property
     def expressions(self) -> tuple[Expressed, ...]:
         """The other ones, which Spark applies to event rows."""
-        return apart(self.transforms)[1]
+        return listing.apart(self.transforms)[1]
 
     @property
     def table_format(self) -> str:
@@ -358,8 +352,9 @@ def load(path: str | Path, environment: Mapping[str, str] | None = None) -> Pipe
     raw = read_yaml(path)
     if not isinstance(raw, dict):
         raise ConfigError(f"{path} holds no pipeline: it needs name, source and sink")
-    check_names(raw.get("transforms", []))
-    check_secrets(raw.get("sink"))
+    listing.check_names(raw.get("transforms", []))
+    for section in ("source", "sink"):
+        check_secrets(raw.get(section), section)
     told = filled(raw, os.environ if environment is None else environment)
     pipeline = parse(told)
     return _anchored(pipeline, Path(path).resolve().parent)
@@ -367,7 +362,7 @@ def load(path: str | Path, environment: Mapping[str, str] | None = None) -> Pipe
 
 def load_transforms(
     path: str | Path, environment: Mapping[str, str] | None = None
-) -> tuple[PureStep, ...]:
+) -> tuple[listing.PureStep, ...]:
     """Read a list of transforms from a YAML file: the list itself, or under ``transforms``.
 
     Raises:
@@ -379,8 +374,8 @@ def load_transforms(
     if isinstance(raw, dict):
         check_keys(raw, {"transforms"}, "a file of transforms")
         raw = raw.get("transforms")
-    check_names(raw)
-    return pure_steps_of(filled(raw, os.environ if environment is None else environment))
+    listing.check_names(raw)
+    return listing.pure_steps_of(filled(raw, os.environ if environment is None else environment))
 
 
 def parse(raw: Mapping[str, Any]) -> Pipeline:
@@ -391,7 +386,7 @@ def parse(raw: Mapping[str, Any]) -> Pipeline:
         UnknownNameError: A key is unknown; the nearest one is named.
     """
     _known_keys(raw)
-    steps = steps_of(raw.get("transforms", []))
+    steps = listing.steps_of(raw.get("transforms", []))
     try:
         pipeline = msgspec.convert({**raw, "transforms": []}, Pipeline)
     except msgspec.ValidationError as error:
@@ -416,6 +411,8 @@ def parse(raw: Mapping[str, Any]) -> Pipeline:
         check_holding(pipeline.options.on_error, masks_of(pipeline.pure_steps))
     if isinstance(pipeline.sink, HudiSink):
         _check_hudi(pipeline.options)
+        if isinstance(pipeline.source, DataHubSource):
+            raise ConfigError("a datahub source needs Spark 4, and Hudi tables Spark 3.5")
     return pipeline
 
 
@@ -450,7 +447,7 @@ def _check_tracking(name: str, table: TableOptions, mode: Mode) -> None:
 
 
 _KINDS: Final[dict[str, tuple[type[msgspec.Struct], ...]]] = {
-    "source": (FilesSource, KafkaSource),
+    "source": (FilesSource, KafkaSource, DataHubSource),
     "sink": (DeltaSink, IcebergSink, HudiSink, KafkaSink, DataHubSink),
 }
 """The sections that come in kinds, which their ``type`` tells."""

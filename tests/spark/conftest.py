@@ -18,7 +18,10 @@ from landed import LAKES
 
 collect_ignore = [] if "hudi" in LAKES else ["test_hudi.py"]
 if find_spec("datahub") is None:
-    collect_ignore.append("test_datahub_sink.py")  # `make test-datahub` has the vendor's client
+    collect_ignore += [
+        "test_datahub_sink.py",
+        "test_datahub_source.py",
+    ]  # `make test-datahub` has the vendor's client
 
 
 @pytest.fixture(scope="session")

@@ -26,6 +26,7 @@ MESSAGES = {
     "LimitExceeded": "The query rate or throughput rate is exceeded.",
     "MalformedRecord": "The record is not well-formed.",
     "NoSuchTopic": "The specified topic name does not exist.",
+    "SeekOutOfRange": "The sequence is out of range.",
     "NoSuchProject": "The specified project name does not exist.",
     "TopicAlreadyExist": "The specified topic already exists.",
     "Unauthorized": "The signature does not match.",
@@ -67,6 +68,7 @@ class TopicState:
             shard["LeftShardId"] = str(n - 1) if n else "4294967295"
             shard["RightShardId"] = str(n + 1) if n + 1 < count else "4294967295"
         self.records: list[Put] = []
+        self.expired: dict[str, int] = {}
 
 
 class Server:
@@ -78,6 +80,8 @@ class Server:
         answers: What is answered instead, by method and path: status and body.
         requests: What was asked: method, path, content type.
         is_lost: The answer that comes next is lost; a fault may say so.
+        tells_last: ``LATEST`` is the number of the last record, or else that of the next one.
+        most: Records of one answer.
     """
 
     def __init__(self, port: int) -> None:
@@ -88,6 +92,8 @@ class Server:
         self.answers: dict[tuple[str, str], tuple[int, bytes]] = {}
         self.requests: list[tuple[str, str, str]] = []
         self.is_lost = False
+        self.tells_last = True
+        self.most = 1000
 
     def answer(self, method: str, path: str, headers: Any, body: bytes) -> bytes:
         kind = headers.get("Content-Type", "")
@@ -108,6 +114,10 @@ class Server:
             case "POST", ["projects", "shop", "topics", name, "shards"]:
                 failed = self._put(name, None, decoded(kind, body))
                 return put_answer(kind, failed)
+            case "POST", ["projects", "shop", "topics", name, "shards", shard] if asked := read_of(
+                kind, headers, body
+            ):
+                return self._read(self._topic(name), name, (shard, kind), asked)
             case "POST", ["projects", "shop", "topics", name, "shards", shard]:
                 if self._put(name, shard, decoded(kind, body)):
                     raise Failed("MalformedRecord")
@@ -140,6 +150,28 @@ class Server:
                 target = shard if shard is not None else record.shard
                 topic.records.append(record._replace(shard=target))
         return failed
+
+    def _read(
+        self, topic: TopicState, name: str, place: tuple[str, str], asked: tuple[str, Any, int]
+    ) -> bytes:
+        """Answer where a cursor stands, or with the records behind one."""
+        (shard, kind), (action, where, limit) = place, asked
+        if shard not in {one["ShardId"] for one in topic.shards}:
+            raise Failed("NoSuchShard")
+        self.faults(name, shard, 0)
+        there = [one for one in topic.records if one.shard == shard]
+        oldest = topic.expired.get(shard, 0)
+        if action == "cursor":
+            newest = max(oldest, len(there) - 1) if self.tells_last else max(oldest, len(there))
+            at = {"OLDEST": oldest, "LATEST": newest}.get(where[0], where[1])
+            if not oldest <= at <= len(there):
+                raise Failed("SeekOutOfRange")
+            return _json({"Cursor": f"{at:032X}", "RecordTime": 0, "Sequence": at})
+        first = int(where, 16)
+        found = list(enumerate(there))[first : first + min(limit, self.most)]
+        if first < oldest:
+            raise Failed("InvalidCursor")
+        return records_answer(kind, topic, found, first)
 
     def split(self, name: str, shard: str) -> None:
         """Split a shard in the middle."""
@@ -210,6 +242,47 @@ def decoded(kind: str, body: bytes) -> list[Put]:
     ]
 
 
+def read_of(kind: str, headers: Any, body: bytes) -> tuple[str, Any, int] | None:
+    """Return what is asked of a shard when it is no record that is to be put."""
+    if kind == "application/x-protobuf":
+        if headers.get("x-datahub-request-action") != "sub":
+            return None
+        told = dict(fields(unframed(body)))
+        return "sub", told[1].decode(), told.get(2, 0)
+    asked = json.loads(body)
+    if asked["Action"] == "cursor":
+        return "cursor", (asked["Type"], asked.get("Sequence")), 0
+    return ("sub", asked["Cursor"], asked["Limit"]) if asked["Action"] == "sub" else None
+
+
+def records_answer(kind: str, topic: TopicState, found: list[tuple[int, Put]], at: int) -> bytes:
+    """Return records with their numbers."""
+    after = f"{at + len(found):032X}"
+    if kind != "application/x-protobuf":
+        told = [
+            {"SystemTime": 1, "Sequence": number, "NextCursor": f"{number + 1:032X}"}
+            | {"Data": _data(topic, one), "Attributes": one.attributes}
+            for number, one in found
+        ]
+        answer = {"NextCursor": after, "RecordCount": len(told), "StartSeq": at, "Records": told}
+        return _json(answer)
+    parts = [text(1, after), varint(2 << 3) + varint(len(found)), varint(3 << 3) + varint(at)]
+    for number, one in found:
+        values = [b"" if v is None else message(1, v) for v in one.values]
+        pairs = [message(1, text(1, k) + text(2, v)) for k, v in one.attributes.items()]
+        told = text(5, f"{number + 1:032X}") + varint(6 << 3) + varint(number)
+        told += varint(7 << 3) + varint(1) + message(8, b"".join(pairs))
+        told += message(9, b"".join(message(1, value) for value in values))
+        parts.append(message(4, told))
+    return frame(b"".join(parts))
+
+
+def _data(topic: TopicState, one: Put) -> Any:
+    if not topic.fields:
+        return base64.b64encode(one.values[0] or b"").decode()
+    return [None if value is None else value.decode() for value in one.values]
+
+
 def _json_values(data: str | list[str | None]) -> tuple[bytes | None, ...]:
     if isinstance(data, str):
         return (base64.b64decode(data),)
@@ -274,6 +347,10 @@ def varint(value: int) -> bytes:
 def text(number: int, value: str) -> bytes:
     told = value.encode()
     return varint(number << 3 | 2) + varint(len(told)) + told
+
+
+def message(number: int, value: bytes) -> bytes:
+    return varint(number << 3 | 2) + varint(len(value)) + value
 
 
 def _crc_table() -> list[int]:

@@ -8,6 +8,7 @@ import pytest
 
 from changelane.config import load, parse
 from changelane.datahub.sink import DataHubSink
+from changelane.datahub.source import DataHubSource
 from changelane.errors import ConfigError, UnknownNameError
 
 SOURCE: dict[str, Any] = {
@@ -71,16 +72,21 @@ def test_what_cannot_be_written_is_refused_in_the_file(more: dict[str, Any], mes
     assert "the-key" not in str(caught.value)
 
 
-def test_the_pipeline_of_the_page_is_one(tmp_path: Path) -> None:
+def test_the_pipelines_of_the_page_are_some(tmp_path: Path) -> None:
     page = Path(__file__).resolve().parents[2] / "docs" / "datahub.md"
-    (example,) = re.findall(
-        r"^```yaml\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE
-    )
+    examples = re.findall(r"^```yaml\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
     file = tmp_path / "pipeline.yaml"
-    file.write_text(example)
-    found = load(file, {"DATAHUB_ACCESS_ID": "a", "DATAHUB_ACCESS_KEY": "b"}).sink
-    assert isinstance(found, DataHubSink)
-    assert found.create is not None
+    found = []
+    for example in examples:
+        file.write_text(example)
+        found.append(load(file, {"DATAHUB_ACCESS_ID": "a", "DATAHUB_ACCESS_KEY": "b"}))
+        file.write_text(example.replace("${DATAHUB_ACCESS_KEY}", "in-the-file"))
+        with pytest.raises(ConfigError, match="access_key comes from the environment"):
+            load(file, {"DATAHUB_ACCESS_ID": "a"})
+    to, from_it = found
+    assert isinstance(to.sink, DataHubSink)
+    assert to.sink.create is not None
+    assert isinstance(from_it.source, DataHubSource)
 
 
 def test_an_unknown_key_names_the_nearest_one() -> None:

@@ -393,3 +393,39 @@ def test_what_the_real_service_answered_is_understood(server: Server, fixtures: 
         0xA * (RANGE - 1) // 15,
     ]
     assert shards[2].end == RANGE - 1
+
+
+def test_records_come_back_as_they_were_written(server: Server) -> None:
+    service = sdk(server, protocol="json")
+    service.create("rows", TUPLE, shards=1, days=7)
+    service.create("all", Topic("BLOB"), shards=1, days=7)
+    assert service.topic("rows") is not None
+    assert service.topic("all") == Topic("BLOB")
+    assert service.put("all", "0", [bytes(range(256)), b"two"]) == {}
+    found = service.read("all", "0", 0, 10)
+    assert [(one.sequence, one.content) for one in found] == [(0, bytes(range(256))), (1, b"two")]
+    row = ("Zoë", -(1 << 63), 0.1, True, 1649991610688001, decimal.Decimal("1.10"))
+    assert service.put("rows", "0", [row, (None,) * 6, ("", *row[1:])]) == {}
+    server.topics["rows"].records[0].attributes["who"] = "me"
+    one, two, three = service.read("rows", "0", 0, 10)
+    assert isinstance(one.content, tuple)
+    assert [*one.content[:2], *one.content[3:]] == [
+        "Zoë",
+        "-9223372036854775808",
+        "true",
+        "1649991610688001",
+        "1.10",
+    ]
+    assert float(one.content[2] or "") == 0.1
+    assert one.attributes == (("who", "me"),)
+    assert two.content == (None,) * 6
+    assert three.content[0] == ""
+    assert [each.sequence for each in service.read("rows", "0", 1, 1)] == [1]
+    assert service.read("rows", "0", 3, 1) == []
+    assert (service.edge("rows", "0", "OLDEST"), service.edge("rows", "0", "LATEST")) == (0, 2)
+    with pytest.raises(ServiceError, match="SeekOutOfRange"):
+        service.read("rows", "0", 99, 1)
+    blobs = sdk(server, protocol="protobuf").read("all", "0", 0, 10)
+    assert [one.content for one in blobs] == [one.content for one in found]
+    server.split("rows", "0")
+    assert [shard.parents for shard in service.shards("rows")] == [(), ("0",), ("0",)]

@@ -162,5 +162,5 @@ def test_every_source_and_sink_was_thought_of():
     def kinds(told):
         return {str(one.__struct_config__.tag) for one in get_args(told) or (told,)}
 
-    assert kinds(hints["source"]) == {"files", "kafka"}
+    assert kinds(hints["source"]) == {"files", "kafka", "datahub"}
     assert kinds(hints["sink"]) <= {"delta", "iceberg", "hudi", "kafka", "datahub"}

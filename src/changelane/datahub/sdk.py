@@ -9,10 +9,10 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from changelane.datahub.service import RANGE, Content, ServiceError, Shard, Topic
-from changelane.datahub.sink import DataHubSink
+from changelane.datahub.service import RANGE, Content, ServiceError, Shard, Taken, Topic
+from changelane.datahub.source import Access
 from changelane.errors import MissingExtraError
 
 _LOGGERS: Final = ("datahub.rest", "datahub.account")
@@ -27,13 +27,13 @@ class Sdk:
     """A project, asked through ``pydatahub``; a :class:`~changelane.datahub.service.Service`.
 
     Args:
-        sink: The project, its keys, and how it is spoken to.
+        access: The project, its keys, and how it is spoken to.
 
     Raises:
         MissingExtraError: ``pydatahub`` is not installed.
     """
 
-    def __init__(self, sink: DataHubSink) -> None:
+    def __init__(self, access: Access) -> None:
         try:
             from datahub import DataHub
             from datahub.core import DatahubProtocolType
@@ -42,16 +42,17 @@ class Sdk:
             raise MissingExtraError("pydatahub", "datahub") from None
         for name in _LOGGERS:
             logging.getLogger(name).setLevel(logging.CRITICAL)
-        self._project = sink.project
-        self.is_whole: Final = sink.protocol == "protobuf"
+        self._project = access.project
+        self.is_whole: Final = access.protocol == "protobuf"
         self._schemas: dict[str, Any] = {}
+        self._seen: set[str] = set()
         self._client = DataHub(
-            sink.access_id,
-            sink.access_key,
-            sink.endpoint,
-            compress_format=CompressFormat("" if sink.compression == "none" else sink.compression),
+            access.access_id,
+            access.access_key,
+            access.endpoint,
+            compress_format=CompressFormat(access.compression.replace("none", "")),
             protocol_type=DatahubProtocolType.PB if self.is_whole else DatahubProtocolType.JSON,
-            security_token=sink.security_token,
+            security_token=access.security_token,
             user_agent="changelane",  # the client's own looks for the host's address
             retry_times=0,  # what is tried again, and when, is decided by us
             read_timeout=_READ_TIMEOUT_S,
@@ -69,6 +70,7 @@ class Sdk:
             if error.code == "NoSuchTopic":
                 return None
             raise
+        self._seen.add(name)
         if found.record_type != RecordType.TUPLE:
             return Topic("BLOB")
         self._schemas[name] = found.record_schema
@@ -105,6 +107,7 @@ class Sdk:
                     int(one.begin_hash_key or "0", 16),
                     min(int(one.end_hash_key or "0", 16), RANGE - 1),
                     str(one.state.value),
+                    tuple(map(str, one.parent_shard_ids or ())),
                 )
                 for one in told
             ]
@@ -126,12 +129,53 @@ class Sdk:
                 raise ServiceError("FailedRecordsUnknown")
             return failed
 
+    def edge(self, topic: str, shard: str, which: Literal["OLDEST", "LATEST"]) -> int:
+        """Return the number at which the service sees an end of a shard."""
+        from datahub.models import CursorType
+
+        with _errors():
+            found = self._client.get_cursor(self._project, topic, shard, CursorType(which))
+            return int(found.sequence)
+
+    def read(self, topic: str, shard: str, sequence: int, limit: int) -> Sequence[Taken]:
+        """Return records from a number on, in their order; none where none is yet."""
+        from datahub.models import CursorType
+
+        place = (self._project, topic, shard)
+        if topic not in self._seen:
+            self.topic(topic)
+        with _errors():
+            cursor = self._client.get_cursor(*place, CursorType.SEQUENCE, sequence).cursor
+            if topic in self._schemas:
+                schema = self._schemas[topic]
+                found = self._client.get_tuple_records(*place, schema, cursor, limit).records
+            else:
+                found = self._client.get_blob_records(*place, cursor, limit).records
+            return [_taken(one) for one in found]
+
     def _record(self, topic: str, content: Content) -> Any:
         from datahub.models import BlobRecord, TupleRecord
 
         if isinstance(content, bytes):
             return BlobRecord(blob_data=content)
         return TupleRecord(schema=self._schemas[topic], values=list(content))
+
+
+def _taken(record: Any) -> Taken:
+    told = (record.attributes or {}).items()
+    attributes = tuple((str(name), str(value)) for name, value in told)
+    if hasattr(record, "blob_data"):
+        return Taken(int(record.sequence), bytes(record.blob_data), attributes)
+    return Taken(int(record.sequence), tuple(map(_text, record.values)), attributes)
+
+
+def _text(value: Any) -> str | None:
+    """Return a value as the service told it, where the client made one of it."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 @contextmanager

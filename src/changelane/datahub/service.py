@@ -25,12 +25,28 @@ class Shard(NamedTuple):
         end: The one behind its range; the last shard's is the last hash key, which it has, too.
         state: ``ACTIVE`` takes records; ``OPENING`` and ``CLOSING`` will change; ``CLOSED`` was
             split or merged.
+        parents: The shards that it was made of.
     """
 
     id: str
     begin: int
     end: int
     state: str
+    parents: tuple[str, ...] = ()
+
+
+class Taken(NamedTuple):
+    """A record that was read.
+
+    Attributes:
+        sequence: Its number in its shard, which rises.
+        content: The bytes of a BLOB, or the values of a TUPLE as text, NULL being ``None``.
+        attributes: What was said of it beside.
+    """
+
+    sequence: int
+    content: bytes | tuple[str | None, ...]
+    attributes: tuple[tuple[str, str], ...] = ()
 
 
 class Topic(NamedTuple):
@@ -122,6 +138,26 @@ class Service(Protocol):
 
     def put(self, topic: str, shard: str, records: Sequence[Content]) -> Mapping[int, ServiceError]:
         """Write records to a shard; return why some were not written, by their numbers."""
+        ...
+
+
+class Readable(Protocol):
+    """What is asked of a project to read from it. Each call raises :class:`ServiceError`."""
+
+    def topic(self, name: str) -> Topic | None:
+        """Return a topic; ``None`` when it is not there."""
+        ...
+
+    def shards(self, topic: str) -> Sequence[Shard]:
+        """Return the shards of a topic."""
+        ...
+
+    def edge(self, topic: str, shard: str, which: Literal["OLDEST", "LATEST"]) -> int:
+        """Return the number at which the service sees an end of a shard."""
+        ...
+
+    def read(self, topic: str, shard: str, sequence: int, limit: int) -> Sequence[Taken]:
+        """Return records from a number on, in their order; none where none is yet."""
         ...
 
 

@@ -47,6 +47,16 @@ def is_topic(name: str) -> bool:
     return _TOPIC.fullmatch(name) is not None
 
 
+def is_endpoint(text: str) -> bool:
+    """Say whether a text can be the address of the service."""
+    return _ENDPOINT.fullmatch(text) is not None
+
+
+def is_project(name: str) -> bool:
+    """Say whether a text can be the name of a project."""
+    return _PROJECT.fullmatch(name) is not None
+
+
 class Create(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How topics are created that are not there.
 
@@ -127,9 +137,9 @@ class DataHubSink(
             )
         if not self.access_id or not self.access_key:
             raise ValueError("access_id or access_key is empty")
-        if _ENDPOINT.fullmatch(self.endpoint) is None:
+        if not is_endpoint(self.endpoint):
             raise ValueError("endpoint is no address such as https://dh-cn-hangzhou.aliyuncs.com")
-        if _PROJECT.fullmatch(self.project) is None:
+        if not is_project(self.project):
             raise ValueError("project can be no project's name")
         is_tuple = self.format == "datahub-tuple"
         for name in PLACEHOLDER.findall(self.topic):
@@ -153,11 +163,12 @@ class DataHubSink(
         return PLACEHOLDER.search(self.topic) is None
 
 
-def check_secrets(raw: object) -> None:
+def check_secrets(raw: object, section: str = "sink") -> None:
     """Refuse keys that stand in the file of a pipeline.
 
     Args:
-        raw: The sink, as it is written.
+        raw: The source or sink, as it is written.
+        section: Which of them it is.
 
     Raises:
         ConfigError: One does; it is not quoted.
@@ -167,5 +178,6 @@ def check_secrets(raw: object) -> None:
     for name in SECRETS:
         told = raw.get(name)
         if told is not None and _VARIABLE.fullmatch(str(told)) is None:
-            msg = f"sink.{name} comes from the environment: `{name}: ${{DATAHUB_{name.upper()}}}`"
+            where = f"{section}.{name}"
+            msg = f"{where} comes from the environment: `{name}: ${{DATAHUB_{name.upper()}}}`"
             raise ConfigError(msg)

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from changelane.config import FilesSource, Pipeline
 from changelane.datahub.sink import DataHubSink
+from changelane.datahub.source import DataHubSource
 from changelane.errors import ConfigError, UnreachableError
 from changelane.findings import Finding, ok, problem, warning
 from changelane.kafka import KafkaSink, KafkaSource, Offsets, client_options, partitions
@@ -60,6 +61,9 @@ def check(spark: SparkSession, pipeline: Pipeline) -> Iterator[Finding]:
     if isinstance(source, FilesSource):
         first = yield from _files(spark, source)
         yield from _state(spark, pipeline)
+    elif isinstance(source, DataHubSource):
+        yield warning("source", "DataHub is not asked by a check: a run asks it at its start")
+        first = None
     else:
         first = yield from _topics(spark, pipeline, source)
     if isinstance(sink, KafkaSink):

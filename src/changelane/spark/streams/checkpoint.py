@@ -52,6 +52,22 @@ class Checkpoint:
             self._query = msgspec.json.decode(self._read("metadata"), type=_Metadata).id
         return self._query
 
+    def begin(self, starts: Offsets) -> Offsets:
+        """Note where the first batch begins, where the source does not; return what is noted.
+
+        Args:
+            starts: The offsets; they are not looked at where some are noted already.
+        """
+        if not self._system.exists(self._at("sources/0/0")):
+            stream = self._system.create(self._at("sources/0/0.part"), True)
+            try:
+                stream.write(bytearray(b"v1\n" + msgspec.json.encode(starts)))
+            finally:
+                stream.close()
+            if not self._system.rename(self._at("sources/0/0.part"), self._at("sources/0/0")):
+                raise OSError("the checkpoint cannot be written")
+        return self.offsets(-1)
+
     def offsets(self, batch: int) -> Offsets:
         """Return the offsets behind the last messages of a batch; -1 = before the first batch."""
         text = self._read(f"offsets/{batch}" if batch >= 0 else "sources/0/0")

@@ -3,7 +3,7 @@
 
 import contextlib
 from collections.abc import Callable
-from typing import Final, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
@@ -12,6 +12,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from changelane.budget import beyond
 from changelane.config import Options, Pipeline
+from changelane.datahub.source import DataHubSource
 from changelane.errors import BudgetError, ChangelaneError, ConfigError
 from changelane.kafka import KafkaSource
 from changelane.spark.reasons import reason_of
@@ -19,6 +20,9 @@ from changelane.spark.streams.checkpoint import Checkpoint
 from changelane.spark.streams.files import FilesInput
 from changelane.spark.streams.kafka import KafkaInput, is_data_loss, way_out
 from changelane.spark.streams.topics import kinds
+
+if TYPE_CHECKING:
+    from changelane.spark.streams.datahub_source import DataHubInput
 
 KEPT: Final = 100
 """How many batches a report tells one by one; a run may go on for years."""
@@ -92,9 +96,14 @@ def opening(first: Callable[[], None]) -> None:
 
 def input_of(
     spark: SparkSession, pipeline: Pipeline, checkpoint: Checkpoint
-) -> FilesInput | KafkaInput:
+) -> "FilesInput | KafkaInput | DataHubInput":
     """Return what a pipeline reads."""
     source = pipeline.source
+    if isinstance(source, DataHubSource):
+        # Spark 3.5 has no such sources
+        from changelane.spark.streams.datahub_source import DataHubInput
+
+        return DataHubInput(spark, source, checkpoint)
     if isinstance(source, KafkaSource):
         return KafkaInput(spark, source, checkpoint, way_out(pipeline))
     return FilesInput(spark, source)

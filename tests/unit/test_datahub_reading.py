@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading topics of DataHub: where shards end, what is read behind what, and what is lost."""
+
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from changelane.config import parse
+from changelane.datahub.reading import (
+    LostError,
+    Stretch,
+    chains,
+    check,
+    closed,
+    ends,
+    messages,
+    starts,
+    stretches,
+)
+from changelane.datahub.service import ServiceError, Shard, Taken, Topic
+from changelane.datahub.writer import Patience, WriteError
+from changelane.errors import ConfigError
+
+T = "orders"
+SCHEMA = json.dumps({"fields": [{"name": n, "type": "STRING"} for n in ("id", "note", "new")]})
+
+
+class Service:
+    """A topic in memory; a shard has a state, parents, and records from a number on."""
+
+    def __init__(self, *, tells_last: bool = True, most: int = 1000) -> None:
+        self.state: dict[str, tuple[str, tuple[str, ...]]] = {}
+        self.records: dict[str, dict[int, Taken]] = {}
+        self.tells_last = tells_last
+        self.most = most
+        self.troubles: list[ServiceError] = []
+
+    def shard(self, name: str, *values: str, state: str = "ACTIVE", parents: str = "") -> None:
+        self.state[name] = state, tuple(parents)
+        told = self.records.setdefault(name, {})
+        for value in values:
+            told[len(told)] = Taken(len(told), value.encode())
+
+    def expire(self, name: str, before: int) -> None:
+        self.records[name] = {n: one for n, one in self.records[name].items() if n >= before}
+
+    def topic(self, name: str) -> Topic | None:
+        return Topic("BLOB") if name == T else None
+
+    def shards(self, topic: str) -> Sequence[Shard]:
+        assert topic == T
+        return [Shard(n, 0, 1, state, parents) for n, (state, parents) in self.state.items()]
+
+    def edge(self, topic: str, shard: str, which: str) -> int:
+        assert topic == T
+        told = self.records[shard]
+        if which == "OLDEST":
+            return min(told, default=-1)
+        return max(told, default=-1) + (0 if self.tells_last else 1)
+
+    def read(self, topic: str, shard: str, sequence: int, limit: int) -> Sequence[Taken]:
+        assert topic == T
+        if self.troubles:
+            raise self.troubles.pop()
+        told = self.records[shard]
+        if not min(told, default=0) <= sequence <= max(told, default=-1) + 1:
+            raise ServiceError("SeekOutOfRange", 400)
+        return [one for n, one in told.items() if n >= sequence][: min(limit, self.most)]
+
+
+def patience(seconds: float = 5.0) -> Patience:
+    now = [0.0]
+
+    def sleep(time: float) -> None:
+        now[0] += time
+
+    return Patience(seconds, clock=lambda: now[0], sleep=sleep, chance=lambda: 1.0)
+
+
+@pytest.mark.parametrize("tells_last", [True, False])
+def test_a_shard_ends_behind_its_last_record_whichever_number_the_service_tells(tells_last):
+    service = Service(tells_last=tells_last)
+    service.shard("0", "a", "b", "c")
+    service.shard("1")
+    assert ends(service, T, {}) == {T: {0: 3, 1: 0}, closed(T): {}}
+    assert starts(service, T, "oldest") == {T: {0: 0, 1: 0}}
+    assert starts(service, T, "latest")[T] == {0: 3, 1: 0}
+    service.expire("0", 2)
+    assert starts(service, T, "oldest") == {T: {0: 2, 1: 0}}
+
+
+def test_shards_are_followed_into_those_they_become():
+    service = Service()
+    service.shard("0", "a", "b", state="CLOSED")
+    service.shard("1", "c", parents="0")
+    service.shard("2", state="OPENING", parents="0")
+    known = ends(service, T, {T: {0: 1}})
+    assert known == {T: {0: 2, 1: 1}, closed(T): {0: 2}}
+    service.state["1"] = "CLOSING", ("0",)
+    service.shard("2", "d", parents="0")
+    assert ends(service, T, known) == {T: {0: 2, 1: 1, 2: 1}, closed(T): {0: 2}}
+    del service.state["0"]  # the service forgets it, and it was read to its end
+    assert ends(service, T, known)[T] == {0: 2, 1: 1, 2: 1}
+    with pytest.raises(LostError, match="shard 0 of topic orders is gone"):
+        ends(service, T, {T: {0: 1, 1: 1}, closed(T): {0: 2}})
+    with pytest.raises(LostError, match="shard 0 of topic orders is gone"):
+        ends(service, T, {T: {0: 2}})
+
+
+def test_parents_are_read_before_what_they_became_and_others_beside():
+    shards = [
+        Shard("0", 0, 9, "CLOSED"),
+        Shard("1", 0, 9, "ACTIVE"),
+        Shard("2", 0, 9, "CLOSED", ("0",)),
+        Shard("3", 0, 9, "CLOSED", ("0",)),
+        Shard("4", 0, 9, "ACTIVE", ("2", "3")),
+    ]
+    found = stretches(T, {T: {0: 5}}, {T: {0: 5, 1: 1, 2: 2, 3: 3, 4: 4}, closed(T): {0: 5}})
+    told = [[one.shard for one in chain] for chain in chains(found, shards)]
+    assert sorted(told) == [[1], [2, 3, 4]]
+    assert found[0] == Stretch(1, 0, 1)
+    everything = stretches(T, {}, {T: {4: 1, 3: 1, 2: 1, 0: 1}})
+    assert [[one.shard for one in chain] for chain in chains(everything, shards)] == [[0, 2, 3, 4]]
+
+
+def test_a_stretch_is_read_once_in_its_order_through_answers_of_any_size():
+    service = Service(most=2)
+    service.shard("7", *"abcdefg")
+    service.troubles = [ServiceError("LimitExceeded"), ServiceError("InternalServerError", 500)]
+    found = list(messages(service, patience(), T, Stretch(7, 1, 6), None))
+    assert [one.value for one in found] == [b"b", b"c", b"d", b"e", b"f"]
+    assert (found[0].topic, found[0].partition, found[0].offset) == (T, 7, 1)
+
+
+def test_rows_are_objects_of_the_topics_fields_and_a_later_field_has_no_value():
+    service = Service()
+    service.shard("0")
+    service.records["0"] = {0: Taken(0, ("1", None), (("who", "me"),))}
+    (found,) = messages(service, patience(), T, Stretch(0, 0, 1), SCHEMA)
+    assert (found.value, found.headers) == (b'{"id":"1","note":null}', (("who", b"me"),))
+
+
+def test_what_is_gone_is_never_left_out():
+    service = Service()
+    service.shard("0", *"abcdef")
+    service.expire("0", 3)
+    with pytest.raises(LostError, match="2 records of shard 0 of topic orders that were not read"):
+        check(service, T, {T: {0: 1}})
+    check(service, T, {T: {0: 3}})
+    with pytest.raises(LostError, match="2 records"):
+        list(messages(service, patience(), T, Stretch(0, 1, 6), None))
+    # records that are not there are waited for, and then it fails
+    with pytest.raises(WriteError, match="reading shard 0 of topic orders did not go on"):
+        list(messages(service, patience(), T, Stretch(0, 3, 8), None))
+    service.troubles = [ServiceError("NoPermission", 403)]
+    with pytest.raises(ServiceError, match="NoPermission"):
+        list(messages(service, patience(), T, Stretch(0, 3, 6), None))
+
+
+SOURCE = {
+    "type": "datahub",
+    "endpoint": "https://dh-cn-hangzhou.aliyuncs.com",
+    "project": "shop",
+    "topic": "orders",
+    "format": "datahub-tuple",
+    "access_id": "i",
+    "access_key": "k",
+}
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"topic": "a.b"}, "can be no topic's name"),
+        ({"project": "x"}, "can be no project's name"),
+        ({"endpoint": "dh"}, "endpoint is no address"),
+        ({"access_key": ""}, "is empty"),
+        ({"format": "canal-json"}, "source"),
+        ({"format_options": {"topic_schema": "{}"}}, "the topic tells it"),
+        ({"topics": ["a"]}, "did you mean 'topic'"),
+    ],
+)
+def test_a_source_that_makes_no_sense_is_refused(more, reason):
+    lake = {"type": "delta", "path": "lake"}
+    assert "k'" not in repr(parse({"name": "p", "source": SOURCE, "sink": lake}).source)
+    with pytest.raises(ConfigError, match=reason):
+        parse({"name": "p", "source": SOURCE | more, "sink": lake})
+
+
+def test_a_datahub_source_goes_into_tables_of_spark_4():
+    for sink in (
+        {"type": "hudi", "path": "lake"},
+        {
+            "type": "kafka",
+            "servers": "b:1",
+            "topic": "t",
+            "format": "canal-json",
+            "checkpoint": "s",
+        },
+    ):
+        with pytest.raises(ConfigError, match=r"Spark 3\.5|kafka source"):
+            parse({"name": "p", "source": SOURCE, "sink": sink})
