@@ -133,6 +133,27 @@ def test_a_stretch_is_read_once_in_its_order_through_answers_of_any_size():
     assert (found[0].topic, found[0].partition, found[0].offset) == (T, 7, 1)
 
 
+def test_records_that_go_between_two_answers_are_missed_and_numbers_never_given_are_not():
+    service = Service(most=2)
+    service.shard("0", *"abcdef")
+    del service.records["0"][3]
+    found = messages(service, patience(), T, Stretch(0, 0, 6), None)
+    assert [next(found).value for _ in range(4)] == [b"a", b"b", b"c", b"e"]
+    assert [one.value for one in found] == [b"f"]
+    found = messages(service, patience(), T, Stretch(0, 0, 6), None)
+    assert [next(found).value for _ in range(2)] == [b"a", b"b"]
+    ask = service.read
+
+    def read(topic: str, shard: str, sequence: int, limit: int) -> Sequence[Taken]:
+        told = ask(topic, shard, sequence, limit)
+        service.expire("0", 5)  # as they are read
+        return [one for one in told if one.sequence >= 5] or ask(topic, shard, 5, limit)
+
+    service.read = read
+    with pytest.raises(LostError, match="3 records of shard 0 of topic orders that were not read"):
+        next(found)
+
+
 def test_rows_are_objects_of_the_topics_fields_and_a_later_field_has_no_value():
     service = Service()
     service.shard("0")

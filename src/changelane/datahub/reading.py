@@ -186,6 +186,11 @@ def messages(
                 return
             if one.sequence < at:
                 raise LostError(f"the numbers of shard {shard} of topic {topic} do not rise")
+            if one.sequence > at:
+                # numbers that were never given, or records that went between two answers
+                first = patience.call(what, lambda: oldest(service, topic, shard))
+                if first > at:
+                    raise LostError(lost(topic, shard, at, first))
             headers = tuple((name, text.encode()) for name, text in one.attributes)
             value = _value(one.content, names)
             yield Message(value, None, headers, topic, stretch.shard, one.sequence)
