@@ -11,6 +11,7 @@ from typing import Any, Final
 import landed
 import msgspec
 import pytest
+from cheap import lakes
 from pyspark.sql import SparkSession
 
 from changelane.event import (
@@ -279,7 +280,7 @@ def batches() -> list[list[ChangeEvent]]:
     return told
 
 
-@pytest.fixture(scope="module", params=landed.LAKES)
+@pytest.fixture(scope="module", params=lakes("iceberg"))
 def lake(
     spark: SparkSession,
     batches: list[list[ChangeEvent]],
