@@ -79,15 +79,10 @@ def show_counts(found: "list[ReasonCount]", console: Console) -> None:
     """Print how much was set aside."""
     table = Table(box=None, pad_edge=False)
     is_withheld = any(one.withheld for one in found)
-    for name, justify in (
-        ("reason", "left"),
-        ("table", "left"),
-        ("waiting", "right"),
-        *([("not from here", "right")] if is_withheld else []),
-        ("replayed", "right"),
-        ("such as", "left"),
-    ):
-        table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    withheld = ["not from here"] if is_withheld else []
+    for name in ("reason", "table", "waiting", *withheld, "replayed", "such as"):
+        is_text = name in {"reason", "table", "such as"}
+        table.add_column(name, justify="left" if is_text else "right", overflow="fold")
     for one in found:
         table.add_row(
             escape(printable(one.code)),
@@ -141,8 +136,9 @@ def show(
             click.echo(msgspec.json.encode(one))
         return
     count = 0
-    for count, one in enumerate(itertools.islice(found, limit or SHOWN), 1):  # noqa: B007
+    for one in itertools.islice(found, limit or SHOWN):
         _print(one)
+        count += 1
     if not count:
         click.echo("nothing waits")
     elif limit is None and count == SHOWN:

@@ -7,6 +7,7 @@ the service forgets such shards one day, and then nobody could say whether all o
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -172,7 +173,7 @@ def messages(
         raise LostError(lost(topic, shard, at, first))
     while at < stretch.last:
         try:
-            found = patience.call(what, lambda: service.read(topic, shard, at, MOST_RECORDS))  # noqa: B023
+            found = patience.call(what, partial(service.read, topic, shard, at, MOST_RECORDS))
         except ServiceError as error:
             if error.code == "SeekOutOfRange":
                 raise LostError(lost(topic, shard, at, stretch.last)) from None

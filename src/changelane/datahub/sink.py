@@ -57,6 +57,20 @@ def is_project(name: str) -> bool:
     return _PROJECT.fullmatch(name) is not None
 
 
+def check_access(endpoint: str, project: str, access_id: str, access_key: str) -> None:
+    """Refuse what can be no project, or no keys to one.
+
+    Raises:
+        ValueError: It is not quoted.
+    """
+    if not access_id or not access_key:
+        raise ValueError("access_id or access_key is empty")
+    if not is_endpoint(endpoint):
+        raise ValueError("endpoint is no address such as https://dh-cn-hangzhou.aliyuncs.com")
+    if not is_project(project):
+        raise ValueError("project can be no project's name")
+
+
 class Create(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How topics are created that are not there.
 
@@ -135,12 +149,7 @@ class DataHubSink(
                 "it has sent, and what it set aside; without it each run would send everything "
                 "again"
             )
-        if not self.access_id or not self.access_key:
-            raise ValueError("access_id or access_key is empty")
-        if not is_endpoint(self.endpoint):
-            raise ValueError("endpoint is no address such as https://dh-cn-hangzhou.aliyuncs.com")
-        if not is_project(self.project):
-            raise ValueError("project can be no project's name")
+        check_access(self.endpoint, self.project, self.access_id, self.access_key)
         is_tuple = self.format == "datahub-tuple"
         for name in PLACEHOLDER.findall(self.topic):
             if not is_tuple:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
 
-from changelane.datahub.sink import is_endpoint, is_project, is_topic
+from changelane.datahub.sink import check_access, is_topic
 
 
 class Access(Protocol):
@@ -97,12 +97,7 @@ class DataHubSource(
 
     def __post_init__(self) -> None:
         """Refuse what can be no topic."""
-        if not self.access_id or not self.access_key:
-            raise ValueError("access_id or access_key is empty")
-        if not is_endpoint(self.endpoint):
-            raise ValueError("endpoint is no address such as https://dh-cn-hangzhou.aliyuncs.com")
-        if not is_project(self.project):
-            raise ValueError("project can be no project's name")
+        check_access(self.endpoint, self.project, self.access_id, self.access_key)
         if not is_topic(self.topic):
             raise ValueError("topic can be no topic's name")
         if "topic_schema" in self.format_options:

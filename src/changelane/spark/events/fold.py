@@ -19,7 +19,7 @@ _WRONG: Final = "an event row is not the JSON that its schema says"
 _ROW: Final = "_changelane_row"
 _HELD: Final = "_changelane_held"
 _ORDERS: Final = "_changelane_orders"
-_OPTIONS: Final = {
+OPTIONS: Final = {
     "columnNameOfCorruptRecord": CORRUPT,
     "mode": "PERMISSIVE",
     "maxStringLen": str(1 << 30),
@@ -181,7 +181,7 @@ def typed_rows(
 def _read(text: Column, schema: RowSchema) -> Column:
     told = [column for column in schema.columns if column.fixed is None]
     ddl = ", ".join(f"{quoted(column.told or column.name)} {column.spark}" for column in told)
-    return F.from_json(text, f"{ddl}, {quoted(CORRUPT)} STRING", _OPTIONS)
+    return F.from_json(text, f"{ddl}, {quoted(CORRUPT)} STRING", OPTIONS)
 
 
 def _fields(row: Column, schema: RowSchema, target: Target) -> list[Column]:
@@ -203,7 +203,7 @@ def _fields(row: Column, schema: RowSchema, target: Target) -> list[Column]:
 def _fixed(told: tuple[str, str]) -> Column:
     """Return a value that is the same for all events of a schema (:attr:`RowColumn.fixed`)."""
     text, kind = told
-    return F.from_json(F.lit(text), f"v {kind}", _OPTIONS)["v"]
+    return F.from_json(F.lit(text), f"v {kind}", OPTIONS)["v"]
 
 
 def _projected(text: Column, schema: RowSchema, target: Target) -> Column:

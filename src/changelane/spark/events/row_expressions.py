@@ -14,18 +14,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
 from changelane.errors import ConfigError
+from changelane.spark.events.fold import CORRUPT, OPTIONS
 from changelane.spark.events.rows import DATA, FIELDS, REFUSED, RowColumn, RowSchema, table_id_of
 from changelane.spark.events.sql_expression import SqlExpression
 from changelane.spark.sql import quoted
 from changelane.transforms.expressions import Compute, Expressed, Filter
 
-CORRUPT: Final = "_changelane_corrupt"
-OPTIONS: Final = {
-    "columnNameOfCorruptRecord": CORRUPT,
-    "mode": "PERMISSIVE",
-    "maxStringLen": str(1 << 30),
-    "maxNumLen": "100000",
-}
 AFTER: Final = "_changelane_after"
 BEFORE: Final = "_changelane_before"
 ROW: Final = "_changelane_row"
