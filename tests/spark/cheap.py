@@ -15,6 +15,9 @@ CHEAP: Final = {
         "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m -XX:+UseSerialGC"
     ),
     "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # planning again after each stage costs more than the stage
+    "spark.sql.adaptive.enabled": "false",
     "spark.buffer.pageSize": "2m",
 }
 

@@ -48,11 +48,6 @@ FEW: Final[list[list[ChangeEvent]]] = [
 
 The third batch has an event that comes later than the delete of its row.
 """
-SHORT: Final = CHEAP | {
-    # a run that dies in its second batch compiles more than it computes
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-}
 MAINTENANCE: Final = {"commits": 2, "small_files": 2, "keep": "0 seconds"}
 LONGEST_S: Final = 20
 """How long after it took the fence a run is killed at the latest."""
@@ -110,9 +105,9 @@ def _stream(
     source: Mapping[str, object],
 ) -> Stream:
     file = folder / "pipeline.yaml"
-    settings: dict[str, object] = {"keyless": "append", "spark": SHORT}
+    settings: dict[str, object] = {"keyless": "append", "spark": CHEAP}
     if table_format == "hudi":
-        settings["spark"] = SHORT | {"hoodie.bucket.index.num.buckets": "2"}
+        settings["spark"] = CHEAP | {"hoodie.bucket.index.num.buckets": "2"}
     else:
         settings["maintenance"] = MAINTENANCE
     file.write_text(

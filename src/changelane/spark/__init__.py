@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 from changelane.errors import MissingExtraError
+from changelane.spark.runtime.zip_directories import is_worker, keep_zip_directories
 
 if TYPE_CHECKING:
     from changelane.spark.apply.library import apply_changes
@@ -23,6 +24,10 @@ _WHERE: Final = {
     "decode": "events.decoder",
     "session": "runtime.environment",
 }
+
+
+if is_worker():
+    keep_zip_directories()
 
 
 def __getattr__(name: str) -> Any:

@@ -14,7 +14,6 @@ DELETED: Final = "_changelane_deleted"
 UPSERTED: Final = "_changelane_upserted"
 DEPARTED: Final = "_changelane_departed"
 LIVE: Final = "_changelane_live"
-TIED: Final = "_changelane_tied"
 """What a statement's source holds beside the columns of the table."""
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]")

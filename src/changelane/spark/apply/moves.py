@@ -142,12 +142,13 @@ def _held_arrivals(moves: DataFrame, rows: DataFrame, table: DataFrame, one: Pla
 def _closure(seeds: DataFrame, moves: DataFrame) -> DataFrame:
     """Return the seeds with every key that moves lead to from them, or lead from."""
     ends = moves.select("key", "other_key").distinct()
-    known = seeds.distinct().localCheckpoint()
+    # not eager: the count computes what the checkpoint keeps
+    known = seeds.distinct().localCheckpoint(eager=False)
     count = known.count()
     while count:
         forth = ends.join(known, "key").select(F.col("other_key").alias("key"))
         back = ends.join(known.withColumnRenamed("key", "other_key"), "other_key").select("key")
-        known = known.unionByName(forth).unionByName(back).distinct().localCheckpoint()
+        known = known.unionByName(forth).unionByName(back).distinct().localCheckpoint(eager=False)
         grown = known.count()
         if grown == count:
             break

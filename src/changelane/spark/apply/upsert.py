@@ -14,7 +14,7 @@ from changelane.spark.lake import Lake
 from changelane.spark.lake.merges import Form, column_form, row_form
 from changelane.spark.ledgers.side import Remembered, SideTable
 from changelane.spark.schemas.evolve import Plan
-from changelane.spark.sql import DELETED, TIED
+from changelane.spark.sql import DELETED
 
 
 class _Batch(NamedTuple):
@@ -88,12 +88,14 @@ class Upserts:
         """Merge, unless two whole events share a position; say whether it was done."""
         kept = source.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            if kept.where(TIED).limit(1).count():
-                return False
             self._run(session, kept, one, form)
-            return True
+        except Exception as error:
+            if fold.is_tied(error):
+                return False
+            raise
         finally:
             kept.unpersist()
+        return True
 
     def _final(self, batch: "_Batch", *, apart: bool) -> DataFrame:
         """Return final rows; the table may hold columns of different ages afterwards."""
@@ -106,8 +108,7 @@ class Upserts:
         source = fold.final(fold.joined(folded, table, one.target), one.target)
         if batch.moved is None:
             return source
-        decided = moves.final(batch.moved.states, one).withColumn(TIED, F.lit(False))
-        return source.unionByName(decided)
+        return source.unionByName(moves.final(batch.moved.states, one))
 
     def _with_memory(self, folded: DataFrame, batch: "_Batch") -> DataFrame:
         """Raise ``d`` to what is remembered of the keys and of the table."""

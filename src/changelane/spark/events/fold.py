@@ -12,13 +12,16 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from changelane.spark.events.rows import RowSchema
-from changelane.spark.sql import COLUMNS, DELETED, DEPARTED, LIVE, ORDER, TIED, UPSERTED, quoted
+from changelane.spark.sql import COLUMNS, DELETED, DEPARTED, LIVE, ORDER, UPSERTED, quoted
 
 CORRUPT: Final = "_changelane_corrupt"
 _WRONG: Final = "an event row is not the JSON that its schema says"
+TIED: Final = "_changelane_tied: two different whole events share a position"
+"""How a statement fails whose source is not the whole truth: :func:`is_tied` knows it."""
 _ROW: Final = "_changelane_row"
 _HELD: Final = "_changelane_held"
 _ORDERS: Final = "_changelane_orders"
+_IS_TIED: Final = "_changelane_is_tied"
 OPTIONS: Final = {
     "columnNameOfCorruptRecord": CORRUPT,
     "mode": "PERMISSIVE",
@@ -258,15 +261,24 @@ def carried(
 def winners(folded: DataFrame, target: Target) -> DataFrame:
     """Return the source of the row form: typed columns, newest upsert and departure, liveness.
 
-    *folded* has ``d`` with what is remembered, never NULL. ``TIED`` says of which rows this is
-    not the whole truth.
+    *folded* has ``d`` with what is remembered, never NULL. The statement that reads a tied row
+    fails (:data:`TIED`).
     """
     text = F.coalesce("w.text", "l.text")
     schema_id = F.coalesce("w.schema_id", "l.schema_id")
     newest = F.coalesce("u", nothing())
-    live = newest > F.col("d")
-    state = {UPSERTED: newest, DEPARTED: F.col("d"), LIVE: live, TIED: F.col("tied")}
+    state = {UPSERTED: _untied("tied", newest), DEPARTED: F.col("d"), LIVE: newest > F.col("d")}
     return typed_rows(folded, text, schema_id, target, state)
+
+
+def _untied(tied: str, order: Column) -> Column:
+    """Return the order of a row; the statement that reads that of a tied one fails."""
+    return F.when(F.col(tied), F.raise_error(F.lit(TIED)).cast("binary")).otherwise(order)
+
+
+def is_tied(error: Exception) -> bool:
+    """Say whether a statement failed because a row of its source is tied."""
+    return TIED in str(error)
 
 
 def joined(folded: DataFrame, table: DataFrame, target: Target) -> DataFrame:
@@ -309,12 +321,13 @@ def final(beside: DataFrame, target: Target) -> DataFrame:
     """Return final rows by the registers of apply.md section 2.
 
     Each column takes the newest event that carries it, above ``d``; the base order is the one
-    that most columns have, the others are exceptions, an empty one means unknown.
+    that most columns have, the others are exceptions, an empty one means unknown. The statement
+    that reads a tied row fails (:data:`TIED`).
     """
     columns = list(target.columns)
     key_at = {name: index for index, name in enumerate(target.keys)}
     d, empty = F.col("d"), nothing()
-    stage = beside.withColumn("t_map", F.coalesce("t_columns", _no_exceptions()))
+    stage = beside.withColumn("t_map", F.coalesce("t_columns", no_exceptions()))
     held_u = F.greatest(
         F.coalesce("t_order", empty), F.coalesce(F.array_max(F.map_values("t_map")), empty)
     )
@@ -355,7 +368,7 @@ def final(beside: DataFrame, target: Target) -> DataFrame:
         orders.alias(_ORDERS),
         newest.alias(UPSERTED),
         (F.greatest(newest, F.col("t_u")) > d).alias(LIVE),
-        F.col("tied").alias(TIED),
+        F.col("tied").alias(_IS_TIED),
     )
 
     def count(order: Column) -> Column:
@@ -370,7 +383,10 @@ def final(beside: DataFrame, target: Target) -> DataFrame:
         F.map_from_arrays(names, F.col(_ORDERS)), lambda _, order: order != F.col(ORDER)
     )
     return based.withColumn(COLUMNS, F.when(F.size(exceptions) > 0, exceptions)).select(
-        *(quoted(name) for name in columns), ORDER, COLUMNS, LIVE, TIED
+        *(quoted(name) for name in columns),
+        _untied(_IS_TIED, F.col(ORDER)).alias(ORDER),
+        COLUMNS,
+        LIVE,
     )
 
 
@@ -391,7 +407,7 @@ def truncated(table: DataFrame, target: Target, order: bytes) -> DataFrame:
     floor = F.lit(bytearray(order))
     if target.keeps_deleted:
         table = table.where(~F.col(DELETED))
-    ages = F.map_values(F.coalesce(F.col(COLUMNS), _no_exceptions()))
+    ages = F.map_values(F.coalesce(F.col(COLUMNS), no_exceptions()))
     touched = table.where((F.col(ORDER) <= floor) | F.exists(ages, lambda age: age <= floor))
     row = ", ".join(f"{quoted(name)}: {kind}" for name, kind in target.columns.items())
     none = f"array<struct<o: binary, has: array<string>, r: struct<{row}>>>"
@@ -412,5 +428,6 @@ def _held(target: Target) -> list[Column]:
     return [*columns, F.col(ORDER).alias("t_order"), F.col(COLUMNS).alias("t_columns")]
 
 
-def _no_exceptions() -> Column:
+def no_exceptions() -> Column:
+    """Return what a row has whose columns are all of one age."""
     return F.expr("cast(map() as map<string,binary>)")

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from changelane.apply import key_values
 from changelane.spark.events.fidelity import key_text
-from changelane.spark.events.fold import Target
+from changelane.spark.events.fold import Target, no_exceptions
 from changelane.spark.sql import COLUMNS, ORDER, quoted
 
 
@@ -36,6 +36,14 @@ def held_rows(
     typed_keys = _typed_keys(keys, target)
     found = rows.join(F.broadcast(typed_keys) if are_few else typed_keys, same)
     return found.select("key", "row", "order", "orders")
+
+
+def holds_newer(table: DataFrame, order: bytes) -> bool:
+    """Say whether a table holds anything of an event that is newer than some order."""
+    floor = F.lit(bytearray(order))
+    ages = F.map_values(F.coalesce(COLUMNS, no_exceptions()))
+    newer = (F.col(ORDER) > floor) | F.exists(ages, lambda age: age > floor)
+    return not table.where(newer).isEmpty()
 
 
 def _typed_keys(keys: DataFrame, target: Target) -> DataFrame:

@@ -22,6 +22,7 @@ from changelane.spark.lake import (
     beside,
     own_of,
 )
+from changelane.spark.lake.merges import Merge
 from changelane.spark.lakes.sql_lake import SqlLake
 from changelane.spark.runtime.environment import check, check_class
 from changelane.spark.sql import quoted
@@ -97,6 +98,12 @@ class Delta(SqlLake):
         session.conf.set("spark.databricks.delta.write.txnVersion", str(marker.batch))
         session.conf.set("spark.databricks.delta.commitInfo.userMetadata", metadata)
         return session
+
+    def merge(self, session: SparkSession, table: str, source: DataFrame, told: Merge) -> None:
+        if source.is_cached:
+            # it is read twice and the same both times: Delta need not write it to disk before
+            session.conf.set("spark.databricks.delta.merge.materializeSource", "none")
+        super().merge(session, table, source, told)
 
     def commits(self, table: str) -> int:
         return int(self._log(table).unsafeVolatileSnapshot().version())

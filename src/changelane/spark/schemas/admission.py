@@ -69,6 +69,7 @@ class Admission:
         can_widen: Callable[[str, str], bool],
         mode: TableMode,
         followed: Followed,
+        is_reborn: bool,
     ) -> None:
         self.admitted: list[str] = []
         self.added: dict[str, str] = {}
@@ -86,8 +87,7 @@ class Admission:
         self._server = properties.get("server")
         self._key: tuple[str, ...] | None = None
         self._followed = followed
-        before = bytes.fromhex(properties.get("schema_order", ""))
-        self._is_reborn = bool(properties) and before < followed.cleared
+        self._is_reborn = is_reborn
         self._is_new = "schema" not in properties or self._is_reborn
         self._is_made = not properties
         if not self._is_new:

@@ -11,6 +11,7 @@ from changelane.spark.events.fold import Target
 from changelane.spark.events.rows import RowSchema, table_id_of
 from changelane.spark.events.survey import Work, place_of
 from changelane.spark.lake import Lake
+from changelane.spark.lake.held import holds_newer
 from changelane.spark.lake.layout import Layout, NoColumnError, layout_of
 from changelane.spark.lake.modes import APPEND, TableMode, mode_of
 from changelane.spark.ledgers.companion import follow
@@ -29,6 +30,15 @@ TRUNCATED_ELSEWHERE: Final = (
 LACKING: Final = "lacking"
 CLEARED: Final = "cleared"
 MANY: Final = "many"
+
+
+def taken(properties: Mapping[str, str]) -> bytes:
+    """Return an order up to which a table has taken events, at least.
+
+    It is told with its schema, and once after each statement about the table: where nothing
+    changes, the events that the table has taken since are newer.
+    """
+    return bytes.fromhex(properties.get("schema_order", ""))
 
 
 class Plan(NamedTuple):
@@ -111,14 +121,23 @@ def plan(
     if work.schemas:
         held = lake.columns(name) if exists else {}
         admission = Admission(
-            work, held, properties, policy, can_widen=lake.widens, mode=mode, followed=followed
+            work,
+            held,
+            properties,
+            policy,
+            can_widen=lake.widens,
+            mode=mode,
+            followed=followed,
+            is_reborn=exists and _is_reborn(lake, name, properties, followed),
         )
         refused.extend(admission.refused)
         if exists and admission.lacking:
             _keep_lacking(lake, name, admission.lacking, properties)
         work = work.only(admission.admitted)
         if work.schemas:
-            told = _told(work, kind, properties, known) | ({} if fence is None else fence.told)
+            told = _told(work, kind, properties, known, followed) | (
+                {} if fence is None else fence.told
+            )
             told |= mode.properties
             told |= {} if policy.sequence is None else {"sequence": policy.sequence}
             told |= _ours(properties, work, exists=exists)
@@ -301,15 +320,30 @@ def _odd(work: Work, kind: bytes, size: int) -> Refused:
     return Refused(rows, "unordered", MIXED, size)
 
 
+def _is_reborn(lake: Lake, name: str, properties: Mapping[str, str], followed: Followed) -> bool:
+    """Return whether the table of this name went, and nothing came of a new one until now."""
+    if taken(properties) >= followed.cleared:
+        return False
+    return not holds_newer(lake.read(name), followed.cleared)
+
+
 def _told(
-    work: Work, kind: bytes, properties: Mapping[str, str], known: Remembered
+    work: Work,
+    kind: bytes,
+    properties: Mapping[str, str],
+    known: Remembered,
+    followed: Followed,
 ) -> dict[str, str]:
-    """Return the properties of a table that takes a batch: its newest schema, and its places."""
+    """Return the properties of a table that takes a batch: its newest schema, and its places.
+
+    As long as nothing changes they stay, for telling them is a commit of its own.
+    """
     told = {"order": kind.hex(), "table": work.table_id}
-    newest = max(work.newest.values(), default=b"").hex()
-    if newest > properties.get("schema_order", ""):
-        told["schema"] = _plain(work.active)
-        told["schema_order"] = newest
+    newest, schema = max(work.newest.values(), default=b""), _plain(work.active)
+    is_other = properties.get("schema") != schema or taken(properties) < followed.newest
+    if is_other and newest > taken(properties):
+        told["schema"] = schema
+        told["schema_order"] = newest.hex()
     server = next((one.server for one in map(work.schemas.get, work.newest_first) if one), None)
     if server is not None and "server" not in properties:
         told["server"] = server

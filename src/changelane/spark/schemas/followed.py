@@ -96,6 +96,7 @@ class Followed(NamedTuple):
         fillings: Columns whose older rows may lack what the source gave them, and the value;
             ``None`` = it was not told.
         key_order: The newest statement about the key; empty = none.
+        newest: The newest statement about the table; empty = none.
     """
 
     shape: Shape | None = None
@@ -104,6 +105,7 @@ class Followed(NamedTuple):
     created: Mapping[str, str] = {}
     fillings: tuple[tuple[Filling, RowColumn | None], ...] = ()
     key_order: bytes = b""
+    newest: bytes = b""
 
 
 NOTHING: Final = Followed()

@@ -32,13 +32,14 @@ from changelane.spark.events.rows import (
 )
 from changelane.spark.events.survey import BatchReport, Statements, Survey, Work, place_of, survey
 from changelane.spark.lake import Lake, name_of
+from changelane.spark.lake.held import holds_newer
 from changelane.spark.lake.modes import UPSERT, mode_of
 from changelane.spark.ledgers.fence import Fence
 from changelane.spark.ledgers.quarantine import TOLD, Misfit, Refused
 from changelane.spark.ledgers.schema_log import SchemaLog
 from changelane.spark.schemas import turning
 from changelane.spark.schemas.admission import STRICT, Policy
-from changelane.spark.schemas.evolve import CLEARED
+from changelane.spark.schemas.evolve import CLEARED, taken
 from changelane.spark.schemas.followed import FIXED, KEY_CHANGED, NOTHING, PAST, Followed, Halted
 
 AT: Final = "@"
@@ -250,6 +251,7 @@ class Follower:
         altered, ends = tables.altered(place), tables.ends(place)
         if not altered and not ends:
             return NOTHING
+        orders = [*(turn.order for turn in altered), *(end.order for end in ends)]
         only_rows = self._has_rows_only(table_id)
         if not only_rows:
             ends = []  # versions and events of a table that went are its past
@@ -272,6 +274,7 @@ class Follower:
             created=_created(shape, cleared),
             fillings=tuple((one, _fixed(one)) for one in shape.fillings if only_rows),
             key_order=max((turn.order for turn in turns if turn.key is not None), default=b""),
+            newest=max(orders),
         )
 
     def _turned(
@@ -330,7 +333,8 @@ class Follower:
         place = Place(table_id_of(table_id), generation_of(table_id))
         called = self.log.tables.called(place)
         ended = max((end.order for end in self.log.tables.ends(place)), default=b"")
-        is_gone = ended > max(followed.cleared, newest, _last(properties))
+        is_gone = ended > max(followed.cleared, newest, taken(properties))
+        is_gone = is_gone and not holds_newer(self._lake.read(name), ended)
         told = {
             "halted": "" if followed.halted is None else followed.halted.text,
             "dropped": ended.hex() if is_gone else "",
@@ -351,10 +355,6 @@ def unfollowed(shape: Shape, properties: Mapping[str, str]) -> tuple[list[int], 
     ids = [turning.turn_id(turn.order, turn.part) for turn in shape.turns]
     waiting = [number for number, one in enumerate(ids) if one not in done]
     return [number for number in waiting if done.intersection(ids[number:])], waiting
-
-
-def _last(properties: Mapping[str, str]) -> bytes:
-    return bytes.fromhex(properties.get("schema_order", ""))
 
 
 def _row_of(one: Statements) -> Column:

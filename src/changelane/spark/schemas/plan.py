@@ -19,7 +19,7 @@ from changelane.spark.ledgers.fence import raise_fence
 from changelane.spark.ledgers.side import Remembered, SideTable
 from changelane.spark.schemas import turning
 from changelane.spark.schemas.admission import Policy
-from changelane.spark.schemas.evolve import LACKING
+from changelane.spark.schemas.evolve import LACKING, taken
 from changelane.spark.schemas.followed import Evolution, Halted
 from changelane.spark.schemas.following import Follower, unfollowed
 
@@ -87,7 +87,7 @@ class SchemaPlans:
             table_id = properties["table"]
             truncated = known.get(table_id, Remembered()).truncated
             self._lake.set_properties(name, fence.told)
-            self._follower.follow(table_id, _newest(properties), truncated, None)
+            self._follower.follow(table_id, taken(properties), truncated, None)
             added, widened = self._lacking(name, properties)
             if added:
                 self._lake.add_columns(name, added)
@@ -118,7 +118,7 @@ class SchemaPlans:
         sql = self._lake.sql(name)
         wanted: list[str] = []
         truncated = self._side.tables().get(table_id, Remembered()).truncated
-        followed = self._follower.known(table_id, _newest(properties), truncated)
+        followed = self._follower.known(table_id, taken(properties), truncated)
         columns = self._lake.columns(name)
         halted = Halted.of(properties.get("halted", ""))
         if followed.shape is not None:
@@ -151,7 +151,3 @@ class SchemaPlans:
             if column.lower() in held and not widens(kind, held[column.lower()])
         }
         return added, widened
-
-
-def _newest(properties: Mapping[str, str]) -> bytes:
-    return bytes.fromhex(properties.get("schema_order", ""))
