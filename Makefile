@@ -74,9 +74,9 @@ golden: $(INSTALLED) ## write the golden files anew; review the difference befor
 	@$(PYTHON_IN_VENV) scripts/write_pages.py
 	@git status --short tests/golden docs
 
-fuzz: $(INSTALLED) ## mutated messages for every decoder, and the checks of the kit with more examples
+fuzz: $(INSTALLED) ## mutated messages for every decoder, and the fast tests with more examples
 	@$(PYTHON_IN_VENV) scripts/fuzz.py --seconds $(SECONDS_OF_FUZZ) $(ARGS)
-	@CHANGELANE_EFFORT=10 $(PYTHON_IN_VENV) -m pytest -q tests/conformance -n 2
+	@CHANGELANE_EFFORT=10 $(PYTHON_IN_VENV) -m pytest -q -m "not spark and not services" -n 2
 
 soak: java $(INSTALLED) $(FETCHED) ## kill pipelines again and again and compare their tables (KILLS=200)
 	@$(PYTHON_IN_VENV) scripts/soak.py --kills $(KILLS) $(if $(SECONDS),--seconds $(SECONDS)) $(ARGS)

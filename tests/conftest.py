@@ -34,8 +34,10 @@ LONGEST_FIRST = [
 ]
 ON_CI = os.environ.get("CI", "").lower() not in {"", "0", "false"}
 
-# How long one example takes says more about the machine's other work than about the code.
-settings.register_profile("changelane", deadline=None)
+# How long one example takes says more about the machine's other work than about the code; `make
+# fuzz` takes ten times as many.
+EFFORT = int(os.environ.get("CHANGELANE_EFFORT", "1"))
+settings.register_profile("changelane", deadline=None, max_examples=40 * EFFORT)
 settings.load_profile("changelane")
 
 # Local Spark listens on this machine only.

@@ -3,6 +3,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,7 +61,7 @@ def dotted(path: Path) -> str:
 MODULES = {dotted(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
-def imports(module: str, path: Path) -> Iterator[Import]:
+def imports_of(module: str, path: Path) -> Iterator[Import]:
     tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     for node in ast.walk(tree):
@@ -78,7 +79,9 @@ def imports(module: str, path: Path) -> Iterator[Import]:
                 yield Import(module, node.lineno, inner if inner in MODULES else origin)
 
 
-IMPORTS = [found for module, path in MODULES.items() for found in imports(module, path)]
+@cache
+def imports() -> list[Import]:
+    return [found for module, path in MODULES.items() for found in imports_of(module, path)]
 
 
 def within(target: str, package: str) -> bool:
@@ -103,7 +106,7 @@ def test_imports_go_one_way() -> None:
     rank = {name: place for place, name in enumerate(ORDER)}
     wrong = [
         found
-        for found in IMPORTS
+        for found in imports()
         if ours(found)
         and layer(found.importer) in rank  # the facade and __main__ may import everything
         and layer(found.target) != layer(found.importer)
@@ -120,7 +123,7 @@ def test_imports_between_the_rooms_of_spark_go_one_way() -> None:
     def room(module: str) -> str:
         return module.split(".")[2] if module.count(".") >= 2 else ""
 
-    inside = [found for found in IMPORTS if within(found.importer, "changelane.spark")]
+    inside = [found for found in imports() if within(found.importer, "changelane.spark")]
     wrong = [
         found
         for found in inside
@@ -139,7 +142,7 @@ def test_no_format_imports_another_format() -> None:
 
     wrong = [
         found
-        for found in IMPORTS
+        for found in imports()
         if found.importer.startswith("changelane.formats.")
         and found.target.startswith("changelane.formats.")
         and family(found.target) != family(found.importer)
@@ -150,7 +153,7 @@ def test_no_format_imports_another_format() -> None:
 def test_only_spark_imports_pyspark() -> None:
     wrong = [
         found
-        for found in IMPORTS
+        for found in imports()
         if found.target.partition(".")[0] in SPARK and layer(found.importer) != "spark"
     ]
     assert not wrong, "\n".join(map(str, wrong))
@@ -159,7 +162,7 @@ def test_only_spark_imports_pyspark() -> None:
 def test_the_test_kit_needs_no_spark() -> None:
     wrong = [
         found
-        for found in IMPORTS
+        for found in imports()
         if layer(found.importer) == "testing" and within(found.target, "changelane.spark")
     ]
     assert not wrong, "\n".join(map(str, wrong))
@@ -168,7 +171,7 @@ def test_the_test_kit_needs_no_spark() -> None:
 def test_the_core_is_pure() -> None:
     wrong = [
         found
-        for found in IMPORTS
+        for found in imports()
         if layer(found.importer) in PURE and any(within(found.target, impure) for impure in IMPURE)
     ]
     assert not wrong, "\n".join(map(str, wrong))

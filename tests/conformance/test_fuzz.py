@@ -22,7 +22,7 @@ def test_mutated_messages_are_refused_or_whole(name):
     codec, stock = get_codec(name), samples(GOLDEN, name)
     assert stock
 
-    @settings(max_examples=150 * EFFORT, derandomize=True, database=None)
+    @settings(max_examples=60 * EFFORT, derandomize=True, database=None)
     @given(st.sampled_from(stock), st.integers(0, 2**32 - 1))
     def check(sample, seed):
         check_input(codec, mutated(sample, random.Random(seed)))
@@ -35,7 +35,7 @@ def test_mutated_messages_are_refused_or_whole(name):
 def test_random_bytes_are_refused_or_whole(name):
     codec = get_codec(name)
 
-    @settings(max_examples=50 * EFFORT, derandomize=True, database=None)
+    @settings(max_examples=25 * EFFORT, derandomize=True, database=None)
     @given(st.binary(max_size=200))
     def check(data):
         check_input(codec, data, data)

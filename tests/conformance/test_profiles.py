@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from changelane import ConfigError, UnknownNameError, profiles
 from changelane.profile import changed_partitions
 from changelane.testing import check_profile, events, golden
+from changelane.testing.conformance import EFFORT
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 SUITE = [
@@ -56,7 +57,7 @@ def test_every_event_of_the_suite_has_a_place(name, format_name, options):
 
 
 @pytest.mark.parametrize("name", PROFILES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15 * EFFORT, deadline=None)
 @given(data=st.data())
 def test_every_event_that_a_format_has_gets_a_place(name, data):
     options = data.draw(st.sampled_from(PROFILES[name]))

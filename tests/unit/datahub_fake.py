@@ -1,10 +1,13 @@
-"""A DataHub project in memory that fails as it is told to, for tests of what writes to it."""
+"""DataHub in memory that fails as it is told to: a project to write to, and a topic to read."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from changelane.datahub.service import RANGE, Content, ServiceError, Shard, Topic
+from changelane.datahub.service import RANGE, Content, ServiceError, Shard, Taken, Topic
 from changelane.datahub.writer import Patience
+
+READ = "orders"
+"""The name of the topic that is read."""
 
 
 def even_shards(count: int) -> list[Shard]:
@@ -118,3 +121,47 @@ class FakeService:
     def of(self, topic: str) -> list[Any]:
         """What was written to a topic, in the order in which it was taken."""
         return [content for name, _, content in self.written if name == topic]
+
+
+class FakeTopic:
+    """A topic to read, in memory; a shard has a state, parents, and records from a number on."""
+
+    def __init__(self, *, tells_last: bool = True, most: int = 1000) -> None:
+        self.kind = Topic("BLOB")
+        self.state: dict[str, tuple[str, tuple[str, ...]]] = {}
+        self.records: dict[str, dict[int, Taken]] = {}
+        self.tells_last = tells_last
+        self.most = most
+        self.troubles: list[ServiceError] = []
+
+    def shard(self, name: str, *values: str, state: str = "ACTIVE", parents: str = "") -> None:
+        self.state[name] = state, tuple(parents)
+        told = self.records.setdefault(name, {})
+        for value in values:
+            told[len(told)] = Taken(len(told), value.encode())
+
+    def expire(self, name: str, before: int) -> None:
+        self.records[name] = {n: one for n, one in self.records[name].items() if n >= before}
+
+    def topic(self, name: str) -> Topic | None:
+        return self.kind if name == READ else None
+
+    def shards(self, topic: str) -> Sequence[Shard]:
+        assert topic == READ
+        return [Shard(n, 0, 1, state, parents) for n, (state, parents) in self.state.items()]
+
+    def edge(self, topic: str, shard: str, which: str) -> int:
+        assert topic == READ
+        told = self.records[shard]
+        if which == "OLDEST":
+            return min(told, default=-1)
+        return max(told, default=-1) + (0 if self.tells_last else 1)
+
+    def read(self, topic: str, shard: str, sequence: int, limit: int) -> Sequence[Taken]:
+        assert topic == READ
+        if self.troubles:
+            raise self.troubles.pop()
+        told = self.records[shard]
+        if not min(told, default=0) <= sequence <= max(told, default=-1) + 1:
+            raise ServiceError("SeekOutOfRange", 400)
+        return [one for n, one in told.items() if n >= sequence][: min(limit, self.most)]

@@ -37,6 +37,7 @@ from changelane.position import DEPARTURE, at_phase, encode_order
 from changelane.scalars import Geometry
 from changelane.tables.memory import DELETED, MemoryTables
 from changelane.testing.compare import same_value
+from changelane.testing.conformance import EFFORT
 from changelane.testing.histories import (
     COLUMNS,
     TABLE,
@@ -48,7 +49,7 @@ from changelane.testing.histories import (
 )
 
 chances = st.randoms(use_true_random=True)  # a seed: many times faster than shrinkable draws
-quick = settings(max_examples=150, deadline=None)
+quick = settings(max_examples=60 * EFFORT, deadline=None)
 
 # (a): any order. A change of the key that lacks columns is left out (apply.md section 4).
 ANY_ORDER = Profile(moves="whole", ties=True)

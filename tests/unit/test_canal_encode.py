@@ -25,6 +25,7 @@ from changelane.event import (
 )
 from changelane.scalars import Geometry, Instant
 from changelane.schema import Column, TableId, TableSchema
+from changelane.testing.conformance import EFFORT
 from changelane.types import UNAVAILABLE, parse_type
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -415,7 +416,7 @@ SCHEMA = TableSchema(tuple(Column(kind, parse_type(kind)) for kind in VALUES))
 TIME_NS = st.none() | st.integers(10**10, 4 * 10**12).map(lambda ms: ms * 10**6)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30 * EFFORT)
 @given(IMAGE, st.sampled_from(["auto", "canal", "dts", "dts_legacy"]), st.data())
 def test_any_carried_event_comes_back(image, dialect, data):
     before = data.draw(

@@ -24,6 +24,7 @@ from changelane.event import (
 )
 from changelane.position import ScnPosition
 from changelane.schema import TableId
+from changelane.testing.conformance import EFFORT
 from changelane.transform import run
 from changelane.transforms.join import JoinHalves
 from changelane.transforms.transactions import MARK, CollectTransactions, Incomplete
@@ -253,7 +254,7 @@ SIZES = {"a": 1, "b": 2, "c": 5, "d": 3}
 STREAM = [event for of, size in SIZES.items() for event in whole(of, size)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30 * EFFORT, deadline=None)
 @given(st.permutations([*STREAM, *STREAM[3:7]]), st.lists(st.booleans(), min_size=15, max_size=15))
 def test_any_order_and_any_pause_give_whole_transactions_once(events, pauses):
     collect = CollectTransactions()
@@ -274,7 +275,7 @@ def test_any_order_and_any_pause_give_whole_transactions_once(events, pauses):
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30 * EFFORT, deadline=None)
 @given(st.permutations([*STREAM, Watermark(), SchemaChange(TABLE, "alter")]), st.integers(1, 8))
 def test_nothing_is_lost_and_little_is_held_whatever_the_bounds(events, bound):
     collect = CollectTransactions(most_waiting=bound, most_held=bound, marks=False)

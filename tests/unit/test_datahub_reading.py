@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 
 import pytest
+from datahub_fake import READ, FakeTopic, Time
 
 from changelane.config import parse
 from changelane.datahub.reading import (
@@ -18,69 +19,17 @@ from changelane.datahub.reading import (
     starts,
     stretches,
 )
-from changelane.datahub.service import ServiceError, Shard, Taken, Topic
-from changelane.datahub.writer import Patience, WriteError
+from changelane.datahub.service import ServiceError, Shard, Taken
+from changelane.datahub.writer import WriteError
 from changelane.errors import ConfigError
 
-T = "orders"
+T = READ
 SCHEMA = json.dumps({"fields": [{"name": n, "type": "STRING"} for n in ("id", "note", "new")]})
-
-
-class Service:
-    """A topic in memory; a shard has a state, parents, and records from a number on."""
-
-    def __init__(self, *, tells_last: bool = True, most: int = 1000) -> None:
-        self.state: dict[str, tuple[str, tuple[str, ...]]] = {}
-        self.records: dict[str, dict[int, Taken]] = {}
-        self.tells_last = tells_last
-        self.most = most
-        self.troubles: list[ServiceError] = []
-
-    def shard(self, name: str, *values: str, state: str = "ACTIVE", parents: str = "") -> None:
-        self.state[name] = state, tuple(parents)
-        told = self.records.setdefault(name, {})
-        for value in values:
-            told[len(told)] = Taken(len(told), value.encode())
-
-    def expire(self, name: str, before: int) -> None:
-        self.records[name] = {n: one for n, one in self.records[name].items() if n >= before}
-
-    def topic(self, name: str) -> Topic | None:
-        return Topic("BLOB") if name == T else None
-
-    def shards(self, topic: str) -> Sequence[Shard]:
-        assert topic == T
-        return [Shard(n, 0, 1, state, parents) for n, (state, parents) in self.state.items()]
-
-    def edge(self, topic: str, shard: str, which: str) -> int:
-        assert topic == T
-        told = self.records[shard]
-        if which == "OLDEST":
-            return min(told, default=-1)
-        return max(told, default=-1) + (0 if self.tells_last else 1)
-
-    def read(self, topic: str, shard: str, sequence: int, limit: int) -> Sequence[Taken]:
-        assert topic == T
-        if self.troubles:
-            raise self.troubles.pop()
-        told = self.records[shard]
-        if not min(told, default=0) <= sequence <= max(told, default=-1) + 1:
-            raise ServiceError("SeekOutOfRange", 400)
-        return [one for n, one in told.items() if n >= sequence][: min(limit, self.most)]
-
-
-def patience(seconds: float = 5.0) -> Patience:
-    now = [0.0]
-
-    def sleep(time: float) -> None:
-        now[0] += time
-
-    return Patience(seconds, clock=lambda: now[0], sleep=sleep, chance=lambda: 1.0)
 
 
 @pytest.mark.parametrize("tells_last", [True, False])
 def test_a_shard_ends_behind_its_last_record_whichever_number_the_service_tells(tells_last):
-    service = Service(tells_last=tells_last)
+    service = FakeTopic(tells_last=tells_last)
     service.shard("0", "a", "b", "c")
     service.shard("1")
     assert ends(service, T, {}) == {T: {0: 3, 1: 0}, closed(T): {}}
@@ -91,7 +40,7 @@ def test_a_shard_ends_behind_its_last_record_whichever_number_the_service_tells(
 
 
 def test_shards_are_followed_into_those_they_become():
-    service = Service()
+    service = FakeTopic()
     service.shard("0", "a", "b", state="CLOSED")
     service.shard("1", "c", parents="0")
     service.shard("2", state="OPENING", parents="0")
@@ -125,22 +74,22 @@ def test_parents_are_read_before_what_they_became_and_others_beside():
 
 
 def test_a_stretch_is_read_once_in_its_order_through_answers_of_any_size():
-    service = Service(most=2)
+    service = FakeTopic(most=2)
     service.shard("7", *"abcdefg")
     service.troubles = [ServiceError("LimitExceeded"), ServiceError("InternalServerError", 500)]
-    found = list(messages(service, patience(), T, Stretch(7, 1, 6), None))
+    found = list(messages(service, Time().patience(5.0), T, Stretch(7, 1, 6), None))
     assert [one.value for one in found] == [b"b", b"c", b"d", b"e", b"f"]
     assert (found[0].topic, found[0].partition, found[0].offset) == (T, 7, 1)
 
 
 def test_records_that_go_between_two_answers_are_missed_and_numbers_never_given_are_not():
-    service = Service(most=2)
+    service = FakeTopic(most=2)
     service.shard("0", *"abcdef")
     del service.records["0"][3]
-    found = messages(service, patience(), T, Stretch(0, 0, 6), None)
+    found = messages(service, Time().patience(5.0), T, Stretch(0, 0, 6), None)
     assert [next(found).value for _ in range(4)] == [b"a", b"b", b"c", b"e"]
     assert [one.value for one in found] == [b"f"]
-    found = messages(service, patience(), T, Stretch(0, 0, 6), None)
+    found = messages(service, Time().patience(5.0), T, Stretch(0, 0, 6), None)
     assert [next(found).value for _ in range(2)] == [b"a", b"b"]
     ask = service.read
 
@@ -155,28 +104,28 @@ def test_records_that_go_between_two_answers_are_missed_and_numbers_never_given_
 
 
 def test_rows_are_objects_of_the_topics_fields_and_a_later_field_has_no_value():
-    service = Service()
+    service = FakeTopic()
     service.shard("0")
     service.records["0"] = {0: Taken(0, ("1", None), (("who", "me"),))}
-    (found,) = messages(service, patience(), T, Stretch(0, 0, 1), SCHEMA)
+    (found,) = messages(service, Time().patience(5.0), T, Stretch(0, 0, 1), SCHEMA)
     assert (found.value, found.headers) == (b'{"id":"1","note":null}', (("who", b"me"),))
 
 
 def test_what_is_gone_is_never_left_out():
-    service = Service()
+    service = FakeTopic()
     service.shard("0", *"abcdef")
     service.expire("0", 3)
     with pytest.raises(LostError, match="2 records of shard 0 of topic orders that were not read"):
         check(service, T, {T: {0: 1}})
     check(service, T, {T: {0: 3}})
     with pytest.raises(LostError, match="2 records"):
-        list(messages(service, patience(), T, Stretch(0, 1, 6), None))
+        list(messages(service, Time().patience(5.0), T, Stretch(0, 1, 6), None))
     # records that are not there are waited for, and then it fails
     with pytest.raises(WriteError, match="reading shard 0 of topic orders did not go on"):
-        list(messages(service, patience(), T, Stretch(0, 3, 8), None))
+        list(messages(service, Time().patience(5.0), T, Stretch(0, 3, 8), None))
     service.troubles = [ServiceError("NoPermission", 403)]
     with pytest.raises(ServiceError, match="NoPermission"):
-        list(messages(service, patience(), T, Stretch(0, 3, 6), None))
+        list(messages(service, Time().patience(5.0), T, Stretch(0, 3, 6), None))
 
 
 SOURCE = {

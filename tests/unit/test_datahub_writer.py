@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from changelane.datahub.service import RANGE, Fate, ServiceError, Shard, Shards
 from changelane.datahub.writer import Limits, Record, WriteError, Writer
 from changelane.profiles.datahub import hash_of
+from changelane.testing.conformance import EFFORT
 
 FAULTS = st.lists(
     st.sampled_from(["", "", "limit", "down", "lost", "split", "part1", "part2", "part3"]),
@@ -27,7 +28,7 @@ def writer(service: FakeService, time: Time, limits: Limits | None = None, **mor
     return Writer(service, "t", limits or Limits(records=7, bytes=100), time.patience(), **more)
 
 
-@settings(max_examples=400)
+@settings(max_examples=120 * EFFORT)
 @given(
     keys=st.lists(st.integers(0, 12), max_size=120),
     shards=st.integers(1, 5),
@@ -72,7 +73,7 @@ def test_every_record_is_written_in_its_order_or_refused_once(
     assert all(count <= min(records, 7) for _, count in service.puts), "70 bytes are 7 records"
 
 
-@settings(max_examples=400)
+@settings(max_examples=120 * EFFORT)
 @given(
     keys=st.lists(st.integers(0, 5), max_size=80),
     shards=st.integers(1, 4),

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from changelane import DecodeError, Message, get_codec
 from changelane.formats.dts import avro
 from changelane.formats.dts.record import read_head
+from changelane.testing.conformance import EFFORT
 
 BOMBS = [
     b"\xff" * 9 + b"\x01",  # the least number of 64 bits
@@ -57,7 +58,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=70)
 longs = st.integers(-(2**63), 2**63 - 1)
 
 
-@settings(max_examples=50, deadline=None, derandomize=True, database=None)
+@settings(max_examples=25 * EFFORT, deadline=None, derandomize=True, database=None)
 @given(
     st.fixed_dictionaries(
         {
@@ -87,7 +88,7 @@ def test_a_head_is_what_fastavro_says(told):
 
 
 @given(longs)
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@settings(max_examples=40 * EFFORT, deadline=None, derandomize=True, database=None)
 def test_numbers_of_64_bits_are_written_as_fastavro_does(number):
     out = io.BytesIO()
     fastavro.schemaless_writer(out, "long", number)

@@ -25,11 +25,12 @@ from changelane.formats.dts import charsets, times
 from changelane.formats.dts.numbers import FAMILIES, number_of, source_type
 from changelane.schema import Column, TableId, TableSchema
 from changelane.testing.compare import differences
+from changelane.testing.conformance import EFFORT
 from changelane.testing.strategies import events
 from changelane.types import Geometry, String, Text, parse_type
 
 QUIET = settings(
-    max_examples=25,
+    max_examples=15 * EFFORT,
     deadline=None,
     derandomize=True,
     database=None,

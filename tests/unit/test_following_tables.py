@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from changelane.event import ChangeEvent
 from changelane.tables.following import FollowingTables
+from changelane.testing.conformance import EFFORT
 from changelane.testing.evolving import Database, Story
 from changelane.testing.histories import rewound, shuffled
 
@@ -31,7 +32,9 @@ def check(story: Story, batches: list[list[ChangeEvent]], *, keep: bool) -> None
 
 
 # a smaller history says little more than the one that failed, and takes minutes to find
-@settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(
+    max_examples=20 * EFFORT, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate]
+)
 @given(st.randoms(use_true_random=False), st.booleans(), st.booleans())
 def test_following_tables_equal_the_database(chance: Random, keep: bool, in_order: bool) -> None:
     story = Database(chance).play(40)

@@ -16,7 +16,7 @@ from changelane.event import DataChange, Key, Op, SchemaChange, Transaction, Tru
 from changelane.position import MySqlPosition, ScnPosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.testing import SUITE_CHECKS, golden
-from changelane.testing.conformance import check_honesty, check_round_trip, check_stability
+from changelane.testing.conformance import EFFORT, check_honesty, check_round_trip, check_stability
 from changelane.types import (
     Bytes,
     Date,
@@ -431,7 +431,7 @@ def documents(draw, values):
     return message
 
 
-@settings(max_examples=40)
+@settings(max_examples=20 * EFFORT)
 @given(documents(DTS_VALUES))
 def test_any_message_of_dts_is_read_and_written_without_a_loss(message):
     """What comes back is the same event; columns that did not change are left out of `data`."""
@@ -440,7 +440,7 @@ def test_any_message_of_dts_is_read_and_written_without_a_loss(message):
     assert SHAREPLEX.decode(again) == (event,)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20 * EFFORT)
 @given(documents(DTS_VALUES), st.sampled_from(["auto", "dts", "native"]))
 def test_keys_that_nobody_knows_change_nothing_else(message, dialect):
     codec = get_codec("shareplex-json", dialect=dialect)
@@ -450,7 +450,7 @@ def test_keys_that_nobody_knows_change_nothing_else(message, dialect):
     assert read(codec, more) == msgspec.structs.replace(event, details=details)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20 * EFFORT)
 @given(documents(NATIVE_VALUES))
 def test_any_native_message_keeps_its_values(message):
     (event,) = NATIVE.decode(Message(msgspec.json.encode(message, enc_hook=str)))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from changelane import get_codec
 from changelane.errors import DecodeError
 from changelane.schema import Column, TableSchema
+from changelane.testing.conformance import EFFORT
 from changelane.testing.strategies import data_changes
 from changelane.types import UNAVAILABLE, LogicalType, parse_type
 
@@ -70,7 +71,7 @@ def both(kinds: dict[str, LogicalType], image: Any) -> tuple[Any, Any]:
     return outcome(short.write, image), outcome(general.write, image)
 
 
-@settings(max_examples=1500, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=500 * EFFORT, phases=[Phase.explicit, Phase.generate])
 @given(st.sampled_from(KINDS), VALUES)
 @example(parse_type("timestamp(6)"), dt.datetime(1, 1, 1))
 @example(parse_type("date"), dt.datetime(2024, 1, 1))

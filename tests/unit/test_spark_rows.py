@@ -17,6 +17,7 @@ from changelane.event import ChangeEvent, DataChange, HalfUpdate, Key, Op, Sourc
 from changelane.message import Message
 from changelane.position import OffsetPosition, PostgresPosition, SequencePosition
 from changelane.schema import Column, TableId, TableSchema
+from changelane.testing.conformance import EFFORT
 from changelane.testing.histories import Profile, history
 from changelane.testing.strategies import events
 from changelane.types import (
@@ -147,7 +148,7 @@ def check(event: ChangeEvent, *, keys: tuple[str, ...] | None = None, epoch: int
 
 
 @given(events(NATIVE.carries), st.integers(0, 3))
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100 * EFFORT)
 def test_rows_say_what_the_steps_of_any_event_say(event: ChangeEvent, epoch: int) -> None:
     change = event.change if isinstance(event, HalfUpdate) else event
     # a table without a key has no key text, and is judged by the applier

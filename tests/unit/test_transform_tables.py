@@ -12,6 +12,7 @@ from changelane.position import PostgresPosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.tables.following import FollowingTables
 from changelane.tables.memory import MemoryTables
+from changelane.testing.conformance import EFFORT
 from changelane.testing.evolving import Database
 from changelane.testing.histories import KEY, SCHEMA, TABLE, Profile, history, shuffled
 from changelane.transforms.cast import Cast
@@ -34,7 +35,9 @@ ROWS = Chain(
 )
 
 
-@settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(
+    max_examples=20 * EFFORT, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate]
+)
 @given(st.randoms(use_true_random=False), st.booleans(), st.sampled_from(["key", "full"]))
 def test_applying_what_was_transformed_is_transforming_what_was_applied(chance, halves, before):
     told = history(chance, Profile(size=16, halves=halves, before=before))
@@ -83,7 +86,9 @@ STATEMENTS = Chain(
 )
 
 
-@settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(
+    max_examples=20 * EFFORT, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate]
+)
 @given(st.randoms(use_true_random=False))
 def test_tables_follow_transformed_statements_as_the_database_went(chance: Random):
     story = Database(chance).play(40)

@@ -30,6 +30,7 @@ from changelane.event import (
     Watermark,
 )
 from changelane.schema import Column, TableId, TableSchema
+from changelane.testing.conformance import EFFORT
 from changelane.testing.strategies import data_changes
 from changelane.transforms.canonical import canonical_text
 from changelane.transforms.cast import Cast, conversion
@@ -149,7 +150,7 @@ def test_what_the_producer_says_beyond_the_model_goes_where_columns_change():
 
 
 @pytest.mark.parametrize("name", ["native-json", "debezium-json", "canal-json"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12 * EFFORT, deadline=None)
 @given(data=st.data())
 def test_transforms_commute_with_a_format(name, data):
     """Transform what was read, or read what was transformed: the same row."""
@@ -286,7 +287,7 @@ def test_a_column_beyond_the_schema_is_masked_too():
     assert "123-45-6789" not in repr(made)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40 * EFFORT, deadline=None)
 @given(st.data(), st.sampled_from(["hash", "tokenise", "truncate"]))
 def test_a_value_of_every_type_is_masked_and_its_states_stay(data, method):
     event = data.draw(data_changes(get_codec("native-json").carries))
@@ -321,7 +322,7 @@ METHODS = ("hash", "tokenise", "truncate", "null")
     "native-json debezium-json canal-json debezium-flat-json shareplex-json datahub-blob "
     "dts-avro".split(),
 )
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8 * EFFORT, deadline=None)
 @given(
     value=st.text("abcdefXYZ0189-_ é", min_size=12, max_size=40),
     method=st.sampled_from(METHODS),

@@ -17,6 +17,7 @@ from changelane.event import ChangeEvent, DataChange, HalfUpdate, Key, Op, Trans
 from changelane.position import DEPARTURE, PostgresPosition, at_phase, encode_order
 from changelane.schema import Column, TableId, TableSchema
 from changelane.tables.history import HistoryTables
+from changelane.testing.conformance import EFFORT
 from changelane.testing.histories import (
     COLUMNS,
     KEY,
@@ -29,7 +30,7 @@ from changelane.testing.histories import (
 from changelane.types import UNAVAILABLE, Integer, String
 
 chances = st.randoms(use_true_random=True)
-quick = settings(max_examples=150, deadline=None)
+quick = settings(max_examples=60 * EFFORT, deadline=None)
 
 ANY: Final = Profile(moves="whole", ties=True, size=16)
 Shown = Mapping[bytes, Sequence[tuple[Any, ...]]]

@@ -30,7 +30,7 @@ from changelane.testing import golden, malformed
 from changelane.testing.compare import decode_all, differences, shown, without_echoes
 from changelane.testing.strategies import events
 
-EXAMPLES: Final = 50
+EXAMPLES: Final = 20
 """Examples that Hypothesis makes for each check."""
 EFFORT: Final = int(os.environ.get("CHANGELANE_EFFORT", "1"))
 """How many times as many examples are made of everything: ``make fuzz`` takes its time."""

@@ -24,7 +24,7 @@ from changelane.spark.events.row_expressions import prepared
 from changelane.spark.lake import Lake
 from changelane.spark.lakes import lake_of
 from changelane.spark.ledgers.resume import BatchLog, lost
-from changelane.spark.streams import trial
+from changelane.spark.streams import datahub_check, trial
 from changelane.spark.streams.checkpoint import Checkpoint
 from changelane.spark.streams.deliver import check_topics
 from changelane.spark.streams.first import MOST, MOST_FILES, First, of_files, of_topics
@@ -58,12 +58,14 @@ def check(spark: SparkSession, pipeline: Pipeline) -> Iterator[Finding]:
         pipeline: The pipeline.
     """
     source, sink = pipeline.source, pipeline.sink
+    learnt: dict[str, Any] = {}
     if isinstance(source, FilesSource):
         first = yield from _files(spark, source)
         yield from _state(spark, pipeline)
     elif isinstance(source, DataHubSource):
-        yield warning("source", "DataHub is not asked by a check: a run asks it at its start")
-        first = None
+        position = yield from _state(spark, pipeline)
+        found = yield from datahub_check.source(source, position)
+        first, learnt = found or (None, {})
     else:
         first = yield from _topics(spark, pipeline, source)
     if isinstance(sink, KafkaSink):
@@ -73,12 +75,12 @@ def check(spark: SparkSession, pipeline: Pipeline) -> Iterator[Finding]:
             yield from trial.deliver(source, sink, counts, pipeline, first or {})
         return
     if isinstance(sink, DataHubSink):
-        yield warning("sink", "DataHub is not asked by a check: a run asks it at its start")
+        yield from datahub_check.sink(sink)
         return
     yield from _expressions(spark, pipeline)
     lake = yield from _tables(spark, pipeline)
     tables = trial.TableTrial(pipeline)
-    yield from tables.read(first or {})
+    yield from tables.read(first or {}, learnt)
     yield from tables.tables(lake)
 
 
@@ -234,7 +236,7 @@ def _state(spark: SparkSession, pipeline: Pipeline) -> Generator[Finding, None, 
     if is_known:
         if not isinstance(source, KafkaSource):
             yield ok("checkpoint", f"a run goes on behind what {place} has read")
-            return None
+            return checkpoint.position() if isinstance(source, DataHubSource) else None
         KafkaInput(spark, source, checkpoint, way_out(pipeline)).check(log)
         yield ok("checkpoint", f"a run goes on at the offsets of {place}")
         return checkpoint.position() or None

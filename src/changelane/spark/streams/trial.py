@@ -121,12 +121,17 @@ class TableTrial:
         self._modes = modes_of(pipeline.options)
         self._seen: dict[str, _Seen] = {}
 
-    def read(self, first: First) -> Iterator[Finding]:
-        """Yield whether messages can be read."""
+    def read(self, first: First, learnt: Mapping[str, Any]) -> Iterator[Finding]:
+        """Yield whether messages can be read.
+
+        Args:
+            first: The messages.
+            learnt: Options of their format that the source itself tells.
+        """
         source, options = self._pipeline.source, self._pipeline.options
         builder = row_builder(
             source.format,
-            source.format_options,
+            {**learnt, **source.format_options},
             epoch=options.epoch,
             keys=options.keys,
             keyless=options.keyless,

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a look at DataHub's topics finds before a pipeline runs; nothing is written or created."""
+
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, Final, TypeVar
+
+from changelane.datahub import reading
+from changelane.datahub.reading import Offsets, Stretch
+from changelane.datahub.sdk import Sdk
+from changelane.datahub.service import Readable, ServiceError, Topic
+from changelane.datahub.sink import DataHubSink
+from changelane.datahub.source import DataHubSource
+from changelane.datahub.writer import Patience, WriteError
+from changelane.delivery import DeliveryError
+from changelane.errors import DecodeError, MissingExtraError
+from changelane.findings import Finding, ok, problem, warning
+from changelane.message import Message
+from changelane.spark.streams.datahub_source import patience
+from changelane.spark.streams.first import MOST, First
+
+TIMEOUT_S: Final = 10.0
+"""How long the service has for an answer."""
+
+T = TypeVar("T")
+Looked = Generator[Finding, None, tuple[First, dict[str, Any]] | None]
+
+
+def source(told: DataHubSource, position: Offsets | None) -> Looked:
+    """Yield what is found of a topic that is read.
+
+    Return its first messages, and what the topic tells of the options of their format.
+
+    Args:
+        told: The topic.
+        position: The offsets behind what was read; ``None`` = a run would begin anew.
+    """
+    try:
+        service = Sdk(told)
+    except MissingExtraError as error:
+        yield problem("source", str(error))
+        return None
+    return (yield from look(told, service, patience(TIMEOUT_S), position))
+
+
+def sink(told: DataHubSink) -> Iterator[Finding]:
+    """Yield what is found of the topics that are written."""
+    try:
+        service = Sdk(told)
+    except MissingExtraError as error:
+        yield problem("sink", str(error))
+        return
+    yield from target(told, service, patience(TIMEOUT_S))
+
+
+def look(
+    told: DataHubSource, service: Readable, patience: Patience, position: Offsets | None
+) -> Looked:
+    """Do the work of :func:`source` with a service."""
+    name = told.topic
+    topic = yield from _asked(name, patience, lambda: _topic(service, name, told.project))
+    if topic is None:
+        return None
+    if topic.kind != told.kind:
+        fix = f"set source.format: datahub-{topic.kind.lower()}"
+        yield problem("source.topic", f"it is a {topic.kind} topic", fix)
+        return None
+
+    def stands() -> tuple[Offsets, Offsets]:
+        if position is not None:
+            reading.check(service, name, position)
+        starts = position or reading.starts(service, name, told.starting)
+        return starts, reading.ends(service, name, starts)
+
+    found = yield from _asked(name, patience, stands)
+    if found is None:
+        return None
+    starts, ends = found
+    waiting = sum(one.last - one.first for one in reading.stretches(name, starts, ends))
+    yield ok(f"topic {name}", f"{len(ends[name])} shards; {waiting:,} records would be read")
+
+    def first() -> list[Message | DecodeError]:
+        window = _window(service, name, starts, ends)
+        parts = (reading.messages(service, patience, name, one, topic.schema) for one in window)
+        return [message for part in parts for message in part]
+
+    messages = yield from _asked(name, patience, first)
+    if messages is None:
+        return None
+    return {name: messages}, {} if topic.schema is None else {"topic_schema": topic.schema}
+
+
+def target(told: DataHubSink, service: Readable, patience: Patience) -> Iterator[Finding]:
+    """Do the work of :func:`sink` with a service."""
+    kind = "TUPLE" if told.format == "datahub-tuple" else "BLOB"
+    if not told.is_one_topic:
+        yield warning("sink.topic", "topics of tables are asked for when their rows come")
+        return
+    try:
+        topic = patience.call(f"topic {told.topic}", lambda: service.topic(told.topic))
+    except DeliveryError as error:
+        yield _refused("sink", error)
+        return
+    if topic is None and told.create is None:
+        text = f"project {told.project} has no topic {told.topic}"
+        yield problem("sink.topic", text, "create it, or give sink.create")
+    elif topic is None:
+        yield ok("sink", f"a run would create the {kind} topic {told.topic}")
+    elif topic.kind != kind:
+        text = f"topic {told.topic} is a {topic.kind} topic, and {told.format} needs {kind}"
+        yield problem("sink.topic", text, "name another, or another sink.format")
+    else:
+        yield ok("sink", f"the {kind} topic {told.topic} is there")
+
+
+def _topic(service: Readable, name: str, project: str) -> Topic:
+    found = service.topic(name)
+    if found is None:
+        raise DeliveryError(f"project {project} has no topic {name}")
+    return found
+
+
+def _asked(
+    topic: str, patience: Patience, ask: Callable[[], T]
+) -> Generator[Finding, None, T | None]:
+    """Return an answer of the service about what is read, or yield why there is none."""
+    try:
+        return patience.call(f"topic {topic}", ask)
+    except DeliveryError as error:
+        yield _refused("source", error)
+        return None
+
+
+def _refused(about: str, error: DeliveryError) -> Finding:
+    if isinstance(error, WriteError):
+        fix = f"see the endpoint of the {about}, and the network"
+        return problem(about, str(error), fix, is_unreachable=True)
+    fix = f"see the access keys of the {about}, and what they may do"
+    return problem(about, str(error), fix if isinstance(error, ServiceError) else "")
+
+
+def _window(service: Readable, topic: str, starts: Offsets, ends: Offsets) -> list[Stretch]:
+    """Return which records to look at: from the start on, or what is before it."""
+    fresh = reading.stretches(topic, starts, ends)
+    share = max(1, MOST // max(1, len(fresh) or len(ends[topic])))
+    if fresh:
+        return [Stretch(one.shard, one.first, min(one.last, one.first + share)) for one in fresh]
+    found = []
+    for shard, end in ends[topic].items():
+        first = max(reading.oldest(service, topic, str(shard)), end - share)
+        found.append(Stretch(shard, first, end))
+    return [one for one in found if one.first < one.last]
