@@ -8,7 +8,9 @@ from typing import Any, Final
 
 import landed
 import pytest
+from cheap import CHEAP
 from click.testing import CliRunner
+from kills import Stream, finish, killed_at
 from pyspark.sql import SparkSession
 
 from changelane.cli import main
@@ -58,7 +60,7 @@ class Rows:
             self.topic.records.append(Put(str(shard), values, {"from": "tests"}))
 
 
-def run(folder: Path, server: Server, code: int = 0) -> Any:
+def write(folder: Path, server: Server, **options: Any) -> Path:
     pipeline = {
         "name": "from-datahub",
         "source": {
@@ -73,9 +75,15 @@ def run(folder: Path, server: Server, code: int = 0) -> Any:
             "retry_seconds": 5,
         },
         "sink": {"type": "delta", "path": "delta"},
+        "options": options,
     }
-    (folder / "pipeline.yaml").write_text(json.dumps(pipeline))
-    arguments = ["run", str(folder / "pipeline.yaml"), "--output", "json"]
+    file = folder / "pipeline.yaml"
+    file.write_text(json.dumps(pipeline))
+    return file
+
+
+def run(folder: Path, server: Server, code: int = 0) -> Any:
+    arguments = ["run", str(write(folder, server)), "--output", "json"]
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == code, done.output
     assert KEY not in done.output
@@ -94,6 +102,10 @@ def test_a_topic_is_followed_through_splits_and_what_is_lost_stops_the_run(
     for nr in range(400):
         rows.add(nr % 2, "I", nr, "ä" if nr else None)
     server.most = 70
+    looked = CliRunner().invoke(main, ["check", str(write(tmp_path, server))])
+    assert looked.exit_code == 0, looked.output
+    assert "topic orders: 2 shards; 400 records would be read" in looked.output
+    assert "all 100 first messages read as datahub-tuple" in looked.output
     told = json.loads(run(tmp_path, server).stdout)
     assert sum(batch["messages"] for batch in told["batches"]) == 400
     assert table(spark, tmp_path) == {nr: "ä" if nr else None for nr in range(400)}
@@ -121,3 +133,23 @@ def test_a_topic_is_followed_through_splits_and_what_is_lost_stops_the_run(
     assert "3 records of shard 1 of topic orders that were not read yet are gone" in output
     del server.topics["orders"]
     assert "has no topic orders" in run(tmp_path, server, code=2).output
+
+
+def test_runs_that_die_take_each_record_once(
+    spark: SparkSession, server: Server, tmp_path: Path
+) -> None:
+    rows = Rows(server)
+    # the mode keeps events, so that one that comes twice is there twice
+    file = write(tmp_path, server, mode="append", spark=CHEAP)
+    stream = Stream(file, str(tmp_path / "delta"), [])
+    for nr in range(10):
+        rows.add(nr % 2, "I", nr, "a")
+    killed_at(stream, ["after the commits, before the checkpoint"])
+    for nr in range(10, 20):
+        rows.add(nr % 2, "I", nr, "b")
+    killed_at(stream, ["after the commits, before the checkpoint"])
+    finish(stream)
+    found = landed.table_of(spark, stream.lake, TableId("shop", None, "orders")).collect()
+    assert sorted((row["id"], row["v"]) for row in found) == [
+        (nr, "a" if nr < 10 else "b") for nr in range(20)
+    ]
