@@ -28,8 +28,9 @@ SLOW_LAST = ("spark", "services")
 LONGEST_FIRST = [
     f"test_{name}.py"
     for name in (
-        *("killed_run", "equality", "kafka_source", "kafka_sink", "cluster", "crash", "modes"),
-        *("purge", "counterexamples", "admission", "fidelity", "history", "files_source", "fanout"),
+        *("killed_run", "equality", "purge", "kafka_source", "cluster", "admission", "fanout"),
+        *("crash", "modes", "run_command", "schema_changes", "counterexamples", "kafka_sink"),
+        *("fidelity", "keeping", "files_source", "expressions", "library", "catalogs"),
     )
 ]
 ON_CI = os.environ.get("CI", "").lower() not in {"", "0", "false"}

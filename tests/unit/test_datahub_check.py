@@ -71,6 +71,20 @@ def test_where_nothing_new_is_the_last_records_are_looked_at():
     assert [one.value for one in first[READ]] == [b"a", b"b"]
 
 
+def test_records_that_were_read_may_be_gone_and_their_shards_too():
+    service = FakeTopic()
+    service.shard("1", "a", "b")
+    # shard 0 was split, read to its end and forgotten by the service
+    position = {READ: {0: 7, 1: 2}, closed(READ): {0: 7}}
+    texts, (first, _) = looked(service, position)
+    assert texts == ["ok       topic orders: 2 shards; 0 records would be read"]
+    assert [one.value for one in first[READ]] == [b"a", b"b"]
+    service.records["1"].clear()
+    texts, (first, _) = looked(service, position)
+    assert texts == ["ok       topic orders: 2 shards; 0 records would be read"]
+    assert first == {READ: []}
+
+
 def test_the_topic_tells_the_schema_of_its_tuples():
     service = FakeTopic()
     schema = json.dumps({"fields": [{"name": "id", "type": "BIGINT"}]})

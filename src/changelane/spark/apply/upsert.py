@@ -80,22 +80,28 @@ class Upserts:
         elif self._merge_untied(session, self._final(batch, apart=False), one, form):
             return
         # two whole events at one position: column by column, the greater value wins
-        self._run(session, self._final(batch, apart=True), one, form)
+        self._merge(session, self._final(batch, apart=True), one, form)
 
     def _merge_untied(
         self, session: SparkSession, source: DataFrame, one: Plan, form: Form
     ) -> bool:
         """Merge, unless two whole events share a position; say whether it was done."""
-        kept = source.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            self._run(session, kept, one, form)
+            self._merge(session, source, one, form)
         except Exception as error:
             if fold.is_tied(error):
                 return False
             raise
-        finally:
-            kept.unpersist()
         return True
+
+    def _merge(self, session: SparkSession, source: DataFrame, one: Plan, form: Form) -> None:
+        """Merge a source that is computed once, however often the table format reads it."""
+        told = form(one.target.keys, tuple(one.target.columns))
+        try:
+            kept = source.persist(StorageLevel.MEMORY_AND_DISK)
+            self._lake.merge(session, one.name, kept, told)
+        finally:
+            source.unpersist()
 
     def _final(self, batch: "_Batch", *, apart: bool) -> DataFrame:
         """Return final rows; the table may hold columns of different ages afterwards."""
@@ -123,7 +129,3 @@ class Upserts:
         deleted = F.coalesce("deleted", fold.nothing())
         floor = F.lit(bytearray(batch.known.truncated))
         return beside.withColumn("d", F.greatest(own, deleted, floor))
-
-    def _run(self, session: SparkSession, source: DataFrame, one: Plan, form: Form) -> None:
-        told = form(one.target.keys, tuple(one.target.columns))
-        self._lake.merge(session, one.name, source, told)

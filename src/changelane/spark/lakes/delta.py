@@ -32,6 +32,7 @@ PROPERTIES: Final[dict[str, str]] = {
     "delta.enableTypeWidening": "true",
     "delta.enableDeletionVectors": "false",
 }
+_MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
 _BY_HAND: Final = {"timestamp_ntz": "delta.feature.timestampNtz"}
 """Types that a table can be made with, and that one which is there takes only once it is told."""
 
@@ -100,9 +101,8 @@ class Delta(SqlLake):
         return session
 
     def merge(self, session: SparkSession, table: str, source: DataFrame, told: Merge) -> None:
-        if source.is_cached:
-            # it is read twice and the same both times: Delta need not write it to disk before
-            session.conf.set("spark.databricks.delta.merge.materializeSource", "none")
+        # what is cached is read twice and is the same both times: Delta need not keep it, too
+        session.conf.set(_MATERIALIZE, "none" if source.is_cached else "auto")
         super().merge(session, table, source, told)
 
     def commits(self, table: str) -> int:

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 _WORKERS: Final = ("pyspark.daemon", "pyspark.worker")
 
-_Stamp = tuple[int, int]
+_Stamp = tuple[int, ...]
 
 
 def is_worker() -> bool:
@@ -35,7 +35,8 @@ def keep_zip_directories() -> None:
         stamp = _stamp(self.archive)
         if stamp is None or seen.get(self) != stamp:
             reread(self)
-            seen[self] = stamp
+            # after a file that could not be read, the next task tries again
+            seen[self] = stamp if getattr(self, "_files", True) else None
 
     zipimport.zipimporter.invalidate_caches = invalidate_caches  # type: ignore[method-assign]
 
@@ -46,4 +47,4 @@ def _stamp(archive: str) -> _Stamp | None:
         told = Path(archive).stat()
     except OSError:
         return None
-    return told.st_mtime_ns, told.st_size
+    return told.st_mtime_ns, told.st_size, told.st_ino

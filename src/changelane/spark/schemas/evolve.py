@@ -210,6 +210,10 @@ def _evolved(
         except NoColumnError as error:
             raise Misfit("schema_mismatch", str(error)) from None
         return dict(told)
+    if admission.replaced and not lake.can_rename:
+        names = ", ".join(admission.replaced)
+        reason = f"the table that went had other types of {names}, and this format keeps columns"
+        raise Misfit("schema_mismatch", f"{reason}: move the table away")
     if admission.replaced:
         lake.drop_columns(name, admission.replaced)
     if admission.added:

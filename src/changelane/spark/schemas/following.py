@@ -14,7 +14,7 @@ import msgspec
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from changelane.apply.renames import Place, Tables
+from changelane.apply.renames import End, Place, Tables
 from changelane.apply.shapes import Filling, Shape, Step
 from changelane.apply.turns import Altered, Fill, shadowed
 from changelane.ddl import dialect_of, parse
@@ -255,17 +255,8 @@ class Follower:
         only_rows = self._has_rows_only(table_id)
         if not only_rows:
             ends = []  # versions and events of a table that went are its past
-        cleared = max(
-            (
-                end.order
-                for end in ends
-                if end.is_replaced
-                or end.order < newest
-                or end.order <= truncated
-                or self._policy.evolution.dropped_tables == "clear"
-            ),
-            default=b"",
-        )
+        over = (end.order for end in ends if self._is_over(table_id, end, newest, truncated))
+        cleared = max(over, default=b"")
         turns = [turn for turn in altered if turn.order >= cleared]
         shape = Shape(turns, keep=self._policy.evolution.keeps_columns)
         return Followed(
@@ -276,6 +267,17 @@ class Follower:
             key_order=max((turn.order for turn in turns if turn.key is not None), default=b""),
             newest=max(orders),
         )
+
+    def _is_over(self, table_id: str, end: End, newest: bytes, truncated: bytes) -> bool:
+        """Say whether the rows up to where a table went are to go with it."""
+        is_told = end.is_replaced or end.order < newest or end.order <= truncated
+        if is_told or self._policy.evolution.dropped_tables == "clear":
+            return True
+        # rows that came since are of a table that was made again, whoever told of it
+        name = name_of(table_id)
+        if not self._lake.exists(name) or "schema" not in self._lake.properties(name):
+            return False
+        return holds_newer(self._lake.read(name), end.order)
 
     def _turned(
         self, name: str, followed: Followed, shape: Shape, properties: Mapping[str, str]

@@ -2,6 +2,7 @@
 """What a look at DataHub's topics finds before a pipeline runs; nothing is written or created."""
 
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from changelane.datahub import reading
@@ -78,12 +79,17 @@ def look(
     waiting = sum(one.last - one.first for one in reading.stretches(name, starts, ends))
     yield ok(f"topic {name}", f"{len(ends[name])} shards; {waiting:,} records would be read")
 
-    def first() -> list[Message | DecodeError]:
-        window = _window(service, name, starts, ends)
+    def read(window: list[Stretch]) -> list[Message | DecodeError]:
         parts = (reading.messages(service, patience, name, one, topic.schema) for one in window)
         return [message for part in parts for message in part]
 
-    messages = yield from _asked(name, patience, first)
+    messages: list[Message | DecodeError] | None = []
+    if waiting:
+        messages = yield from _asked(name, patience, lambda: read(_shares(name, starts, ends)))
+    else:
+        # they were read already: it is no harm that they are gone by now
+        with suppress(DeliveryError):
+            messages = read(_before(service, name, ends))
     if messages is None:
         return None
     return {name: messages}, {} if topic.schema is None else {"topic_schema": topic.schema}
@@ -138,14 +144,20 @@ def _refused(about: str, error: DeliveryError) -> Finding:
     return problem(about, str(error), fix if isinstance(error, ServiceError) else "")
 
 
-def _window(service: Readable, topic: str, starts: Offsets, ends: Offsets) -> list[Stretch]:
-    """Return which records to look at: from the start on, or what is before it."""
+def _shares(topic: str, starts: Offsets, ends: Offsets) -> list[Stretch]:
+    """Return which records that would be read to look at: the first ones of each shard."""
     fresh = reading.stretches(topic, starts, ends)
-    share = max(1, MOST // max(1, len(fresh) or len(ends[topic])))
-    if fresh:
-        return [Stretch(one.shard, one.first, min(one.last, one.first + share)) for one in fresh]
+    share = max(1, MOST // max(1, len(fresh)))
+    return [Stretch(one.shard, one.first, min(one.last, one.first + share)) for one in fresh]
+
+
+def _before(service: Readable, topic: str, ends: Offsets) -> list[Stretch]:
+    """Return which records that were read to look at: the last ones of each shard."""
+    shards = [int(one.id) for one in service.shards(topic) if one.state in {"ACTIVE", "CLOSED"}]
+    share = max(1, MOST // max(1, len(shards)))
     found = []
-    for shard, end in ends[topic].items():
-        first = max(reading.oldest(service, topic, str(shard)), end - share)
-        found.append(Stretch(shard, first, end))
+    for shard in shards:
+        end = ends[topic].get(shard, 0)
+        oldest = reading.oldest(service, topic, str(shard))
+        found.append(Stretch(shard, max(oldest, end - share), end))
     return [one for one in found if one.first < one.last]

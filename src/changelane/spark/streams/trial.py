@@ -121,7 +121,7 @@ class TableTrial:
         self._modes = modes_of(pipeline.options)
         self._seen: dict[str, _Seen] = {}
 
-    def read(self, first: First, learnt: Mapping[str, Any]) -> Iterator[Finding]:
+    def read(self, first: First, learnt: Mapping[str, Any] | None = None) -> Iterator[Finding]:
         """Yield whether messages can be read.
 
         Args:
@@ -131,7 +131,7 @@ class TableTrial:
         source, options = self._pipeline.source, self._pipeline.options
         builder = row_builder(
             source.format,
-            {**learnt, **source.format_options},
+            {**(learnt or {}), **source.format_options},
             epoch=options.epoch,
             keys=options.keys,
             keyless=options.keyless,
