@@ -30,6 +30,7 @@ from changelane.message import Message
 from changelane.spark.events.decoder import MESSAGE, decode
 from changelane.spark.ledgers.resume import Began, Held, Land
 from changelane.spark.streams.checkpoint import Checkpoint
+from changelane.spark.streams.reading import reading_of
 
 NAME: Final = "changelane_datahub"
 _SCHEMA: Final = ", ".join(f"`{name}` {kind}" for name, kind in MESSAGE.items())
@@ -102,11 +103,7 @@ class DataHubInput:
             batch,
             self._source.format,
             options=told | self._source.format_options,
-            keys=pipeline.options.keys,
-            keyless=pipeline.options.keyless,
-            epoch=pipeline.options.epoch,
-            images=bool(pipeline.expressions),
-            transforms=pipeline.pure_steps,
+            **reading_of(pipeline),
         )
 
     def fresh(self, batch: DataFrame, query: str) -> DataFrame:

@@ -18,6 +18,7 @@ from changelane.spark.events import rows
 from changelane.spark.events.builder import RowBuilder, row_builder
 from changelane.spark.events.kept import Place
 from changelane.spark.ledgers.resume import Began, Held, Land, applied_elsewhere, finish, without
+from changelane.spark.streams.reading import reading_of
 from changelane.transforms.step import Step
 
 LINE: Final = "line BINARY, path STRING, block BIGINT"
@@ -100,11 +101,7 @@ class FilesInput:
         return decode_lines(
             batch,
             self._source,
-            keys=pipeline.options.keys,
-            keyless=pipeline.options.keyless,
-            epoch=pipeline.options.epoch,
-            images=bool(pipeline.expressions),
-            transforms=pipeline.pure_steps,
+            **reading_of(pipeline),
         )
 
     def fresh(self, batch: DataFrame, query: str) -> DataFrame:

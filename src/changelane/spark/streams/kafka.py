@@ -28,6 +28,7 @@ from changelane.kafka import (
 from changelane.spark.events.decoder import decode
 from changelane.spark.ledgers.resume import Began, Held, Land
 from changelane.spark.streams.checkpoint import Checkpoint
+from changelane.spark.streams.reading import reading_of
 from changelane.spark.streams.topics import Topic, Topics, topics
 
 COMMITTED: Final = {"kafka.isolation.level": "read_committed"}
@@ -146,11 +147,7 @@ class KafkaInput:
             batch,
             self._source.format,
             options=self._source.format_options,
-            keys=pipeline.options.keys,
-            keyless=pipeline.options.keyless,
-            epoch=pipeline.options.epoch,
-            images=bool(pipeline.expressions),
-            transforms=pipeline.pure_steps,
+            **reading_of(pipeline),
         )
 
     def fresh(self, batch: DataFrame, query: str) -> DataFrame:

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a pipeline says of how its messages become event rows, whatever they come from."""
+
+from collections.abc import Mapping, Sequence
+from typing import TypedDict
+
+from changelane.config import Pipeline
+from changelane.transforms.step import Step
+
+
+class Reading(TypedDict):
+    """Arguments of :func:`~changelane.spark.events.decoder.decode`, which says what they mean."""
+
+    keys: Mapping[str, tuple[str, ...]]
+    keyless: str
+    epoch: int
+    images: bool
+    transforms: Sequence[Step]
+
+
+def reading_of(pipeline: Pipeline) -> Reading:
+    """Return it; before images are kept where a filter or a computed column may read them."""
+    return Reading(
+        keys=pipeline.options.keys,
+        keyless=pipeline.options.keyless,
+        epoch=pipeline.options.epoch,
+        images=bool(pipeline.expressions),
+        transforms=pipeline.pure_steps,
+    )
