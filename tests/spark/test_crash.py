@@ -4,6 +4,7 @@ A whole run that is killed is in ``test_killed_run.py``.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import landed
@@ -11,13 +12,17 @@ import pytest
 from cheap import lakes
 from pyspark.sql import SparkSession
 
+from changelane.errors import ApplyError
 from changelane.event import ChangeEvent, DataChange, Key, Op, Truncate
 from changelane.position import PostgresPosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark.apply.applier import APPLIED_BEFORE, Applier
+from changelane.spark.events.rows import table_id_text
+from changelane.spark.lake import name_of
 from changelane.spark.lakes.delta import Delta
 from changelane.spark.lakes.hudi import Hudi
 from changelane.spark.lakes.iceberg import Iceberg
+from changelane.spark.ledgers import side
 from changelane.spark.ledgers.side import SideTable
 from changelane.types import UNAVAILABLE, Integer, String
 
@@ -155,3 +160,26 @@ def test_a_batch_of_another_query_is_not_skipped(spark: SparkSession, lake: str)
     report = landed.apply(spark, lake, second, batch=0, query="two", keyless="append")
     assert report.skipped == 0
     assert b"[9]" in landed.read(spark, lake, ONE, ("id",)).rows
+
+
+@pytest.mark.skipif("delta" not in landed.LAKES, reason="it is about Delta")
+def test_a_table_whose_creation_was_killed_is_made(spark: SparkSession, tmp_path: Path) -> None:
+    lake = tmp_path / "delta"
+    places = [name_of(table_id_text(table)) for table in (ONE, TWO)]
+    for place in (side.NAME, places[0]):
+        log = lake / place / "_delta_log"
+        (log / "_staged_commits").mkdir(parents=True)
+        commit = ".00000000000000000000.json.e15a0a64-88d7-4a08-bc7d-d4aef6f18a04.tmp"
+        (log / commit).touch()
+        (log / f".{commit}.crc").write_bytes(b"crc")
+    told = [insert(ONE, 1, 1), insert(ONE, 2, 2), change(ONE, "d", 3, None, {"id": 1})]
+    landed.apply(spark, str(lake), told)
+    (row,) = landed.table_of(spark, str(lake), ONE).collect()
+    assert row["id"] == 2
+    # what is somebody else's stays
+    other = lake / places[1] / "part.parquet"
+    other.parent.mkdir(parents=True)
+    other.write_bytes(b"theirs")
+    with pytest.raises(ApplyError, match="holds what is no Delta table: move it away"):
+        landed.apply(spark, str(lake), [insert(TWO, 4, 1)], batch=1)
+    assert other.read_bytes() == b"theirs"

@@ -249,7 +249,7 @@ def stories() -> dict[str, Story]:
 NAMES: Final = {lake: [*CROWDS, *VARIANTS, "evolving"] for lake in landed.LAKES}
 """What each lake gets: the rule is one, and how a key of a type is found differs little."""
 if EFFORT == 1 and "delta" in NAMES:
-    NAMES["delta"] = [*CROWDS, "days_and_bytes", "floats_and_nulls", "evolving"]
+    NAMES["delta"] = [*CROWDS, "times", "floats_and_nulls", "evolving"]
 
 
 @pytest.fixture(scope="module", params=landed.LAKES)

@@ -329,13 +329,17 @@ def test_late_statements_about_a_table_that_was_made_again_leave_its_rows(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     lake = str(tmp_path / "iceberg")
-    landed.apply(spark, lake, [told(5, {"id": 1, "a": 1})])
+    old = [told(5, {"id": 1, "a": 1, "c": 1}), told(6, {"id": 4, "a": 4, "c": 4})]
+    landed.apply(spark, lake, old)
     # nobody told that the table went and came again: its rows look alike
-    landed.apply(spark, lake, [told(20, {"id": 2, "a": 2})], batch=1)
+    again = [told(20, {"id": 2, "a": 2}), told(21, {"id": 4, "a": 5})]
+    landed.apply(spark, lake, again, batch=1)
     late = [told(8, "ALTER TABLE t RENAME COLUMN a TO b"), told(10, "DROP TABLE t")]
     landed.apply(spark, lake, late, batch=2)
     (state,) = status(open_lake(spark, lake, "iceberg"))
     assert not state.note
     report = landed.apply(spark, lake, [told(30, {"id": 3, "a": 3})], batch=3)
     assert not report.quarantined
-    assert rows_of(spark, lake) == [{"id": 2, "a": 2}, {"id": 3, "a": 3}]
+    assert rows_of(spark, lake) == [
+        {"id": nr, "a": a, "c": None} for nr, a in ((2, 2), (3, 3), (4, 5))
+    ]

@@ -107,7 +107,10 @@ def test_a_topic_that_cannot_be_read_is_a_problem_with_its_fix():
     service.expire("0", 2)
     texts, _ = looked(service, {READ: {0: 1}, closed(READ): {}})
     assert texts == [
-        "problem  source: 1 records of shard 0 of topic orders that were not read yet are gone"
+        (
+            "problem  source: 1 records of shard 0 of topic orders that were not read yet are gone"
+            ": a run stops there, and tells the way out"
+        )
     ]
 
 

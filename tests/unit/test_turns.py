@@ -229,6 +229,8 @@ def test_a_table_that_went_before_another_got_its_name_is_not_that():
     tables = log((3, "DROP TABLE u"), (5, "RENAME TABLE t TO u"))
     assert tables.place(U, event(2)) == Place(U)
     assert tables.place(U, event(6)) == Place(T)
+    assert [end.order for end in tables.ends(Place(U))] == [at(3)]
+    assert not tables.ends(Place(T))
 
 
 def test_a_name_that_is_told_too_early_is_the_table_that_gets_it():

@@ -88,7 +88,8 @@ class Tables:
             index for index in range(label, len(self._states)) if self._states[index].get(table)
         )
         given = self._renames[later - 1].order
-        if any(order < end <= given for end in self._ended(table)):
+        ended = self._ended(table)
+        if any(order < end <= given for end in ended) or (order in ended and order < given):
             return Place(table)
         return self._states[later][table] or Place(table)
 

@@ -28,7 +28,7 @@ def clear(spark: SparkSession, lake: Lake, one: Plan, truncated: bytes) -> None:
         gone = f"{ORDER} <= {floor} AND NOT coalesce({newer}, false)"
         retried(lambda: lake.delete(spark, one.name, gone))
         lake.set_properties(one.name, {CLEARED: one.cleared.hex()})
-        if one.cleared == truncated:
+        if one.cleared == truncated and "exceptions" not in one.properties:
             return
     target = one.target
     if "exceptions" in one.properties:

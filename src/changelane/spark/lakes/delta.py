@@ -7,12 +7,15 @@ is checked by our own code (:meth:`Delta.last_batch`), not left to Delta's silen
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from changelane.errors import ApplyError
 from changelane.spark.lake import (
     LAST,
     TARGET_FACTOR,
@@ -22,6 +25,7 @@ from changelane.spark.lake import (
     beside,
     own_of,
 )
+from changelane.spark.lake.layout import PLAIN, Layout
 from changelane.spark.lake.merges import Merge
 from changelane.spark.lakes.sql_lake import SqlLake
 from changelane.spark.runtime.environment import check, check_class
@@ -54,6 +58,35 @@ class Delta(SqlLake):
 
     def exists(self, table: str) -> bool:
         return bool(self._log(table).tableExists())
+
+    def create(
+        self,
+        table: str,
+        columns: Mapping[str, str],
+        properties: Mapping[str, str],
+        layout: Layout = PLAIN,
+    ) -> None:
+        super().create(table, columns, properties, layout)
+        if self.exists(table):
+            return
+        # any folder that holds something passes for a table: what a killed creation left, too
+        self._clear(self.path(table))
+        super().create(table, columns, properties, layout)
+        if not self.exists(table):
+            raise ApplyError(f"{self.path(table)} holds what is no Delta table: move it away")
+
+    def _clear(self, path: str) -> None:
+        """Remove what the creation of a table left that was killed: nothing that tells of rows."""
+        jvm: Any = self._spark._jvm
+        path_of = jvm.org.apache.hadoop.fs.Path
+        folder, log = path_of(path), path_of(path, "_delta_log")
+        system = folder.getFileSystem(self._spark._jsparkSession.sessionState().newHadoopConf())
+        if not system.exists(log):
+            return
+        left = [one.getPath() for one in system.listStatus(log) if _is_left(one)]
+        for one in (*left, log, folder):
+            with suppress(Py4JJavaError):  # a folder that holds something stays
+                system.delete(one, False)
 
     def add_columns(self, table: str, columns: Mapping[str, str]) -> None:
         kinds = " ".join(columns.values()).lower()
@@ -101,8 +134,9 @@ class Delta(SqlLake):
         return session
 
     def merge(self, session: SparkSession, table: str, source: DataFrame, told: Merge) -> None:
-        # what is cached is read twice and is the same both times: Delta need not keep it, too
-        session.conf.set(_MATERIALIZE, "none" if source.is_cached else "auto")
+        if source.is_cached:
+            # it is read twice and is the same both times: Delta need not keep it, too
+            session.conf.set(_MATERIALIZE, "none")
         super().merge(session, table, source, told)
 
     def commits(self, table: str) -> int:
@@ -133,3 +167,9 @@ class Delta(SqlLake):
         tasks = str(self._spark.conf.get("spark.sql.shuffle.partitions"))
         session.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", tasks)
         session.sql(f"VACUUM {self.sql(table)} RETAIN {keep_s / 3600:.6f} HOURS")
+
+
+def _is_left(status: Any) -> bool:
+    """Say whether something in a log is a folder, or a commit that was not made."""
+    name = str(status.getPath().getName())
+    return bool(status.isDirectory()) or (name.startswith(".") and name.endswith(".tmp"))

@@ -41,6 +41,16 @@ def taken(properties: Mapping[str, str]) -> bytes:
     return bytes.fromhex(properties.get("schema_order", ""))
 
 
+def is_made_again(lake: Lake, name: str, ended: bytes) -> bool:
+    """Say whether a table took what is newer than where an older one of its name went."""
+    properties = lake.properties(name) if lake.exists(name) else {}
+    if "schema" not in properties:
+        return False
+    if ended < taken(properties) or ended.hex() <= properties.get(CLEARED, ""):
+        return True
+    return holds_newer(lake.read(name), ended)
+
+
 class Plan(NamedTuple):
     """How the events of one table and batch are applied.
 

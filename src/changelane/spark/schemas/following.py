@@ -39,7 +39,7 @@ from changelane.spark.ledgers.quarantine import TOLD, Misfit, Refused
 from changelane.spark.ledgers.schema_log import SchemaLog
 from changelane.spark.schemas import turning
 from changelane.spark.schemas.admission import STRICT, Policy
-from changelane.spark.schemas.evolve import CLEARED, taken
+from changelane.spark.schemas.evolve import CLEARED, is_made_again, taken
 from changelane.spark.schemas.followed import FIXED, KEY_CHANGED, NOTHING, PAST, Followed, Halted
 
 AT: Final = "@"
@@ -255,8 +255,7 @@ class Follower:
         only_rows = self._has_rows_only(table_id)
         if not only_rows:
             ends = []  # versions and events of a table that went are its past
-        over = (end.order for end in ends if self._is_over(table_id, end, newest, truncated))
-        cleared = max(over, default=b"")
+        cleared = self._cleared(table_id, ends, newest, truncated)
         turns = [turn for turn in altered if turn.order >= cleared]
         shape = Shape(turns, keep=self._policy.evolution.keeps_columns)
         return Followed(
@@ -268,16 +267,16 @@ class Follower:
             newest=max(orders),
         )
 
-    def _is_over(self, table_id: str, end: End, newest: bytes, truncated: bytes) -> bool:
-        """Say whether the rows up to where a table went are to go with it."""
-        is_told = end.is_replaced or end.order < newest or end.order <= truncated
-        if is_told or self._policy.evolution.dropped_tables == "clear":
-            return True
-        # rows that came since are of a table that was made again, whoever told of it
-        name = name_of(table_id)
-        if not self._lake.exists(name) or "schema" not in self._lake.properties(name):
-            return False
-        return holds_newer(self._lake.read(name), end.order)
+    def _cleared(self, table_id: str, ends: list[End], newest: bytes, truncated: bytes) -> bytes:
+        """Return up to where rows go with their table; empty = none do."""
+        for end in reversed(ends):
+            is_told = end.is_replaced or end.order < newest or end.order <= truncated
+            if is_told or self._policy.evolution.dropped_tables == "clear":
+                return end.order
+            # rows that came since are of a table that was made again, whoever told of it
+            if is_made_again(self._lake, name_of(table_id), end.order):
+                return end.order
+        return b""
 
     def _turned(
         self, name: str, followed: Followed, shape: Shape, properties: Mapping[str, str]

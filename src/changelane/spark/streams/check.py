@@ -236,7 +236,7 @@ def _state(spark: SparkSession, pipeline: Pipeline) -> Generator[Finding, None, 
     if is_known:
         if not isinstance(source, KafkaSource):
             yield ok("checkpoint", f"a run goes on behind what {place} has read")
-            return checkpoint.position() if isinstance(source, DataHubSource) else None
+            return (checkpoint.position() or None) if isinstance(source, DataHubSource) else None
         KafkaInput(spark, source, checkpoint, way_out(pipeline)).check(log)
         yield ok("checkpoint", f"a run goes on at the offsets of {place}")
         return checkpoint.position() or None

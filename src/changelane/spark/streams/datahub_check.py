@@ -20,7 +20,8 @@ from changelane.spark.streams.datahub_source import patience
 from changelane.spark.streams.first import MOST, First
 
 TIMEOUT_S: Final = 10.0
-"""How long the service has for an answer."""
+"""After how long a service that does not answer, or is busy, is asked no more."""
+_FORBIDDEN: Final = (401, 403)
 
 T = TypeVar("T")
 Looked = Generator[Finding, None, tuple[First, dict[str, Any]] | None]
@@ -88,7 +89,7 @@ def look(
         messages = yield from _asked(name, patience, lambda: read(_shares(name, starts, ends)))
     else:
         # they were read already: it is no harm that they are gone by now
-        with suppress(DeliveryError):
+        with suppress(reading.LostError, WriteError):
             messages = read(_before(service, name, ends))
     if messages is None:
         return None
@@ -140,8 +141,12 @@ def _refused(about: str, error: DeliveryError) -> Finding:
     if isinstance(error, WriteError):
         fix = f"see the endpoint of the {about}, and the network"
         return problem(about, str(error), fix, is_unreachable=True)
-    fix = f"see the access keys of the {about}, and what they may do"
-    return problem(about, str(error), fix if isinstance(error, ServiceError) else "")
+    fix = ""
+    if isinstance(error, ServiceError) and error.status in _FORBIDDEN:
+        fix = f"see the access keys of the {about}, and what they may do"
+    elif isinstance(error, reading.LostError):
+        fix = "a run stops there, and tells the way out"
+    return problem(about, str(error), fix)
 
 
 def _shares(topic: str, starts: Offsets, ends: Offsets) -> list[Stretch]:
