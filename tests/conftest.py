@@ -21,6 +21,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from changelane.testing.conformance import EFFORT
+
 ROOT = Path(__file__).resolve().parent.parent
 MARKER_OF_FOLDER = {"spark": "spark", "integration": "services"}
 SLOW_LAST = ("spark", "services")
@@ -37,7 +39,6 @@ ON_CI = os.environ.get("CI", "").lower() not in {"", "0", "false"}
 
 # How long one example takes says more about the machine's other work than about the code; `make
 # fuzz` takes ten times as many.
-EFFORT = int(os.environ.get("CHANGELANE_EFFORT", "1"))
 settings.register_profile("changelane", deadline=None, max_examples=40 * EFFORT)
 settings.load_profile("changelane")
 

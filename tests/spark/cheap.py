@@ -1,11 +1,11 @@
 """What keeps the tests on Spark short: settings for few rows, and one lake of two."""
 
-import os
 from typing import Final
 
 from landed import LAKES
 
 from changelane.spark.runtime.jars import LOG4J
+from changelane.testing.conformance import EFFORT
 
 CHEAP: Final = {
     "spark.sql.shuffle.partitions": "2",
@@ -20,10 +20,6 @@ CHEAP: Final = {
     "spark.sql.adaptive.enabled": "false",
     "spark.buffer.pageSize": "2m",
 }
-
-
-EFFORT: Final = int(os.environ.get("CHANGELANE_EFFORT", "1"))
-"""How much is tried: 1 in ``make test``."""
 
 
 def lakes(usual: str) -> list[str]:

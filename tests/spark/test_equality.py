@@ -15,11 +15,11 @@ from typing import Any, Final, NamedTuple
 import landed
 import msgspec
 import pytest
-from cheap import EFFORT
 from pyspark.sql import SparkSession
 
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Image, Key, Truncate
 from changelane.schema import Column, TableId, TableSchema
+from changelane.testing.conformance import EFFORT
 from changelane.testing.histories import SCHEMA, History, Profile, history, rewound, shuffled
 from changelane.types import (
     Bytes,

@@ -28,13 +28,13 @@ from changelane.codec import OnLoss
 from changelane.delivery import EVENT_ID
 from changelane.files import LineForm, Lines, line_of
 from changelane.spark.lakes import lake as open_lake
+from changelane.testing.conformance import EFFORT
 
 README: Final = Path(__file__).resolve().parents[2] / "README.md"
 PARTITIONS: Final = 3
 TABLE: Final = {"database": "shop", "name": "orders"}
 SCHEMA: Final = [{"name": "id", "type": "int64"}, {"name": "v", "type": "string"}]
 KILLS: Final = 2
-SEEDS: Final = int(os.environ.get("CHANGELANE_EFFORT", "1"))
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_nothing_is_lost_and_nothing_overtakes_when_runs_are_killed(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
     assert spark.sparkContext.appName
-    for _ in range(SEEDS):
+    for _ in range(EFFORT):
         seed = random.randrange(1 << 32)
         chance = random.Random(seed)
         folder = tmp_path / str(seed)

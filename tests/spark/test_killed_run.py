@@ -7,9 +7,10 @@ from pathlib import Path
 import kills
 import landed
 import pytest
-from cheap import EFFORT
 from killed import POINTS
 from pyspark.sql import SparkSession
+
+from changelane.testing.conformance import EFFORT
 
 NAMED = {
     "delta": [

@@ -88,8 +88,8 @@ class Tables:
             index for index in range(label, len(self._states)) if self._states[index].get(table)
         )
         given = self._renames[later - 1].order
-        ended = self._ended(table)
-        if any(order < end <= given for end in ended) or (order in ended and order < given):
+        # at an end itself it is still the table that goes
+        if order < given and any(order <= end <= given for end in self._ended(table)):
             return Place(table)
         return self._states[later][table] or Place(table)
 

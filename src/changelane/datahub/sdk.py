@@ -6,6 +6,7 @@ certificate (``verify=False`` in ``rest.py``), and its log quotes what the serve
 """
 
 import logging
+import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from typing import Any, Final, Literal
 
 from changelane.datahub.service import RANGE, Content, ServiceError, Shard, Taken, Topic
 from changelane.datahub.source import Access
+from changelane.datahub.writer import Patience
 from changelane.errors import MissingExtraError
 
 _LOGGERS: Final = ("datahub.rest", "datahub.account")
@@ -21,6 +23,11 @@ _READ_TIMEOUT_S: Final = 60
 _OPENING_S: Final = 60.0
 _LOOK_AGAIN_S: Final = 0.5
 """Shards open in seconds, and each look is a request that the project's quota counts."""
+
+
+def patience(retry_s: float) -> Patience:
+    """Return what waits for the service, by the clock of this machine."""
+    return Patience(retry_s, clock=time.monotonic, sleep=time.sleep, chance=random.random)
 
 
 class Sdk:

@@ -167,6 +167,11 @@ class DataHubSink(
         return f"{type(self).__name__}({self.project!r}, {self.topic!r})"  # it holds secrets
 
     @property
+    def kind(self) -> Literal["TUPLE", "BLOB"]:
+        """What the records of its topics are."""
+        return "TUPLE" if self.format == "datahub-tuple" else "BLOB"
+
+    @property
     def is_one_topic(self) -> bool:
         """Whether all records go into one topic."""
         return PLACEHOLDER.search(self.topic) is None

@@ -88,7 +88,7 @@ class Upserts:
         """Merge, unless two whole events share a position; say whether it was done."""
         try:
             self._merge(session, source, one, form)
-        except Exception as error:
+        except Exception as error:  # PySpark's and Py4J's of many kinds: the text tells which
             if fold.is_tied(error):
                 return False
             raise

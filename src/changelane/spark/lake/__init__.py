@@ -258,11 +258,16 @@ def name_of(table_id: str) -> str:
     return f"{TABLES}/{folder(*parts, generation=generation_of(table_id))}"
 
 
+def file_system(spark: SparkSession, path: str) -> tuple[Any, Any]:
+    """Return the file system of a path, and the path, as Hadoop has them."""
+    jvm: Any = spark._jvm
+    told = jvm.org.apache.hadoop.fs.Path(path)
+    return told.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()), told
+
+
 def folders(spark: SparkSession, path: str) -> list[str]:
     """Return the names of the folders in a folder of any file system, none when it is not there."""
-    jvm: Any = spark._jvm
-    folder = jvm.org.apache.hadoop.fs.Path(path)
-    system = folder.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+    system, folder = file_system(spark, path)
     if not system.exists(folder):
         return []
     return sorted(

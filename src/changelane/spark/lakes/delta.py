@@ -23,9 +23,9 @@ from changelane.spark.lake import (
     Files,
     Marker,
     beside,
+    file_system,
     own_of,
 )
-from changelane.spark.lake.layout import PLAIN, Layout
 from changelane.spark.lake.merges import Merge
 from changelane.spark.lakes.sql_lake import SqlLake
 from changelane.spark.runtime.environment import check, check_class
@@ -59,32 +59,23 @@ class Delta(SqlLake):
     def exists(self, table: str) -> bool:
         return bool(self._log(table).tableExists())
 
-    def create(
-        self,
-        table: str,
-        columns: Mapping[str, str],
-        properties: Mapping[str, str],
-        layout: Layout = PLAIN,
-    ) -> None:
-        super().create(table, columns, properties, layout)
+    def _make(self, table: str, statement: str) -> None:
+        super()._make(table, statement)
         if self.exists(table):
             return
         # any folder that holds something passes for a table: what a killed creation left, too
         self._clear(self.path(table))
-        super().create(table, columns, properties, layout)
+        super()._make(table, statement)
         if not self.exists(table):
             raise ApplyError(f"{self.path(table)} holds what is no Delta table: move it away")
 
     def _clear(self, path: str) -> None:
         """Remove what the creation of a table left that was killed: nothing that tells of rows."""
-        jvm: Any = self._spark._jvm
-        path_of = jvm.org.apache.hadoop.fs.Path
-        folder, log = path_of(path), path_of(path, "_delta_log")
-        system = folder.getFileSystem(self._spark._jsparkSession.sessionState().newHadoopConf())
+        system, log = file_system(self._spark, f"{path}/_delta_log")
         if not system.exists(log):
             return
         left = [one.getPath() for one in system.listStatus(log) if _is_left(one)]
-        for one in (*left, log, folder):
+        for one in (*left, log, log.getParent()):
             with suppress(Py4JJavaError):  # a folder that holds something stays
                 system.delete(one, False)
 

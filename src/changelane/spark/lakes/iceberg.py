@@ -32,7 +32,6 @@ from changelane.spark.lake import (
     own_of,
     widens,
 )
-from changelane.spark.lake.layout import PLAIN, Layout
 from changelane.spark.lake.merges import Merge
 from changelane.spark.lakes.hive_names import to_hive
 from changelane.spark.lakes.sql_lake import SqlLake
@@ -138,17 +137,11 @@ class Iceberg(SqlLake):
             return None
         return name_of(told)
 
-    def create(
-        self,
-        table: str,
-        columns: Mapping[str, str],
-        properties: Mapping[str, str],
-        layout: Layout = PLAIN,
-    ) -> None:
+    def _make(self, table: str, statement: str) -> None:
         if (namespace := self._namespaces.get(table.partition("/")[0])) is not None:
             place = f"{quoted(self._catalog)}.{quoted(namespace)}"
             self._spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {place}")
-        super().create(table, columns, properties, layout)
+        super()._make(table, statement)
 
     def exists(self, table: str) -> bool:
         return bool(self._spark.catalog.tableExists(self.sql(table)))

@@ -87,6 +87,10 @@ class SqlLake:
             partitions=layout.partitions(columns),
             location=self.place(table) if self.is_placed else None,
         )
+        self._make(table, statement)
+
+    def _make(self, table: str, statement: str) -> None:  # noqa: ARG002  a format may need it
+        """Run the statement that creates a table unless it exists."""
         self._spark.sql(statement)
 
     def add_columns(self, table: str, columns: Mapping[str, str]) -> None:

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from changelane.errors import ConfigError
 from changelane.kafka import Span
+from changelane.spark.lake import file_system
 from changelane.spark.sql import folder
 
 _FOLDER: Final = "_changelane/batches"
@@ -68,8 +69,7 @@ class BatchLog:
     def __init__(self, spark: SparkSession, root: str, pipeline: str) -> None:
         self._jvm: Any = spark._jvm
         self._path = f"{root.rstrip('/')}/{_FOLDER}/{folder(pipeline)}"
-        conf = spark._jsparkSession.sessionState().newHadoopConf()
-        self._system: Any = self._at("").getFileSystem(conf)
+        self._system, _ = file_system(spark, self._path)
 
     def _at(self, *parts: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path("/".join((self._path, *filter(None, parts))))

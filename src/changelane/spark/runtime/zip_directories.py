@@ -38,6 +38,7 @@ def keep_zip_directories() -> None:
             # after a file that could not be read, the next task tries again
             seen[self] = stamp if getattr(self, "_files", True) else None
 
+    # nothing else reaches the importers that there are: Spark's call asks each of them by itself
     zipimport.zipimporter.invalidate_caches = invalidate_caches  # type: ignore[method-assign]
 
 

@@ -41,14 +41,17 @@ def taken(properties: Mapping[str, str]) -> bytes:
     return bytes.fromhex(properties.get("schema_order", ""))
 
 
+def is_newer(lake: Lake, name: str, properties: Mapping[str, str], ended: bytes) -> bool:
+    """Say whether a table took an event that is newer than where one of its name went."""
+    return ended <= taken(properties) or holds_newer(lake.read(name), ended)
+
+
 def is_made_again(lake: Lake, name: str, ended: bytes) -> bool:
-    """Say whether a table took what is newer than where an older one of its name went."""
+    """Say whether a table that went was made again, by what the table of its name is now."""
     properties = lake.properties(name) if lake.exists(name) else {}
     if "schema" not in properties:
         return False
-    if ended < taken(properties) or ended.hex() <= properties.get(CLEARED, ""):
-        return True
-    return holds_newer(lake.read(name), ended)
+    return ended.hex() <= properties.get(CLEARED, "") or is_newer(lake, name, properties, ended)
 
 
 class Plan(NamedTuple):
@@ -138,7 +141,7 @@ def plan(
             can_widen=lake.widens,
             mode=mode,
             followed=followed,
-            is_reborn=exists and _is_reborn(lake, name, properties, followed),
+            is_reborn=exists and not is_newer(lake, name, properties, followed.cleared),
         )
         refused.extend(admission.refused)
         if exists and admission.lacking:
@@ -332,13 +335,6 @@ def _odd(work: Work, kind: bytes, size: int) -> Refused:
     is_row = (F.col("table_id") == work.table_id) & F.col("kind").isin("data", "truncate")
     rows = is_row & (F.substring("order", 1, 2) != F.lit(bytearray(kind)))
     return Refused(rows, "unordered", MIXED, size)
-
-
-def _is_reborn(lake: Lake, name: str, properties: Mapping[str, str], followed: Followed) -> bool:
-    """Return whether the table of this name went, and nothing came of a new one until now."""
-    if taken(properties) >= followed.cleared:
-        return False
-    return not holds_newer(lake.read(name), followed.cleared)
 
 
 def _told(

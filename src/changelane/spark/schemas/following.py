@@ -32,14 +32,13 @@ from changelane.spark.events.rows import (
 )
 from changelane.spark.events.survey import BatchReport, Statements, Survey, Work, place_of, survey
 from changelane.spark.lake import Lake, name_of
-from changelane.spark.lake.held import holds_newer
 from changelane.spark.lake.modes import UPSERT, mode_of
 from changelane.spark.ledgers.fence import Fence
 from changelane.spark.ledgers.quarantine import TOLD, Misfit, Refused
 from changelane.spark.ledgers.schema_log import SchemaLog
 from changelane.spark.schemas import turning
 from changelane.spark.schemas.admission import STRICT, Policy
-from changelane.spark.schemas.evolve import CLEARED, is_made_again, taken
+from changelane.spark.schemas.evolve import CLEARED, is_made_again, is_newer
 from changelane.spark.schemas.followed import FIXED, KEY_CHANGED, NOTHING, PAST, Followed, Halted
 
 AT: Final = "@"
@@ -334,8 +333,8 @@ class Follower:
         place = Place(table_id_of(table_id), generation_of(table_id))
         called = self.log.tables.called(place)
         ended = max((end.order for end in self.log.tables.ends(place)), default=b"")
-        is_gone = ended > max(followed.cleared, newest, taken(properties))
-        is_gone = is_gone and not holds_newer(self._lake.read(name), ended)
+        is_told = ended <= max(followed.cleared, newest)
+        is_gone = not is_told and not is_newer(self._lake, name, properties, ended)
         told = {
             "halted": "" if followed.halted is None else followed.halted.text,
             "dropped": ended.hex() if is_gone else "",

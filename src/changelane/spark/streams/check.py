@@ -21,7 +21,7 @@ from changelane.kafka import KafkaSink, KafkaSource, Offsets, client_options, pa
 from changelane.profile import changed_partitions
 from changelane.sinks import IcebergSink
 from changelane.spark.events.row_expressions import prepared
-from changelane.spark.lake import Lake
+from changelane.spark.lake import Lake, file_system
 from changelane.spark.lakes import lake_of
 from changelane.spark.ledgers.resume import BatchLog, lost
 from changelane.spark.streams import datahub_check, trial
@@ -261,10 +261,8 @@ def _state(spark: SparkSession, pipeline: Pipeline) -> Generator[Finding, None, 
 
 def _writable(spark: SparkSession, about: str, place: str) -> Iterator[Finding]:
     """Yield a problem when a folder, or the nearest one above it, cannot be written."""
-    jvm: Any = spark._jvm
     try:
-        path = jvm.org.apache.hadoop.fs.Path(place)
-        system = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        system, path = file_system(spark, place)
         while not system.exists(path) and path.getParent() is not None:
             path = path.getParent()
         is_folder = bool(system.getFileStatus(path).isDirectory())

@@ -11,6 +11,7 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from changelane.kafka import Offsets
+from changelane.spark.lake import file_system
 
 
 class _Metadata(msgspec.Struct):
@@ -28,8 +29,7 @@ class Checkpoint:
         self.path = path.rstrip("/")
         self._jvm: Any = spark._jvm
         self._query = ""
-        conf = spark._jsparkSession.sessionState().newHadoopConf()
-        self._system: Any = self._at("metadata").getFileSystem(conf)
+        self._system, _ = file_system(spark, f"{self.path}/metadata")
 
     def _at(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self.path}/{name}")

@@ -7,8 +7,6 @@ which one task reads from its first message to its last. A task that is tried ag
 sent before once more: at least once.
 """
 
-import random
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -18,11 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from changelane.config import Pipeline
 from changelane.datahub.records import create_topic, two_tables
-from changelane.datahub.sdk import Sdk
+from changelane.datahub.sdk import Sdk, patience
 from changelane.datahub.sending import Sending
 from changelane.datahub.service import Topic
 from changelane.datahub.sink import DataHubSink
-from changelane.datahub.writer import Patience
 from changelane.delivery import Refused, counts
 from changelane.errors import ConfigError
 from changelane.kafka import KafkaSource
@@ -116,21 +113,16 @@ def _check_topic(sink: DataHubSink) -> None:
     service = Sdk(sink)
     if not sink.is_one_topic:
         return
-    patience = _patience(min(_START_S, sink.retry_seconds))
-    kind: Any = "TUPLE" if sink.format == "datahub-tuple" else "BLOB"
-    topic = patience.call(f"topic {sink.topic}", lambda: service.topic(sink.topic))
+    waits = patience(min(_START_S, sink.retry_seconds))
+    topic = waits.call(f"topic {sink.topic}", lambda: service.topic(sink.topic))
     if topic is None and sink.create is None:
         msg = f"project {sink.project} has no topic {sink.topic}: create it, or give sink.create"
         raise ConfigError(msg)
-    if topic is None and sink.create is not None and kind == "BLOB":
-        create_topic(service, patience, sink.topic, Topic("BLOB"), sink.create)
-    if topic is not None and topic.kind != kind:
-        msg = f"topic {sink.topic} is a {topic.kind} topic, and {sink.format} needs {kind}"
+    if topic is None and sink.create is not None and sink.kind == "BLOB":
+        create_topic(service, waits, sink.topic, Topic("BLOB"), sink.create)
+    if topic is not None and topic.kind != sink.kind:
+        msg = f"topic {sink.topic} is a {topic.kind} topic, and {sink.format} needs {sink.kind}"
         raise ConfigError(msg)
-
-
-def _patience(retry_s: float) -> Patience:
-    return Patience(retry_s, clock=time.monotonic, sleep=time.sleep, chance=random.random)
 
 
 # -- on the workers
@@ -145,7 +137,7 @@ def _write(
         job.source,
         job.sink,
         Sdk(job.sink),
-        _patience(job.sink.retry_seconds),
+        patience(job.sink.retry_seconds),
         chain=Chain(job.steps),
         counts=counted,
         owners=job.owners,

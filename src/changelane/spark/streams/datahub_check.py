@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 from changelane.datahub import reading
 from changelane.datahub.reading import Offsets, Stretch
-from changelane.datahub.sdk import Sdk
+from changelane.datahub.sdk import Sdk, patience
 from changelane.datahub.service import Readable, ServiceError, Topic
 from changelane.datahub.sink import DataHubSink
 from changelane.datahub.source import DataHubSource
@@ -16,7 +16,6 @@ from changelane.delivery import DeliveryError
 from changelane.errors import DecodeError, MissingExtraError
 from changelane.findings import Finding, ok, problem, warning
 from changelane.message import Message
-from changelane.spark.streams.datahub_source import patience
 from changelane.spark.streams.first import MOST, First
 
 TIMEOUT_S: Final = 10.0
@@ -98,7 +97,6 @@ def look(
 
 def target(told: DataHubSink, service: Readable, patience: Patience) -> Iterator[Finding]:
     """Do the work of :func:`sink` with a service."""
-    kind = "TUPLE" if told.format == "datahub-tuple" else "BLOB"
     if not told.is_one_topic:
         yield warning("sink.topic", "topics of tables are asked for when their rows come")
         return
@@ -111,12 +109,12 @@ def target(told: DataHubSink, service: Readable, patience: Patience) -> Iterator
         text = f"project {told.project} has no topic {told.topic}"
         yield problem("sink.topic", text, "create it, or give sink.create")
     elif topic is None:
-        yield ok("sink", f"a run would create the {kind} topic {told.topic}")
-    elif topic.kind != kind:
-        text = f"topic {told.topic} is a {topic.kind} topic, and {told.format} needs {kind}"
+        yield ok("sink", f"a run would create the {told.kind} topic {told.topic}")
+    elif topic.kind != told.kind:
+        text = f"topic {told.topic} is a {topic.kind} topic, and {told.format} needs {told.kind}"
         yield problem("sink.topic", text, "name another, or another sink.format")
     else:
-        yield ok("sink", f"the {kind} topic {told.topic} is there")
+        yield ok("sink", f"the {told.kind} topic {told.topic} is there")
 
 
 def _topic(service: Readable, name: str, project: str) -> Topic:

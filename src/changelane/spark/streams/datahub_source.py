@@ -7,8 +7,6 @@ of them, before it. The client is made where it is used: neither the keys nor a 
 an option that Spark would show.
 """
 
-import random
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -19,10 +17,9 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from changelane.config import Pipeline
 from changelane.datahub import reading
 from changelane.datahub.reading import Offsets, Stretch, chains, messages, stretches
-from changelane.datahub.sdk import Sdk
+from changelane.datahub.sdk import Sdk, patience
 from changelane.datahub.service import ServiceError
 from changelane.datahub.source import DataHubSource
-from changelane.datahub.writer import Patience
 from changelane.delivery import DeliveryError
 from changelane.errors import ConfigError
 from changelane.kafka import Lag, Span
@@ -182,11 +179,6 @@ class DataHubInput:
             raise ConfigError(msg)
         schema: str | None = topic.schema
         return schema
-
-
-def patience(retry_s: float) -> Patience:
-    """Return what waits for the service."""
-    return Patience(retry_s, clock=time.monotonic, sleep=time.sleep, chance=random.random)
 
 
 class _Topic(DataSource):

@@ -17,6 +17,7 @@ from changelane.message import Message
 from changelane.spark.events import rows
 from changelane.spark.events.builder import RowBuilder, row_builder
 from changelane.spark.events.kept import Place
+from changelane.spark.lake import file_system
 from changelane.spark.ledgers.resume import Began, Held, Land, applied_elsewhere, finish, without
 from changelane.spark.streams.reading import reading_of
 from changelane.transforms.step import Step
@@ -44,9 +45,8 @@ def lines(spark: SparkSession, source: FilesSource, *, streams: bool = True) -> 
         .option("maxFilesPerTrigger", source.max_files_per_batch)
         .options(**source.spark)
     )
-    hadoop: Any = spark._jvm.org.apache.hadoop.fs.Path(source.path)  # type: ignore[union-attr]
-    system = hadoop.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
-    if not system.exists(hadoop):
+    system, folder = file_system(spark, source.path)
+    if not system.exists(folder):
         raise ConfigError(f"there is no folder {source.path}")
     return reader.load(source.path).select(
         F.col("value").cast("binary").alias("line"),

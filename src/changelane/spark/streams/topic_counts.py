@@ -11,6 +11,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from changelane.profile import changed_partitions
+from changelane.spark.lake import file_system
 from changelane.spark.sql import folder
 
 _FOLDER: Final = "_changelane/topics"
@@ -28,8 +29,7 @@ class TopicCounts:
     def __init__(self, spark: SparkSession, root: str, pipeline: str) -> None:
         self._jvm: Any = spark._jvm
         self._path = f"{root.rstrip('/')}/{_FOLDER}/{folder(pipeline)}"
-        conf = spark._jsparkSession.sessionState().newHadoopConf()
-        self._system: Any = self._at("").getFileSystem(conf)
+        self._system, _ = file_system(spark, self._path)
         self._known = self._read()
 
     def _at(self, name: str) -> Any:
