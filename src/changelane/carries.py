@@ -36,7 +36,7 @@ from changelane.memo import Memo
 from changelane.position import Position
 from changelane.schema import Column, TableId, TableSchema
 from changelane.types import UNAVAILABLE, Decimal, Float, LogicalType, String, Unavailable, Value
-from changelane.values import number_form, untyped_form, value_text, written_form
+from changelane.values import number_form, untyped_form, untyped_text, written_form
 
 Loss = tuple[str, str]
 """(field, reason); neither ever holds a value of a row."""
@@ -305,11 +305,13 @@ class Reducer:
             return image
         result: dict[str, Value] = {}
         for name, value in image.items():
-            if value is UNAVAILABLE and not carries.unavailable:
+            if value is None or type(value) is str:
+                result[name] = value
+            elif value is UNAVAILABLE and not carries.unavailable:
                 losses["unavailable", "written as an absent column"] = None
             elif carries.text_only and not isinstance(value, str | Unavailable | None):
                 losses["value:unknown", "a value without a type is written as text"] = None
-                result[name] = value_text(String(), untyped_form(value))
+                result[name] = untyped_text(value)
             else:
                 result[name] = untyped_form(value)
                 if result[name] is not value:

@@ -4,7 +4,7 @@
 What a format keeps of an event, and what it loses, hardly depends on the row: two changes of one
 table that agree in a few marks (:meth:`Reductions._look`) lose the same. So the :class:`Reducer`
 reduces the first of them, its outcome is kept, and the next ones take the same parts; their images
-are still reduced one by one, and one that loses something goes the whole way.
+are still reduced one by one, and one that loses something else goes the whole way.
 """
 
 from typing import Any, Final
@@ -40,6 +40,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         held: The parts of the change whose identity its look names: nothing else can take it.
+        own: What of the losses its images lost.
         plan: The reduction of its images; ``None`` without a schema.
         fills: Whether missing columns of the images before and after become NULL.
         has_before: Whether an image before stays; likewise the others.
@@ -51,6 +52,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     schema: TableSchema | None
     source: Source
     losses: tuple[Loss, ...]
+    own: tuple[Loss, ...]
     plan: SchemaPlan | None
     fills: tuple[bool, bool]
     has_before: bool
@@ -108,8 +110,8 @@ class Reductions:
                 if plan is None
                 else plan.image(after, losses, fill=known.fills[1])
             )
-        if losses:
-            return self._reduce(event)
+        if tuple(losses) != known.own:
+            return self._first(event, look)
         if transaction is not None:
             transaction = self._reduce.transaction(transaction, losses)
         if source_rest and source_ns is not None:
@@ -155,6 +157,7 @@ class Reductions:
             one.schema,
             one.source,
             losses,
+            (),
             plan,
             (is_delete and not self._carries.delete_partial, not self._carries.absent),
             one.before is not None,
@@ -168,10 +171,9 @@ class Reductions:
             self._image(event.before, known, 0, own)
         if event.after is not None:
             self._image(event.after, known, 1, own)
-        if not own:
-            if len(self._known) >= _MOST:
-                self._known.clear()
-            self._known[look] = known
+        if len(self._known) >= _MOST:
+            self._known.clear()
+        self._known[look] = msgspec.structs.replace(known, own=tuple(own))
         return reduced, losses
 
 

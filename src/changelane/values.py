@@ -36,6 +36,7 @@ from changelane.types import (
     LogicalType,
     Map,
     Record,
+    String,
     Timestamp,
     Unknown,
     Value,
@@ -53,6 +54,8 @@ EXACT: Final = decimal.Context(prec=decimal.MAX_PREC, Emax=decimal.MAX_EMAX, Emi
 
 MAX_DECIMAL_DIGITS: Final = 10_000
 """Digits beyond which a number is not written out: "1e999999999" must not eat memory."""
+_PLAIN: Final = frozenset({type(None), bool, int, str, decimal.Decimal})
+_TEXT: Final = String()
 
 
 def scaled(unscaled: int, scale: int) -> decimal.Decimal:
@@ -171,6 +174,8 @@ def untyped_form(value: Value) -> Value:
 
     A row without a schema holds what JSON says (``unknown``), and what a cast made of it.
     """
+    if type(value) in _PLAIN:
+        return value
     match value:
         case float():
             return _float_to(value)
@@ -193,6 +198,13 @@ def untyped_form(value: Value) -> Value:
             return value if all(made[name] is value[name] for name in made) else made
         case _:
             return value
+
+
+def untyped_text(value: Value) -> str:
+    """Return the text of a non-null value of which no column tells the type."""
+    if type(value) is str:
+        return value
+    return str(value) if type(value) is int else value_text(_TEXT, untyped_form(value))
 
 
 def _unless_same(told: list[Value], made: list[Value]) -> list[Value]:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from changelane.event import DataChange, Key, Op, Source, Truncate
+from changelane.event import DataChange, Key, Op, SchemaChange, Source, Truncate
 from changelane.position import OffsetPosition, Position, SequencePosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark.events.survey import BatchReport
@@ -255,6 +255,34 @@ def test_many_servers_may_feed_a_table_on_request(spark: SparkSession, lake: str
     report = landed.apply(spark, lake, batch, sources="many")
     assert report.quarantined == {}
     assert rows(spark, lake) == [(1, 1), (2, 2)]
+
+
+def test_what_one_of_many_servers_says_of_all_rows_is_not_done_to_those_of_the_others(
+    spark: SparkSession, lake: str
+) -> None:
+    truncate = of("one", Truncate(TABLE, position=SequencePosition(5)))
+    drop = SchemaChange(TABLE, "drop", "DROP TABLE orders", position=SequencePosition(6))
+    drop = msgspec.structs.replace(drop, source=Source(server="one", product="mysql"))
+    batches = [
+        [truncate],
+        [
+            of("one", row(SequencePosition(1), id=1, v=1)),
+            of("two", row(SequencePosition(1), id=2, v=2)),
+        ],
+        [truncate, drop, of("two", row(SequencePosition(3), id=3, v=3))],
+        [of("one", row(SequencePosition(7), id=4, v=4))],
+    ]
+    reports = [
+        landed.apply(spark, lake, batch, batch=number, sources="many")
+        for number, batch in enumerate(batches)
+    ]
+    assert [report.quarantined for report in reports] == [
+        {"source_conflict": 1},
+        {},
+        {"source_conflict": 2},
+        {},
+    ]
+    assert rows(spark, lake) == [(1, 1), (2, 2), (3, 3), (4, 4)]
 
 
 def made_elsewhere(spark: SparkSession, theirs: Any) -> None:

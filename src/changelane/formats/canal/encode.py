@@ -157,7 +157,9 @@ class TablePlan:
         return row
 
     def _untyped(self, value: Value) -> Any:
-        if value is None or (self._json_values and isinstance(value, bool | int | list | dict)):
+        if value is None or type(value) is str:
+            return value
+        if self._json_values and isinstance(value, bool | int | list | dict):
             return value
         text = value_text(String(), value)
         if self._json_values and isinstance(value, float | decimal.Decimal):

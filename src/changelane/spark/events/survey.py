@@ -151,7 +151,7 @@ class Work:
         domains: Kinds of positions, with the version of their orders (2 bytes), and how many
             events have each.
         time_us: The newest time of a change at its source, microseconds since 1970-01-01 UTC.
-        places: Where orders are offsets: epochs and partitions (12 bytes), two of them at most.
+        places: Where orders are offsets: epochs and partitions (12 bytes).
     """
 
     def __init__(self, table_id: str) -> None:
@@ -270,8 +270,8 @@ def survey(events: DataFrame, report: BatchReport) -> Survey:
             F.max(data & moved).alias("others"),
             F.count_if(data & F.col("op").isin("u", "d")).alias("changes"),
             F.unix_micros(F.max("source_time")).alias("time_us"),
-            F.min(place(order)).alias("place"),
-            F.max(place(order)).alias("place_2"),
+            # sets also keep Spark from sorting all rows, as it does for a maximum of bytes
+            F.collect_set(place(order)).alias("places"),
         )
         .collect()
     )
@@ -343,7 +343,7 @@ def _count(row: Row, works: dict[str, Work], report: BatchReport) -> None:
         work.time_us = max(work.time_us or row["time_us"], row["time_us"])
     work.keyless += row["keyless"]
     work.changes += row["changes"]
-    work.places |= {bytes(row[name]) for name in ("place", "place_2") if row[name] is not None}
+    work.places.update(map(bytes, row["places"]))
 
 
 def place(order: Column) -> Column:

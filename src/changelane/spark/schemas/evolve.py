@@ -27,6 +27,10 @@ TRUNCATED_ELSEWHERE: Final = (
     "the events have no positions, and offsets of several partitions or files cannot be compared "
     "with a truncate of one: use one partition, a format with positions, or raise `epoch`"
 )
+SHARED: Final = (
+    "with `sources: many` other servers may feed the table, and its rows do not tell whose they "
+    "are: what is said of all rows of one of them is not done to those of the others"
+)
 LACKING: Final = "lacking"
 CLEARED: Final = "cleared"
 MANY: Final = "many"
@@ -115,18 +119,21 @@ def plan(
     properties = lake.properties(name) if exists else {}
     if fence is not None:
         fence.check(properties)
+    mode = policy.modes.of(table_id_of(work.table_id))
+    is_shared = policy.sources == "many" and mode.name != APPEND
+    if is_shared and work.truncates and not work.schemas:
+        raise Misfit("source_conflict", SHARED)
     if not work.domains or (not work.schemas and not exists):
         return None
     if exists and "schema" not in properties:
         raise Misfit("foreign_table", "a table lies there that changelane did not make")
-    mode = policy.modes.of(table_id_of(work.table_id))
     if exists and mode != mode_of(properties):
         raise Misfit("mode_conflict", _mode_conflict(mode, mode_of(properties)))
     _check_sequence(policy.sequence, properties)
     asked = policy.layouts.of(table_id_of(work.table_id))
     kind = _kind(work, properties, known)
     work, refused = _before_halt(work, followed.halted)
-    work.truncated = work.truncated_in.get(kind, b"")
+    refused += _truncated(work, kind, is_shared=is_shared)
     cleared = _cleared(work, followed, known, properties)
     work.truncated = max(work.truncated, cleared)
     if followed.halted is not None and not work.schemas and not work.truncated:
@@ -172,8 +179,9 @@ def plan(
     target = Target(columns, tuple(active.key or ()), work.schemas, mode.keeps_deleted)
     if mode.is_tracked and (reason := follow(lake, name, columns)) is not None:
         raise Misfit("schema_mismatch", reason)
-    note = asked.note(properties)
-    return Plan(work, name, target, properties, tuple(refused), crosses, cleared, note)
+    return Plan(
+        work, name, target, properties, tuple(refused), crosses, cleared, asked.note(properties)
+    )
 
 
 def _ours(properties: Mapping[str, str], work: Work, *, exists: bool) -> dict[str, str]:
@@ -283,6 +291,14 @@ def _before_halt(work: Work, halted: Halted | None) -> tuple[Work, list[Refused]
     rows = mine(work, "data") & F.col("schema_id").isin(*late)
     count = sum(work.counts.get(name, 0) for name in late)
     return kept, [Refused(rows, halted.code, halted.reason, count)]
+
+
+def _truncated(work: Work, kind: bytes, *, is_shared: bool) -> list[Refused]:
+    """Note the newest truncate of a kind of positions; return truncates that are not done."""
+    if is_shared and work.truncates:
+        return [Refused(mine(work, "truncate"), "source_conflict", SHARED, work.truncates)]
+    work.truncated = work.truncated_in.get(kind, b"")
+    return []
 
 
 def _check_sequence(asked: str | None, properties: Mapping[str, str]) -> None:

@@ -38,7 +38,7 @@ from changelane.spark.ledgers.quarantine import TOLD, Misfit, Refused
 from changelane.spark.ledgers.schema_log import SchemaLog
 from changelane.spark.schemas import turning
 from changelane.spark.schemas.admission import STRICT, Policy
-from changelane.spark.schemas.evolve import CLEARED, is_made_again, is_newer
+from changelane.spark.schemas.evolve import CLEARED, SHARED, is_made_again, is_newer
 from changelane.spark.schemas.followed import FIXED, KEY_CHANGED, NOTHING, PAST, Followed, Halted
 
 AT: Final = "@"
@@ -158,7 +158,9 @@ class Follower:
                 refused.append(Refused(_row_of(one), "unread_ddl", reason, 1))
             if not self.log.turns(one):
                 continue
-            if self._is_comparable(one, works):
+            if self._policy.sources == "many":
+                refused.append(Refused(_row_of(one), "source_conflict", SHARED, 1))
+            elif self._is_comparable(one, works):
                 kept.append(one)
             else:
                 refused.append(Refused(_row_of(one), "unordered", UNORDERED, 1))

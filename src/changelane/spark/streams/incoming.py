@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from changelane.delivery import Coming
-from changelane.spark.events.decoder import MESSAGE, messages_of
+from changelane.spark.events.decoder import MESSAGE, message_rows, messages_of
 from changelane.spark.lake import Lake, Marker
 from changelane.spark.ledgers.replays import waiting
 
@@ -53,7 +53,7 @@ class Incoming:
             marker: The batch. What it set aside itself before it was killed does not count: it
                 comes again, in its order.
         """
-        told = batch.select(*(F.col(name).cast(kind) for name, kind in MESSAGE.items()))
+        told = message_rows(batch)
         if not self._holds or self._is_empty:
             yield told, read_messages
             return
