@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import msgspec
 
-from changelane.apply import key_bytes, known
 from changelane.codec import Codec, get_codec
 from changelane.ddl import TruncateTable, statements_of
 from changelane.errors import ApplyError, DecodeError, TransformError
@@ -38,6 +37,7 @@ from changelane.position import (
 from changelane.schema import Column, TableId, TableSchema, named
 from changelane.spark.events.fidelity import RowWriter, key_as_text, spark_type
 from changelane.spark.events.kept import rest_of
+from changelane.spark.events.row_keys import key_of, knows_key, moved
 from changelane.spark.events.rows import (
     AT,
     EMPTY,
@@ -212,7 +212,7 @@ class RowBuilder:
                 shape = self._shape(change, fresh)
                 named = shape.keyed(other)
                 stays = named is None or (
-                    _knows(shape.key, named) and _key_text(shape.key, named) == row[AT["key"]]
+                    knows_key(shape.key, named) and key_of(shape.key, named) == row[AT["key"]]
                 )
                 if change.op is not Op.DELETE or not stays:
                     built.append(row)
@@ -339,16 +339,16 @@ class RowBuilder:
         if deleted:
             if before is None:
                 raise DecodeError("a delete without before image", code="missing_image")
-            key, other_key = _key_text(shape.key, before), None
+            key, other_key = key_of(shape.key, before), None
         else:
             if after is None:
                 raise DecodeError("a change without after image", code="missing_image")
             if op is Op.UPDATE and before:
-                key, other_key, after = _moved(shape.key, before, after)
+                key, other_key, after = moved(shape.key, before, after)
             else:
-                key, other_key = _key_text(shape.key, after), None
-        if other is not None and _knows(shape.key, other):
-            other_key = _key_text(shape.key, other)
+                key, other_key = key_of(shape.key, after), None
+        if other is not None and knows_key(shape.key, other):
+            other_key = key_of(shape.key, other)
             if other_key == key:
                 other_key = None
         before_text = before_missing = after_text = after_missing = None
@@ -421,52 +421,6 @@ def _position(position: Position | None, message: Message, index: int) -> Positi
     if message.offset is None:
         raise ApplyError("the event has no position and its message no offset")
     return OffsetPosition(message.topic or "", message.partition or 0, message.offset, index)
-
-
-def _key_text(columns: tuple[str, ...] | None, image: Image) -> str | None:
-    """Return the canonical key of an image, ``None`` for a table without a key."""
-    if columns is None:
-        return None
-    if len(columns) == 1:
-        value = image.get(columns[0], UNAVAILABLE)
-        if type(value) is int:
-            return f"[{value}]"
-    values = {name: image.get(name, UNAVAILABLE) for name in columns}
-    if UNAVAILABLE in values.values():
-        raise DecodeError("a column of the key is not in the image", code="no_key")
-    return key_bytes(values).decode()
-
-
-def _knows(columns: tuple[str, ...] | None, image: Image) -> bool:
-    return columns is not None and not any(
-        image.get(name, UNAVAILABLE) is UNAVAILABLE for name in columns
-    )
-
-
-def _moved(
-    columns: tuple[str, ...] | None, before: Image, after: Image
-) -> tuple[str | None, str | None, Image]:
-    """Return the keys after and (if another) before an update, and its after image.
-
-    A key column that the update does not repeat did not change; an arrival has what it lacks from
-    the row before (apply.md section 4).
-    """
-    if columns is None:
-        return None, None, after
-    lacking = [
-        name for name in columns if after.get(name, UNAVAILABLE) is UNAVAILABLE and name in before
-    ]
-    if lacking:
-        after = {**after, **{name: before[name] for name in lacking}}
-    key = _key_text(columns, after)
-    if any(before.get(name, UNAVAILABLE) is UNAVAILABLE for name in columns):
-        return key, None, after
-    old = _key_text(columns, before)
-    if old == key:
-        return key, None, after
-    held = known(after) or {}
-    told = {name: v for name, v in (known(before) or {}).items() if name not in held}
-    return key, old, {**after, **told} if told else after
 
 
 def _microseconds(time_ns: int | None) -> int | None:

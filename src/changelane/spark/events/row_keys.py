@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The keys of event rows: canonical text of what an image says of the key columns."""
+
+from changelane.apply import key_bytes, known
+from changelane.errors import DecodeError
+from changelane.event import Image
+from changelane.types import UNAVAILABLE
+
+
+def key_of(columns: tuple[str, ...] | None, image: Image) -> str | None:
+    """Return the canonical key of an image, ``None`` for a table without a key.
+
+    Raises:
+        DecodeError: The image lacks a column of it.
+    """
+    if columns is None:
+        return None
+    if len(columns) == 1:
+        value = image.get(columns[0], UNAVAILABLE)
+        if type(value) is int:
+            return f"[{value}]"
+    values = {name: image.get(name, UNAVAILABLE) for name in columns}
+    if UNAVAILABLE in values.values():
+        raise DecodeError("a column of the key is not in the image", code="no_key")
+    return key_bytes(values).decode()
+
+
+def knows_key(columns: tuple[str, ...] | None, image: Image) -> bool:
+    """Say whether an image has a value of each key column."""
+    return columns is not None and not any(
+        image.get(name, UNAVAILABLE) is UNAVAILABLE for name in columns
+    )
+
+
+def moved(
+    columns: tuple[str, ...] | None, before: Image, after: Image
+) -> tuple[str | None, str | None, Image]:
+    """Return the keys after and (if another) before an update, and its after image.
+
+    A key column that the update does not repeat did not change; an arrival has what it lacks from
+    the row before (apply.md section 4).
+    """
+    if columns is None:
+        return None, None, after
+    lacking = [
+        name for name in columns if after.get(name, UNAVAILABLE) is UNAVAILABLE and name in before
+    ]
+    if lacking:
+        after = {**after, **{name: before[name] for name in lacking}}
+    key = key_of(columns, after)
+    if any(before.get(name, UNAVAILABLE) is UNAVAILABLE for name in columns):
+        return key, None, after
+    old = key_of(columns, before)
+    if old == key:
+        return key, None, after
+    held = known(after) or {}
+    told = {name: v for name, v in (known(before) or {}).items() if name not in held}
+    return key, old, {**after, **told} if told else after
