@@ -296,13 +296,6 @@ class Reducer:
     def untyped(self, image: Image, losses: dict[Loss, None]) -> Image:
         """Return what survives of an image without a schema."""
         carries = self._carries
-        for value in image.values():
-            if not (value is None or type(value) is str) and (
-                value is UNAVAILABLE or carries.text_only or untyped_form(value) is not value
-            ):
-                break
-        else:
-            return image
         result: dict[str, Value] = {}
         for name, value in image.items():
             if value is None or type(value) is str:

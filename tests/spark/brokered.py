@@ -67,6 +67,19 @@ class Topics:
         assert producer.flush(60) == 0
         assert not failed, failed[0]
 
+    def send_in_transactions(
+        self, name: str, told: Iterable[tuple[Iterable[Message], bool]]
+    ) -> None:
+        """Produce messages in transactions, of which some are committed and others aborted."""
+        producer = Producer({**self._told, "transactional.id": uuid.uuid4().hex})
+        producer.init_transactions(60)
+        for messages, is_committed in told:
+            producer.begin_transaction()
+            for one in messages:
+                producer.produce(name, one.value, one.key, one.partition or 0)
+            assert producer.flush(60) == 0
+            (producer.commit_transaction if is_committed else producer.abort_transaction)(60)
+
     def cut(self, name: str, before: dict[int, int]) -> None:
         """Delete the messages before an offset of each partition, as retention does."""
         told = [TopicPartition(name, number, offset) for number, offset in before.items()]

@@ -178,6 +178,14 @@ CROWDS: Final[dict[str, list[tuple[Profile, Deliver]]]] = {
 """Thirty histories of each kind in one table; a truncate would take the others' rows."""
 
 
+def untimely(chance: Random, event: Any) -> Any:
+    """Give an event a time at its source that is no order, or none."""
+    if isinstance(event, HalfUpdate):
+        return msgspec.structs.replace(event, change=untimely(chance, event.change))
+    time = chance.choice((None, 0, chance.randrange(1 << 60)))
+    return msgspec.structs.replace(event, source_time_ns=time)
+
+
 def crowd(name: str) -> Story:
     chance = Random(f"{SEED} {name}")
     table = TableId("crowds", None, name)
@@ -188,6 +196,7 @@ def crowd(name: str) -> Story:
         for batch, part in zip(batches, regrouped(chance, told), strict=True):
             batch.extend(rekeyed(chance, event, table, shift=number * 100) for event in part)
     for batch in batches:
+        batch[:] = [untimely(chance, event) for event in batch]
         chance.shuffle(batch)
     return Story(table, ("id",), batches)
 

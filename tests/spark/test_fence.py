@@ -1,18 +1,22 @@
 """Two runs of one pipeline: the newer one goes on, the older one stops before it writes."""
 
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
 import landed
+import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from changelane.event import DataChange, Key, Op
 from changelane.position import SequencePosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
-from changelane.spark.lake import Marker
+from changelane.spark.lake import Marker, is_conflict
 from changelane.spark.lakes import lake as open_lake
 from changelane.spark.ledgers.fence import FencedError
 from changelane.types import Integer
@@ -72,6 +76,55 @@ def test_a_table_fences_off_a_run_that_passed_the_first_check(
     with pytest.raises(FencedError):
         write(spark, older, insert(1, 3), 1)
     assert rows(spark, lake) == [(1, 1), (2, 2)]
+
+
+@pytest.mark.skipif("delta" not in landed.LAKES, reason="on Hudi a table has one writer at a time")
+@pytest.mark.parametrize("pipeline", ["shop", "other"])
+def test_two_writers_of_one_new_row_at_the_same_time_leave_it_once(
+    spark: SparkSession,
+    lake: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    pipeline: str,
+) -> None:
+    """The commit of the first one is under way, past every check, when the second one writes."""
+    first = run(spark, lake)
+    write(spark, first, insert(1, 1), 0)
+    begun, released = str(tmp_path / "begun"), tmp_path / "released"
+    merge = first._lake.merge
+
+    def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        Path(begun).touch()
+        until = time.monotonic() + 120
+        while not released.exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        yield from batches
+
+    def held(session: SparkSession, table: str, source: DataFrame, form: Any) -> None:
+        if table.startswith("tables/"):
+            source = source.coalesce(1).mapInArrow(wait, source.schema)
+        merge(session, table, source, form)
+
+    monkeypatch.setattr(first._lake, "merge", held)
+    with ThreadPoolExecutor(1) as pool:
+        late = pool.submit(write, spark, first, insert(7, 2), 1)
+        while not Path(begun).exists():
+            assert not late.done(), late.exception()
+            time.sleep(0.05)
+        write(spark, run(spark, lake, pipeline), insert(7, 3), 1)
+        released.touch()
+        error = late.exception()
+    assert rows(spark, lake) == [(1, 1), (7, 3)]
+    # it met the other's commit; what it does again changes nothing
+    assert error is not None
+    assert is_conflict(error)
+    monkeypatch.undo()
+    if pipeline == "shop":
+        with pytest.raises(FencedError):
+            write(spark, first, insert(7, 2), 1)
+    else:
+        write(spark, first, insert(7, 2), 1)
+    assert rows(spark, lake) == [(1, 1), (7, 3)]
 
 
 def test_pipelines_of_other_names_fence_each_other_only_where_a_table_has_one_writer(

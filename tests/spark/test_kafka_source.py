@@ -114,6 +114,22 @@ def test_topics_land_once_and_a_lost_checkpoint_is_resumed_from_their_offsets(
 
 
 @pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
+def test_messages_of_a_transaction_that_was_aborted_never_land(
+    spark: SparkSession, topics: Topics, lake: str
+) -> None:
+    topic = topics.create(topics.name("aborted"), PARTITIONS)
+    told = load(written(topics, lake, topic))
+    parts = [spread(values(batch), PARTITIONS) for batch in ALL[:3]]
+    topics.send_in_transactions(topic, zip(parts, (True, False, True), strict=True))
+    report = run(spark, told)
+    assert not report.quarantined
+    # what tells of the transactions itself has offsets, too, and none of them is left
+    assert report.batches[-1].lag == {topic: dict.fromkeys(range(PARTITIONS), 0)}
+    check(spark, lake, [ALL[0], ALL[2]])
+    assert run(spark, told).batches == []
+
+
+@pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
 def test_messages_that_are_gone_before_they_were_read_stop_the_run_and_skip_lost_goes_on(
     spark: SparkSession, topics: Topics, lake: str
 ) -> None:

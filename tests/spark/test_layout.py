@@ -56,19 +56,43 @@ def partitions(lake: str) -> set[str]:
     return {path.name for path in folder.iterdir() if "=" in path.name}
 
 
-def test_rows_move_between_the_partitions_of_a_table(spark: SparkSession, lake: str) -> None:
+BESIDE: Final = {
+    "delta": {"delta.enableDeletionVectors": "true"},
+    "iceberg": {f"write.{what}.mode": "merge-on-read" for what in ("delete", "merge", "update")},
+}
+"""What keeps the data files, and tells in others which of their rows went."""
+
+
+@pytest.mark.parametrize("is_beside", [False, True])
+def test_rows_move_between_the_partitions_of_a_table_and_leave_all_of_them(
+    spark: SparkSession, lake: str, is_beside: bool
+) -> None:
+    beside = BESIDE[Path(lake).name] if is_beside else {}
+    layouts = Layouts(tables={"orders": Layout(("THE LAND?",), {PROPERTY: "zstd", **beside})})
     events = [
-        [change("c", 10, 1, "fr", "new"), change("c", 11, 2, None, "new")],
+        [
+            *(change("c", 10, 1, "fr", "new"), change("c", 11, 2, None, "new")),
+            *(change("c", 12, number, "fr", "new") for number in (4, 5, 6)),
+        ],
         [change("u", 20, 1, "d/e", "paid"), change("c", 21, 3, "fr", "new")],
-        [change("d", 30, 3, "fr", "new"), change("u", 15, 1, "it", "late")],
+        [
+            *(change("d", 30, 3, "fr", "new"), change("u", 15, 1, "it", "late")),
+            # deletes that tell the key alone, and another partition than the row's
+            *(change("d", 31, 4), change("d", 32, 5, "it", "new")),
+        ],
     ]
     for number, batch in enumerate(events):
-        report = landed.apply(spark, lake, batch, batch=number, layouts=BY_LAND)
+        report = landed.apply(spark, lake, batch, batch=number, layouts=layouts)
         assert not report.quarantined, report
     found = rows(spark, lake, "`the land?`", "state")
-    assert found == [(1, "d/e", "paid"), (2, None, "new")]
+    assert found == [(1, "d/e", "paid"), (2, None, "new"), (6, "fr", "new")]
     assert len(partitions(lake)) >= 3
     assert format_properties(spark, lake)[PROPERTY] == "zstd"
+    if Path(lake).name == "iceberg":
+        deletes = open_lake(spark, lake, "iceberg").sql("tables/shop.orders")
+        found = spark.table(f"{deletes}.all_delete_files").collect()
+        # never an equality delete: by position it says which row went
+        assert {row["content"] for row in found} == ({1} if is_beside else set())
 
 
 def test_a_table_keeps_its_partitions_and_takes_new_properties(

@@ -231,6 +231,28 @@ def test_without_a_position_the_place_in_the_topic_orders() -> None:
 # What a task remembers
 
 
+@pytest.mark.parametrize(
+    ("snapshot", "place", "told"),
+    [
+        ("incremental", {}, "unordered"),
+        ("incremental", {"lsn": 7}, None),
+        ("true", {"lsn": 7}, None),
+        ("false", {"lsn": 7}, None),
+    ],
+)
+def test_a_row_of_an_incremental_snapshot_without_a_position_is_not_compared_by_its_offset(
+    snapshot: str, place: dict[str, int], told: str | None
+) -> None:
+    source = {"connector": "postgresql", "db": "shop", "schema": "public", "table": "orders"}
+    source |= {"snapshot": snapshot, "ts_ms": 1, **place}
+    value = json.dumps({"op": "r", "after": {"id": 1}, "source": source}).encode()
+    message = Message(value, b'{"id":1}', (), "orders", 0, 5)
+    built = builder.row_builder("debezium-json", {}).rows(message)
+    assert code(built) == told
+    if told is not None:
+        assert "`blocking`" in built[0][rows.AT["reason"]]
+
+
 def line(event: ChangeEvent) -> Message:
     (message,) = NATIVE.encode(event).messages
     return message

@@ -119,6 +119,19 @@ def test_events_without_a_key_are_told_unless_options_say_what_becomes_of_them(
     assert any("`no_key`" in line for line in found) == warns
 
 
+def test_a_name_in_the_options_that_is_nearly_that_of_a_table_is_told() -> None:
+    options = {
+        "keys": {"ordrs": ["id"], "customers": ["id"]},
+        "tables": {"shop.Orders": {"mode": "append"}},
+        "maintenance": {"cluster": {"orders": ["id"], "shop.orders2": ["id"]}},
+    }
+    found = [one for one in tables(told(1), options=options) if one.state == "warning"]
+    assert [(one.about, one.fix) for one in found] == [
+        ("options.keys", "did you mean orders?"),
+        ("options.tables", "did you mean shop.orders?"),
+    ]
+
+
 def test_several_servers_are_told_unless_they_may_feed_a_table() -> None:
     both = [told(n, source={"server": f"db{n}"}) for n in (1, 2)]
     assert any("2 servers or routed tables feed it" in line for line in lines(tables(*both)))

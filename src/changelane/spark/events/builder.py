@@ -55,6 +55,10 @@ Row = tuple[Any, ...]
 
 _INT64: Final = (-(1 << 63), (1 << 63) - 1)
 _MAX_SHAPES: Final = 10_000
+_INCREMENTAL: Final = (
+    "PostgreSQL's incremental snapshots tell no positions, so that nothing says whether the row is "
+    "older than what the stream told: ask Debezium for a snapshot of the type `blocking`"
+)
 
 
 class _Shape:
@@ -132,6 +136,7 @@ class RowBuilder:
         self._keys = dict(keys or {})
         self._whole_row_is_key = keyless == "row"
         self._images = images
+        self._reads_debezium = codec.name == "debezium-json"
         self._reads_mysql = codec.carries.positions == {"mysql"}
         self._shapes: dict[tuple[object, ...], _Shape] = {}
         self._last: tuple[object, object, object, _Shape] | None = None
@@ -226,7 +231,13 @@ class RowBuilder:
                 built.append(_row(message, kind="other", op=tag, row_index=index))
 
     def _fallback(self, source: Source, message: Message, index: int) -> Position:
-        """Return the position of an event that tells none."""
+        """Return the position of an event that tells none.
+
+        Raises:
+            ApplyError: It must not be compared by its offset, or has none.
+        """
+        if self._reads_debezium and source.product == "postgresql" and not _is_streamed(source):
+            raise ApplyError(_INCREMENTAL)
         if self._reads_mysql and source.product == "mysql" and is_first_snapshot(source):
             # the stream tells positions, and these rows sort below it (Arcion's snapshots)
             return MySqlPosition("0", message.offset or 0, index)
@@ -402,6 +413,10 @@ class RowBuilder:
             None,
             None,
         )
+
+
+def _is_streamed(source: Source) -> bool:
+    return source.snapshot is None or is_first_snapshot(source)
 
 
 def _row(message: Message, **values: object) -> Row:

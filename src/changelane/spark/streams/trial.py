@@ -5,14 +5,15 @@ Nothing is sent or stored. What only shows across messages that are far from eac
 of an update, a table that changes its shape) is not looked for.
 """
 
+import difflib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from changelane.codec import detect
-from changelane.config import Pipeline
+from changelane.config import Maintenance, Pipeline
 from changelane.delivery import Refused, counts
 from changelane.errors import DecodeError
 from changelane.findings import Finding, ok, problem, warning
@@ -28,6 +29,7 @@ from changelane.position import (
     TimePosition,
     domain_of,
 )
+from changelane.schema import named
 from changelane.spark.events.builder import RowBuilder, row_builder
 from changelane.spark.events.rows import AT, RowSchema, table_id_of
 from changelane.spark.lake import Lake, name_of
@@ -183,6 +185,24 @@ class TableTrial:
         if domains:
             words = ", ".join(DOMAINS[code] for code, _ in domains.most_common())
             yield ok("order", f"events are compared by {words}")
+        yield from self._unmet()
+
+    def _unmet(self) -> Iterator[Finding]:
+        """Yield a warning where a name in the options is like that of a table, and none has it."""
+        options = self._pipeline.options
+        told: dict[str, Iterable[str]] = {"keys": options.keys, "tables": options.tables}
+        if isinstance(options.maintenance, Maintenance):
+            told["maintenance.cluster"] = options.maintenance.cluster
+        tables = [table_id_of(table_id) for table_id in self._seen]
+        for option, names in told.items():
+            unnamed = [one for one in tables if named(dict.fromkeys(names, True), one) is None]
+            known = sorted({name for one in unnamed for name in (str(one), one.name) if name})
+            for name in names:
+                if any(named({name: True}, one) for one in tables):
+                    continue
+                if near := difflib.get_close_matches(name, known, n=1, cutoff=0.75):
+                    text = f"it names {name}, which no table of the first messages is called"
+                    yield warning(f"options.{option}", text, f"did you mean {near[0]}?")
 
     def _table(self, table_id: str, seen: _Seen, lake: Lake | None) -> Iterator[Finding]:
         options = self._pipeline.options

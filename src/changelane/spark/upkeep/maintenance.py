@@ -14,6 +14,7 @@ import msgspec
 from pyspark.sql import functions as F
 
 from changelane.config import Maintenance
+from changelane.schema import named
 from changelane.sinks import OWN
 from changelane.spark.events.rows import table_id_of
 from changelane.spark.lake import TABLES, Files, Kept, Lake, name_of
@@ -190,8 +191,7 @@ class Keeper:
         """Return the columns by which a table is clustered: those chosen that it has."""
         if "table" not in properties:
             return ()
-        table = table_id_of(properties["table"])
-        chosen = limits.cluster.get(str(table)) or limits.cluster.get(table.name or "") or []
+        chosen = named(limits.cluster, table_id_of(properties["table"])) or []
         held = {column.lower(): column for column in self._lake.columns(name)}
         return tuple(
             held[column.lower()]
