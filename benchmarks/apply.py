@@ -22,15 +22,19 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from measuring import local_spark, processor_seconds, resident_mb
+from pyspark.sql import functions as F
 
 from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
 from changelane.spark.apply.fanout import Cadence, Fanout
 from changelane.spark.lake import Marker
 from changelane.spark.lakes import lake as open_lake
+from changelane.spark.sql import COLUMNS, ORDER
 
 BATCHES: Final = 5
 KEYS: Final = 300_000
+MADE: Final = "tables/shop.public.orders0"
+"""Where changelane makes the table that the baseline makes as ``orders0``."""
 UNAVAILABLE: Final = "__debezium_unavailable_value"
 TEXTS: Final = ("o_orderstatus", "o_orderpriority", "o_clerk", "o_comment")
 TYPES: Final = {
@@ -51,7 +55,8 @@ ARROW: Final = {
 class Work(NamedTuple):
     """What is measured: changes in batches, and the tables that they are of.
 
-    Of uneven tables the n-th gets a share of 1/n, as Zipf saw of words.
+    Of uneven tables the n-th gets a share of 1/n, as Zipf saw of words. Behind the first batch a
+    table gets as many rows more as *rows* says.
     """
 
     name: str
@@ -61,6 +66,7 @@ class Work(NamedTuple):
     tables: int = 1
     keys: int = KEYS
     is_uneven: bool = False
+    rows: int = 0
 
     @property
     def types(self) -> dict[str, str]:
@@ -203,7 +209,32 @@ class Bench:
                 ).collect()
                 frame.unpersist()
 
-        return [timed(lambda number=number: batch(number)) for number in range(BATCHES)]
+        found = []
+        for number in range(BATCHES):
+            found.append(timed(lambda number=number: batch(number)))
+            if number == 0 and work.rows:
+                self.fill(work, lake)
+        return found
+
+    def fill(self, work: Work, lake: Any) -> None:
+        """Give the table the rows with the other keys."""
+        name = "tables/orders0" if lake.exists("tables/orders0") else MADE
+        held = lake.read(name)
+        key = F.col("o_orderkey")
+        columns = {
+            **{name: F.concat(key.cast("string"), F.lit(f" {name}")) for name in TEXTS},
+            "o_orderkey": key,
+            "o_custkey": key * 7,
+            "o_totalprice": key / 100,
+            "o_shippriority": (key % 5).cast("int"),
+        }
+        if ORDER in held.columns:
+            columns[ORDER] = F.lit(held.agg(F.min(ORDER)).first()[0])
+            columns[COLUMNS] = F.lit(None).cast("map<string,binary>")
+        others = self.spark.range(work.rows).select(F.col("id").alias("o_orderkey"))
+        others = others.join(held.select("o_orderkey"), "o_orderkey", "left_anti")
+        rows = others.select(*(columns[name].alias(name) for name in held.columns))
+        lake.append(self.spark, name, rows)
 
     def ours(
         self, work: Work, told: Sequence[Path], cadence: Cadence | None = None
@@ -232,6 +263,8 @@ class Bench:
         found = []
         for number in range(BATCHES):
             found.append(timed(lambda number=number: batch(number)))
+            if number == 0 and work.rows:
+                self.fill(work, open_lake(self.spark, root, self.kind))
             if work.is_uneven:
                 self.memory(f"after batch {number}")
         if work.is_uneven and fanout is not None:
@@ -280,6 +313,12 @@ def main() -> None:
         "wide300": Work("300 columns", count // 20, columns=300),
         "thousand": Work(
             "1,000 tables of uneven heat", count // 2, tables=1000, keys=3000, is_uneven=True
+        ),
+        "small": Work(
+            "1,000 changes of a table of 10 million rows",
+            5000,
+            keys=10_000_000,
+            rows=10_000_000,
         ),
         "many": Work("100 tables, 1,000 changes each", 500_000, tables=100, keys=3000),
     }
