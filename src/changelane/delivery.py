@@ -17,6 +17,7 @@ import msgspec
 from changelane import profiles
 from changelane.codec import Codec, Encoded, get_codec
 from changelane.errors import (
+    ApplyError,
     ChangelaneError,
     DecodeError,
     EncodeError,
@@ -26,6 +27,7 @@ from changelane.errors import (
 from changelane.event import ChangeEvent, HalfUpdate
 from changelane.kafka import PLACEHOLDER, KafkaSink, is_topic
 from changelane.message import Message
+from changelane.position import EventIdPosition
 from changelane.profile import PartitionsOf, Profile
 from changelane.schema import TableId
 from changelane.transforms.chain import Chain
@@ -33,6 +35,7 @@ from changelane.transforms.join import MOST_WAITING, JoinHalves, Orphans
 
 EVENT_ID: Final = "changelane-event-id"
 """The header that is the same whenever the same message is sent again."""
+_EVENT_ID: Final = re.compile(r"(.+)-(\d{1,10})-(\d{1,20})-(\d{1,5})-(\d{1,5})", re.ASCII)
 
 
 HELD: Final = "held"
@@ -399,6 +402,24 @@ def _identified(message: Message, origin: Origin, number: int) -> Message:
     identity = f"{told.topic}-{told.partition}-{told.offset}-{origin.number}-{number}"
     headers = (*message.headers, (EVENT_ID, identity.encode()))
     return msgspec.structs.replace(message, headers=headers)
+
+
+def event_position(message: Message, index: int) -> EventIdPosition:
+    """Return the place that the id of a message tells, for one of the events in it.
+
+    Raises:
+        ApplyError: It has no id, or one that changelane did not write.
+    """
+    told = next((value for name, value in message.headers if name == EVENT_ID), None)
+    found = None if told is None else _EVENT_ID.fullmatch(told.decode("utf-8", "replace"))
+    if found is None:
+        reason = "no id" if told is None else "an id that changelane did not write"
+        raise ApplyError(f"source.order_by_event_id: the message has {reason} in {EVENT_ID}")
+    topic, *numbers = found.groups()
+    partition, offset, event, part = map(int, numbers)
+    if max(part, index) > 0xFF:
+        raise ApplyError("too many messages were made of one event")
+    return EventIdPosition(topic, partition, offset, event << 16 | part << 8 | index)
 
 
 def _defect(error: Exception) -> str:

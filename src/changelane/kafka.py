@@ -74,6 +74,9 @@ class KafkaSource(
         starting_offsets: Where a new checkpoint begins: ``earliest``, ``latest``, or the offset of
             each partition by topic; a partition that is not named begins with its earliest.
         max_offsets_per_trigger: How many messages one batch takes at most.
+        order_by_event_id: Events without positions are ordered by the header
+            ``changelane-event-id``, by which changelane tells what a message was made of (a sink's
+            ``event_id``), and not by their own offsets: one that was sent twice is one.
         spark: Further options of Spark's Kafka source and, with ``kafka.`` before them, of Kafka's
             consumer, by their own names: security belongs here. They are passed on untouched.
     """
@@ -85,6 +88,7 @@ class KafkaSource(
     format_options: dict[str, Any] = {}
     starting_offsets: Literal["earliest", "latest"] | dict[str, dict[int | str, int]] = "earliest"
     max_offsets_per_trigger: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    order_by_event_id: bool = False
     spark: dict[str, str] = {}
 
     def __post_init__(self) -> None:

@@ -213,6 +213,16 @@ class OffsetPosition(
         )
 
 
+class EventIdPosition(OffsetPosition, frozen=True):
+    """The place of the message that an event was made of, when changelane delivered it.
+
+    The same event has the same one however often it was sent, where its own offsets are others. No
+    event tells it: tables compare it on request.
+    """
+
+    code: ClassVar[int] = 8
+
+
 class TimePosition(msgspec.Struct, frozen=True, tag="time", tag_field="domain", omit_defaults=True):
     """The time of a change at its source, ties by the message's offset.
 
@@ -248,6 +258,9 @@ Position = (
     | OffsetPosition
     | TimePosition
 )
+
+BY_PARTITION: Final = frozenset({OffsetPosition.code, EventIdPosition.code})
+"""Codes of positions that are compared inside one partition only."""
 
 _HEADER: Final = struct.Struct(">BBIB")
 
@@ -314,6 +327,9 @@ def _shown(code: int, key: bytes) -> str:
         case OffsetPosition.code:
             offset, row, _, partition = struct.unpack_from(">QIII", key)
             return f"offset {offset} of partition {partition}" + (f", row {row}" if row else "")
+        case EventIdPosition.code:
+            offset, row, _, partition = struct.unpack_from(">QIII", key)
+            return f"event {row >> 16} of offset {offset} of partition {partition}"
         case _:
             return f"position {key.hex()}"
 
@@ -347,6 +363,6 @@ def comparable(one: bytes, other: bytes) -> bool:
     """Say whether two orders may be compared: same version and domain, and one partition."""
     if one[:2] != other[:2]:
         return False
-    if one[1] != OffsetPosition.code:
+    if one[1] not in BY_PARTITION:
         return True
     return one[2:6] != other[2:6] or one[-9:-1] == other[-9:-1]

@@ -20,12 +20,15 @@ from test_keeping import ALL, LOG, ONE, TWO, dying_at_the_end
 
 from changelane import Message
 from changelane.cli import main
-from changelane.config import Pipeline, load
+from changelane.config import Pipeline, load, parse
 from changelane.errors import ConfigError
-from changelane.event import ChangeEvent
+from changelane.event import ChangeEvent, DataChange, Key, Op
+from changelane.schema import Column, TableId, TableSchema
 from changelane.spark.apply.applier import Applier
 from changelane.spark.lakes import lake as open_lake
+from changelane.spark.streams.deliver import deliver
 from changelane.spark.streams.pipeline import RunError, run
+from changelane.types import Integer
 
 PARTITIONS: Final = 2
 KILLS: Final = 2
@@ -127,6 +130,62 @@ def test_messages_of_a_transaction_that_was_aborted_never_land(
     assert report.batches[-1].lag == {topic: dict.fromkeys(range(PARTITIONS), 0)}
     check(spark, lake, [ALL[0], ALL[2]])
     assert run(spark, told).batches == []
+
+
+TWICE: Final = TableSchema((Column("id", Integer()), Column("v", Integer())))
+
+
+def unplaced(op: str, table: str, id: int, v: int) -> ChangeEvent:
+    image = {"id": id, "v": v}
+    before, after = (image, None) if op == "d" else (None, image)
+    told = TableId("shop", None, table)
+    return DataChange(Op(op), told, Key(("id",)), before=before, after=after, schema=TWICE)
+
+
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
+def test_what_was_delivered_twice_is_applied_once_by_its_ids(
+    spark: SparkSession, topics: Topics, lake: str, tmp_path: Path
+) -> None:
+    given, sent = topics.create(topics.name("given")), topics.create(topics.name("sent"))
+    changes = [("c", 1, 1), ("u", 1, 2), ("c", 2, 1), ("d", 2, 1), ("c", 3, 1)]
+    names = ("rows", "versions", "log")
+    told = [unplaced(op, name, row, v) for op, row, v in changes for name in names]
+    topics.send(given, [Message(value) for value in values(told)])
+    kafka = {"type": "kafka", "servers": topics.servers, "format": "native-json"}
+    state = tmp_path / "state"
+    sink = {**kafka, "topic": sent, "event_id": True, "checkpoint": str(state)}
+    pipeline = {"name": "sent", "source": {**kafka, "topics": given}, "sink": sink}
+    for _ in range(2):
+        deliver(spark, parse(pipeline))
+        shutil.rmtree(state)
+    assert len(topics.read(sent)) == 2 * len(told)
+
+    file = written(topics, lake, sent, order_by_event_id=True, max_offsets_per_trigger=20)
+    kept = json.loads(file.read_text())
+    modes = {"versions": {"mode": "history"}, "log": {"mode": "append"}}
+    kept["options"]["tables"] = modes
+    report = run(spark, parse(kept))
+    assert not report.quarantined
+    assert len(report.batches) == 2
+
+    def found(name: str, *columns: str) -> list[tuple[Any, ...]]:
+        table = landed.table_of(spark, lake, TableId("shop", None, name))
+        return sorted(tuple(row) for row in table.select("id", "v", *columns).collect())
+
+    assert found("rows") == [(1, 2), (3, 1)]
+    assert found("versions", "_is_current") == [
+        (1, 1, False),
+        (1, 2, True),
+        (2, 1, False),
+        (3, 1, True),
+    ]
+    assert found("log", "_changelane_op") == [
+        (1, 1, "c"),
+        (1, 2, "u"),
+        (2, 1, "c"),
+        (2, 1, "d"),
+        (3, 1, "c"),
+    ]
 
 
 @pytest.mark.parametrize("lake", lakes("delta"), indirect=True)

@@ -12,10 +12,17 @@ from hypothesis import strategies as st
 
 from changelane import get_codec
 from changelane.apply import Departure, TableTruncate, Upsert, steps
+from changelane.delivery import EVENT_ID
 from changelane.errors import ApplyError
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Key, Op, Source, Truncate
 from changelane.message import Message
-from changelane.position import OffsetPosition, PostgresPosition, SequencePosition
+from changelane.position import (
+    OffsetPosition,
+    PostgresPosition,
+    SequencePosition,
+    comparable,
+    shown_order,
+)
 from changelane.schema import Column, TableId, TableSchema
 from changelane.testing.conformance import EFFORT
 from changelane.testing.histories import Profile, history
@@ -229,6 +236,40 @@ def test_without_a_position_the_place_in_the_topic_orders() -> None:
 
 
 # What a task remembers
+
+
+def with_id(message: Message, told: str | None, offset: int) -> Message:
+    headers = () if told is None else (("more", b"x"), (EVENT_ID, told.encode()))
+    return msgspec.structs.replace(message, headers=headers, topic="t", partition=0, offset=offset)
+
+
+def test_an_event_that_was_sent_twice_has_one_place_by_its_id() -> None:
+    (plain,) = NATIVE.encode(change("c", {"id": 1}, position=None)).messages
+    (placed,) = NATIVE.encode(change("c", {"id": 1})).messages
+    by_id = builder.RowBuilder(NATIVE, event_ids=True)
+
+    def order(message: Message) -> bytes:
+        (found,) = {row[rows.AT["order"]] for row in by_id.rows(message)} - {None}
+        return bytes(found)
+
+    first = order(with_id(plain, "shop-x-3-17-2-0", 5))
+    assert first == order(with_id(plain, "shop-x-3-17-2-0", 9))
+    assert shown_order(first) == "event 2 of offset 17 of partition 3"
+    assert first < order(with_id(plain, "shop-x-3-17-2-1", 0))
+    assert first < order(with_id(plain, "shop-x-3-17-10-0", 0))
+    assert first < order(with_id(plain, "shop-x-3-18-0-0", 0))
+    assert comparable(first, order(with_id(plain, "shop-x-3-18-0-0", 0)))
+    assert not comparable(first, order(with_id(plain, "shop-x-4-18-0-0", 0)))
+    assert not comparable(first, order(with_id(plain, "shop-3-18-0-0", 0)))
+    # what tells a position of its own is ordered by it
+    assert shown_order(order(with_id(placed, None, 5))).startswith("LSN")
+
+
+@pytest.mark.parametrize("told", [None, "", "t-0-1-2", "t-0--1-2-3", "t-0-1-2-256", "t-0-1-٣-0"])
+def test_an_event_whose_id_tells_no_place_is_set_aside(told: str | None) -> None:
+    (plain,) = NATIVE.encode(change("c", {"id": 1}, position=None)).messages
+    built = builder.RowBuilder(NATIVE, event_ids=True).rows(with_id(plain, told, 5))
+    assert code(built) == "unordered"
 
 
 @pytest.mark.parametrize(

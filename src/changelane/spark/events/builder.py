@@ -12,6 +12,7 @@ import msgspec
 
 from changelane.codec import Codec, get_codec
 from changelane.ddl import TruncateTable, statements_of
+from changelane.delivery import event_position
 from changelane.errors import ApplyError, DecodeError, TransformError
 from changelane.event import (
     ChangeEvent,
@@ -117,6 +118,7 @@ class RowBuilder:
         keys: Key columns by table name (bare or full), instead of those that the events name.
         keyless: ``row`` makes the whole row the key of a table without one.
         images: Whether before images are kept where applying does not need them.
+        event_ids: Whether events without positions are ordered by their ids.
         steps: What becomes of each event first.
     """
 
@@ -128,6 +130,7 @@ class RowBuilder:
         keys: Mapping[str, tuple[str, ...]] | None = None,
         keyless: str = "quarantine",
         images: bool = True,
+        event_ids: bool = False,
         steps: Sequence[Step] = (),
     ) -> None:
         self._chain = Chain(steps)
@@ -136,6 +139,7 @@ class RowBuilder:
         self._keys = dict(keys or {})
         self._whole_row_is_key = keyless == "row"
         self._images = images
+        self._event_ids = event_ids
         self._reads_debezium = codec.name == "debezium-json"
         self._reads_mysql = codec.carries.positions == {"mysql"}
         self._shapes: dict[tuple[object, ...], _Shape] = {}
@@ -241,7 +245,19 @@ class RowBuilder:
         if self._reads_mysql and source.product == "mysql" and is_first_snapshot(source):
             # the stream tells positions, and these rows sort below it (Arcion's snapshots)
             return MySqlPosition("0", message.offset or 0, index)
-        return _position(None, message, index)
+        return self._place(message, index)
+
+    def _place(self, message: Message, index: int) -> Position:
+        """Return where an event stands, by its message.
+
+        Raises:
+            ApplyError: The message does not tell it.
+        """
+        if self._event_ids:
+            return event_position(message, index)
+        if message.offset is None:
+            raise ApplyError("the event has no position and its message no offset")
+        return OffsetPosition(message.topic or "", message.partition or 0, message.offset, index)
 
     def _truncate(
         self,
@@ -265,7 +281,7 @@ class RowBuilder:
 
     def _order(self, event: Truncate | SchemaChange, message: Message, index: int) -> bytes:
         return encode_order(
-            _position(event.position, message, index),
+            event.position or self._place(message, index),
             epoch=self._epoch,
             snapshot=is_first_snapshot(event.source),
             phase=DEPARTURE,
@@ -430,14 +446,6 @@ def _row(message: Message, **values: object) -> Row:
     return tuple(row)
 
 
-def _position(position: Position | None, message: Message, index: int) -> Position:
-    if position is not None:
-        return position
-    if message.offset is None:
-        raise ApplyError("the event has no position and its message no offset")
-    return OffsetPosition(message.topic or "", message.partition or 0, message.offset, index)
-
-
 def _microseconds(time_ns: int | None) -> int | None:
     """Return a time as Spark's TIMESTAMP holds it.
 
@@ -460,8 +468,17 @@ def row_builder(
     keys: Mapping[str, tuple[str, ...]] | None = None,
     keyless: str = "quarantine",
     images: bool = True,
+    event_ids: bool = False,
     steps: Sequence[Step] = (),
 ) -> RowBuilder:
     """Return a builder for the messages of a format; called on the workers."""
     codec = get_codec(format, **options)
-    return RowBuilder(codec, epoch=epoch, keys=keys, keyless=keyless, images=images, steps=steps)
+    return RowBuilder(
+        codec,
+        epoch=epoch,
+        keys=keys,
+        keyless=keyless,
+        images=images,
+        event_ids=event_ids,
+        steps=steps,
+    )

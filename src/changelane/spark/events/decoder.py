@@ -37,6 +37,7 @@ def decode(
     keyless: str = "quarantine",
     epoch: int = 0,
     images: bool = True,
+    event_ids: bool = False,
     transforms: Sequence[Step] = (),
 ) -> DataFrame:
     """Return the event rows (:mod:`changelane.spark.events.rows`) of message rows.
@@ -50,6 +51,7 @@ def decode(
         keyless: ``row`` takes the whole row as the key of a table without one.
         epoch: The epoch of the events' orders (apply.md section 1).
         images: Whether before images are kept where applying does not need them.
+        event_ids: Whether events without positions are ordered by their ids.
         transforms: What becomes of each event before its rows are made; *keys* and *keyless* mean
             tables and columns as they are called then.
 
@@ -69,6 +71,7 @@ def decode(
         keys=keys,
         keyless=keyless,
         images=images,
+        event_ids=event_ids,
         steps=tuple(transforms),
     )
     return message_rows(messages).mapInArrow(partial(_decode, make), rows.DDL)

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from changelane.kafka import Lag, behind
-from changelane.position import LsnPosition, OffsetPosition, PostgresPosition, ScnPosition
+from changelane.position import BY_PARTITION, LsnPosition, PostgresPosition, ScnPosition
 from changelane.spark.events.rows import REFUSED, RowSchema, Told
 
 APPLIED_BEFORE: Final = "applied before"
@@ -352,12 +352,13 @@ def place(order: Column) -> Column:
     Inside one place two orders can be compared, and in two epochs (apply.md section 1).
     """
     tag = order.substr(F.length(order) - 8, F.lit(8))
-    is_offset = F.substring(order, 2, 1) == F.lit(bytearray([OffsetPosition.code]))
+    codes = (F.lit(bytearray([code])) for code in sorted(BY_PARTITION))
+    is_offset = F.substring(order, 2, 1).isin(*codes)
     return F.when(is_offset, F.concat(F.substring(order, 3, 4), tag))
 
 
 def place_of(order: bytes) -> set[bytes]:
     """Return the same of an order in hand; nothing in other domains, and of no order."""
-    if len(order) < 2 or order[1] != OffsetPosition.code:
+    if len(order) < 2 or order[1] not in BY_PARTITION:
         return set()
     return {order[2:6] + order[-9:-1]}

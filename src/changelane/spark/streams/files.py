@@ -63,6 +63,7 @@ def decode_lines(
     keyless: str = "quarantine",
     epoch: int = 0,
     images: bool = False,
+    event_ids: bool = False,
     transforms: Sequence[Step] = (),
 ) -> DataFrame:
     """Return the event rows of lines."""
@@ -74,6 +75,7 @@ def decode_lines(
         keys=keys,
         keyless=keyless,
         images=images,
+        event_ids=event_ids,
         steps=tuple(transforms),
     )
     form = None if source.contents == "auto" else LineForm(source.contents)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 from changelane.config import Pipeline
+from changelane.kafka import KafkaSource
 from changelane.transforms.step import Step
 
 
@@ -15,6 +16,7 @@ class Reading(TypedDict):
     keyless: str
     epoch: int
     images: bool
+    event_ids: bool
     transforms: Sequence[Step]
 
 
@@ -25,5 +27,11 @@ def reading_of(pipeline: Pipeline) -> Reading:
         keyless=pipeline.options.keyless,
         epoch=pipeline.options.epoch,
         images=bool(pipeline.expressions),
+        event_ids=orders_by_event_id(pipeline),
         transforms=pipeline.pure_steps,
     )
+
+
+def orders_by_event_id(pipeline: Pipeline) -> bool:
+    """Say whether events without positions are ordered by their ids."""
+    return isinstance(pipeline.source, KafkaSource) and pipeline.source.order_by_event_id

@@ -20,6 +20,7 @@ from changelane.spark.lake import Lake
 from changelane.spark.ledgers.replays import Begun, ReplayReport, Replays
 from changelane.spark.streams.files import record_rows
 from changelane.spark.streams.pipeline import applier_of, expressions_of
+from changelane.spark.streams.reading import orders_by_event_id
 
 
 class Reapplying:
@@ -72,6 +73,7 @@ def decoded(
         keys=pipeline.options.keys,
         keyless=pipeline.options.keyless,
         images=bool(pipeline.expressions),
+        event_ids=orders_by_event_id(pipeline),
         steps=pipeline.pure_steps,
     )
     return content.select(*Entry._fields).mapInArrow(partial(_decode, make), rows.DDL)

@@ -20,6 +20,7 @@ from changelane.findings import Finding, ok, problem, warning
 from changelane.kafka import KafkaSink, KafkaSource
 from changelane.message import Message
 from changelane.position import (
+    EventIdPosition,
     LsnPosition,
     MySqlPosition,
     OffsetPosition,
@@ -36,6 +37,7 @@ from changelane.spark.lake import Lake, name_of
 from changelane.spark.lake.modes import APPEND, mode_of, modes_of
 from changelane.spark.streams.deliver import delivery_of
 from changelane.spark.streams.first import First
+from changelane.spark.streams.reading import orders_by_event_id
 
 SHOWN: Final = 20
 """How many tables, or reasons, are told one by one."""
@@ -46,6 +48,7 @@ DOMAINS: Final = {
     LsnPosition.code: "LSNs",
     SequencePosition.code: "numbers of a sequence",
     OffsetPosition.code: "offsets inside one partition, or file",
+    EventIdPosition.code: "ids of events, which tell their first offsets inside one partition",
     TimePosition.code: "times at the source",
 }
 
@@ -138,6 +141,7 @@ class TableTrial:
             keys=options.keys,
             keyless=options.keyless,
             images=False,
+            event_ids=orders_by_event_id(self._pipeline),
             steps=self._pipeline.pure_steps,
         )
         for name, told in first.items():

@@ -18,7 +18,7 @@ import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from changelane.position import OffsetPosition, shown_order
+from changelane.position import BY_PARTITION, shown_order
 from changelane.spark.events.fold import Target
 from changelane.spark.events.rows import RowSchema, table_id_of
 from changelane.spark.events.survey import Work
@@ -133,7 +133,7 @@ def horizons(
     purged: list[Purged] = []
     for row in sorted(found, key=lambda row: str(row["table_id"])):
         one = Purged(str(table_id_of(row["table_id"])), row["remembered"])
-        if bytes(row["domain"]) == bytes([OffsetPosition.code]):
+        if int.from_bytes(row["domain"]) in BY_PARTITION:
             one.note = OFFSETS
         elif (mode := _mode(lake, row["table_id"])).name == HISTORY:
             one.note = VERSIONS
