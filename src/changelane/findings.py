@@ -15,7 +15,7 @@ from changelane.config import FilesSource, Pipeline
 from changelane.datahub.sink import DataHubSink
 from changelane.delivery import written_by
 from changelane.errors import ConfigError, MissingExtraError
-from changelane.kafka import KafkaSink
+from changelane.kafka import KafkaSink, KafkaSource
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -108,7 +108,9 @@ def order_note(pipeline: Pipeline) -> str | None:
     source = pipeline.source
     if get_codec(source.format, **source.format_options).carries.positions:
         return None
+    is_by_id = isinstance(source, KafkaSource) and source.order_by_event_id
+    offsets = "the offsets that their ids tell" if is_by_id else "their offsets"
     return (
-        f"{source.format} tells no positions: its events are ordered by their offsets inside one "
+        f"{source.format} tells no positions: its events are ordered by {offsets} inside one "
         "partition, or file; a key that comes in two of them is set aside as `unordered`"
     )

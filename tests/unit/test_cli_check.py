@@ -46,6 +46,11 @@ def test_a_format_without_positions_is_a_warning(tmp_path: Path) -> None:
     done = check(tmp_path, SOURCE | {"format": "canal-json"}, TABLES)
     assert done.exit_code == 0
     assert "warning  order: canal-json tells no positions" in done.stdout
+    assert "ordered by their offsets" in done.stdout
+    by_id = SOURCE | {"format": "canal-json", "order_by_event_id": True}
+    by_id |= {"type": "kafka", "servers": "here:1", "topics": "in"}
+    by_id = {name: value for name, value in by_id.items() if name != "path"}
+    assert "ordered by the offsets that their ids tell" in check(tmp_path, by_id, TABLES).stdout
 
 
 @pytest.mark.parametrize(
