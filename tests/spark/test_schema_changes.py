@@ -4,6 +4,7 @@ import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from decimal import Decimal
 from pathlib import Path
 from random import Random
 from typing import Any, Final, NamedTuple
@@ -16,10 +17,12 @@ from pyspark.sql import SparkSession
 from changelane.apply import key_bytes
 from changelane.event import ChangeEvent, DataChange, Key, Op, SchemaChange, Source
 from changelane.files import read_record
+from changelane.message import Message
 from changelane.position import MySqlPosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
+from changelane.spark.events.decoder import MESSAGE
 from changelane.spark.events.rows import table_id_text
 from changelane.spark.lake import Marker, name_of
 from changelane.spark.lake.modes import Modes
@@ -175,9 +178,22 @@ def test_lake_tables_follow_as_tables_in_memory_do(spark: SparkSession, stream: 
     assert seen["again"], "a name of a renamed table is used again"
 
 
-CAPTURED: Final = (
-    Path(__file__).parents[1] / "golden/debezium-json/captured/debezium-mariadb-schema.jsonl"
-)
+CAPTURED: Final = Path(__file__).parents[1] / "golden/debezium-json/captured"
+
+
+def captured(name: str) -> list[Message]:
+    """Return what Debezium wrote of a database."""
+    lines = (CAPTURED / f"debezium-{name}-schema.jsonl").read_bytes().splitlines()
+    return [read_record(line) for line in lines]
+
+
+def land(spark: SparkSession, lake: str, told: Sequence[Message], batch: int) -> Counter[str]:
+    """Apply messages as a run of its own does; return what was set aside."""
+    rows = [(m.value, m.key, list(m.headers), m.topic, m.partition, m.offset) for m in told]
+    kinds = ", ".join(f"{name} {kind}" for name, kind in MESSAGE.items())
+    events = decode(spark.createDataFrame(rows, kinds), "debezium-json")
+    applier = Applier(spark, lake, table_format=Path(lake).name)
+    return Counter(applier.apply(events, Marker("test", "test", batch)).quarantined)
 
 
 def test_the_statements_of_a_captured_database_are_followed(
@@ -185,14 +201,10 @@ def test_the_statements_of_a_captured_database_are_followed(
 ) -> None:
     """MariaDB through Debezium: its own topic of statements beside those of the tables."""
     lake = str(tmp_path / "delta")
-    told = [read_record(line) for line in CAPTURED.read_bytes().splitlines()]
-    rows = [(m.key, m.value, m.topic, m.partition, m.offset) for m in told]
-    names = "key binary, value binary, topic string, partition int, offset bigint"
+    told = captured("mariadb")
     # twice: the second time everything comes again, in another batch
-    for batch, part in enumerate((rows[:91], rows[91:], rows)):
-        events = decode(spark.createDataFrame(part, names), "debezium-json")
-        report = Applier(spark, lake).apply(events, Marker("test", "test", batch))
-        assert not set(report.quarantined) - {"no_key"}
+    for batch, part in enumerate((told[:91], told[91:], told)):
+        assert not set(land(spark, lake, part, batch)) - {"no_key"}
     open_tables = open_lake(spark, lake)
     customers = open_tables.read("tables/inventory.customers")
     assert dict(customers.dtypes)["balance"] == "decimal(30,6)"
@@ -209,6 +221,66 @@ def test_the_statements_of_a_captured_database_are_followed(
     states = {one.table: one for one in status(open_tables)}
     assert "later2" in states["inventory.later"].note
     assert "dropped" in states["inventory.later"].note
+
+
+def test_a_captured_stream_is_what_the_database_held_wherever_its_batches_end(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """PostgreSQL through Debezium, which tells no statements and leaves out unchanged TOAST."""
+    lake = str(tmp_path / "delta")  # Iceberg keeps the scale of a decimal
+    names = ("customers", "order_items", "cust_full", "toast_t")
+    topics = {"dbz_pg.message", *(f"dbz_pg.public.{name}" for name in names)}
+    told = list(enumerate(captured("postgres")))
+
+    def part(first: int, last: int | None = None) -> list[Message]:
+        return [one for _, one in told[first:last] if one.topic in topics]
+
+    def found(name: str, *columns: str) -> list[tuple[Any, ...]]:
+        place = name_of(table_id_text(TableId("shop", "public", name)))
+        rows = open_lake(spark, lake).read(place).select(*columns).collect()
+        return sorted(map(tuple, rows), key=lambda row: row[:2])
+
+    # behind the update of a row that changed its key, and before its delete
+    assert not land(spark, lake, part(0, 83), 0)
+    (moved,) = found("toast_t", "id", "n", "big", "bigb", "bigj", "biga")
+    assert moved[:3] == (2, 2, "y" * 2500)
+    assert bytes(moved[3]) == b"\xab" * len(moved[3])
+    assert moved[4].startswith('{"k": "jjj')
+    assert moved[5] == ["a" * len(moved[5][0]), "b"]
+    # between the two messages of no table, and behind them
+    for batch, (first, last) in enumerate(((83, 121), (121, 123), (123, 147)), 1):
+        assert not land(spark, lake, part(first, last), batch)
+    # a row of an incremental snapshot tells no position
+    assert land(spark, lake, part(147, 190), 4) == {"unordered": 1}
+
+    def check() -> None:
+        assert found("toast_t", "id") == []
+        assert found("cust_full", "id") == [(11,)]
+        assert found("order_items", "order_id", "line_no", "qty") == [
+            (1, 1, 3),
+            (2, 1, 1),
+            (2, 9, 1),
+            (3, 1, 1),
+        ]
+        # nobody told that `vip` went: rows from before keep it, and 5 never had it
+        assert found("customers", "id", "name", "phone", "vip") == [
+            (1, "Ann 日本", "+1 555", True),
+            (4, "Dan", None, True),
+            (5, "Eve", "n/a", None),
+            (200, "Bob 😀", None, True),
+        ]
+        balances = dict(found("customers", "id", "balance"))
+        assert balances[5] == 7
+        assert balances[1] == Decimal("11.5001")
+
+    check()
+    assert land(spark, lake, part(0, 190), 5) == {"unordered": 1}
+    check()
+    # rows of the transaction that empties a table stay, and what came before does not come back
+    assert not land(spark, lake, part(190), 6)
+    assert land(spark, lake, part(0), 7) == {"unordered": 1}
+    assert found("order_items", "order_id") == []
+    assert found("customers", "id", "name") == [(1000, "same tx as truncate")]
 
 
 T: Final = TableId("shop", None, "t")
