@@ -171,7 +171,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             whole ``row`` as the key (equal rows are then one). ``append`` is exactly once by the
             marker only: events that come again in another batch are appended again.
         sources: ``one`` server feeds a table, and events of another are set aside; ``many`` may,
-            when their keys never meet.
+            when their keys never meet. Then truncates and statements of one are set aside.
         apply: ``direct`` merges every table of a batch with it. ``log`` makes the batch one commit
             in a change log, and each table takes what waits there on its own: for streams of some
             dozens of tables and more.

@@ -40,7 +40,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         held: The parts of the change whose identity its look names: nothing else can take it.
-        own: What of the losses its images lost.
+        losses: What is lost in all, by what of it the images lose.
         plan: The reduction of its images; ``None`` without a schema.
         fills: Whether missing columns of the images before and after become NULL.
         has_before: Whether an image before stays; likewise the others.
@@ -51,8 +51,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     table: TableId
     schema: TableSchema | None
     source: Source
-    losses: tuple[Loss, ...]
-    own: tuple[Loss, ...]
+    losses: dict[tuple[Loss, ...], tuple[Loss, ...]]
     plan: SchemaPlan | None
     fills: tuple[bool, bool]
     has_before: bool
@@ -110,7 +109,8 @@ class Reductions:
                 if plan is None
                 else plan.image(after, losses, fill=known.fills[1])
             )
-        if tuple(losses) != known.own:
+        lost = known.losses.get(tuple(losses))
+        if lost is None:
             return self._first(event, look)
         if transaction is not None:
             transaction = self._reduce.transaction(transaction, losses)
@@ -134,7 +134,7 @@ class Reductions:
             event.after_holds if known.has_holds else _UNKNOWN,
             details if known.has_details else NO_DETAILS,
         )
-        return (reduced,), known.losses
+        return (reduced,), lost
 
     def _image(self, image: Image, known: Outcome, which: int, losses: dict[Loss, None]) -> Image:
         plan = known.plan
@@ -156,8 +156,7 @@ class Reductions:
             one.table,
             one.schema,
             one.source,
-            losses,
-            (),
+            {},
             plan,
             (is_delete and not self._carries.delete_partial, not self._carries.absent),
             one.before is not None,
@@ -173,7 +172,7 @@ class Reductions:
             self._image(event.after, known, 1, own)
         if len(self._known) >= _MOST:
             self._known.clear()
-        self._known[look] = msgspec.structs.replace(known, own=tuple(own))
+        self._known.setdefault(look, known).losses[tuple(own)] = losses
         return reduced, losses
 
 

@@ -14,6 +14,7 @@ from changelane.event import DataChange, Key, Op, SchemaChange, Source, Truncate
 from changelane.position import OffsetPosition, Position, SequencePosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark.events.survey import BatchReport
+from changelane.spark.lake.modes import Modes, TableMode
 from changelane.spark.lakes import lake as open_lake
 from changelane.spark.lakes.hudi import Hudi
 from changelane.types import Array, Boolean, Bytes, Date, Decimal, Integer, String, Timestamp
@@ -283,6 +284,74 @@ def test_what_one_of_many_servers_says_of_all_rows_is_not_done_to_those_of_the_o
         {},
     ]
     assert rows(spark, lake) == [(1, 1), (2, 2), (3, 3), (4, 4)]
+
+
+def says(at: int, ddl: str, server: str = "one") -> SchemaChange:
+    source = Source(server=server, product="mysql")
+    return SchemaChange(TABLE, "alter", ddl, position=SequencePosition(at), source=source)
+
+
+def test_statements_that_take_nothing_from_anybody_are_not_set_aside_with_many_servers(
+    spark: SparkSession, lake: str
+) -> None:
+    batch = [
+        says(1, "CREATE TABLE orders (id INT PRIMARY KEY, v INT)"),
+        of("one", row(SequencePosition(2), id=1, v=1)),
+        says(3, "ALTER TABLE orders ADD COLUMN w INT NULL"),
+    ]
+    assert landed.apply(spark, lake, batch, sources="many").quarantined == {}
+    told = [says(4, "ALTER TABLE orders ADD COLUMN x INT NOT NULL DEFAULT 7")]
+    report = landed.apply(spark, lake, told, batch=1, sources="many")
+    assert report.quarantined == {"source_conflict": 1}
+
+
+@pytest.mark.parametrize("mode", ["upsert", "history"])
+def test_what_was_said_of_one_server_takes_no_row_of_others_that_come_later(
+    spark: SparkSession, lake: str, mode: Any
+) -> None:
+    modes = Modes(TableMode(mode))
+    first = [
+        of("one", row(SequencePosition(1), id=1, v=1)),
+        of("one", Truncate(TABLE, position=SequencePosition(5))),
+        of("one", row(SequencePosition(6), id=6, v=6)),
+    ]
+    assert landed.apply(spark, lake, first, modes=modes).quarantined == {}
+    later = [
+        of("two", row(SequencePosition(3), id=3, v=3)),
+        of("two", row(SequencePosition(7), id=7, v=7)),
+    ]
+    report = landed.apply(spark, lake, later, batch=1, sources="many", modes=modes)
+    assert report.quarantined == {"source_conflict": 1}
+    table = landed.table_of(spark, lake, TABLE)
+    current = table.where("_is_current") if mode == "history" else table
+    assert sorted(tuple(one) for one in current.select("id", "v").collect()) == [(6, 6), (7, 7)]
+
+
+def test_a_table_that_one_server_dropped_keeps_the_rows_of_others_that_come_later(
+    spark: SparkSession, lake: str
+) -> None:
+    first = [of("one", row(SequencePosition(1), id=1, v=1)), says(5, "DROP TABLE orders")]
+    assert landed.apply(spark, lake, first).quarantined == {}
+    for batch, at in enumerate((3, 7, 4), 1):
+        told = [of("two", row(SequencePosition(at), id=at, v=at))]
+        assert landed.apply(spark, lake, told, batch=batch, sources="many").quarantined == {}
+    assert rows(spark, lake) == [(1, 1), (3, 3), (4, 4), (7, 7)]
+
+
+def test_a_truncate_of_a_second_server_is_set_aside(spark: SparkSession, lake: str) -> None:
+    def truncate(server: str, at: int) -> Any:
+        return of(server, Truncate(TABLE, position=SequencePosition(at)))
+
+    batches = [
+        [of("one", row(SequencePosition(1), id=1, v=1)), truncate("two", 5)],
+        [truncate("two", 6)],
+        [truncate("two", 7), of("one", row(SequencePosition(2), id=2, v=2))],
+    ]
+    reports = landed.land(spark, lake, batches)
+    assert [report.quarantined for report in reports] == [{"source_conflict": 1}] * 3
+    assert rows(spark, lake) == [(1, 1), (2, 2)]
+    assert landed.apply(spark, lake, [truncate("one", 9)], batch=3).quarantined == {}
+    assert rows(spark, lake) == []
 
 
 def made_elsewhere(spark: SparkSession, theirs: Any) -> None:

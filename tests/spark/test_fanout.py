@@ -11,7 +11,8 @@ from cheap import lakes
 from pyspark.sql import SparkSession
 from test_crash import BATCHES, LOG, ONE, TWO, insert
 
-from changelane.event import ChangeEvent
+from changelane.event import ChangeEvent, SchemaChange, Source
+from changelane.position import PostgresPosition
 from changelane.schema import TableId
 from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
@@ -68,6 +69,21 @@ def dying(patch: pytest.MonkeyPatch, owner: type, name: str) -> None:
         raise DiedError
 
     patch.setattr(owner, name, die)
+
+
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
+def test_a_statement_that_no_row_comes_with_is_set_aside_once(
+    spark: SparkSession, lake: str
+) -> None:
+    to = fanout(spark, lake, LATER)
+    source = Source(product="mysql")
+    ddl = "ALTER TABLE one FROBNICATE"
+    odd = SchemaChange(ONE, "alter", ddl, position=PostgresPosition(5), source=source)
+    for number in (0, 0, 1):
+        take(spark, to, [odd] if number == 0 else BATCHES[0], number)
+    to.merge(all_of_them=True)
+    found = landed.table_of(spark, lake, "_changelane/quarantine").collect()
+    assert [row["code"] for row in found] == ["unread_ddl"]
 
 
 @pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)

@@ -122,7 +122,7 @@ def test_events_without_a_key_are_told_unless_options_say_what_becomes_of_them(
 def test_a_name_in_the_options_that_is_nearly_that_of_a_table_is_told() -> None:
     options = {
         "keys": {"ordrs": ["id"], "customers": ["id"]},
-        "tables": {"shop.Orders": {"mode": "append"}},
+        "tables": {"SHOP.ORDERS": {"mode": "append"}},
         "maintenance": {"cluster": {"orders": ["id"], "shop.orders2": ["id"]}},
     }
     found = [one for one in tables(told(1), options=options) if one.state == "warning"]

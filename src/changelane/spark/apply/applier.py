@@ -162,9 +162,17 @@ class Applier:
             kept.unpersist()
         return report
 
-    def keep_statements(self, found: Survey) -> None:
-        """Keep what a batch says of the shapes of tables, before any of them takes its rows."""
+    def keep_statements(self, found: Survey) -> list[Refused]:
+        """Keep what a batch says of the shapes of tables, before any of them takes its rows.
+
+        Returns:
+            Statements that are set aside now, for their tables take nothing of this batch.
+        """
+        with_rows = {work.table_id for work in found.works}
+        alone = [one for one in found.statements if one.table_id not in with_rows]
+        refused, _ = self._follower.keep(found._replace(statements=alone))
         self._follower.keep(found)
+        return refused
 
     def check_fence(self) -> None:
         """Stop when a newer run of the pipeline writes the tables.

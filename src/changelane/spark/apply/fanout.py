@@ -249,8 +249,10 @@ class Fanout:
                 begin(report)
             works = found.works
             # tables take their rows one by one, and a statement may be about several
-            self._applier.keep_statements(found)
-            self._applier.quarantine.take(kept, (), marker, report)
+            refused = self._applier.keep_statements(found)
+            for one in refused:
+                report.set_aside(one.code, one.size or 0)
+            self._applier.quarantine.take(kept, refused, marker, report)
             if works:
                 self._log.append(kept, marker, details)
         finally:

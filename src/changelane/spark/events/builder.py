@@ -272,7 +272,7 @@ class RowBuilder:
             kind="truncate",
             op="t",
             table_id=table_id_text(table),
-            schema_id="",
+            schema_id=self._chain.feed(table, event.source.server) or "",
             order=self._order(event, message, index),
             transaction=transaction,
             source_time=_microseconds(event.source_time_ns),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a batch of event rows holds, in numbers: the driver never sees the rows."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from copy import copy
 from typing import Final, NamedTuple
 
@@ -133,6 +133,15 @@ def _sum(one: int | None, two: int | None) -> int | None:
     return two if one is None else one + (two or 0)
 
 
+class Truncating(NamedTuple):
+    """Truncates of one server (empty = it tells none), with one kind of positions."""
+
+    server: str
+    domain: bytes
+    newest: bytes
+    size: int
+
+
 class Work:
     """What one batch holds of one table, as the driver's statistics tell.
 
@@ -145,8 +154,7 @@ class Work:
         oldest: The oldest order of each.
         keyless: Events that name no key.
         changes: Updates and deletes.
-        truncates: How many truncates there are.
-        truncated_in: The newest truncate of each kind of positions.
+        truncated_by: Truncates, by the server that told them and the kind of their positions.
         truncated: The newest truncate of the kind that the table compares, once that is known.
         domains: Kinds of positions, with the version of their orders (2 bytes), and how many
             events have each.
@@ -167,12 +175,24 @@ class Work:
         self.has_other_keys = False
         self.keyless = 0
         self.changes = 0
-        self.truncates = 0
-        self.truncated_in: dict[bytes, bytes] = {}
+        self.truncated_by: list[Truncating] = []
         self.truncated = b""
         self.time_us: int | None = None
         self.domains: dict[bytes, int] = {}
         self.places: set[bytes] = set()
+
+    @property
+    def truncates(self) -> int:
+        """How many truncates there are."""
+        return sum(one.size for one in self.truncated_by)
+
+    @property
+    def truncated_in(self) -> dict[bytes, bytes]:
+        """The newest truncate of each kind of positions."""
+        newest: dict[bytes, bytes] = {}
+        for one in self.truncated_by:
+            newest[one.domain] = max(newest.get(one.domain, b""), one.newest)
+        return newest
 
     @property
     def first(self) -> bytes:
@@ -218,6 +238,16 @@ class Work:
     def active(self) -> RowSchema:
         """The schema of the newest event; events without a key do not count beside others."""
         return self.schemas[self.newest_first[0]]
+
+    def without(self, truncates: Collection[Truncating]) -> "Work":
+        """Return the same without some truncates."""
+        kept = self.only(self.schemas)
+        kept.truncated_by = [one for one in self.truncated_by if one not in truncates]
+        kept.domains = dict(self.domains)
+        for one in truncates:
+            kept.domains[one.domain] -= one.size
+        kept.domains = {domain: count for domain, count in kept.domains.items() if count}
+        return kept
 
     def only(self, schemas: Iterable[str]) -> "Work":
         """Return the same without the events of other schemas."""
@@ -327,8 +357,7 @@ def _count(row: Row, works: dict[str, Work], report: BatchReport) -> None:
     newest, domain = bytes(row["newest"]), bytes(row["domain"])
     work.domains[domain] = work.domains.get(domain, 0) + count
     if kind == "truncate":
-        work.truncates += count
-        work.truncated_in[domain] = newest
+        work.truncated_by.append(Truncating(row["schema_id"], domain, newest, count))
     else:
         schema = row["schema_id"]
         work.counts[schema] = work.counts.get(schema, 0) + count

@@ -17,6 +17,10 @@ from changelane.spark.lake.modes import APPEND, HISTORY, Modes, TableMode
 from changelane.spark.ledgers.quarantine import Misfit, Refused
 from changelane.spark.schemas.followed import KEY_CHANGED, Evolution, Followed
 
+OTHER_SERVER: Final = (
+    "another server feeds this table, or another table that is routed here: give each server a "
+    "folder of its own, or, when their keys never meet, say `sources: many`"
+)
 STRICT: Final = "`schema_changes: strict` leaves the table as it is"
 MEND: Final = "`changelane schema apply` changes the table"
 
@@ -108,11 +112,7 @@ class Admission:
             self._check_key(schema, newest)
         is_other = None not in (schema.server, self._server) and schema.server != self._server
         if is_other and self._policy.sources == "one":
-            reason = (
-                "another server feeds this table, or another table that is routed here: give each "
-                "server a folder of its own, or, when their keys never meet, say `sources: many`"
-            )
-            raise Misfit("source_conflict", reason)
+            raise Misfit("source_conflict", OTHER_SERVER)
         for name, kind in self._wanted(schema).items():
             lower = name.lower()
             known = self._names.setdefault(lower, name)

@@ -19,7 +19,7 @@ from changelane.spark.ledgers.fence import Fence
 from changelane.spark.ledgers.quarantine import Misfit, Refused
 from changelane.spark.ledgers.side import Remembered
 from changelane.spark.schemas import turning
-from changelane.spark.schemas.admission import Admission, Policy, mine
+from changelane.spark.schemas.admission import OTHER_SERVER, Admission, Policy, mine
 from changelane.spark.schemas.followed import NOTHING, Followed, Halted
 
 MIXED: Final = "positions of different kinds never mix in one table"
@@ -30,6 +30,10 @@ TRUNCATED_ELSEWHERE: Final = (
 SHARED: Final = (
     "with `sources: many` other servers may feed the table, and its rows do not tell whose they "
     "are: what is said of all rows of one of them is not done to those of the others"
+)
+BEFORE_SHARED: Final = (
+    "a truncate stands behind the row, from before `sources: many`, and nothing tells whether it "
+    "was of the row's server: land the servers in a new folder"
 )
 LACKING: Final = "lacking"
 CLEARED: Final = "cleared"
@@ -120,9 +124,9 @@ def plan(
     if fence is not None:
         fence.check(properties)
     mode = policy.modes.of(table_id_of(work.table_id))
-    is_shared = policy.sources == "many" and mode.name != APPEND
-    if is_shared and work.truncates and not work.schemas:
-        raise Misfit("source_conflict", SHARED)
+    work, foreign = (
+        (work, []) if mode.name == APPEND else _by_server(work, known, policy.sources, properties)
+    )
     if not work.domains or (not work.schemas and not exists):
         return None
     if exists and "schema" not in properties:
@@ -133,7 +137,8 @@ def plan(
     asked = policy.layouts.of(table_id_of(work.table_id))
     kind = _kind(work, properties, known)
     work, refused = _before_halt(work, followed.halted)
-    refused += _truncated(work, kind, is_shared=is_shared)
+    refused = [*foreign, *refused]
+    work.truncated = work.truncated_in.get(kind, b"")
     cleared = _cleared(work, followed, known, properties)
     work.truncated = max(work.truncated, cleared)
     if followed.halted is not None and not work.schemas and not work.truncated:
@@ -293,12 +298,40 @@ def _before_halt(work: Work, halted: Halted | None) -> tuple[Work, list[Refused]
     return kept, [Refused(rows, halted.code, halted.reason, count)]
 
 
-def _truncated(work: Work, kind: bytes, *, is_shared: bool) -> list[Refused]:
-    """Note the newest truncate of a kind of positions; return truncates that are not done."""
-    if is_shared and work.truncates:
-        return [Refused(mine(work, "truncate"), "source_conflict", SHARED, work.truncates)]
-    work.truncated = work.truncated_in.get(kind, b"")
-    return []
+def _by_server(
+    work: Work, known: Remembered, sources: str, properties: Mapping[str, str]
+) -> tuple[Work, list[Refused]]:
+    """Return what a table takes of what is said of all of its rows, and what it does not.
+
+    Rows do not tell whose they are. So a table of one server takes what that one says, and one of
+    many takes nothing: nor the rows that a truncate from the time of one server would take.
+
+    Raises:
+        Misfit: There is nothing else.
+    """
+    reason, truncates = SHARED, work.truncated_by
+    if sources == "one":
+        reason, own = OTHER_SERVER, properties.get("server") or _server_of(work)
+        truncates = [one for one in truncates if own and one.server not in {"", own}]
+    kept, refused = work, []
+    if truncates:
+        kept = work.without(truncates)
+        if not kept.schemas and not kept.truncates:
+            raise Misfit("source_conflict", reason)
+        servers = {one.server for one in truncates}
+        rows = mine(work, "truncate") & F.col("schema_id").isin(*servers)
+        count = sum(one.size for one in truncates)
+        refused.append(Refused(rows, "source_conflict", reason, count))
+    if sources == "many" and known.truncated and work.first <= known.truncated:
+        older = mine(work, "data") & (F.col("order") <= F.lit(bytearray(known.truncated)))
+        refused.append(Refused(older, "source_conflict", BEFORE_SHARED, None))
+    return kept, refused
+
+
+def _server_of(work: Work) -> str | None:
+    """Return the server of a batch's newest events that tell one."""
+    told = (work.schemas[name].server for name in work.newest_first)
+    return next(filter(None, told), None)
 
 
 def _check_sequence(asked: str | None, properties: Mapping[str, str]) -> None:
@@ -370,7 +403,7 @@ def _told(
     if is_other and newest > taken(properties):
         told["schema"] = schema
         told["schema_order"] = newest.hex()
-    server = next((one.server for one in map(work.schemas.get, work.newest_first) if one), None)
+    server = _server_of(work)
     if server is not None and "server" not in properties:
         told["server"] = server
     if work.places:

@@ -15,16 +15,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from changelane.apply.renames import End, Place, Tables
-from changelane.apply.shapes import Filling, Shape, Step
-from changelane.apply.turns import Altered, Fill, shadowed
+from changelane.apply.shapes import Shape, Step
+from changelane.apply.turns import Altered, Ended, Fill, Turn, shadowed
 from changelane.ddl import dialect_of, parse
-from changelane.errors import DecodeError
-from changelane.schema import Column as SourceColumn
-from changelane.schema import TableId, TableSchema
-from changelane.spark.events.fidelity import RowWriter, spark_type
+from changelane.schema import TableId
 from changelane.spark.events.rows import (
     SHAPING,
-    RowColumn,
     RowSchema,
     generation_of,
     table_id_of,
@@ -40,6 +36,7 @@ from changelane.spark.schemas import turning
 from changelane.spark.schemas.admission import STRICT, Policy
 from changelane.spark.schemas.evolve import CLEARED, SHARED, is_made_again, is_newer
 from changelane.spark.schemas.followed import FIXED, KEY_CHANGED, NOTHING, PAST, Followed, Halted
+from changelane.spark.schemas.naming import fixed_column, named_columns
 
 AT: Final = "@"
 LATE: Final = "a statement came after events that are newer than it, and it moves their columns"
@@ -159,12 +156,21 @@ class Follower:
             if not self.log.turns(one):
                 continue
             if self._policy.sources == "many":
-                refused.append(Refused(_row_of(one), "source_conflict", SHARED, 1))
+                if not all(self._takes_nothing(turn) for turn in self.log.turns(one)):
+                    refused.append(Refused(_row_of(one), "source_conflict", SHARED, 1))
             elif self._is_comparable(one, works):
                 kept.append(one)
             else:
                 refused.append(Refused(_row_of(one), "unordered", UNORDERED, 1))
         return refused, kept
+
+    def _takes_nothing(self, turn: Turn) -> bool:
+        """Say whether a turn is as good as none: it makes a table, or an empty column."""
+        if isinstance(turn, Ended):
+            return not self._lake.exists(name_of(table_id_text(turn.table)))
+        if not isinstance(turn, Altered) or _moves(turn) or turn.key is not None:
+            return False
+        return all(one.fill is Fill.NULL for one in turn.added)
 
     def _is_comparable(self, one: Statements, works: Mapping[str, Work]) -> bool:
         """Say whether the orders of a table's events can be compared with a statement's."""
@@ -212,7 +218,7 @@ class Follower:
         for schema_id in work.counts:
             base, _, number = schema_id.partition(AT)
             sample = work.oldest[schema_id] if not number else reading.spans[int(number)].sample
-            one = _named(reading.schemas[base], followed.shape, sample)
+            one = named_columns(reading.schemas[base], followed.shape, sample)
             if not self._has_rows_only(work.table_id):
                 told = tuple(column for column in one.columns if column.fixed is None)
                 one = msgspec.structs.replace(one, columns=told)
@@ -254,8 +260,9 @@ class Follower:
             return NOTHING
         orders = [*(turn.order for turn in altered), *(end.order for end in ends)]
         only_rows = self._has_rows_only(table_id)
-        if not only_rows:
-            ends = []  # versions and events of a table that went are its past
+        if not only_rows or self._policy.sources == "many":
+            # versions and events of a table that went are its past; rows may be of other servers
+            ends = []
         cleared = self._cleared(table_id, ends, newest, truncated)
         turns = [turn for turn in altered if turn.order >= cleared]
         shape = Shape(turns, keep=self._policy.evolution.keeps_columns)
@@ -263,7 +270,7 @@ class Follower:
             shape,
             cleared=cleared,
             created=_created(shape, cleared),
-            fillings=tuple((one, _fixed(one)) for one in shape.fillings if only_rows),
+            fillings=tuple((one, fixed_column(one)) for one in shape.fillings if only_rows),
             key_order=max((turn.order for turn in turns if turn.key is not None), default=b""),
             newest=max(orders),
         )
@@ -424,7 +431,7 @@ def _leaves_unknown(span: Span, tables: Tables, *, keep: bool) -> bool:
     """Say whether events leave a column that came after them with a value that was not told."""
     shape = Shape(tables.altered(span.place), keep=keep)
     reading = shape.reading((), span.sample)
-    return any(_fixed(one) is None for one in reading.fillings)
+    return any(fixed_column(one) is None for one in reading.fillings)
 
 
 def _labelled(events: DataFrame, spans: Sequence[Span], tables: Tables, *, keep: bool) -> DataFrame:
@@ -457,42 +464,3 @@ def _labelled(events: DataFrame, spans: Sequence[Span], tables: Tables, *, keep:
             "whole": whole,
         }
     )
-
-
-def _named(schema: RowSchema, shape: Shape, sample: bytes) -> RowSchema:
-    """Return a schema by the table's names; columns that are gone are left out."""
-    reading = shape.reading((column.name for column in schema.columns), sample)
-    columns: list[RowColumn] = []
-    names: dict[str, str] = {}
-    for column in schema.columns:
-        target = reading.columns[column.name]
-        if target is None:
-            continue
-        if target == column.name.lower():
-            named = column
-        else:
-            new_name = shape.spelled(target)
-            named = msgspec.structs.replace(column, name=new_name, told=column.name)
-        names[column.name] = named.name
-        columns.append(named)
-    there = {name.lower() for name in names.values()}
-    for filling in reading.fillings:
-        fixed = _fixed(filling)
-        if fixed is not None and filling.column not in there:
-            columns.append(fixed)
-    key = schema.key and tuple(names.get(part, part) for part in schema.key)
-    return msgspec.structs.replace(schema, columns=tuple(columns), key=key)
-
-
-def _fixed(filling: Filling) -> RowColumn | None:
-    """Return the column of a filling with its value; ``None`` when no value is known."""
-    added = filling.added
-    if added.fill is not Fill.VALUE:
-        return None
-    writer = RowWriter(TableSchema((SourceColumn("v", added.kind),)))
-    try:
-        text, _ = writer.write({"v": added.value})
-    except DecodeError:
-        return None
-    spark = spark_type(added.kind)
-    return RowColumn(filling.column, str(added.kind), spark, fixed=(bytes(text).decode(), spark))

@@ -200,13 +200,15 @@ class TableTrial:
         tables = [table_id_of(table_id) for table_id in self._seen]
         for option, names in told.items():
             unnamed = [one for one in tables if named(dict.fromkeys(names, True), one) is None]
-            known = sorted({name for one in unnamed for name in (str(one), one.name) if name})
+            called = (name for one in unnamed for name in (str(one), one.name) if name)
+            known = {name.lower(): name for name in sorted(called)}
             for name in names:
                 if any(named({name: True}, one) for one in tables):
                     continue
-                if near := difflib.get_close_matches(name, known, n=1, cutoff=0.75):
+                near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.75)
+                if near:
                     text = f"it names {name}, which no table of the first messages is called"
-                    yield warning(f"options.{option}", text, f"did you mean {near[0]}?")
+                    yield warning(f"options.{option}", text, f"did you mean {known[near[0]]}?")
 
     def _table(self, table_id: str, seen: _Seen, lake: Lake | None) -> Iterator[Finding]:
         options = self._pipeline.options
