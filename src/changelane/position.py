@@ -220,7 +220,7 @@ class EventIdPosition(OffsetPosition, frozen=True):
     event tells it: tables compare it on request.
     """
 
-    code: ClassVar[int] = 8
+    code: ClassVar[int] = 9  # 8 are several columns that order plain rows (spark.events.sequence)
 
 
 class TimePosition(msgspec.Struct, frozen=True, tag="time", tag_field="domain", omit_defaults=True):

@@ -3,7 +3,7 @@
 import decimal
 import json
 from random import Random
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -17,7 +17,9 @@ from changelane.errors import ApplyError
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Key, Op, Source, Truncate
 from changelane.message import Message
 from changelane.position import (
+    EventIdPosition,
     OffsetPosition,
+    Position,
     PostgresPosition,
     SequencePosition,
     comparable,
@@ -39,6 +41,7 @@ from changelane.types import (
 
 builder = pytest.importorskip("changelane.spark.events.builder", exc_type=ImportError)
 rows = pytest.importorskip("changelane.spark.events.rows", exc_type=ImportError)
+sequence = pytest.importorskip("changelane.spark.events.sequence", exc_type=ImportError)
 
 NATIVE = get_codec("native-json")
 TABLE = TableId("shop", None, "t")
@@ -236,6 +239,12 @@ def test_without_a_position_the_place_in_the_topic_orders() -> None:
 
 
 # What a task remembers
+
+
+def test_no_two_kinds_of_orders_have_one_code() -> None:
+    kinds = (*get_args(Position), EventIdPosition)
+    codes = [*(kind.code for kind in kinds), sequence.COLUMNS_DOMAIN]
+    assert len(set(codes)) == len(codes) == 9
 
 
 def with_id(message: Message, told: str | None, offset: int) -> Message:
