@@ -324,12 +324,12 @@ def _shown(code: int, key: bytes) -> str:
             value = int.from_bytes(key[:16], "big") - _BIAS_128
             (row,) = struct.unpack_from(">I", key, 16)
             return f"sequence {value}" + (f", row {row}" if row else "")
-        case OffsetPosition.code:
+        case OffsetPosition.code | EventIdPosition.code:
             offset, row, _, partition = struct.unpack_from(">QIII", key)
-            return f"offset {offset} of partition {partition}" + (f", row {row}" if row else "")
-        case EventIdPosition.code:
-            offset, row, _, partition = struct.unpack_from(">QIII", key)
-            return f"event {row >> 16} of offset {offset} of partition {partition}"
+            place = f"offset {offset} of partition {partition}"
+            if code == EventIdPosition.code:
+                return f"event {row >> 16} of {place}"
+            return place + (f", row {row}" if row else "")
         case _:
             return f"position {key.hex()}"
 

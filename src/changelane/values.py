@@ -202,8 +202,6 @@ def untyped_form(value: Value) -> Value:
 
 def untyped_text(value: Value) -> str:
     """Return the text of a non-null value of which no column tells the type."""
-    if type(value) is str:
-        return value
     return str(value) if type(value) is int else value_text(_TEXT, untyped_form(value))
 
 

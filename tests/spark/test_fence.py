@@ -97,7 +97,7 @@ def test_two_writers_of_one_new_row_at_the_same_time_leave_it_once(
         Path(begun).touch()
         until = time.monotonic() + 120
         while not released.exists() and time.monotonic() < until:
-            time.sleep(0.05)
+            time.sleep(0.05)  # it runs in a worker of Spark, to which a file alone can speak
         yield from batches
 
     def held(session: SparkSession, table: str, source: DataFrame, form: Any) -> None:

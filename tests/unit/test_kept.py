@@ -38,7 +38,7 @@ def test_a_message_that_cannot_be_read_is_kept_with_its_headers_and_the_epoch_of
 
 
 def test_with_a_mask_neither_bytes_nor_headers_are_kept() -> None:
-    builder = row_builder("native-json", {}, steps=steps_of([MASK]))
+    builder = row_builder("native-json", {}, transforms=steps_of([MASK]))
     (row,) = builder.rows(Message(b"{broken", b"k", (("v", b"secret"),), "t", 3, 17))
     assert read_rest(named(row)["after"]).is_withheld
     assert "secret" not in str(row)

@@ -40,7 +40,7 @@ def message(op="c", table="orders", row=None, **fields):
 
 def built(steps, *messages, **options):
     options.setdefault("images", False)
-    one = builder.row_builder("native-json", {}, steps=steps, **options)
+    one = builder.row_builder("native-json", {}, transforms=steps, **options)
     found = [row for told in messages for row in one.rows(told)]
     return [dict(zip(rows.AT, row, strict=True)) for row in found]
 

@@ -170,8 +170,9 @@ class Applier:
         """
         with_rows = {work.table_id for work in found.works}
         alone = [one for one in found.statements if one.table_id not in with_rows]
+        others = [one for one in found.statements if one.table_id in with_rows]
+        self._follower.keep(found._replace(statements=others))
         refused, _ = self._follower.keep(found._replace(statements=alone))
-        self._follower.keep(found)
         return refused
 
     def check_fence(self) -> None:

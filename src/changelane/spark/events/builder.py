@@ -56,6 +56,7 @@ Row = tuple[Any, ...]
 
 _INT64: Final = (-(1 << 63), (1 << 63) - 1)
 _MAX_SHAPES: Final = 10_000
+_UNPLACED: Final = ("postgresql", "incremental")
 _INCREMENTAL: Final = (
     "PostgreSQL's incremental snapshots tell no positions, so that nothing says whether the row is "
     "older than what the stream told: ask Debezium for a snapshot of the type `blocking`"
@@ -240,7 +241,7 @@ class RowBuilder:
         Raises:
             ApplyError: It must not be compared by its offset, or has none.
         """
-        if self._reads_debezium and source.product == "postgresql" and not _is_streamed(source):
+        if self._reads_debezium and (source.product, source.snapshot) == _UNPLACED:
             raise ApplyError(_INCREMENTAL)
         if self._reads_mysql and source.product == "mysql" and is_first_snapshot(source):
             # the stream tells positions, and these rows sort below it (Arcion's snapshots)
@@ -431,10 +432,6 @@ class RowBuilder:
         )
 
 
-def _is_streamed(source: Source) -> bool:
-    return source.snapshot is None or is_first_snapshot(source)
-
-
 def _row(message: Message, **values: object) -> Row:
     row: list[Any] = list(EMPTY)
     row[AT["topic"]] = message.topic
@@ -469,9 +466,12 @@ def row_builder(
     keyless: str = "quarantine",
     images: bool = True,
     event_ids: bool = False,
-    steps: Sequence[Step] = (),
+    transforms: Sequence[Step] = (),
 ) -> RowBuilder:
-    """Return a builder for the messages of a format; called on the workers."""
+    """Return a builder for the messages of a format; called on the workers.
+
+    Its arguments are those of :func:`~changelane.spark.events.decoder.decode`.
+    """
     codec = get_codec(format, **options)
     return RowBuilder(
         codec,
@@ -480,5 +480,5 @@ def row_builder(
         keyless=keyless,
         images=images,
         event_ids=event_ids,
-        steps=steps,
+        steps=transforms,
     )

@@ -72,7 +72,7 @@ def decode(
         keyless=keyless,
         images=images,
         event_ids=event_ids,
-        steps=tuple(transforms),
+        transforms=tuple(transforms),
     )
     return message_rows(messages).mapInArrow(partial(_decode, make), rows.DDL)
 

@@ -9,7 +9,8 @@ column             meaning
                    ``data`` row that is set aside, with ``code`` and ``reason``
 ``op``             ``c``, ``u``, ``d`` or ``r``; of ``other`` rows the event's kind
 ``table_id``       JSON array text of database, schema and name
-``schema_id``      16 hex digits naming columns, key and server (a ``schema`` row tells them)
+``schema_id``      16 hex digits naming columns, key and server (a ``schema`` row tells them); of a
+                   ``truncate`` the server itself, empty where none is told
 ``key``            canonical key text of the row (of the new row when the key changed)
 ``other_key``      the key on the other side of a key change
 ``before/after``   image as JSON text that Spark reads exactly (:mod:`.fidelity`)

@@ -89,7 +89,7 @@ class SqlLake:
         )
         self._make(table, statement)
 
-    def _make(self, table: str, statement: str) -> None:  # noqa: ARG002  a format may need it
+    def _make(self, table: str, statement: str) -> None:  # noqa: ARG002  Delta, Iceberg ask for it
         """Run the statement that creates a table unless it exists."""
         self._spark.sql(statement)
 

@@ -153,10 +153,10 @@ class Follower:
             if unread:
                 reason = f"{UNREAD}: {unread[0].reason}"
                 refused.append(Refused(_row_of(one), "unread_ddl", reason, 1))
-            if not self.log.turns(one):
+            if not (turns := self.log.turns(one)):
                 continue
             if self._policy.sources == "many":
-                if not all(self._takes_nothing(turn) for turn in self.log.turns(one)):
+                if not all(map(self._takes_nothing, turns)):
                     refused.append(Refused(_row_of(one), "source_conflict", SHARED, 1))
             elif self._is_comparable(one, works):
                 kept.append(one)

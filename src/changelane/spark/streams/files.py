@@ -76,7 +76,7 @@ def decode_lines(
         keyless=keyless,
         images=images,
         event_ids=event_ids,
-        steps=tuple(transforms),
+        transforms=tuple(transforms),
     )
     form = None if source.contents == "auto" else LineForm(source.contents)
     return told.mapInArrow(partial(_decode, make, form, source.path), rows.DDL)

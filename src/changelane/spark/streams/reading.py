@@ -22,16 +22,12 @@ class Reading(TypedDict):
 
 def reading_of(pipeline: Pipeline) -> Reading:
     """Return it; before images are kept where a filter or a computed column may read them."""
+    source = pipeline.source
     return Reading(
         keys=pipeline.options.keys,
         keyless=pipeline.options.keyless,
         epoch=pipeline.options.epoch,
         images=bool(pipeline.expressions),
-        event_ids=orders_by_event_id(pipeline),
+        event_ids=isinstance(source, KafkaSource) and source.order_by_event_id,
         transforms=pipeline.pure_steps,
     )
-
-
-def orders_by_event_id(pipeline: Pipeline) -> bool:
-    """Say whether events without positions are ordered by their ids."""
-    return isinstance(pipeline.source, KafkaSource) and pipeline.source.order_by_event_id

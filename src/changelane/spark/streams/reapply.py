@@ -20,7 +20,7 @@ from changelane.spark.lake import Lake
 from changelane.spark.ledgers.replays import Begun, ReplayReport, Replays
 from changelane.spark.streams.files import record_rows
 from changelane.spark.streams.pipeline import applier_of, expressions_of
-from changelane.spark.streams.reading import orders_by_event_id
+from changelane.spark.streams.reading import reading_of
 
 
 class Reapplying:
@@ -66,16 +66,7 @@ def decoded(
     content: DataFrame, pipeline: Pipeline, name: str, options: Mapping[str, Any]
 ) -> DataFrame:
     """Return the event rows of what a replay replays."""
-    make = partial(
-        row_builder,
-        name,
-        options,
-        keys=pipeline.options.keys,
-        keyless=pipeline.options.keyless,
-        images=bool(pipeline.expressions),
-        event_ids=orders_by_event_id(pipeline),
-        steps=pipeline.pure_steps,
-    )
+    make = partial(row_builder, name, options, **reading_of(pipeline))
     return content.select(*Entry._fields).mapInArrow(partial(_decode, make), rows.DDL)
 
 

@@ -37,7 +37,7 @@ from changelane.spark.lake import Lake, name_of
 from changelane.spark.lake.modes import APPEND, mode_of, modes_of
 from changelane.spark.streams.deliver import delivery_of
 from changelane.spark.streams.first import First
-from changelane.spark.streams.reading import orders_by_event_id
+from changelane.spark.streams.reading import reading_of
 
 SHOWN: Final = 20
 """How many tables, or reasons, are told one by one."""
@@ -133,17 +133,10 @@ class TableTrial:
             first: The messages.
             learnt: Options of their format that the source itself tells.
         """
-        source, options = self._pipeline.source, self._pipeline.options
-        builder = row_builder(
-            source.format,
-            {**(learnt or {}), **source.format_options},
-            epoch=options.epoch,
-            keys=options.keys,
-            keyless=options.keyless,
-            images=False,
-            event_ids=orders_by_event_id(self._pipeline),
-            steps=self._pipeline.pure_steps,
-        )
+        source, reading = self._pipeline.source, reading_of(self._pipeline)
+        reading["images"] = False
+        told_options = {**(learnt or {}), **source.format_options}
+        builder = row_builder(source.format, told_options, **reading)
         for name, told in first.items():
             if not told:
                 continue
