@@ -34,7 +34,7 @@ def undecided(rows: DataFrame, one: Plan, ends: Ends) -> Refused | None:
         one: How the table's events are applied.
         ends: What is remembered of arrivals.
     """
-    if not one.work.has_departures and not one.work.has_other_keys:
+    if not one.work.departures and not one.work.has_other_keys:
         return None
     if not one.work.has_other_keys and MOVED not in one.properties:
         return None

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The mode ``upsert``: the events of a batch become the newest row of each key, in one MERGE."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
@@ -15,6 +15,9 @@ from changelane.spark.lake.merges import Form, column_form, row_form
 from changelane.spark.ledgers.side import Remembered, SideTable
 from changelane.spark.schemas.evolve import Plan
 from changelane.spark.sql import DELETED
+
+FEW_REMEMBERED: Final = 200_000
+"""What is remembered of so many keys is read whole, which takes less than to look keys up."""
 
 
 class _Batch(NamedTuple):
@@ -122,9 +125,12 @@ class Upserts:
         if batch.known is None:
             return folded.withColumn("d", own)
         work = batch.plan.work
-        few = work.has_few_keys
-        keys = fold.keys(batch.rows, moves=work.has_moves)
-        gone = self._side.of(work.table_id, keys, are_few=few)
+        if few := batch.known.keys <= FEW_REMEMBERED:
+            gone = self._side.all_of(work.table_id)
+        else:
+            few = work.has_few_keys
+            keys = fold.keys(batch.rows, moves=work.has_moves)
+            gone = self._side.of(work.table_id, keys, are_few=few)
         beside = folded.join(F.broadcast(gone) if few else gone, "key", "left")
         deleted = F.coalesce("deleted", fold.nothing())
         floor = F.lit(bytearray(batch.known.truncated))

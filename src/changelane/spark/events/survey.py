@@ -154,6 +154,7 @@ class Work:
         oldest: The oldest order of each.
         keyless: Events that name no key.
         changes: Updates and deletes.
+        departures: Deletes, and updates that leave a key.
         truncated_by: Truncates, by the server that told them and the kind of their positions.
         truncated: The newest truncate of the kind that the table compares, once that is known.
         domains: Kinds of positions, with the version of their orders (2 bytes), and how many
@@ -171,7 +172,7 @@ class Work:
         self.oldest: dict[str, bytes] = {}
         self.has_parts = False
         self.has_moves = False
-        self.has_departures = False
+        self.departures = 0
         self.has_other_keys = False
         self.keyless = 0
         self.changes = 0
@@ -218,7 +219,7 @@ class Work:
     @property
     def is_raising(self) -> bool:
         """Whether events raise what is remembered of rows that are not there."""
-        return self.has_departures or bool(self.truncated)
+        return self.departures > 0 or bool(self.truncated)
 
     @property
     def is_transactional(self) -> bool:
@@ -295,7 +296,7 @@ def survey(events: DataFrame, report: BatchReport) -> Survey:
             F.min(F.when(data, order)).alias("oldest"),
             F.max(data & ~leaves & ~F.col("whole")).alias("parts"),
             F.max(data & (F.col("op") == "u") & moved).alias("moves"),
-            F.max(data & (leaves | ((F.col("op") == "u") & moved))).alias("leaves"),
+            F.count_if(data & (leaves | ((F.col("op") == "u") & moved))).alias("leaves"),
             F.count_if(data & F.col("key").isNull()).alias("keyless"),
             F.max(data & moved).alias("others"),
             F.count_if(data & F.col("op").isin("u", "d")).alias("changes"),
@@ -366,7 +367,7 @@ def _count(row: Row, works: dict[str, Work], report: BatchReport) -> None:
         work.oldest[schema] = min(work.oldest.get(schema, oldest), oldest)
     work.has_parts |= bool(row["parts"])
     work.has_moves |= bool(row["moves"])
-    work.has_departures |= bool(row["leaves"])
+    work.departures += row["leaves"]
     work.has_other_keys |= bool(row["others"])
     if row["time_us"] is not None:
         work.time_us = max(work.time_us or row["time_us"], row["time_us"])

@@ -52,11 +52,19 @@ _FORGET: Final = Merge(keys=("table_id", "key"), matched=(Clause("t.deleted <= s
 
 
 class Remembered(NamedTuple):
-    """What the side table says about a whole table."""
+    """What the side table says about a whole table.
+
+    Attributes:
+        truncated: T.
+        purged: H.
+        has_moves: Whether keys are remembered whose rows moved.
+        keys: Of how many keys something is remembered, about.
+    """
 
     truncated: bytes = b""
     purged: bytes = b""
     has_moves: bool = False
+    keys: int = 0
 
 
 def after(before: Mapping[str, Remembered], works: Sequence[Work]) -> dict[str, Remembered]:
@@ -66,7 +74,8 @@ def after(before: Mapping[str, Remembered], works: Sequence[Work]) -> dict[str, 
         if work.is_raising:
             held = known.get(work.table_id, Remembered())
             truncated = max(held.truncated, work.truncated)
-            known[work.table_id] = held._replace(truncated=truncated)
+            keys = held.keys + work.departures
+            known[work.table_id] = held._replace(truncated=truncated, keys=keys)
     return known
 
 
@@ -153,18 +162,28 @@ class SideTable:
             self.table()
             .groupBy("table_id")
             .agg(
-                F.max("truncated").alias("truncated"),
-                F.max("purged").alias("purged"),
+                # sets, one value each: Spark would sort all rows for a maximum of bytes
+                F.collect_set("truncated").alias("truncated"),
+                F.collect_set("purged").alias("purged"),
                 F.max(F.col("moved_to").isNotNull()).alias("moves"),
+                F.count("key").alias("keys"),
             )
             .collect()
         )
         return {
             row["table_id"]: Remembered(
-                bytes(row["truncated"] or b""), bytes(row["purged"] or b""), bool(row["moves"])
+                max(map(bytes, row["truncated"]), default=b""),
+                max(map(bytes, row["purged"]), default=b""),
+                bool(row["moves"]),
+                row["keys"],
             )
             for row in found
         }
+
+    def all_of(self, table_id: str) -> DataFrame:
+        """Return ``key``, ``deleted`` and ``moved_to`` for all keys of a table."""
+        mine: Column = (F.col("table_id") == F.lit(table_id)) & F.col("key").isNotNull()
+        return self.table().where(mine).select("key", "deleted", "moved_to")
 
     def of(self, table_id: str, keys: DataFrame, *, are_few: bool = True) -> DataFrame:
         """Return ``key``, ``deleted`` and ``moved_to`` for some keys of a table.
@@ -174,22 +193,16 @@ class SideTable:
             keys: The keys in a column ``key``.
             are_few: Whether the keys are few enough to be broadcast.
         """
-        mine: Column = (F.col("table_id") == F.lit(table_id)) & F.col("key").isNotNull()
         wanted = keys.select("key").distinct()
-        return (
-            self.table()
-            .where(mine)
-            .join(F.broadcast(wanted) if are_few else wanted, "key", "left_semi")
-            .select("key", "deleted", "moved_to")
-        )
+        told = self.all_of(table_id)
+        return told.join(F.broadcast(wanted) if are_few else wanted, "key", "left_semi")
 
     def moved(self, table_id: str) -> DataFrame:
         """Return ``key``, ``deleted`` and ``moved_to`` of a table's keys whose rows moved.
 
         A key that leads to itself is one at which a row arrived where another was, or may be.
         """
-        mine = (F.col("table_id") == F.lit(table_id)) & F.col("moved_to").isNotNull()
-        return self.table().where(mine).select("key", "deleted", "moved_to")
+        return self.all_of(table_id).where("moved_to IS NOT NULL")
 
     def moved_among(self, keys: DataFrame) -> set[str]:
         """Return the tables of which some keys, in columns ``table_id`` and ``key``, moved."""
