@@ -28,8 +28,9 @@ from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
 from changelane.spark.apply.fanout import Cadence, Fanout
 from changelane.spark.lake import Marker
+from changelane.spark.lake.merges import merge_changed
 from changelane.spark.lakes import lake as open_lake
-from changelane.spark.sql import COLUMNS, ORDER
+from changelane.spark.sql import COLUMNS, DEPARTED, LIVE, ORDER, UPSERTED
 
 BATCHES: Final = 5
 KEYS: Final = 300_000
@@ -44,6 +45,7 @@ TYPES: Final = {
     "o_shippriority": "int32",
     **dict.fromkeys(TEXTS, "string"),
 }
+SPARK: Final = {"int64": "BIGINT", "int32": "INT", "float64": "DOUBLE", "string": "STRING"}
 ARROW: Final = {
     "int64": pa.int64(),
     "int32": pa.int32(),
@@ -141,12 +143,12 @@ def written(work: Work, folder: Path) -> tuple[list[Path], dict[str, list[Path]]
         A file of messages for each batch, and files of typed rows by table.
     """
     told, typed = [], {f"orders{n}": list[Path]() for n in range(work.tables)}
-    pending: dict[str, dict[int, tuple[dict[str, Any], bool]]] = {name: {} for name in typed}
+    pending: dict[str, dict[int, tuple[dict[str, Any], bool, int]]] = {name: {} for name in typed}
     bodies: list[bytes] = []
     size = work.changes // BATCHES
     for at, (table, op, row, missing) in enumerate(changes(work), start=1):
         bodies.append(message(table, op, row, missing, at))
-        pending[table][row["o_orderkey"]] = (row, op == "d")
+        pending[table][row["o_orderkey"]] = (row, op == "d", at)
         if at % size and at < work.changes:
             continue
         path = folder / f"messages{len(told)}.parquet"
@@ -159,14 +161,20 @@ def written(work: Work, folder: Path) -> tuple[list[Path], dict[str, list[Path]]
             path = folder / f"typed-{name}-{len(typed[name])}.parquet"
             found = list(rows.values())
             fields = {
-                column: pa.array([row[column] for row, _ in found], ARROW[kind])
+                column: pa.array([row[column] for row, _, _ in found], ARROW[kind])
                 for column, kind in work.types.items()
             }
-            fields["gone"] = pa.array([gone for _, gone in found], pa.bool_())
+            fields["gone"] = pa.array([gone for _, gone, _ in found], pa.bool_())
+            orders = (at.to_bytes(32, "big") for _, _, at in found)
+            fields["at"] = pa.array(orders, pa.binary())
             pq.write_table(pa.table(fields), path)
             typed[name].append(path)
             rows.clear()
     return told, typed
+
+
+Batch = Callable[[int], None]
+"""Does one batch, by its number."""
 
 
 def timed(run: Callable[[], object]) -> tuple[float, float]:
@@ -174,6 +182,15 @@ def timed(run: Callable[[], object]) -> tuple[float, float]:
     started, used = time.monotonic(), processor_seconds()
     run()
     return time.monotonic() - started, processor_seconds() - used
+
+
+def in_turns(*runs: Batch) -> list[list[tuple[float, float]]]:
+    """Return what each batch of each run takes: in turns, so that all are as warm as the others."""
+    found: list[list[tuple[float, float]]] = [[] for _ in runs]
+    for number in range(BATCHES):
+        for run, times in zip(runs, found, strict=True):
+            times.append(timed(lambda run=run, number=number: run(number)))
+    return found
 
 
 class Bench:
@@ -184,20 +201,19 @@ class Bench:
         self.kind = kind
         self.folder = folder
 
-    def bare(self, work: Work, typed: dict[str, list[Path]]) -> list[tuple[float, float]]:
-        """Merge typed rows by hand."""
+    def bare(self, work: Work, typed: dict[str, list[Path]]) -> Batch:
+        """Return what merges typed rows by hand."""
         lake = open_lake(self.spark, str(self.folder / "bare"), self.kind)
         names = list(work.types)
-        spark_types = {"int64": "BIGINT", "int32": "INT", "float64": "DOUBLE", "string": "STRING"}
         for table in typed:
-            columns = {name: spark_types[kind] for name, kind in work.types.items()}
+            columns = {name: SPARK[kind] for name, kind in work.types.items()}
             lake.create(f"tables/{table}", columns, {})
         sets = ", ".join(f"t.{name} = s.{name}" for name in names)
         rows = f"({', '.join(names)}) VALUES ({', '.join(f's.{name}' for name in names)})"
 
         def batch(number: int) -> None:
             for table, paths in typed.items():
-                frame = self.spark.read.parquet(str(paths[number]))
+                frame = self.spark.read.parquet(str(paths[number])).drop("at")
                 if self.kind == "iceberg":
                     frame = frame.persist()
                 frame.createOrReplaceTempView("newer")
@@ -208,13 +224,30 @@ class Bench:
                     f"WHEN NOT MATCHED AND NOT s.gone THEN INSERT {rows}"
                 ).collect()
                 frame.unpersist()
-
-        found = []
-        for number in range(BATCHES):
-            found.append(timed(lambda number=number: batch(number)))
             if number == 0 and work.rows:
                 self.fill(work, lake)
-        return found
+
+        return batch
+
+    def formed(self, work: Work, typed: dict[str, list[Path]]) -> Batch:
+        """Return what merges the same rows in the row form: their orders stay in the table."""
+        lake = open_lake(self.spark, str(self.folder / "formed"), self.kind)
+        columns = {name: SPARK[kind] for name, kind in work.types.items()}
+        lake.create(MADE, columns | {ORDER: "BINARY", COLUMNS: "MAP<STRING, BINARY>"}, {})
+        told = merge_changed(("o_orderkey",), tuple(columns))
+
+        def batch(number: int) -> None:
+            frame = self.spark.read.parquet(str(typed["orders0"][number]))
+            nothing = F.unhex(F.lit(""))
+            state = {
+                UPSERTED: F.when(F.col("gone"), nothing).otherwise(F.col("at")),
+                DEPARTED: F.when(F.col("gone"), F.col("at")).otherwise(nothing),
+                LIVE: ~F.col("gone"),
+            }
+            rows = frame.select(*columns, *(one.alias(name) for name, one in state.items()))
+            lake.merge(self.spark, MADE, rows, told)
+
+        return batch
 
     def fill(self, work: Work, lake: Any) -> None:
         """Give the table the rows with the other keys."""
@@ -335,7 +368,13 @@ def main() -> None:
             try:
                 base = None
                 if work.tables == 1:
-                    base = show(f"{kind}: bare MERGE", work, bench.bare(work, typed), None)
+                    runs = [bench.bare(work, typed)]
+                    if name == "full":
+                        runs.append(bench.formed(work, typed))
+                    bare, *formed = in_turns(*runs)
+                    base = show(f"{kind}: bare MERGE", work, bare, None)
+                    for found in formed:
+                        show(f"{kind}: row form of the MERGE", work, found, base)
                 if not work.is_uneven:
                     show(f"{kind}: messages to table", work, bench.ours(work, told), base)
                 if work.tables > 1:
