@@ -1,7 +1,7 @@
 """Two runs of one pipeline: the newer one goes on, the older one stops before it writes."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +16,7 @@ from changelane.position import SequencePosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
+from changelane.spark.apply.fanout import Cadence, Fanout
 from changelane.spark.lake import Marker, is_conflict
 from changelane.spark.lakes import lake as open_lake
 from changelane.spark.ledgers.fence import FencedError
@@ -78,7 +79,54 @@ def test_a_table_fences_off_a_run_that_passed_the_first_check(
     assert rows(spark, lake) == [(1, 1), (2, 2)]
 
 
-@pytest.mark.skipif("delta" not in landed.LAKES, reason="on Hudi a table has one writer at a time")
+class Held:
+    """The next merge into a table of a run waits for us, past every check.
+
+    Attributes:
+        merges: How often tables were merged into.
+    """
+
+    def __init__(self, applier: Applier, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.merges = 0
+        self._begun, self._released = folder / "begun", folder / "released"
+        begun, released = str(self._begun), str(self._released)
+        merge = applier._lake.merge
+
+        def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            Path(begun).touch()
+            until = time.monotonic() + 120
+            while not Path(released).exists() and time.monotonic() < until:
+                time.sleep(0.05)  # it runs in a worker of Spark, to which a file alone can speak
+            yield from batches
+
+        def held(session: SparkSession, table: str, source: DataFrame, form: Any) -> None:
+            if table.startswith("tables/"):
+                self.merges += 1
+                source = source.coalesce(1).mapInArrow(wait, source.schema)
+            merge(session, table, source, form)
+
+        monkeypatch.setattr(applier._lake, "merge", held)
+
+    def meanwhile(
+        self, write: Callable[[], object], other: Callable[[], object]
+    ) -> BaseException | None:
+        """Return how a write ended beside whose merge another one came first."""
+        with ThreadPoolExecutor(1) as pool:
+            late = pool.submit(write)
+            while not self._begun.exists():
+                assert not late.done(), late.exception()
+                time.sleep(0.05)
+            other()
+            self._released.touch()
+            return late.exception()
+
+
+one_writer = pytest.mark.skipif(
+    "delta" not in landed.LAKES, reason="on Hudi a table has one writer at a time"
+)
+
+
+@one_writer
 @pytest.mark.parametrize("pipeline", ["shop", "other"])
 def test_two_writers_of_one_new_row_at_the_same_time_leave_it_once(
     spark: SparkSession,
@@ -90,30 +138,10 @@ def test_two_writers_of_one_new_row_at_the_same_time_leave_it_once(
     """The commit of the first one is under way, past every check, when the second one writes."""
     first = run(spark, lake)
     write(spark, first, insert(1, 1), 0)
-    begun, released = str(tmp_path / "begun"), tmp_path / "released"
-    merge = first._lake.merge
-
-    def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        Path(begun).touch()
-        until = time.monotonic() + 120
-        while not released.exists() and time.monotonic() < until:
-            time.sleep(0.05)  # it runs in a worker of Spark, to which a file alone can speak
-        yield from batches
-
-    def held(session: SparkSession, table: str, source: DataFrame, form: Any) -> None:
-        if table.startswith("tables/"):
-            source = source.coalesce(1).mapInArrow(wait, source.schema)
-        merge(session, table, source, form)
-
-    monkeypatch.setattr(first._lake, "merge", held)
-    with ThreadPoolExecutor(1) as pool:
-        late = pool.submit(write, spark, first, insert(7, 2), 1)
-        while not Path(begun).exists():
-            assert not late.done(), late.exception()
-            time.sleep(0.05)
-        write(spark, run(spark, lake, pipeline), insert(7, 3), 1)
-        released.touch()
-        error = late.exception()
+    error = Held(first, tmp_path, monkeypatch).meanwhile(
+        lambda: write(spark, first, insert(7, 2), 1),
+        lambda: write(spark, run(spark, lake, pipeline), insert(7, 3), 1),
+    )
     assert rows(spark, lake) == [(1, 1), (7, 3)]
     # it met the other's commit; what it does again changes nothing
     assert error is not None
@@ -125,6 +153,28 @@ def test_two_writers_of_one_new_row_at_the_same_time_leave_it_once(
     else:
         write(spark, first, insert(7, 2), 1)
     assert rows(spark, lake) == [(1, 1), (7, 3)]
+
+
+@one_writer
+def test_a_merge_that_met_a_compaction_is_done_again(
+    spark: SparkSession, lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody compacts a table by hand, and the files that the merge rewrites are gone."""
+    ours = run(spark, lake)
+    for batch in (0, 1):
+        write(spark, ours, insert(batch, batch), batch)
+    kind = Path(lake).name
+    fanout = Fanout(open_lake(spark, lake, kind), ours, "shop", Cadence())
+    theirs, told = open_lake(spark, lake, kind), landed.messages(spark, [insert(1, 9)])
+    held = Held(ours, tmp_path, monkeypatch)
+    error = held.meanwhile(
+        lambda: fanout.take(decode(told, "native-json"), Marker("shop", "query", 2)),
+        lambda: theirs.compact("tables/shop.orders", 1 << 30),
+    )
+    assert error is None
+    assert held.merges == 2
+    assert fanout.parked == {}
+    assert rows(spark, lake) == [(0, 0), (1, 9)]
 
 
 def test_pipelines_of_other_names_fence_each_other_only_where_a_table_has_one_writer(
