@@ -290,8 +290,8 @@ def lake(
 ) -> str:
     lake = str(tmp_path_factory.mktemp("counterexamples") / request.param)
     with pytest.MonkeyPatch.context() as patch:
-        # as where much is remembered, key by key; test_equality reads what is remembered whole
-        patch.setattr(upsert, "FEW_REMEMBERED", -1)
+        # key by key, as where much is remembered
+        patch.setattr(upsert, "MAX_REMEMBERED_BYTES", -1)
         landed.land(spark, lake, batches)
     return lake
 

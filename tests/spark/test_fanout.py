@@ -23,6 +23,7 @@ from changelane.spark.lake import Marker
 from changelane.spark.lakes import lake as open_lake
 from changelane.spark.ledgers.change_log import ChangeLog
 from changelane.spark.ledgers.parking import Parking
+from changelane.spark.schemas.following import Follower
 
 LATER: Final = Cadence(True, events=1_000_000, seconds=1e6)
 AT_ONCE: Final = Cadence(True, events=1)
@@ -71,19 +72,42 @@ def dying(patch: pytest.MonkeyPatch, owner: type, name: str) -> None:
     patch.setattr(owner, name, die)
 
 
+def altered(at: int, ddl: str) -> SchemaChange:
+    source = Source(product="mysql")
+    return SchemaChange(ONE, "alter", ddl, position=PostgresPosition(at), source=source)
+
+
+UNREAD: Final = "ALTER TABLE one FROBNICATE"
+PARTLY: Final = "ALTER TABLE one ADD COLUMN z INT; ALTER TABLE one FROBNICATE"
+
+
 @pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
-def test_a_statement_that_no_row_comes_with_is_set_aside_once(
+def test_what_is_unread_of_statements_is_set_aside_once(spark: SparkSession, lake: str) -> None:
+    """With and without rows of its table in the batch, and where a part of it is read."""
+    to = fanout(spark, lake, LATER)
+    batches = [
+        [altered(1, UNREAD)],
+        [altered(2, UNREAD), altered(3, PARTLY), insert(TWO, 4, 1)],
+        [insert(ONE, 5, 1), altered(6, UNREAD), altered(7, PARTLY)],
+    ]
+    told = [take(spark, to, batches[number], number) for number in (0, 0, 1, 2)]
+    merged = to.merge(all_of_them=True)
+    assert merged is not None
+    assert [one.quarantined.get("unread_ddl", 0) for one in (*told, merged)] == [1, 1, 2, 0, 2]
+    found = landed.table_of(spark, lake, "_changelane/quarantine").collect()
+    assert [row["code"] for row in found] == ["unread_ddl"] * 5
+
+
+@pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
+def test_what_is_unread_of_a_statement_is_set_aside_though_the_batch_died(
     spark: SparkSession, lake: str
 ) -> None:
-    to = fanout(spark, lake, LATER)
-    source = Source(product="mysql")
-    ddl = "ALTER TABLE one FROBNICATE"
-    odd = SchemaChange(ONE, "alter", ddl, position=PostgresPosition(5), source=source)
-    for number in (0, 0, 1):
-        take(spark, to, [odd] if number == 0 else BATCHES[0], number)
-    to.merge(all_of_them=True)
-    found = landed.table_of(spark, lake, "_changelane/quarantine").collect()
-    assert [row["code"] for row in found] == ["unread_ddl"]
+    batch = [altered(1, PARTLY), insert(ONE, 2, 1)]
+    with pytest.MonkeyPatch.context() as patch:
+        dying(patch, Follower, "keep")
+        with pytest.raises(DiedError):
+            take(spark, fanout(spark, lake, DIRECT), batch, 0)
+    assert take(spark, fanout(spark, lake, DIRECT), batch, 0).quarantined == {"unread_ddl": 1}
 
 
 @pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)

@@ -254,7 +254,10 @@ class Fanout:
                 report.set_aside(one.code, one.size or 0)
             self._applier.quarantine.take(kept, refused, marker, report)
             if works:
-                self._log.append(kept, marker, details)
+                told = kept
+                for one in refused:
+                    told = told.where(~one.rows)
+                self._log.append(told, marker, details)
         finally:
             kept.unpersist()
         report.logged = len(works)

@@ -16,8 +16,10 @@ from changelane.spark.ledgers.side import Remembered, SideTable
 from changelane.spark.schemas.evolve import Plan
 from changelane.spark.sql import DELETED
 
-FEW_REMEMBERED: Final = 200_000
-"""What is remembered of so many keys is read whole, which takes less than to look keys up."""
+MAX_REMEMBERED_BYTES: Final = 32 << 20
+"""So much is read whole, which takes less time than to look up the keys of a batch."""
+_BESIDE_KEY_BYTES: Final = 100
+"""What is remembered beside a key: an order, and what a row of a join takes."""
 
 
 class _Batch(NamedTuple):
@@ -125,7 +127,8 @@ class Upserts:
         if batch.known is None:
             return folded.withColumn("d", own)
         work = batch.plan.work
-        if few := batch.known.keys <= FEW_REMEMBERED:
+        size = batch.known.keys * (work.widest_key + _BESIDE_KEY_BYTES)
+        if few := size <= MAX_REMEMBERED_BYTES:
             gone = self._side.all_of(work.table_id)
         else:
             few = work.has_few_keys

@@ -153,6 +153,7 @@ class Work:
         newest: The newest order of each.
         oldest: The oldest order of each.
         keyless: Events that name no key.
+        widest_key: The characters of the longest key.
         changes: Updates and deletes.
         departures: Deletes, and updates that leave a key.
         truncated_by: Truncates, by the server that told them and the kind of their positions.
@@ -175,6 +176,7 @@ class Work:
         self.departures = 0
         self.has_other_keys = False
         self.keyless = 0
+        self.widest_key = 0
         self.changes = 0
         self.truncated_by: list[Truncating] = []
         self.truncated = b""
@@ -298,6 +300,7 @@ def survey(events: DataFrame, report: BatchReport) -> Survey:
             F.max(data & (F.col("op") == "u") & moved).alias("moves"),
             F.count_if(data & (leaves | ((F.col("op") == "u") & moved))).alias("leaves"),
             F.count_if(data & F.col("key").isNull()).alias("keyless"),
+            F.max(F.length("key")).alias("widest_key"),
             F.max(data & moved).alias("others"),
             F.count_if(data & F.col("op").isin("u", "d")).alias("changes"),
             F.unix_micros(F.max("source_time")).alias("time_us"),
@@ -372,6 +375,7 @@ def _count(row: Row, works: dict[str, Work], report: BatchReport) -> None:
     if row["time_us"] is not None:
         work.time_us = max(work.time_us or row["time_us"], row["time_us"])
     work.keyless += row["keyless"]
+    work.widest_key = max(work.widest_key, row["widest_key"] or 0)
     work.changes += row["changes"]
     work.places.update(map(bytes, row["places"]))
 

@@ -162,11 +162,11 @@ class SideTable:
             self.table()
             .groupBy("table_id")
             .agg(
-                # sets, one value each: Spark would sort all rows for a maximum of bytes
+                # sets, one value each: a maximum of bytes would let Spark sort all rows
                 F.collect_set("truncated").alias("truncated"),
                 F.collect_set("purged").alias("purged"),
                 F.max(F.col("moved_to").isNotNull()).alias("moves"),
-                F.count("key").alias("keys"),
+                F.count(F.lit(1)).alias("keys"),
             )
             .collect()
         )

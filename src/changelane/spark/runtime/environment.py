@@ -25,7 +25,7 @@ SETTINGS: Final[dict[str, str]] = {
     "spark.sql.variable.substitute": "false",
     # a batch of one table needs some 120 classes, and Spark forgets all but a hundred
     "spark.sql.codegen.cache.maxEntries": "2000",
-    # rows are kept for one batch: to look for a compression takes long, and finds none for JSON
+    # rows are kept for one batch: to look for a compression takes long, and JSON has none
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
 }
 """What :func:`session` sets unless the user says otherwise."""

@@ -143,9 +143,6 @@ class Follower:
         refused: list[Refused] = []
         kept: list[Statements] = []
         for one in told:
-            if one in self.log.kept:
-                kept.append(one)
-                continue
             usual = table_id_of(one.table_id)
             dialect = dialect_of(one.told.product)
             found = () if dialect is None else parse(one.told.ddl, dialect, usual)
@@ -153,6 +150,9 @@ class Follower:
             if unread:
                 reason = f"{UNREAD}: {unread[0].reason}"
                 refused.append(Refused(_row_of(one), "unread_ddl", reason, 1))
+            if one in self.log.kept:  # as it was judged before the batch died, or was logged
+                kept.append(one)
+                continue
             if not (turns := self.log.turns(one)):
                 continue
             if self._policy.sources == "many":
