@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import landed
+import msgspec
 import pytest
 from cheap import lakes
 from pyspark.sql import SparkSession
@@ -27,6 +28,7 @@ from changelane.spark.ledgers.side import SideTable
 from changelane.types import UNAVAILABLE, Integer, String
 
 SCHEMA: Final = TableSchema((Column("id", Integer()), Column("a", String()), Column("b", String())))
+WIDER: Final = TableSchema((*SCHEMA.columns, Column("c", String())))
 ONE: Final = TableId("shop", None, "one")
 TWO: Final = TableId("shop", None, "two")
 LOG: Final = TableId("shop", None, "log")
@@ -58,7 +60,11 @@ BATCHES: Final[list[list[ChangeEvent]]] = [
             lambda t: change(t, "u", 11, {"id": 7, "a": "m", "b": UNAVAILABLE}, {"id": 1}),
             lambda t: change(t, "u", 12, {"id": 3, "a": "part", "b": UNAVAILABLE}),
         ),
+        # two schemas of a table without key in one batch
         insert(LOG, 13, 1),
+        msgspec.structs.replace(
+            insert(LOG, 14, 1), schema=WIDER, after={"id": 1} | dict.fromkeys("abc", "x")
+        ),
     ],
     [
         *both(
@@ -151,6 +157,8 @@ def test_a_batch_that_died_is_repaired_by_running_it_again(
             assert found == landed.remembered(tables, table), (number, place, table)
         log = landed.table_of(spark, lake, LOG)
         assert log.count() == len(tables.rows(LOG))
+        if number:
+            assert [row["b"] for row in log.where("c = 'x'").collect()] == ["x"]
 
 
 def test_a_batch_of_another_query_is_not_skipped(spark: SparkSession, lake: str) -> None:
