@@ -78,7 +78,7 @@ def altered(at: int, ddl: str) -> SchemaChange:
 
 
 UNREAD: Final = "ALTER TABLE one FROBNICATE"
-PARTLY: Final = "ALTER TABLE one ADD COLUMN z INT; ALTER TABLE one FROBNICATE"
+PARTLY: Final = f"ALTER TABLE one ADD COLUMN z INT; {UNREAD}"
 
 
 @pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)

@@ -88,14 +88,14 @@ class Held:
 
     def __init__(self, applier: Applier, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.merges = 0
-        self._begun, self._released = folder / "begun", folder / "released"
-        begun, released = str(self._begun), str(self._released)
+        begun, released = folder / "begun", folder / "released"
+        self._begun, self._released = begun, released
         merge = applier._lake.merge
 
         def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            Path(begun).touch()
+            begun.touch()
             until = time.monotonic() + 120
-            while not Path(released).exists() and time.monotonic() < until:
+            while not released.exists() and time.monotonic() < until:
                 time.sleep(0.05)  # it runs in a worker of Spark, to which a file alone can speak
             yield from batches
 
@@ -115,7 +115,7 @@ class Held:
             late = pool.submit(write)
             while not self._begun.exists():
                 assert not late.done(), late.exception()
-                time.sleep(0.05)
+                time.sleep(0.05)  # a file of that worker is all that tells
             other()
             self._released.touch()
             return late.exception()

@@ -42,7 +42,7 @@ from changelane.spark.ledgers import side
 from changelane.spark.ledgers.companion import companion_of
 from changelane.spark.ledgers.ends import Ends
 from changelane.spark.ledgers.fence import EVERY, Fence, raise_fence
-from changelane.spark.ledgers.quarantine import Misfit, Quarantine, Refused
+from changelane.spark.ledgers.quarantine import Misfit, Quarantine, Refused, without
 from changelane.spark.ledgers.side import Remembered, SideTable
 from changelane.spark.schemas.admission import Policy
 from changelane.spark.schemas.evolve import Plan, plan
@@ -208,8 +208,7 @@ class Applier:
             events = marked(events, reduce(DataFrame.unionByName, crossed))
             told = events.where(F.col("kind").isin("data", "truncate"))
             refused.append(Refused(F.col(CROSSED), "unordered", REASON, None))
-        for one in refused:
-            told = told.where(~one.rows)
+        told = without(told, refused)
         ours = [*unseen, *(each.work.table_id for each in plans)]
         told = told.where(F.col("table_id").isin(ours))
         moved: dict[str, Moved] = {}
@@ -219,7 +218,7 @@ class Applier:
             with alone.of(each.work):
                 if each.mode == HISTORY and (swapped := self._swapped(told, each)) is not None:
                     refused.append(swapped)
-                    told = told.where(~swapped.rows)
+                    told = without(told, [swapped])
                 if each.mode == UPSERT:
                     self._decide(told, each, before, moved, tardy, is_met=each.name in met)
         if alone.failed:

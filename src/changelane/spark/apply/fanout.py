@@ -24,6 +24,7 @@ from changelane.spark.events.survey import BatchReport, survey
 from changelane.spark.lake import Lake, Marker, name_of
 from changelane.spark.ledgers.change_log import ChangeLog, Pending
 from changelane.spark.ledgers.parking import Parked, Parking
+from changelane.spark.ledgers.quarantine import without
 
 MAX_BATCHES: Final = 50
 """The log is swept when this many of its oldest batches are in all tables."""
@@ -254,10 +255,7 @@ class Fanout:
                 report.set_aside(one.code, one.size or 0)
             self._applier.quarantine.take(kept, refused, marker, report)
             if works:
-                told = kept
-                for one in refused:
-                    told = told.where(~one.rows)
-                self._log.append(told, marker, details)
+                self._log.append(without(kept, refused), marker, details)
         finally:
             kept.unpersist()
         report.logged = len(works)

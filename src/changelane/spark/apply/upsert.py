@@ -128,7 +128,8 @@ class Upserts:
             return folded.withColumn("d", own)
         work = batch.plan.work
         size = batch.known.keys * (work.widest_key + _BESIDE_KEY_BYTES)
-        if few := size <= MAX_REMEMBERED_BYTES:
+        few = True
+        if size <= MAX_REMEMBERED_BYTES:
             gone = self._side.all_of(work.table_id)
         else:
             few = work.has_few_keys

@@ -57,6 +57,7 @@ Row = tuple[Any, ...]
 _INT64: Final = (-(1 << 63), (1 << 63) - 1)
 _MAX_SHAPES: Final = 10_000
 _UNPLACED: Final = ("postgresql", "incremental")
+"""The product and the kind of snapshot whose rows tell no position."""
 _INCREMENTAL: Final = (
     "PostgreSQL's incremental snapshots tell no positions, so that nothing says whether the row is "
     "older than what the stream told: ask Debezium for a snapshot of the type `blocking`"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The quarantine: what could not be applied, with all that is needed to replay it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from importlib.metadata import PackageNotFoundError, version
 from operator import and_
@@ -83,6 +83,11 @@ class Refused(NamedTuple):
     code: str
     reason: str
     size: int | None
+
+
+def without(events: DataFrame, refused: Iterable[Refused]) -> DataFrame:
+    """Return the event rows that are not set aside."""
+    return reduce(lambda rows, one: rows.where(~one.rows), refused, events)
 
 
 class Quarantine:
