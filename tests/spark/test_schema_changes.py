@@ -10,6 +10,7 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 import landed
+import msgspec
 import pytest
 from cheap import lakes
 from pyspark.sql import SparkSession
@@ -284,12 +285,13 @@ def test_a_captured_stream_is_what_the_database_held_wherever_its_batches_end(
 
 
 T: Final = TableId("shop", None, "t")
+FILE: Final = "binlog.000001"
 STRICT: Final = Evolution("strict")
 
 
 def told(place: int, what: str | dict[str, Any], table: TableId = T) -> ChangeEvent:
     """A statement, or an inserted row."""
-    position = MySqlPosition("binlog.000001", place)
+    position = MySqlPosition(FILE, place)
     source = Source(product="mysql")
     if isinstance(what, str):
         return SchemaChange(table, "alter", what, position=position, source=source)
@@ -415,3 +417,23 @@ def test_late_statements_about_a_table_that_was_made_again_leave_its_rows(
     assert rows_of(spark, lake) == [
         {"id": nr, "a": a, "c": None} for nr, a in ((2, 2), (3, 3), (4, 5))
     ]
+
+
+def test_a_late_drop_takes_the_rows_before_it_though_all_that_came_behind_it_were_deleted(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = str(tmp_path / "iceberg")
+    again = told(20, {"id": 2, "a": 2})
+    assert isinstance(again, DataChange)
+    gone = msgspec.structs.replace(
+        again, op=Op.DELETE, before=again.after, after=None, position=MySqlPosition(FILE, 21)
+    )
+    batches: list[list[ChangeEvent]] = [
+        [told(5, {"id": 1, "a": 1})],
+        [again, gone],
+        [told(10, "DROP TABLE t")],
+        [told(7, {"id": 9, "a": 9})],
+    ]
+    for number, batch in enumerate(batches):
+        assert not landed.apply(spark, lake, batch, batch=number).quarantined
+    assert rows_of(spark, lake) == []

@@ -87,6 +87,14 @@ def horizons(lake: Lake) -> dict[str, bytes]:
     return {row["table_id"]: bytes(row["purged"]) for row in found}
 
 
+def remembers_newer(lake: Lake, table_id: str, order: bytes) -> bool:
+    """Say whether a key left a table at an event that is newer than some order."""
+    if not lake.exists(NAME):
+        return False
+    newer = (F.col("table_id") == table_id) & (F.col("deleted") > F.lit(bytearray(order)))
+    return not lake.read(NAME).where(newer).isEmpty()
+
+
 class SideTable:
     """The side table of one stream."""
 

@@ -10,14 +10,14 @@ from pyspark.sql import functions as F
 from changelane.spark.events.fold import Target
 from changelane.spark.events.rows import RowSchema, table_id_of
 from changelane.spark.events.survey import Work, place_of
-from changelane.spark.lake import Lake
+from changelane.spark.lake import Lake, name_of
 from changelane.spark.lake.held import holds_newer
 from changelane.spark.lake.layout import Layout, NoColumnError, layout_of
 from changelane.spark.lake.modes import APPEND, TableMode, mode_of
 from changelane.spark.ledgers.companion import follow
 from changelane.spark.ledgers.fence import Fence
 from changelane.spark.ledgers.quarantine import Misfit, Refused
-from changelane.spark.ledgers.side import Remembered
+from changelane.spark.ledgers.side import Remembered, remembers_newer
 from changelane.spark.schemas import turning
 from changelane.spark.schemas.admission import OTHER_SERVER, Admission, Policy, mine
 from changelane.spark.schemas.followed import NOTHING, Followed, Halted
@@ -54,12 +54,15 @@ def is_newer(lake: Lake, name: str, properties: Mapping[str, str], ended: bytes)
     return ended <= taken(properties) or holds_newer(lake.read(name), ended)
 
 
-def is_made_again(lake: Lake, name: str, ended: bytes) -> bool:
+def is_made_again(lake: Lake, table_id: str, ended: bytes) -> bool:
     """Say whether a table that went was made again, by what the table of its name is now."""
+    name = name_of(table_id)
     properties = lake.properties(name) if lake.exists(name) else {}
     if "schema" not in properties:
         return False
-    return ended.hex() <= properties.get(CLEARED, "") or is_newer(lake, name, properties, ended)
+    if ended.hex() <= properties.get(CLEARED, "") or is_newer(lake, name, properties, ended):
+        return True
+    return remembers_newer(lake, table_id, ended)
 
 
 class Plan(NamedTuple):

@@ -282,7 +282,7 @@ class Follower:
             if is_told or self._policy.evolution.dropped_tables == "clear":
                 return end.order
             # rows that came since are of a table that was made again, whoever told of it
-            if is_made_again(self._lake, name_of(table_id), end.order):
+            if is_made_again(self._lake, table_id, end.order):
                 return end.order
         return b""
 
