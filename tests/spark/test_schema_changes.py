@@ -16,7 +16,7 @@ from cheap import lakes
 from pyspark.sql import SparkSession
 
 from changelane.apply import key_bytes
-from changelane.event import ChangeEvent, DataChange, Key, Op, SchemaChange, Source
+from changelane.event import ChangeEvent, DataChange, Key, Op, SchemaChange, Source, Truncate
 from changelane.files import read_record
 from changelane.message import Message
 from changelane.position import MySqlPosition
@@ -28,14 +28,16 @@ from changelane.spark.events.rows import table_id_text
 from changelane.spark.lake import Marker, name_of
 from changelane.spark.lake.modes import Modes
 from changelane.spark.lakes import lake as open_lake
+from changelane.spark.ledgers.side import SideTable
 from changelane.spark.schemas.followed import Evolution
 from changelane.spark.schemas.plan import SchemaPlans
 from changelane.spark.sql import COLUMNS, ORDER
+from changelane.spark.upkeep.purge import purge
 from changelane.spark.upkeep.status import status
 from changelane.tables.following import FollowingTables, stand_in
 from changelane.testing.evolving import Database, Story
 from changelane.testing.histories import rewound
-from changelane.types import Integer
+from changelane.types import UNAVAILABLE, Integer
 
 SEEDS: Final = (5, 189)
 """Stories with all there is: swaps, shadows, tables renamed, dropped and made again."""
@@ -424,16 +426,129 @@ def test_a_late_drop_takes_the_rows_before_it_though_all_that_came_behind_it_wer
 ) -> None:
     lake = str(tmp_path / "iceberg")
     again = told(20, {"id": 2, "a": 2})
-    assert isinstance(again, DataChange)
-    gone = msgspec.structs.replace(
-        again, op=Op.DELETE, before=again.after, after=None, position=MySqlPosition(FILE, 21)
-    )
     batches: list[list[ChangeEvent]] = [
         [told(5, {"id": 1, "a": 1})],
-        [again, gone],
+        [again, gone(again, 21)],
         [told(10, "DROP TABLE t")],
         [told(7, {"id": 9, "a": 9})],
     ]
     for number, batch in enumerate(batches):
         assert not landed.apply(spark, lake, batch, batch=number).quarantined
     assert rows_of(spark, lake) == []
+
+
+def gone(event: ChangeEvent, place: int) -> ChangeEvent:
+    assert isinstance(event, DataChange)
+    position = MySqlPosition(FILE, place)
+    return msgspec.structs.replace(
+        event, op=Op.DELETE, before=event.after, after=None, position=position
+    )
+
+
+OLD_AND_NEW: Final = [[told(5, {"id": 1, "a": 1, "b": 2})], [told(20, {"id": 2, "a": 10, "b": 20})]]
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["RENAME COLUMN a TO b, RENAME COLUMN b TO a"],
+        ["DROP COLUMN a", "ADD COLUMN a INT"],
+    ],
+)
+def test_a_late_statement_never_moves_what_was_told_behind_it(
+    spark: SparkSession, tmp_path: Path, statements: Sequence[str]
+) -> None:
+    lake = str(tmp_path / "iceberg")
+    late = [told(10 + n, f"ALTER TABLE t {one}") for n, one in enumerate(statements)]
+    landed.land(spark, lake, OLD_AND_NEW)
+    landed.apply(spark, lake, late, batch=2)
+    report = landed.apply(spark, lake, [told(30, {"id": 3, "a": 1, "b": 2})], batch=3)
+    assert report.quarantined == {"late_statement": 1}
+    rows = {row["id"]: row["a"] for row in rows_of(spark, lake)}
+    assert rows == {1: 1, 2: 10}
+
+
+def test_a_late_rename_of_a_table_is_set_aside(spark: SparkSession, tmp_path: Path) -> None:
+    lake = str(tmp_path / "iceberg")
+    other = TableId("shop", None, "u")
+    landed.land(spark, lake, [[told(5, {"id": 5, "a": 1})], [told(20, {"id": 20, "a": 1}, other)]])
+    for _ in range(2):
+        report = landed.apply(spark, lake, [told(10, "RENAME TABLE t TO u")], batch=2)
+        assert report.quarantined == {"late_statement": 1}
+    landed.apply(spark, lake, [told(30, {"id": 30, "a": 1}, other)], batch=3)
+    assert [row["id"] for row in rows_of(spark, lake, other)] == [20, 30]
+
+
+def test_a_column_of_the_table_that_went_gives_way_to_a_renamed_one(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = str(tmp_path / "iceberg")
+    again = "CREATE TABLE t (id int PRIMARY KEY, c int)"
+    batches = [
+        [told(5, {"id": 1, "a": 1, "c": 2})],
+        [told(10, "DROP TABLE t"), told(11, again), told(12, {"id": 2, "c": 2})],
+        [told(13, "ALTER TABLE t RENAME COLUMN c TO a"), told(14, {"id": 3, "a": 3})],
+    ]
+    assert [one.quarantined for one in landed.land(spark, lake, batches)] == [{}] * 3
+    assert rows_of(spark, lake) == [{"id": 2, "a": 2}, {"id": 3, "a": 3}]
+
+
+def test_a_run_that_died_while_it_cleared_a_table_clears_all_of_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = str(tmp_path / "iceberg")
+    partly = told(20, {"id": 1, "a": 0, "c": 0})
+    assert isinstance(partly, DataChange)
+    row = {"id": 1, "a": 2, "c": UNAVAILABLE}
+    partly = msgspec.structs.replace(partly, op=Op.UPDATE, after=row)
+    landed.land(spark, lake, [[told(5, {"id": 1, "a": 1, "c": 1})], [partly]])
+    batch = [told(10, "DROP TABLE t"), told(30, {"id": 3, "a": 3, "c": 3})]
+    kind = type(open_lake(spark, lake, "iceberg"))
+    set_properties = kind.set_properties
+
+    def die(self: Any, table: str, properties: Mapping[str, str]) -> None:
+        set_properties(self, table, properties)
+        if "cleared" in properties:
+            raise CrashError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kind, "set_properties", die)
+        with pytest.raises(CrashError):
+            landed.apply(spark, lake, batch, batch=2)
+    landed.apply(spark, lake, batch, batch=2)
+    assert {row["id"]: row["c"] for row in rows_of(spark, lake)} == {1: None, 3: 3}
+
+
+def test_a_late_drop_takes_the_rows_before_it_though_what_came_behind_it_was_purged(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = str(tmp_path / "iceberg")
+    again = told(20, {"id": 2, "a": 2})
+    landed.land(spark, lake, [[told(5, {"id": 1, "a": 1})], [again, gone(again, 21)]])
+    tables = open_lake(spark, lake, "iceberg")
+    side = SideTable(spark, tables)
+    (row,) = side.table().where("key IS NOT NULL").collect()
+    purge(tables, side, {row["table_id"]: bytes(row["deleted"])})
+    for number, event in enumerate([told(10, "DROP TABLE t"), told(7, {"id": 1, "a": 9})], 2):
+        landed.apply(spark, lake, [event], batch=number)
+    assert rows_of(spark, lake) == []
+
+
+def test_a_truncate_takes_the_rows_of_a_table_without_key_whose_columns_are_not_all_known(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = str(tmp_path / "iceberg")
+
+    def row(place: int, **values: int) -> ChangeEvent:
+        event = told(place, {"id": place, **values})
+        assert isinstance(event, DataChange)
+        return msgspec.structs.replace(event, key=None)
+
+    batches = [
+        [row(1, a=1)],
+        [told(10, "ALTER TABLE t ADD b INT DEFAULT (1+1)"), row(11, a=1, b=5)],
+        [Truncate(T, position=MySqlPosition(FILE, 20)), row(21, a=1, b=5)],
+    ]
+    for number, batch in enumerate(batches):
+        landed.apply(spark, lake, batch, batch=number, keyless="append")
+    assert [one["id"] for one in rows_of(spark, lake)] == [21]

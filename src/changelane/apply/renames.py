@@ -65,6 +65,10 @@ class Tables:
             # whoever comes under the old name from here on is another table
             state[one.table] = Place(one.table, _generation(one))
             self._states.append(state)
+        self._together: dict[TableId, frozenset[TableId]] = {}
+        for one in self._renames:
+            both = self.together(one.table) | self.together(one.new_table)
+            self._together |= dict.fromkeys(both, both)
         self._orders = [one.order for one in self._renames]
         self._ending_all = [one for one in self.turns if isinstance(one, EndedAll)]
         self._turns_of: dict[Place, list[Turn]] = {}
@@ -92,6 +96,10 @@ class Tables:
         if order < given and any(order <= end <= given for end in self._ended(table)):
             return Place(table)
         return self._states[later][table] or Place(table)
+
+    def together(self, table: TableId) -> frozenset[TableId]:
+        """Return the names that may have meant the tables which a name meant, with itself."""
+        return self._together.get(table, frozenset({table}))
 
     def renamed(self, table: TableId) -> list[bytes]:
         """Return where the meaning of a name may change; nothing when it never does."""

@@ -16,11 +16,12 @@ from pyspark.sql import functions as F
 
 from changelane.config import Maintenance
 from changelane.spark.apply import append, history, late, moves, swaps, tracking
-from changelane.spark.apply.crossings import CROSSED, REASON, crossed_keys, marked
+from changelane.spark.apply.crossings import crossed_keys, marked
 from changelane.spark.apply.isolation import Isolation
 from changelane.spark.apply.moves import Moved
 from changelane.spark.apply.refusals import (
     changes_refused,
+    crossed_refused,
     late_refused,
     moves_refused,
     table_refused,
@@ -39,6 +40,7 @@ from changelane.spark.lake.merges import (
 from changelane.spark.lake.modes import APPEND, HISTORY, UPSERT, Modes
 from changelane.spark.lakes import lake
 from changelane.spark.ledgers import side
+from changelane.spark.ledgers.change_log import untaken
 from changelane.spark.ledgers.companion import companion_of
 from changelane.spark.ledgers.ends import Ends
 from changelane.spark.ledgers.fence import EVERY, Fence, raise_fence
@@ -103,7 +105,7 @@ class Applier:
         self._fence: Fence | None = None
         self._lake = lake(spark, root, table_format) if isinstance(root, str) else root
         self._policy = Policy(keyless, sources, modes, sequence, evolution, layouts)
-        self._follower = Follower(spark, self._lake, self._policy)
+        self.follower = Follower(spark, self._lake, self._policy)
         self._side = SideTable(spark, self._lake)
         self._ends = Ends(spark, self._lake)
         self._upserts = Upserts(self._lake, self._side)
@@ -171,8 +173,8 @@ class Applier:
         with_rows = {work.table_id for work in found.works}
         alone = [one for one in found.statements if one.table_id not in with_rows]
         others = [one for one in found.statements if one.table_id in with_rows]
-        self._follower.keep(found._replace(statements=others))
-        refused, _ = self._follower.keep(found._replace(statements=alone))
+        self.follower.keep(found._replace(statements=others))
+        refused, _ = self.follower.keep(found._replace(statements=alone))
         return refused
 
     def check_fence(self) -> None:
@@ -198,16 +200,13 @@ class Applier:
         before = self._side.tables()
         alone = Isolation(report, isolated=isolated)
         events, plans, unseen, refused = self._plans(events, begin, before, report, alone)
+        events = self._untaken(events, plans, marker)
         told = events.where(F.col("kind").isin("data", "truncate"))
-        crossed: list[DataFrame] = []
-        for each in plans:
-            with alone.of(each.work):
-                if (keys := self._crossed(told, each, before)) is not None:
-                    crossed.append(keys)
+        crossed = self._crossings(told, plans, before, alone)
         if crossed:
             events = marked(events, reduce(DataFrame.unionByName, crossed))
             told = events.where(F.col("kind").isin("data", "truncate"))
-            refused.append(Refused(F.col(CROSSED), "unordered", REASON, None))
+            refused.append(crossed_refused(refused))
         told = without(told, refused)
         ours = [*unseen, *(each.work.table_id for each in plans)]
         told = told.where(F.col("table_id").isin(ours))
@@ -265,7 +264,7 @@ class Applier:
 
         The events are those of the batch, naming the tables of the lake.
         """
-        reading = self._follower.read(events, report)
+        reading = self.follower.read(events, report)
         if begin is not None:
             begin(report)
         see(self._seen, reading.works)
@@ -276,7 +275,7 @@ class Applier:
         for table_id in dict.fromkeys(one for one in reading.told if one not in met):
             truncated = before.get(table_id, Remembered()).truncated
             with alone.of(Work(table_id)):
-                self._follower.follow(table_id, b"", truncated, self._fence)
+                self.follower.follow(table_id, b"", truncated, self._fence)
         for work in reading.works:
             name = name_of(work.table_id)
             known = before.get(work.table_id, Remembered())
@@ -284,10 +283,10 @@ class Applier:
             one, followed = None, NOTHING
             try:
                 with alone.of(work):
-                    followed = self._follower.follow(
+                    followed = self.follower.follow(
                         work.table_id, newest, known.truncated, self._fence
                     )
-                    self._follower.name_schemas(reading, work, followed)
+                    self.follower.name_schemas(reading, work, followed)
                     one = plan(
                         self._lake,
                         name,
@@ -298,7 +297,7 @@ class Applier:
                         followed=followed,
                     )
             except Misfit as misfit:
-                self._follower.halt(name, misfit, followed)
+                self.follower.halt(name, misfit, followed)
                 refused.append(table_refused(work, misfit, report))
                 continue
             if work.table_id in alone.failed:
@@ -309,10 +308,36 @@ class Applier:
             plans.append(one)
             refused.extend(one.refused)
             for each in one.refused:
-                self._follower.halt(name, each, followed)
+                self.follower.halt(name, each, followed)
             if not one.target.keys and one.work.changes and one.mode != APPEND:
                 refused.append(changes_refused(one.work))
         return reading.events, plans, unseen, refused
+
+    def _untaken(self, events: DataFrame, plans: Sequence[Plan], marker: Marker) -> DataFrame:
+        """Leave out what tables took of the change log, which knows names and not tables."""
+        shared = [each for each in plans if len(self.follower.together(each.work.told_as)) > 1]
+        if "batch" not in events.columns or not shared:
+            return events
+        lasts = {
+            each.work.table_id: last
+            for each in shared
+            if (last := self._lake.last_batch(each.name, marker)) is not None
+        }
+        return untaken(events, lasts) if lasts else events
+
+    def _crossings(
+        self,
+        told: DataFrame,
+        plans: Sequence[Plan],
+        before: Mapping[str, Remembered],
+        alone: Isolation,
+    ) -> list[DataFrame]:
+        found: list[DataFrame] = []
+        for each in plans:
+            with alone.of(each.work):
+                if (keys := self._crossed(told, each, before)) is not None:
+                    found.append(keys)
+        return found
 
     def _crossed(
         self, told: DataFrame, one: Plan, before: Mapping[str, Remembered]

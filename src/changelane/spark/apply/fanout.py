@@ -8,7 +8,7 @@ for a thousand. In both a table that fails is parked, and the others go on.
 
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
@@ -167,19 +167,23 @@ class Fanout:
         details: Mapping[str, object] | None,
         begin: Begin | None,
     ) -> BatchReport:
-        parked = sorted(self._parked)
         others = events
+        if self._parked:
+            # a table that waits may get another name in this batch
+            self._applier.keep_statements(survey(events, BatchReport(marker.batch)))
+        parked = self._applier.follower.together(self._parked)
         if parked:
             is_row = F.coalesce(~F.col("kind").isin("ddl", REFUSED), F.lit(True))
-            is_parked = F.coalesce(F.col("table_id").isin(*parked) & is_row, F.lit(False))
+            is_parked = F.coalesce(F.col("table_id").isin(*sorted(parked)) & is_row, F.lit(False))
             others = events.where(~is_parked)
         report = self._applied(others, marker, details, begin)
         if parked:
             self._log.keep(events, parked, marker)
         if failed := self._failed(report):
-            self._log.keep(events, failed, marker)
+            parked |= self._applier.follower.together(failed)
+            self._log.keep(events, self._applier.follower.together(failed), marker)
             self._park(failed, marker.batch)
-        for table_id in {*parked, *failed}:
+        for table_id in parked:
             self._wait(Pending(marker.query, table_id, marker.batch, marker.batch, 0))
         return report
 
@@ -225,7 +229,7 @@ class Fanout:
         resumed = {name: one for name, one in self._parked.items() if one.state == "resumed"}
         if not resumed:
             return
-        failed = self._merge(report, resumed)
+        failed = self._merge(report, self._applier.follower.together(resumed))
         done = [one for name, one in resumed.items() if name not in failed]
         self._parking.set(*(msgspec.structs.replace(one, state="done") for one in done))
         for one in done:
@@ -249,13 +253,17 @@ class Fanout:
             if begin is not None:
                 begin(report)
             works = found.works
+            # what waits under names that change hands is of the tables that they meant so far
+            self._merge(report, self._free(self._applier.follower.renamed(found)))
             # tables take their rows one by one, and a statement may be about several
             refused = self._applier.keep_statements(found)
             for one in refused:
                 report.set_aside(one.code, one.size or 0)
             self._applier.quarantine.take(kept, refused, marker, report)
             if works:
-                self._log.append(without(kept, refused), marker, details)
+                may_hold = marker.batch <= self._newest.get(marker.query, -1)
+                told = without(kept, refused)
+                self._log.append(told, marker, details, may_hold=may_hold)
         finally:
             kept.unpersist()
         report.logged = len(works)
@@ -274,16 +282,26 @@ class Fanout:
             or one.events >= self._cadence.events
             or now - one.since >= self._cadence.seconds
         }
-        self._merge(report, due - set(self._parked))
+        self._merge(report, self._free(due))
         self._sweep(at_once=all_of_them)
 
+    def _free(self, tables: Iterable[str]) -> set[str]:
+        """Return tables with those that share names with them, but for parked ones."""
+        return self._applier.follower.together(tables) - self._applier.follower.together(
+            self._parked
+        )
+
     def _merge(self, report: BatchReport, tables: Collection[str]) -> dict[str, str]:
-        """Merge tables up to the newest batch of each query; park and return those that fail."""
+        """Merge tables up to the newest batch of each query; park and return those that fail.
+
+        Tables that share names are merged together: a batch that one of their tables holds is in
+        all of them.
+        """
         failed: dict[str, str] = {}
         for query, mine in self._waiting.items():
             upto = max((one.last for one in mine.values()), default=-1)
             marker = Marker(self._pipeline, query, upto)
-            ours = sorted(set(tables) & set(mine) - set(failed))
+            ours = sorted(set(tables) & set(mine) - self._applier.follower.together(failed))
             if not ours:
                 continue
             taken = {table_id: self._taken_by(table_id, marker) for table_id in ours}
@@ -291,27 +309,36 @@ class Fanout:
             found = self._failed(told)
             self._park(found, upto)
             failed |= found
-            for table_id in set(taken) - set(failed):
+            done = set(taken) - self._applier.follower.together(failed)
+            for table_id in done:
                 self._taken[query, table_id] = upto
                 del mine[table_id]
+            # all of it is in the quarantine, and no commit of the table says that it was met
+            refused = {one.table for one in told.tables if not one.path and one.failed is None}
+            if gone := {one for one in done if str(table_id_of(one)) in refused}:
+                self._log.drop(query, gone, upto)
             report.tables.extend(told.tables)
             for code, count in told.quarantined.items():
                 report.set_aside(code, count)
         return failed
 
     def _taken_by(self, table_id: str, marker: Marker) -> int:
-        """Return the last batch that a table holds."""
+        """Return the last batch that all tables hold which a name ever meant."""
         key = marker.query, table_id
         if key not in self._taken:
-            last = self._lake.last_batch(name_of(table_id), marker)
-            self._taken[key] = -1 if last is None else last
+            lasts = [
+                self._lake.last_batch(one, marker)
+                for one in self._applier.follower.places(table_id)
+            ]
+            self._taken[key] = min(-1 if last is None else last for last in lasts)
         return self._taken[key]
 
     def _sweep(self, *, at_once: bool) -> None:
         """Forget what all tables have taken, not after every batch."""
+        parked = self._applier.follower.together(self._parked)
         for query, mine in self._waiting.items():
-            first = [one.first for name, one in mine.items() if name not in self._parked]
+            first = [one.first for name, one in mine.items() if name not in parked]
             before = min(first, default=self._newest[query] + 1)
             if before - self._swept.get(query, 0) >= (1 if at_once else MAX_BATCHES):
-                self._log.forget(query, before, set(mine) & set(self._parked))
+                self._log.forget(query, before, set(mine) & parked)
                 self._swept[query] = before

@@ -9,6 +9,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from changelane.apply import TOO_LATE
+from changelane.spark.apply.crossings import CROSSED, REASON
 from changelane.spark.apply.late import LATE
 from changelane.spark.apply.moves import Moved
 from changelane.spark.events.rows import table_id_of
@@ -25,8 +26,16 @@ PROBLEMS: Final = {
 
 def late_refused(refused: Sequence[Refused]) -> Refused:
     """Return the marked rows that are not refused for another reason."""
-    is_late = reduce(lambda rows, one: rows & ~one.rows, refused, F.col(LATE))
-    return Refused(is_late, TOO_LATE, PROBLEMS[TOO_LATE], None)
+    return Refused(_not_refused(F.col(LATE), refused), TOO_LATE, PROBLEMS[TOO_LATE], None)
+
+
+def crossed_refused(refused: Sequence[Refused]) -> Refused:
+    """Return the marked rows of keys whose offsets cannot be compared, as :func:`late_refused`."""
+    return Refused(_not_refused(F.col(CROSSED), refused), "unordered", REASON, None)
+
+
+def _not_refused(rows: Column, refused: Sequence[Refused]) -> Column:
+    return reduce(lambda left, one: left & ~F.coalesce(one.rows, F.lit(False)), refused, rows)
 
 
 def moves_refused(one: Plan, moved: Moved) -> list[Refused]:

@@ -27,11 +27,20 @@ def clear(spark: SparkSession, lake: Lake, one: Plan, truncated: bytes) -> None:
         newer = f"exists(map_values({COLUMNS}), o -> o > {floor})"
         gone = f"{ORDER} <= {floor} AND NOT coalesce({newer}, false)"
         retried(lambda: lake.delete(spark, one.name, gone))
+    # a row without a key is told once: it has no columns of other ages
+    may_have_parts = "exceptions" in one.properties and bool(one.target.keys)
+    if may_have_parts or one.cleared != truncated:
+        _evaluate(spark, lake, one, truncated, may_have_parts=may_have_parts)
+    if one.cleared:
+        # last: who dies before it does all of it again
         lake.set_properties(one.name, {CLEARED: one.cleared.hex()})
-        if one.cleared == truncated and "exceptions" not in one.properties:
-            return
+
+
+def _evaluate(
+    spark: SparkSession, lake: Lake, one: Plan, truncated: bytes, *, may_have_parts: bool
+) -> None:
     target = one.target
-    if "exceptions" in one.properties:
+    if may_have_parts:
         touched = fold.final(fold.truncated(lake.read(one.name), target, truncated), target)
         form = column_form(keeps_deleted=target.keeps_deleted)
         lake.merge(spark, one.name, touched, form(target.keys, tuple(target.columns)))

@@ -46,6 +46,16 @@ def holds_newer(table: DataFrame, order: bytes) -> bool:
     return not table.where(newer).isEmpty()
 
 
+def holds_newer_value(table: DataFrame, columns: Iterable[str], order: bytes) -> bool:
+    """Say whether a value of some columns is of an event that is newer than some order."""
+    floor = F.lit(bytearray(order))
+    told = F.lit(False)
+    for name in columns:
+        age = F.coalesce(F.try_element_at(F.col(COLUMNS), F.lit(name)), F.col(ORDER))
+        told = told | (F.col(quoted(name)).isNotNull() & (age > floor))
+    return not table.where(told).isEmpty()
+
+
 def _typed_keys(keys: DataFrame, target: Target) -> DataFrame:
     """Return ``key`` and its typed columns, as the table has them."""
     texts = keys.select("key").mapInArrow(_key_texts, "key STRING, texts ARRAY<STRING>")

@@ -32,6 +32,22 @@ class Pending(NamedTuple):
     events: int
 
 
+def untaken(events: DataFrame, taken: Mapping[str, int], *, only: bool = False) -> DataFrame:
+    """Return rows of the log without those of batches that their tables have taken.
+
+    Args:
+        events: Rows with their ``batch``.
+        taken: Tables, and the last batch that each has taken.
+        only: Whether rows of other tables are left out, too.
+    """
+    told = events.sparkSession.createDataFrame(
+        sorted(taken.items()), "table_id string, `_changelane_taken` bigint"
+    )
+    beside = events.join(F.broadcast(told), "table_id", "inner" if only else "left")
+    is_new = F.col("batch") > F.coalesce("_changelane_taken", F.lit(-1))
+    return beside.where(is_new).drop("_changelane_taken")
+
+
 class ChangeLog:
     """The change log of one lake; it is made when it is first needed."""
 
@@ -41,7 +57,12 @@ class ChangeLog:
         self._exists = lake.exists(NAME)
 
     def append(
-        self, events: DataFrame, marker: Marker, details: Mapping[str, object] | None = None
+        self,
+        events: DataFrame,
+        marker: Marker,
+        details: Mapping[str, object] | None = None,
+        *,
+        may_hold: bool = False,
     ) -> None:
         """Add the rows of a batch that tables take, in one commit with the batch's marker.
 
@@ -49,10 +70,14 @@ class ChangeLog:
             events: Event rows; errors and events that tell of no row stay out.
             marker: The batch; one that the log holds already is not added again.
             details: More for the user metadata of the commit.
+            may_hold: Whether it may have been kept for some tables before (:meth:`keep`).
         """
         last = self._lake.last_batch(NAME, marker) if self._exists else None
-        if last is None or last < marker.batch:
-            self._insert(events, marker, self._lake.committing(marker, details or {}))
+        if last is not None and last >= marker.batch:
+            return
+        if may_hold and (held := self._holds(marker)):
+            events = events.where(~F.coalesce(F.col("table_id").isin(*sorted(held)), F.lit(False)))
+        self._insert(events, marker, self._lake.committing(marker, details or {}))
 
     def keep(self, events: DataFrame, tables: Iterable[str], marker: Marker) -> None:
         """Add the rows of some tables, those that the log does not hold of this batch.
@@ -60,14 +85,18 @@ class ChangeLog:
         Which tables fail may differ when a batch runs again, so that the batch's marker in the
         log would not tell whether the rows are there.
         """
-        wanted = set(tables)
-        if self._exists:
-            mine = (F.col("query") == marker.query) & (F.col("batch") == marker.batch)
-            held = self._lake.read(NAME).where(mine).select("table_id").distinct().collect()
-            wanted -= {row["table_id"] for row in held}
+        wanted = set(tables) - self._holds(marker)
         if wanted:
             kept = events.where(F.col("table_id").isin(*sorted(wanted)))
             self._insert(kept, marker, self._spark)
+
+    def _holds(self, marker: Marker) -> set[str]:
+        """Return the tables of which the log has rows of a batch."""
+        if not self._exists:
+            return set()
+        mine = (F.col("query") == marker.query) & (F.col("batch") == marker.batch)
+        held = self._lake.read(NAME).where(mine).select("table_id").distinct().collect()
+        return {row["table_id"] for row in held}
 
     def _insert(self, events: DataFrame, marker: Marker, session: SparkSession) -> None:
         if not self._exists:
@@ -106,23 +135,21 @@ class ChangeLog:
             query: The query of the batches.
             taken: Tables, and the last batch of that query which each has taken.
         """
-        told = self._spark.createDataFrame(
-            sorted(taken.items()), "table_id string, `_changelane_taken` bigint"
-        )
         mine = (F.col("query") == query) & (F.col("batch") > min(taken.values(), default=-1))
-        return (
-            self._lake.read(NAME)
-            .where(mine)
-            .join(F.broadcast(told), "table_id")
-            .where("batch > `_changelane_taken`")
-            .drop("_changelane_taken", "query")
-        )
+        rows = self._lake.read(NAME).where(mine).drop("query")
+        return untaken(rows, taken, only=True)
 
     def forget(self, query: str, before: int, spared: Iterable[str]) -> None:
         """Delete the rows of batches before a number, but those of spared tables."""
         condition = f"query = {text(query)} AND batch < {before}"
         if names := sorted(spared):
             condition += f" AND table_id NOT IN ({', '.join(map(text, names))})"
+        retried(lambda: self._lake.delete(self._spark, NAME, condition))
+
+    def drop(self, query: str, tables: Iterable[str], upto: int) -> None:
+        """Delete the rows of some tables, in batches up to a number."""
+        names = ", ".join(map(text, sorted(tables)))
+        condition = f"query = {text(query)} AND batch <= {upto} AND table_id IN ({names})"
         retried(lambda: self._lake.delete(self._spark, NAME, condition))
 
     def properties(self) -> dict[str, str]:

@@ -87,7 +87,9 @@ class Refused(NamedTuple):
 
 def without(events: DataFrame, refused: Iterable[Refused]) -> DataFrame:
     """Return the event rows that are not set aside."""
-    return reduce(lambda rows, one: rows.where(~one.rows), refused, events)
+    # what a condition cannot tell is not set aside, so that the row must stay
+    kept = (~F.coalesce(one.rows, F.lit(False)) for one in refused)
+    return reduce(DataFrame.where, kept, events)
 
 
 class Quarantine:

@@ -88,11 +88,15 @@ def horizons(lake: Lake) -> dict[str, bytes]:
 
 
 def remembers_newer(lake: Lake, table_id: str, order: bytes) -> bool:
-    """Say whether a key left a table at an event that is newer than some order."""
+    """Say whether a key left a table at an event that is newer than some order.
+
+    What was purged is no longer remembered; its horizon is the order of a departure, too.
+    """
     if not lake.exists(NAME):
         return False
-    newer = (F.col("table_id") == table_id) & (F.col("deleted") > F.lit(bytearray(order)))
-    return not lake.read(NAME).where(newer).isEmpty()
+    floor = F.lit(bytearray(order))
+    newer = (F.col("deleted") > floor) | (F.col("purged") > floor)
+    return not lake.read(NAME).where((F.col("table_id") == table_id) & newer).isEmpty()
 
 
 class SideTable:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from changelane.apply.renames import End, Place, Tables
 from changelane.apply.shapes import Shape, Step
-from changelane.apply.turns import Altered, Ended, Fill, Turn, shadowed
+from changelane.apply.turns import Altered, Ended, Fill, Renamed, Turn, shadowed
 from changelane.ddl import dialect_of, parse
 from changelane.schema import TableId
 from changelane.spark.events.rows import (
@@ -36,6 +36,12 @@ from changelane.spark.schemas import turning
 from changelane.spark.schemas.admission import STRICT, Policy
 from changelane.spark.schemas.evolve import CLEARED, SHARED, is_made_again, is_newer
 from changelane.spark.schemas.followed import FIXED, KEY_CHANGED, NOTHING, PAST, Followed, Halted
+from changelane.spark.schemas.late_statements import (
+    RENAMED_LATE,
+    moves_newer,
+    renames_newer,
+    turned,
+)
 from changelane.spark.schemas.naming import fixed_column, named_columns
 
 AT: Final = "@"
@@ -158,10 +164,12 @@ class Follower:
             if self._policy.sources == "many":
                 if not all(map(self._takes_nothing, turns)):
                     refused.append(Refused(_row_of(one), "source_conflict", SHARED, 1))
-            elif self._is_comparable(one, works):
-                kept.append(one)
-            else:
+            elif not self._is_comparable(one, works):
                 refused.append(Refused(_row_of(one), "unordered", UNORDERED, 1))
+            elif renames_newer(self._lake, self.log.tables, turns):
+                refused.append(Refused(_row_of(one), "late_statement", RENAMED_LATE, 1))
+            else:
+                kept.append(one)
         return refused, kept
 
     def _takes_nothing(self, turn: Turn) -> bool:
@@ -224,6 +232,27 @@ class Follower:
                 one = msgspec.structs.replace(one, columns=told)
             named[schema_id] = one
         work.schemas = named
+
+    # -- tables that share names -----------------------------------------------------------------
+
+    def together(self, table_ids: Iterable[str]) -> set[str]:
+        """Return names, as ``table_id``, and those that may have meant the same tables."""
+        tables = self.log.tables
+        found = set(table_ids)
+        for one in [table_id_of(table_id) for table_id in found]:
+            found.update(map(table_id_text, tables.together(one)))
+        return found
+
+    def places(self, table_id: str) -> set[str]:
+        """Return the tables of the lake that a name ever meant."""
+        met = _timeline(table_id_of(table_id), self.log.tables)
+        return {name_of(table_id_text(*place)) for _, place in met}
+
+    def renamed(self, found: Survey) -> set[str]:
+        """Return the names of tables that new statements of a batch rename."""
+        fresh = (one for one in found.statements if one not in self.log.kept)
+        renames = (t for one in fresh for t in self.log.turns(one) if isinstance(t, Renamed))
+        return {table_id_text(name) for one in renames for name in (one.table, one.new_table)}
 
     # -- following ----------------------------------------------------------------------------
 
@@ -302,7 +331,7 @@ class Follower:
             first = waiting[0] if waiting else len(shape.turns)
             return followed._replace(shape=self._until(shape, first)), properties
         for number in waiting:
-            found = self._next(name, shape.steps[number], properties)
+            found = self._next(name, shape.steps[number], properties, followed.cleared)
             if isinstance(found, Halted):
                 until = self._until(shape, number)
                 return followed._replace(shape=until, halted=found), properties
@@ -310,17 +339,19 @@ class Follower:
         return followed, properties
 
     def _next(
-        self, name: str, step: Step, properties: Mapping[str, str]
+        self, name: str, step: Step, properties: Mapping[str, str], cleared: bytes
     ) -> turning.Turning | Halted:
         """Return what a turn does to a table, or why the table cannot follow it."""
         try:
-            one = turning.turning(step, self._lake.columns(name))
+            one = turned(self._lake, name, step, cleared)
         except turning.ConflictError:
             return Halted(step.order, "late_statement", THERE)
         if mode_of(properties).name != UPSERT and not one.is_nothing:
             return Halted(step.order, "mode_conflict", PAST)
         if not self._lake.can_rename and not one.is_nothing:
             return Halted(step.order, "schema_change", FIXED)
+        if moves_newer(self._lake, name, one, step.order):
+            return Halted(step.order, "late_statement", LATE)
         if self._policy.evolution.schema_changes == "strict" and not one.is_nothing:
             wanted = tuple(turning.statements(self._lake.sql(name), one))
             return Halted(step.order, "schema_change", STRICT, wanted)

@@ -26,7 +26,15 @@ OURS: Final = "columns"
 
 
 class ConflictError(Exception):
-    """The table has a column where another is to come."""
+    """The table has a column where another is to come.
+
+    Attributes:
+        column: As the table spells it.
+    """
+
+    def __init__(self, column: str) -> None:
+        super().__init__(column)
+        self.column = column
 
 
 class Turning(msgspec.Struct, frozen=True):
@@ -56,14 +64,20 @@ def turn_id(order: bytes, part: int) -> str:
     return hashlib.sha256(order + part.to_bytes(4, "big")).hexdigest()[:12]
 
 
-def turning(step: Step, columns: Mapping[str, str]) -> Turning:
+def turning(step: Step, columns: Mapping[str, str], left: Sequence[str] = ()) -> Turning:
     """Return what a turn does to a table that has these columns.
+
+    Args:
+        step: The turn.
+        columns: The table's columns.
+        left: Those that only rows have which go, and that go with them.
 
     Raises:
         ConflictError: A new name is there already.
     """
     there = {name.lower(): name for name in columns}
-    dropped = tuple(there.pop(name.lower()) for name in step.dropped if name.lower() in there)
+    gone = (*left, *step.dropped)
+    dropped = tuple(there.pop(name.lower()) for name in gone if name.lower() in there)
     renamed = []
     for old, new in step.renamed:
         if (held := there.pop(old.lower(), None)) is None:
@@ -152,6 +166,11 @@ def _final_names(one: Turning) -> dict[str, str | None]:
         at[new] = first
         names[first] = new
     return {**names, **dict.fromkeys(one.dropped)}
+
+
+def moved_columns(one: Turning) -> tuple[str, ...]:
+    """Return the columns, as they are before a turn, that have other names after it or are gone."""
+    return tuple(_final_names(one))
 
 
 def _rename_exceptions(lake: Lake, name: str, one: Turning) -> None:

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables that were renamed, in the change log and parked: it knows names, and not tables."""
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, Final
+
+import msgspec
+import pytest
+from pyspark.sql import SparkSession
+from test_fanout import DIRECT, LATER, fanout, held, take
+from test_schema_changes import told
+
+from changelane.event import ChangeEvent, DataChange
+from changelane.schema import TableId
+from changelane.spark.apply.applier import Applier
+from changelane.spark.apply.fanout import Cadence, Fanout
+from changelane.spark.apply.upsert import Upserts
+from changelane.spark.events.rows import table_id_text
+from changelane.spark.lakes import lake as open_lake
+from changelane.spark.ledgers.change_log import ChangeLog
+from changelane.spark.ledgers.parking import Parking
+
+T: Final = TableId("shop", None, "t")
+U: Final = TableId("shop", None, "u")
+OTHER: Final = TableId("shop", None, "other")
+AT_THREE: Final = Cadence(True, events=3, seconds=1e6)
+"""A table is merged once three events wait for it."""
+
+
+def row(place: int, table: TableId = T) -> DataChange:
+    event = told(place, {"id": place, "a": 1}, table)
+    assert isinstance(event, DataChange)
+    return event
+
+
+def keyless(batch: Sequence[ChangeEvent]) -> list[ChangeEvent]:
+    return [
+        msgspec.structs.replace(one, key=None) if isinstance(one, DataChange) else one
+        for one in batch
+    ]
+
+
+def ids(spark: SparkSession, lake: str) -> dict[str, list[int]]:
+    tables = open_lake(spark, lake, "iceberg")
+    names = tables.tables()
+    return {name: sorted(one["id"] for one in tables.read(name).collect()) for name in names}
+
+
+RENAME: Final = told(10, "RENAME TABLE t TO u")
+STORIES: Final[dict[str, list[list[ChangeEvent]]]] = {
+    "the new name is due first": [[row(1)], [RENAME, *(row(n, U) for n in (11, 12, 13))]],
+    "the old name is due first": [[row(1)], [row(2), row(3), RENAME, row(11, U)]],
+    "the old name is used again": [
+        [row(1), row(2), row(3)],
+        [RENAME, row(11, U), row(20)],
+        [row(21, U), row(22, U), row(23, U)],
+    ],
+}
+
+
+@pytest.mark.parametrize("story", STORIES)
+@pytest.mark.parametrize("lake", ["iceberg"], indirect=True)
+def test_what_waits_for_a_table_that_is_renamed_comes_to_it_once(
+    spark: SparkSession, lake: str, story: str
+) -> None:
+    batches = STORIES[story]
+    to = fanout(spark, lake, AT_THREE)
+    for number, batch in enumerate(batches):
+        take(spark, to, keyless(batch), number)
+        to = fanout(spark, lake, AT_THREE)  # another process goes on
+    to.merge(all_of_them=True)
+    found = ids(spark, lake)
+    wanted = [one.after["id"] for one in chain(*batches) if isinstance(one, DataChange)]
+    assert sorted(chain(*found.values())) == sorted(wanted)
+    assert found["tables/shop.t"] == [one for one in wanted if one != 20]
+    assert held(spark, lake) == []
+
+
+def failing(patch: pytest.MonkeyPatch) -> None:
+    merge = Upserts.merge
+
+    def fail(self: Any, session: Any, rows: Any, one: Any, *rest: Any) -> None:
+        if one.work.table_id == table_id_text(T):
+            session.sql("SELECT raise_error('no')").collect()
+        merge(self, session, rows, one, *rest)
+
+    patch.setattr(Upserts, "merge", fail)
+
+
+def resume(spark: SparkSession, lake: str, to: Fanout) -> None:
+    parking = Parking(ChangeLog(open_lake(spark, lake, "iceberg")))
+    (parked,) = parking.tables().values()
+    parking.set(msgspec.structs.replace(parked, state="resumed"))
+    to.merge(all_of_them=True)
+    assert to.parked == {}
+
+
+@pytest.mark.parametrize("lake", ["iceberg"], indirect=True)
+def test_a_parked_table_that_is_renamed_takes_all_that_waited(
+    spark: SparkSession, lake: str
+) -> None:
+    to = fanout(spark, lake, DIRECT)
+    take(spark, to, [row(1), row(2, OTHER)], 0)
+    with pytest.MonkeyPatch.context() as patch:
+        failing(patch)
+        take(spark, to, [row(3), row(4, OTHER)], 1)
+    take(spark, to, [RENAME, row(11, U), row(12, OTHER)], 2)
+    assert ids(spark, lake) == {"tables/shop.other": [2, 4, 12], "tables/shop.t": [1]}
+    resume(spark, lake, to)
+    assert ids(spark, lake)["tables/shop.t"] == [1, 3, 11]
+
+
+@pytest.mark.parametrize("lake", ["iceberg"], indirect=True)
+def test_a_batch_that_comes_again_waits_once_though_the_pipeline_has_a_log_now(
+    spark: SparkSession, lake: str
+) -> None:
+    to = fanout(spark, lake, DIRECT)
+    take(spark, to, keyless([row(1), row(2, OTHER)]), 0)
+    batch = keyless([row(3), row(4, OTHER)])
+    with pytest.MonkeyPatch.context() as patch:
+        failing(patch)
+        take(spark, to, batch, 1)
+    to = fanout(spark, lake, LATER)
+    take(spark, to, batch, 1)
+    resume(spark, lake, to)
+    assert ids(spark, lake) == {"tables/shop.other": [2, 4], "tables/shop.t": [1, 3]}
+
+
+@pytest.mark.parametrize("lake", ["iceberg"], indirect=True)
+def test_what_a_table_refused_of_the_log_does_not_come_again(
+    spark: SparkSession, lake: str
+) -> None:
+    strict = Applier(spark, lake, table_format="iceberg", keyless="quarantine")
+    to = Fanout(open_lake(spark, lake, "iceberg"), strict, "test", AT_THREE)
+    report = take(spark, to, keyless([row(1), row(2), row(3), row(4, OTHER)]), 0)
+    assert report.quarantined == {"no_key": 3}
+    assert held(spark, lake) == [(table_id_text(OTHER), 0)]
+    fanout(spark, lake, AT_THREE).merge(all_of_them=True)  # they may have no key now
+    assert ids(spark, lake) == {"tables/shop.other": [4]}
