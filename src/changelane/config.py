@@ -230,7 +230,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     on_error: Literal["quarantine", "stop"] = "quarantine"
     max_quarantined: int | str | None = None
     purge_after: str | None = None
-    maintenance: Literal["auto", "off"] | Maintenance = "auto"
+    maintenance: Literal["auto", "off"] | bool | Maintenance = "auto"  # YAML reads off as false
     metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] | None = None
     metrics_host: str = "127.0.0.1"
     archive: str | None = None
@@ -280,7 +280,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """The limits of maintenance; ``None`` = off."""
         if isinstance(self.maintenance, Maintenance):
             return self.maintenance
-        return Maintenance() if self.maintenance == "auto" else None
+        return Maintenance() if self.maintenance in {"auto", True} else None
 
 
 class Pipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -42,6 +42,8 @@ def explain(
     key that were set aside.
     """
     key = dict(map(_pair, pairs))
+    if len(key) < len(pairs):
+        raise click.BadParameter("name each column once", param_hint="--key")
     lake = open_pipeline(file, master)
     from changelane.spark.upkeep.status import explain as read
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``changelane run``: apply a pipeline's changes to its tables."""
 
+import signal
 import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -67,7 +68,8 @@ def run(
 
     Exit codes: 0 done, and what was set aside stayed within options.max_quarantined (any number
     when that is not given); 1 beyond it, stopped as options.on_error says, a table is parked, a
-    broker does not answer, or failed; 2 wrong use or configuration.
+    broker does not answer, or failed; 2 wrong use or configuration; 130 interrupted before it came
+    to an end.
     """
     pipeline = load(file)
     if skip_lost and not resume_from_tables:
@@ -87,6 +89,9 @@ def run(
         click.echo(msgspec.json.format(msgspec.json.encode(report)))
     else:
         _tell(report, pipeline.folder)
+    if getattr(report, "is_interrupted", False) and pipeline.options.trigger == "available_now":
+        click.echo("changelane: interrupted: the next run goes on from here", err=True)
+        sys.exit(128 + signal.SIGINT)
     budget = pipeline.options.budget
     if told := beyond(budget, report.quarantined, report.total, is_ended=True):
         click.echo(f"changelane: {told}: changelane quarantine list {file}", err=True)

@@ -25,7 +25,7 @@ from changelane.errors import DecodeError
 from changelane.event import Image
 from changelane.schema import TableSchema
 from changelane.types import UNAVAILABLE, Geometry, LogicalType, Unavailable, Value
-from changelane.values import to_json, value_text
+from changelane.values import plain, to_json, value_text
 
 Convert = Callable[[Any], Any]
 
@@ -270,7 +270,7 @@ def key_text(value: Value) -> str | None:
         case bool():
             return "true" if value else "false"
         case decimal.Decimal():
-            return format(value, "f")
+            return plain(value)
         case bytes():
             return base64.b64encode(value).decode("ascii")
         case dt.timedelta():

@@ -152,4 +152,5 @@ def modes_of(options: Options) -> Modes:
 
 
 def _names(told: list[str] | None) -> tuple[str, ...] | None:
-    return None if told is None else tuple(told)
+    # as the table tells them
+    return None if told is None else tuple(sorted(set(told)))

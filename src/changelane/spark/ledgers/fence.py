@@ -57,10 +57,10 @@ class Fence(msgspec.Struct, frozen=True):
         is_taken = newest == self.number and token not in {"", self.token}
         if newest > self.number or is_taken:
             whose = "of this pipeline" if self.pipeline != EVERY else "of this folder"
+            this = "began at the same moment" if is_taken else f"is run {self.number}"
             msg = (
-                f"run {newest} {whose} writes these tables, and this is run "
-                f"{self.number}: it stops, so that only one writes; stop the other one first if "
-                "this one should go on"
+                f"run {newest} {whose} writes these tables, and this one {this}: it stops, so that "
+                "only one writes; stop the other one first if this one should go on"
             )
             raise FencedError(msg)
 

@@ -50,12 +50,14 @@ class RunReport(msgspec.Struct):
         batches: Its batches; of more than :data:`KEPT` the oldest are told as one.
         parked: Tables whose events wait in the change log, and why.
         maintained: What maintenance did last.
+        is_interrupted: Somebody stopped it; what it did not come to waits for the next run.
     """
 
     pipeline: str
     batches: list[BatchReport] = []
     parked: dict[str, str] = {}
     maintained: list[Upkeep] = []
+    is_interrupted: bool = False
 
     def add(self, batch: BatchReport) -> None:
         """Tell of a batch."""
@@ -160,7 +162,7 @@ def run(
         merge(all_of_them=True)
         report.maintained.extend(keeper.at_the_end(applier.take_seen()))
     except KeyboardInterrupt:
-        pass
+        report.is_interrupted = True
     except BudgetError:
         raise
     except Exception as error:

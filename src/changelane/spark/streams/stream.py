@@ -13,7 +13,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from changelane.budget import beyond
 from changelane.config import Options, Pipeline
 from changelane.datahub.source import DataHubSource
-from changelane.errors import BudgetError, ChangelaneError, ConfigError
+from changelane.errors import BudgetError, ChangelaneError
 from changelane.kafka import KafkaSource
 from changelane.spark.reasons import reason_of
 from changelane.spark.streams.checkpoint import Checkpoint
@@ -114,13 +114,13 @@ class Applying:
 
     def __init__(self, apply: Callable[[DataFrame, int], None]) -> None:
         self._apply = apply
-        self.error: ConfigError | BudgetError | None = None
+        self.error: ChangelaneError | None = None
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Apply a batch."""
         try:
             self._apply(batch, number)
-        except (ConfigError, BudgetError) as error:
+        except ChangelaneError as error:
             self.error = error
             raise
 

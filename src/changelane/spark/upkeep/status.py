@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from changelane.apply import key_bytes, unpack
 from changelane.errors import ConfigError
 from changelane.position import shown_order
+from changelane.spark.events.fidelity import key_text
 from changelane.spark.events.fold import Target
 from changelane.spark.events.rows import RowSchema, table_id_of
 from changelane.spark.lake import Lake, name_of
@@ -22,7 +23,7 @@ from changelane.spark.ledgers import quarantine, replays, side
 from changelane.spark.ledgers.change_log import ChangeLog
 from changelane.spark.ledgers.parking import Parking
 from changelane.spark.schemas.followed import Halted
-from changelane.spark.sql import COLUMNS, DELETED
+from changelane.spark.sql import COLUMNS, DELETED, text
 from changelane.spark.upkeep.maintenance import maintained_ms
 from changelane.types import Value
 
@@ -190,6 +191,21 @@ class KeyHistory(msgspec.Struct):
     is_gone: bool = False
 
 
+def _check_key(spark: SparkSession, key: Mapping[str, tuple[Value, str]]) -> None:
+    """Refuse values that are none of their columns' types.
+
+    Raises:
+        ConfigError: It names the column and its type.
+    """
+    for column, (value, kind) in key.items():
+        told = key_text(value)
+        if told is None or kind.startswith(("array", "struct", "binary")):
+            continue
+        fits = F.expr(f"try_cast({text(told)} AS {kind})").isNotNull()
+        if spark.range(1).where(fits).isEmpty():
+            raise ConfigError(f"the key column {column} is {kind}, and {told!r} is none")
+
+
 def explain(lake: Lake, table: str, key: Mapping[str, Value]) -> KeyHistory:
     """Return what is known of one key of a table; of a table of versions, the current one.
 
@@ -212,14 +228,15 @@ def explain(lake: Lake, table: str, key: Mapping[str, Value]) -> KeyHistory:
     if set(key) != set(wanted) or not wanted:
         msg = f"the key columns of {table} are: {', '.join(wanted) or 'none'}"
         raise ConfigError(msg)
-    text = key_bytes({column: key[column] for column in wanted}).decode()
+    canonical = key_bytes({column: key[column] for column in wanted}).decode()
     table_id = properties["table"]
     columns = [column for column in lake.columns(name) if column not in mode.state_types]
     target = Target({c: kind for c, kind in lake.columns(name).items() if c in columns}, wanted, {})
     held = lake.read(name)
     if mode.name == HISTORY:
         held = held.where(IS_CURRENT)
-    keys = held.sparkSession.createDataFrame([(text,)], "key string")
+    _check_key(held.sparkSession, {c: (key[c], target.columns[c]) for c in wanted})
+    keys = held.sparkSession.createDataFrame([(canonical,)], "key string")
     is_gone = mode.keeps_deleted and held_rows(held.where(DELETED), keys, target).count() > 0
     rows = held_rows(held, keys, target).select(
         F.struct(*(F.col("row")[c].cast("string").alias(f"c{i}") for i, c in enumerate(columns))),
@@ -237,15 +254,15 @@ def explain(lake: Lake, table: str, key: Mapping[str, Value]) -> KeyHistory:
             states.append(
                 ColumnState(column, values[index], bool(known), shown_order(known or b""))
             )
-    found = KeyHistory(str(table_id_of(table_id)), text, states, is_gone=is_gone)
+    found = KeyHistory(str(table_id_of(table_id)), canonical, states, is_gone=is_gone)
     mine = lake.read(side.NAME).where(F.col("table_id") == table_id)
-    for row in mine.where((F.col("key") == text) | F.col("key").isNull()).collect():
+    for row in mine.where((F.col("key") == canonical) | F.col("key").isNull()).collect():
         if row["key"] is None:
             found.truncated = row["truncated"] and shown_order(bytes(row["truncated"]))
-        elif row["deleted"] is not None and row["moved_to"] != text:
+        elif row["deleted"] is not None and row["moved_to"] != canonical:
             # a key that leads to itself is one at which a row arrived: none is known to have left
             found.deleted, found.moved_to = shown_order(bytes(row["deleted"])), row["moved_to"]
-    found.quarantined = _set_aside(replays.waiting(lake), table_id, text)
+    found.quarantined = _set_aside(replays.waiting(lake), table_id, canonical)
     return found
 
 
