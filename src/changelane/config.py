@@ -83,7 +83,7 @@ class FilesSource(
     format_options: dict[str, Any] = {}
     contents: Literal["auto", "values", "records"] = "auto"
     glob: str = "*.{jsonl,ndjson,json,txt,jsonl.gz,ndjson.gz,json.gz,txt.gz}"
-    max_files_per_batch: int = 1000
+    max_files_per_batch: Annotated[int, msgspec.Meta(ge=1)] = 1000
     spark: dict[str, str] = {}
 
 
@@ -226,7 +226,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     dropped_columns: Literal["keep", "drop"] = "keep"
     dropped_tables: Literal["keep", "clear"] = "keep"
     shadow_tables: Literal["skip", "land"] = "skip"
-    epoch: int = 0
+    epoch: Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)] = 0
     on_error: Literal["quarantine", "stop"] = "quarantine"
     max_quarantined: int | str | None = None
     purge_after: str | None = None
@@ -254,6 +254,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             _ = self.budget
         except ConfigError as error:
             raise ValueError(str(error)) from None
+        if "millisecond" not in self.interval:  # Spark's
+            seconds(self.interval)
         if self.max_interval is not None:
             if self.trigger != "continuous":
                 raise ValueError("max_interval needs `trigger: continuous`")
@@ -298,7 +300,9 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     options: Options = Options()
 
     def __post_init__(self) -> None:
-        """Refuse soft deletes where they are not tried."""
+        """Refuse names that lead elsewhere, and soft deletes where they are not tried."""
+        if not self.name.strip() or ".." in self.name.split("/"):
+            raise ValueError("the name of a pipeline is also that of its folder")
         soft = [self.options.deletes, *map(self.options.deletes_of, self.options.tables.values())]
         if isinstance(self.sink, HudiSink) and "soft" in soft:
             raise ValueError("deletes: soft is for Delta and Iceberg tables, not for Hudi yet")

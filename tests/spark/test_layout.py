@@ -108,6 +108,21 @@ def test_a_table_keeps_its_partitions_and_takes_new_properties(
     assert rows(spark, lake, "state") == [(1, "paid")]
 
 
+def test_a_text_that_a_partition_would_lose_is_set_aside(spark: SparkSession, lake: str) -> None:
+    batches = [
+        [change("c", 10, 1, "", "new"), change("c", 11, 2, "fr", "new"), change("c", 12, 3, None)],
+        [change("u", 20, 2, "", "paid"), change("d", 21, 1, "")],
+    ]
+    told = [
+        landed.apply(spark, lake, batch, batch=number, layouts=BY_LAND).quarantined
+        for number, batch in enumerate(batches)
+    ]
+    is_delta = Path(lake).name == "delta"
+    assert told == ([{"lost_partition": 1}, {"lost_partition": 1}] if is_delta else [{}, {}])
+    found = {row[0]: row[1] for row in rows(spark, lake, "`the land?`")}
+    assert found == ({2: "fr", 3: None} if is_delta else {2: "", 3: None})
+
+
 def test_a_partition_that_no_event_has_yet_is_refused(spark: SparkSession, lake: str) -> None:
     layouts = Layouts(Layout(("country",)))
     report = landed.apply(spark, lake, [change("c", 10, 1, "fr", "new")], layouts=layouts)

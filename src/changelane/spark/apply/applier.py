@@ -24,6 +24,7 @@ from changelane.spark.apply.refusals import (
     crossed_refused,
     late_refused,
     moves_refused,
+    partitions_refused,
     table_refused,
 )
 from changelane.spark.apply.truncates import clear
@@ -307,6 +308,7 @@ class Applier:
                 continue
             plans.append(one)
             refused.extend(one.refused)
+            refused.extend(partitions_refused(one, self._lake.lost_partitions))
             for each in one.refused:
                 self.follower.halt(name, each, followed)
             if not one.target.keys and one.work.changes and one.mode != APPEND:

@@ -3,6 +3,7 @@
 
 from collections.abc import Sequence
 from functools import reduce
+from operator import or_
 from typing import Final
 
 from pyspark.sql import Column
@@ -12,10 +13,14 @@ from changelane.apply import TOO_LATE
 from changelane.spark.apply.crossings import CROSSED, REASON
 from changelane.spark.apply.late import LATE
 from changelane.spark.apply.moves import Moved
+from changelane.spark.events.fold import OPTIONS
 from changelane.spark.events.rows import table_id_of
 from changelane.spark.events.survey import BatchReport, TableReport, Work
+from changelane.spark.lake.layout import layout_of
+from changelane.spark.lake.modes import APPEND
 from changelane.spark.ledgers.quarantine import Misfit, Refused
 from changelane.spark.schemas.evolve import Plan
+from changelane.spark.sql import quoted
 
 PROBLEMS: Final = {
     "ambiguous_key_move": "nothing tells which of two rows left the key in this transaction",
@@ -67,3 +72,29 @@ def changes_refused(work: Work) -> Refused:
     mine = (F.col("table_id") == work.table_id) & (F.col("kind") == "data")
     reason = "a table without a key is only appended to: name its key columns under `keys`"
     return Refused(mine & F.col("op").isin("u", "d"), "no_key", reason, None)
+
+
+def partitions_refused(one: Plan, lost: Sequence[str]) -> list[Refused]:
+    """Return the rows that have a text in a partition which the table would not give back.
+
+    Args:
+        one: How the table takes its events.
+        lost: The texts.
+    """
+    parts = {name.lower() for name in layout_of(one.properties).partition_by}
+    mine = (F.col("table_id") == one.work.table_id) & (F.col("kind") == "data")
+    is_lost = F.lit(False)
+    for schema_id, schema in one.target.schemas.items():
+        told = [c.told or c.name for c in schema.columns if c.name.lower() in parts]
+        if not told or not lost:
+            continue
+        kind = ", ".join(f"{quoted(name)} STRING" for name in told)
+        # a delete that no row has can do no harm, but a log of events has it
+        for image in ("before", "after") if one.mode == APPEND else ("after",):
+            row = F.from_json(image, kind, OPTIONS)
+            meant = reduce(or_, (row[name].isin(*lost) for name in told))
+            is_here = (F.col("schema_id") == schema_id) & meant
+            is_lost = is_lost | F.coalesce(is_here, F.lit(False))
+    named = " and ".join(map(repr, lost))
+    reason = f"tables of this format take {named} in a partition for NULL"
+    return [Refused(mine & is_lost, "lost_partition", reason, None)] if parts and lost else []

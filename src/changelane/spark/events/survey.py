@@ -126,7 +126,8 @@ class BatchReport(msgspec.Struct):
 
     def set_aside(self, code: str, count: int) -> None:
         """Count what goes to the quarantine."""
-        self.quarantined[code] = self.quarantined.get(code, 0) + count
+        if count:
+            self.quarantined[code] = self.quarantined.get(code, 0) + count
 
 
 def _sum(one: int | None, two: int | None) -> int | None:

@@ -84,10 +84,12 @@ class Lake(Protocol):
         has_one_writer: Whether a table must not be written by two at a time, because one of two
             commits would take back the other, or miss it.
         can_rename: Whether columns can get other names, and go with their values.
+        lost_partitions: Texts that a partition's column does not give back.
     """
 
     has_one_writer: bool
     can_rename: bool
+    lost_partitions: Sequence[str]
 
     def path(self, table: str) -> str:
         """Return where a table lies, for people."""

@@ -46,6 +46,7 @@ class Delta(SqlLake):
 
     using = "delta"
     is_placed = False
+    lost_partitions = ("", "__HIVE_DEFAULT_PARTITION__")
     defaults = PROPERTIES
 
     def __init__(self, spark: SparkSession, root: str, *, location: str | None = None) -> None:

@@ -92,6 +92,7 @@ class Hudi:
 
     has_one_writer = True
     can_rename = False
+    lost_partitions = ()
 
     def __init__(self, spark: SparkSession, root: str, *, location: str | None = None) -> None:
         if location is not None:

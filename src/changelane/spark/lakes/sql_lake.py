@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What lakes have in common whose tables SQL makes and changes: Delta and Iceberg."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -24,6 +24,7 @@ class SqlLake:
 
     has_one_writer = False
     can_rename = True
+    lost_partitions: ClassVar[Sequence[str]] = ()
     using: ClassVar[str]
     """The format's name in SQL."""
     is_placed: ClassVar[bool]
