@@ -1,6 +1,7 @@
 """``status`` and ``explain``: what people see of a lake."""
 
 import datetime as dt
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
@@ -86,6 +87,10 @@ def test_explain_tells_where_a_row_went(tables: Any) -> None:
     assert found.deleted == "binary log 3, position 7"
     with pytest.raises(ConfigError, match="the key columns of orders are: id"):
         explain(tables, "orders", {"state": "x"})
+    with pytest.raises(ConfigError, match=r"the key column id is .*int, and 'abc' is none"):
+        explain(tables, "orders", {"id": "abc"})
+    with pytest.raises(ConfigError, match="is none"):
+        explain(tables, "orders", {"id": Decimal("1e999999999")})
     with pytest.raises(ConfigError, match="no table is called 'nothing'"):
         explain(tables, "nothing", {"id": 1})
 

@@ -9,7 +9,7 @@ from changelane.config import Pipeline, load, parse
 from changelane.errors import ConfigError, UnknownNameError
 from changelane.schema import TableId
 from changelane.sinks import IcebergSink, Partition
-from changelane.spark.lake.modes import modes_of
+from changelane.spark.lake.modes import mode_of, modes_of
 
 LEAST = """
 name: shop
@@ -124,6 +124,11 @@ def test_a_value_that_looks_like_a_variable_is_not_filled_twice(tmp_path: Path) 
         (LEAST.replace("type: files", "type: kafca"), "does not fit"),
         (LEAST.replace("name: shop", "name: 7"), "does not fit"),
         (LEAST + "options: {epoch: high}\n", "does not fit"),
+        (LEAST + "options: {epoch: -1}\n", "does not fit"),
+        (LEAST + "options: {epoch: 4294967296}\n", "does not fit"),
+        (LEAST + "options: {trigger: continuous, interval: 10s}\n", "30 days"),
+        (LEAST.replace("name: shop", "name: a/../../b"), "its folder"),
+        (LEAST.replace("name: shop", "name: ' '"), "its folder"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str, message: str) -> None:
@@ -153,6 +158,12 @@ def test_a_mapping_is_a_pipeline_too() -> None:
     found = parse(raw)
     assert isinstance(found, Pipeline)
     assert found.options.keys == {"orders": ("id",)}
+
+
+def test_the_order_of_tracked_columns_is_none(tmp_path: Path) -> None:
+    options = "options: {tables: {t: {mode: history, track_history_column_list: [b, a, b]}}}\n"
+    asked = modes_of(load(written(tmp_path, LEAST + options)).options).of(TableId(None, None, "t"))
+    assert mode_of(asked.properties) == asked
 
 
 def test_tables_have_the_mode_of_the_pipeline_or_their_own(tmp_path: Path) -> None:

@@ -37,6 +37,8 @@ def test_maintenance_is_on_unless_it_is_switched_off() -> None:
     assert pipeline().options.upkeep == Maintenance()
     assert pipeline(maintenance="auto").options.upkeep == Maintenance()
     assert pipeline(maintenance="off").options.upkeep is None
+    assert pipeline(maintenance=False).options.upkeep is None  # as YAML reads off
+    assert pipeline(maintenance=True).options.upkeep == Maintenance()
     assert pipeline(maintenance={"keep": "1 day"}).options.upkeep == Maintenance(keep="1 day")
     assert pipeline().options.purge_after is None
 
