@@ -103,7 +103,7 @@ def read(
         assert key not in rows, f"two rows of the key {key!r}"
         exceptions = {name: bytes(order) for name, order in (one[COLUMNS] or {}).items()}
         rows[key], orders[key] = row, unpack(bytes(one[ORDER]), exceptions, columns)
-        if lacking := frozenset(name for name, order in exceptions.items() if not order):
+        if lacking := frozenset(name for name, order in orders[key].items() if not order):
             unknown[key] = lacking
     return Landed(rows, unknown, orders)
 

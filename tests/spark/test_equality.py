@@ -17,12 +17,22 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from changelane.event import ChangeEvent, DataChange, HalfUpdate, Image, Key, Truncate
+from changelane.event import (
+    ChangeEvent,
+    Completeness,
+    DataChange,
+    HalfUpdate,
+    Image,
+    Key,
+    Op,
+    Truncate,
+)
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark.apply import upsert
 from changelane.testing.conformance import EFFORT
 from changelane.testing.histories import SCHEMA, History, Profile, history, rewound, shuffled
 from changelane.types import (
+    UNAVAILABLE,
     Bytes,
     Date,
     Decimal,
@@ -244,6 +254,62 @@ def _before_columns_came(event: ChangeEvent) -> ChangeEvent:
     )
 
 
+LEAN: Final[dict[str, tuple[Profile, Deliver]]] = {
+    "lean": (Profile(moves="none", truncates=False, ties=True), in_any_order),
+    "lean_moves": (Profile(moves="lacking", truncates=False, size=16, keys=4), in_order),
+}
+
+
+def lean(name: str) -> Story:
+    """Histories without schemas, whose updates name only some columns.
+
+    Two columns reach the table when all rows that do not name them are there.
+    """
+    chance = Random(f"{SEED} {name}")
+    table = TableId("crowds", None, name)
+    profile, deliver = LEAN[name]
+    batches: list[list[ChangeEvent]] = [[] for _ in range(BATCHES)]
+    for number in range(40):
+        told = history(chance, profile)
+        moved = [rekeyed(chance, event, table, shift=number * 100) for event in told.events]
+        events = tuple(_without_schema(_before_columns_came(event)) for event in moved)
+        arrival = list(
+            itertools.chain(*deliver(chance, msgspec.structs.replace(told, events=events)))
+        )
+        late = [bool({"note", "count"} & (event.after or {}).keys()) for event in arrival]
+        if deliver is in_any_order:
+            early = [e for e, names in zip(arrival, late, strict=True) if not names]
+            rest = [e for e, names in zip(arrival, late, strict=True) if names]
+            cut = chance.randrange(len(early) // 2, len(early) + 1)
+            early, rest = early[:cut], early[cut:] + rest
+        else:
+            cut = late.index(True) if True in late else len(arrival)
+            early, rest = arrival[:cut], arrival[cut:]
+        batches[0] += early
+        batches[1] += rest
+    return Story(table, ("id",), batches)
+
+
+def _without_schema(event: ChangeEvent) -> ChangeEvent:
+    """Return an event as producers tell it that name what they know, as text, and no types."""
+    assert isinstance(event, DataChange)
+
+    def image(told: Image | None) -> Image | None:
+        if told is None:
+            return None
+        known = {name: value for name, value in told.items() if value is not UNAVAILABLE}
+        return {name: None if v is None else str(v) for name, v in known.items()}
+
+    is_whole = event.op is not Op.UPDATE or UNAVAILABLE not in event.after.values()
+    return msgspec.structs.replace(
+        event,
+        schema=None,
+        before=image(event.before),
+        after=image(event.after),
+        after_holds=Completeness.FULL if is_whole else Completeness.CHANGED,
+    )
+
+
 class Stream(NamedTuple):
     lake: str
     reports: list[Any]
@@ -253,13 +319,14 @@ class Stream(NamedTuple):
 def stories() -> dict[str, Story]:
     told = {name: crowd(name) for name in CROWDS}
     told |= {name: truncating(name) for name in VARIANTS}
+    told |= {name: lean(name) for name in LEAN}
     return {**told, "evolving": evolving()}
 
 
-NAMES: Final = {lake: [*CROWDS, *VARIANTS, "evolving"] for lake in landed.LAKES}
+NAMES: Final = {lake: [*CROWDS, *VARIANTS, *LEAN, "evolving"] for lake in landed.LAKES}
 """What each lake gets: the rule is one, and how a key of a type is found differs little."""
 if EFFORT == 1 and "delta" in NAMES:
-    NAMES["delta"] = [*CROWDS, "times", "floats_and_nulls", "evolving"]
+    NAMES["delta"] = [*CROWDS, "times", "floats_and_nulls", *LEAN, "evolving"]
 
 
 @pytest.fixture(scope="module", params=landed.LAKES)
@@ -312,8 +379,13 @@ def test_the_stories_hold_what_they_are_for(stories: dict[str, Story]) -> None:
     """Ties, incomplete rows, moves and late truncates are there, or the test shows nothing."""
     for name in CROWDS:
         assert landed.oracle(stories[name].batches).counts["ties"]
-    for name in ("any_order", "in_order", "binlog", "evolving"):
+    for name in ("any_order", "in_order", "binlog", "evolving", *LEAN):
         assert landed.oracle(stories[name].batches).counts["incomplete"]
+    for name in LEAN:
+        first, second = stories[name].batches
+        names = {column for event in first for column in event.after or ()}
+        assert names == {"id", "state", "total"}
+        assert any("note" in (event.after or ()) for event in second)
     late = 0
     for name in VARIANTS:
         events = [event for batch in stories[name].batches for event in batch]

@@ -60,12 +60,13 @@ def held(spark: SparkSession, lake: str, table_id: str, kind: str) -> Held:
     rows, unknown = {}, {}
     for one in table.collect():
         told = one.asDict()
-        told.pop(ORDER)
+        base = told.pop(ORDER)
         exceptions = told.pop(COLUMNS) or {}
         row = {name.lower(): value for name, value in told.items()}
         assert row["id"] not in rows
         rows[row["id"]] = row
-        if lacking := frozenset(n.lower() for n, order in exceptions.items() if not order):
+        orders = {name: exceptions.get(name, base) for name in told}
+        if lacking := frozenset(n.lower() for n, order in orders.items() if not order):
             unknown[row["id"]] = lacking
     return Held(rows, unknown)
 

@@ -33,7 +33,6 @@ from changelane.apply import (
     unpack,
 )
 from changelane.apply import is_live as lives
-from changelane.apply import pack as packed
 from changelane.spark.apply.meetings import leaving, may_have_met, met_before
 from changelane.spark.events import fold
 from changelane.spark.events.fidelity import key_text
@@ -283,6 +282,7 @@ def _steps(rows: DataFrame, target: fold.Target) -> DataFrame:
     ).select("s.*", "order", "schema_id", "transaction", "whole")
     row = fold.parsed(F.col("text"), schema_id, target)
     complete = (F.col("what") == "arrive") & F.col("missing").isNull()
+    complete = complete & (F.col("whole") | fold.names_all(schema_id, target))
     return each.withColumn("row", row).select(
         "what",
         "key",
@@ -360,14 +360,10 @@ def _resolve(
                         state.cells,
                     )
                 case "gone":
-                    orders = unpack(told["order"], dict(told["orders"] or ()), kinds)
-                    gone[key] = stored_state(values, orders)
+                    gone[key] = _stored(values, told, kinds)
                 case "held":
-                    orders = unpack(told["order"], dict(told["orders"] or ()), kinds)
-                    state = states.get(key, KeyState())
-                    states[key] = stored_state(
-                        values, orders, deleted=state.deleted, moved_to=state.moved_to
-                    )
+                    state, held = states.get(key, KeyState()), _stored(values, told, kinds)
+                    states[key] = msgspec.structs.replace(state, whole=held.whole, cells=held.cells)
                 case _:
                     steps.append(_step(key, values, told))
     truncated, purged = remembered.truncated, remembered.purged
@@ -390,6 +386,12 @@ def _resolve(
         for problem in found.problems
     )
     yield _arrow(rows)
+
+
+def _stored(values: Mapping[str, Any], told: Mapping[str, Any], columns: Iterable[str]) -> KeyState:
+    """Return what a stored row says; columns that come later are not newer than its base."""
+    state = stored_state(values, unpack(told["order"], dict(told["orders"] or ()), columns))
+    return msgspec.structs.replace(state, whole=min(state.whole, told["order"]))
 
 
 def _before(state: KeyState) -> KeyState:
@@ -421,7 +423,10 @@ def _row(
     truncated: bytes,
 ) -> tuple[Any, ...]:
     cells: dict[str, Cell] = {name: state.cell(name) for name in kinds}
-    order, orders = packed({name: cell.order for name, cell in cells.items()})
+    # columns that the table gets later are as old as the newest event that set the whole row
+    order, orders = state.whole, {name: cell.order for name, cell in cells.items()}
+    if order or not any(orders.values()):
+        orders = {name: one for name, one in orders.items() if one != order}
     values = {name: _write(cell.value) for name, cell in cells.items()}
     # the key names the row to delete, whatever else is known of it
     values.update(zip(key_columns, map(key_text, key_values(key)), strict=False))
@@ -431,7 +436,7 @@ def _row(
         state.deleted,
         None if state.moved_to is None else state.moved_to.decode(),
         order,
-        tuple((orders or {}).items()),
+        tuple(orders.items()),
         tuple(values.items()),
         None,
     )

@@ -75,6 +75,8 @@ class _Shape:
         schema: TableSchema,
         key: tuple[str, ...] | None,
         server: str | None,
+        *,
+        is_partial: bool,
     ) -> None:
         columns = tuple(
             RowColumn(
@@ -85,7 +87,9 @@ class _Shape:
         more = [f"\0{name}" for name in key or ()]
         if server is not None:
             more.append(f"\0\0{server}")
-        self.row = msgspec.json.encode(RowSchema(columns, key, server)).decode()
+        if is_partial:
+            more.append("\0\0\0")
+        self.row = msgspec.json.encode(RowSchema(columns, key, server, is_partial)).decode()
         told = TableSchema((*schema.columns, *(Column(name, UNKNOWN) for name in more)))
         self.id = told.id
         self.table_id = table_id_text(table)
@@ -324,7 +328,12 @@ class RowBuilder:
         columns = None if told is None else told.columns
         names = () if schema else (*(event.after or ()), *(event.before or ()))
         server = self._chain.feed(event.table, event.source.server)
-        place: tuple[object, ...] = (event.table, id(schema) if schema else names, columns, server)
+        # where nothing tells the columns of the table, an update may name only some of them
+        is_partial = (
+            schema is None and event.op is Op.UPDATE and event.after_holds is not Completeness.FULL
+        )
+        of = id(schema) if schema else (names, is_partial)
+        place: tuple[object, ...] = (event.table, of, columns, server)
         shape = self._shapes.get(place)
         if shape is None or (schema is not None and shape.schema is not schema):
             if schema is None:
@@ -332,7 +341,7 @@ class RowBuilder:
             key = self._key(event.table, columns, schema)
             is_row = self._whole_row_is_key and not columns
             self._chain.check_key(event.table, key, is_row=is_row)
-            shape = _Shape(event.table, schema, key, server)
+            shape = _Shape(event.table, schema, key, server, is_partial=is_partial)
             if len(self._shapes) >= _MAX_SHAPES:
                 self._shapes.clear()
             self._shapes[place] = shape

@@ -20,6 +20,7 @@ TIED: Final = "_changelane_tied: two different whole events share a position"
 """How a statement fails whose source is not the whole truth: :func:`is_tied` knows it."""
 _ROW: Final = "_changelane_row"
 _HELD: Final = "_changelane_held"
+_COVERED: Final = "_changelane_covered"
 _ORDERS: Final = "_changelane_orders"
 _IS_TIED: Final = "_changelane_is_tied"
 OPTIONS: Final = {
@@ -105,13 +106,17 @@ def _with_ties(folded: DataFrame) -> DataFrame:
 def fold_parts(told: DataFrame, target: Target, *, apart: bool) -> DataFrame:
     """Return the same with ``parts``: partial events with what they carry.
 
+    And with ``b``: the newest upsert whose order may be the base of a row. Columns that the table
+    gets later are as old as the base, and a partial event without a schema says nothing of them.
+
     Args:
         told: What :func:`steps` returns.
         target: The table.
         apart: Whole events are parts that carry every column, so that of two at one position each
             column takes the greater value, and none is ``tied``.
     """
-    complete = F.col("missing").isNull() & ~F.col("leaves")
+    covers = F.col("whole") | names_all(F.col("schema_id"), target)
+    complete = F.col("missing").isNull() & ~F.col("leaves") & covers
     known = carried(F.col("schema_id"), F.col("missing"), target, complete)
     row = parsed(F.col("text"), F.col("schema_id"), target)
     partial = ~F.col("leaves") & ~F.col("whole")
@@ -119,11 +124,12 @@ def fold_parts(told: DataFrame, target: Target, *, apart: bool) -> DataFrame:
         every = F.array(*(F.lit(name) for name in target.columns))
         partial, known = ~F.col("leaves"), F.when(F.col("whole"), every).otherwise(known)
     part = F.when(partial, F.struct("o", known.alias("has"), row.alias("r")))
-    laid = told.withColumn("part", part)
+    laid = told.withColumn("part", part).withColumn("covers", ~F.col("leaves") & covers)
     if apart:
         laid = laid.withColumn("whole", F.lit(False))
+    base = F.max(F.when(F.col("covers"), F.col("o"))).alias("b")
     every = F.collect_list("part").alias("parts")
-    return _with_ties(laid.groupBy("key").agg(*_newest(), every))
+    return _with_ties(laid.groupBy("key").agg(*_newest(), base, every))
 
 
 def _newest() -> list[Column]:
@@ -258,6 +264,12 @@ def carried(
     return result
 
 
+def names_all(schema_id: Column, target: Target) -> Column:
+    """Say whether the schema of an event names every column that its table had."""
+    partial = [name for name, schema in target.schemas.items() if schema.is_partial]
+    return ~schema_id.isin(*partial) if partial else F.lit(True)
+
+
 def winners(folded: DataFrame, target: Target) -> DataFrame:
     """Return the source of the row form: typed columns, newest upsert and departure, liveness.
 
@@ -286,6 +298,7 @@ def joined(folded: DataFrame, table: DataFrame, target: Target) -> DataFrame:
     typed = folded.select(
         "d",
         "u",
+        "b",
         F.when(F.col("w").isNotNull(), F.col("w.o")).alias("w"),
         F.when(
             F.coalesce("w.text", "l.text").isNotNull(),
@@ -320,8 +333,10 @@ def _pick(name: str) -> Callable[[Column], Column]:
 def final(beside: DataFrame, target: Target) -> DataFrame:
     """Return final rows by the registers of apply.md section 2.
 
-    Each column takes the newest event that carries it, above ``d``; the base order is the one
-    that most columns have, the others are exceptions, an empty one means unknown. The statement
+    Each column takes the newest event that carries it, above ``d``. The base order is ``b`` or
+    that of the held row: the one that more columns have, of equals the newer, so that none is
+    older than the newest whole event. The others are exceptions, an empty one means unknown.
+    Where no event covers the row the base is empty, and every column is listed. The statement
     that reads a tied row fails (:data:`TIED`).
     """
     columns = list(target.columns)
@@ -351,9 +366,10 @@ def final(beside: DataFrame, target: Target) -> DataFrame:
         "d",
         "u",
         "tied",
-        "t_order",
         *(f"k{i}" for i in range(len(target.keys))),
         held_u.alias("t_u"),
+        _above(F.col("b"), cleared).alias(_COVERED),
+        _above(F.col("t_order"), cleared).alias(_HELD),
         *picks,
     )
     orders = F.array(*(F.coalesce(F.col(f"p{i}")["o"], empty) for i in range(len(columns))))
@@ -364,7 +380,8 @@ def final(beside: DataFrame, target: Target) -> DataFrame:
     newest = F.coalesce("u", empty)
     placed = picked.select(
         *values,
-        F.col("t_order").alias(_HELD),
+        _COVERED,
+        _HELD,
         orders.alias(_ORDERS),
         newest.alias(UPSERTED),
         (F.greatest(newest, F.col("t_u")) > d).alias(LIVE),
@@ -374,13 +391,16 @@ def final(beside: DataFrame, target: Target) -> DataFrame:
     def count(order: Column) -> Column:
         return F.size(F.filter(_ORDERS, lambda one: one == order))
 
-    held_base = F.coalesce(_HELD, UPSERTED)
-    told = F.col(UPSERTED)
-    base = F.when(count(told) >= count(held_base), told).otherwise(held_base)
-    based = placed.withColumn(ORDER, F.when(told == empty, held_base).otherwise(base))
+    told, held_base = F.col(_COVERED), F.col(_HELD)
+    newer, older = F.greatest(told, held_base), F.least(told, held_base)
+    is_older = (older != empty) & (count(older) > count(newer))
+    based = placed.withColumn(ORDER, F.when(is_older, older).otherwise(newer))
     names = F.array(*(F.lit(name) for name in columns))
+    # without a base every column is listed, but for a row that nothing told
+    unbased = (F.col(ORDER) == empty) & (F.array_max(_ORDERS) > empty)
     exceptions = F.map_filter(
-        F.map_from_arrays(names, F.col(_ORDERS)), lambda _, order: order != F.col(ORDER)
+        F.map_from_arrays(names, F.col(_ORDERS)),
+        lambda _, order: (order != F.col(ORDER)) | unbased,
     )
     return based.withColumn(COLUMNS, F.when(F.size(exceptions) > 0, exceptions)).select(
         *(quoted(name) for name in columns),
@@ -388,6 +408,11 @@ def final(beside: DataFrame, target: Target) -> DataFrame:
         COLUMNS,
         LIVE,
     )
+
+
+def _above(order: Column, floor: Column) -> Column:
+    """Return an order, or the empty one where it is not above another."""
+    return F.when(order > floor, order).otherwise(nothing())
 
 
 def appended(events: DataFrame, target: Target, truncated: bytes) -> DataFrame:
@@ -413,8 +438,7 @@ def truncated(table: DataFrame, target: Target, order: bytes) -> DataFrame:
     none = f"array<struct<o: binary, has: array<string>, r: struct<{row}>>>"
     return touched.select(
         floor.alias("d"),
-        F.lit(None).cast("binary").alias("u"),
-        F.lit(None).cast("binary").alias("w"),
+        *(F.lit(None).cast("binary").alias(name) for name in ("u", "b", "w")),
         F.struct(*(F.col(quoted(name)).alias(name) for name in target.columns)).alias("row"),
         F.array().cast(none).alias("parts"),
         F.lit(False).alias("tied"),

@@ -100,11 +100,14 @@ class RowSchema(msgspec.Struct, frozen=True):
         columns: The table's columns.
         key: Its key columns, when known.
         server: The producer's name of the source, when it tells one.
+        is_partial: The events tell no schema and not whole rows: their table may have columns
+            that they do not name.
     """
 
     columns: tuple[RowColumn, ...]
     key: tuple[str, ...] | None = None
     server: str | None = None
+    is_partial: bool = False
 
 
 class Told(msgspec.Struct, frozen=True):

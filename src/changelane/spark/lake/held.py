@@ -56,6 +56,15 @@ def holds_newer_value(table: DataFrame, columns: Iterable[str], order: bytes) ->
     return not table.where(told).isEmpty()
 
 
+def is_incomplete(columns: Iterable[str]) -> Column:
+    """Say whether a row of a table with these columns has one whose value is not known."""
+    lacks = F.exists(F.map_values(COLUMNS), lambda order: F.length(order) == 0)
+    # a row without a base order lists every column that was there when it was written last
+    names = F.array(*map(F.lit, columns))
+    later = (F.length(ORDER) == 0) & (F.size(F.array_except(names, F.map_keys(COLUMNS))) > 0)
+    return F.coalesce(lacks | later, F.lit(False))
+
+
 def _typed_keys(keys: DataFrame, target: Target) -> DataFrame:
     """Return ``key`` and its typed columns, as the table has them."""
     texts = keys.select("key").mapInArrow(_key_texts, "key STRING, texts ARRAY<STRING>")

@@ -112,7 +112,8 @@ def merge_final_kept(keys: Sequence[str], columns: Sequence[str]) -> Merge:
     """Return the merge of final rows for a table that keeps rows that are gone."""
     every = {name: f"s.{quoted(name)}" for name in (*columns, ORDER, COLUMNS)}
     every[DELETED] = f"NOT s.{LIVE}"
-    known = f"length(s.{ORDER}) > 0"
+    # a row that only partial events told has no base order, and all of its columns are listed
+    known = f"(length(s.{ORDER}) > 0 OR s.{COLUMNS} IS NOT NULL)"
     return Merge(keys, [Clause(known, every)], every, known)
 
 

@@ -183,7 +183,7 @@ def plan(
         refused.append(Refused(is_truncate, "unordered", TRUNCATED_ELSEWHERE, work.truncates))
         work.truncated = b""
     active = msgspec.json.decode(properties["schema"], type=RowSchema)
-    columns = _columns(lake.columns(name), properties, mode)
+    columns = own_columns(lake.columns(name), properties, mode)
     target = Target(columns, tuple(active.key or ()), work.schemas, mode.keeps_deleted)
     if mode.is_tracked and (reason := follow(lake, name, columns)) is not None:
         raise Misfit("schema_mismatch", reason)
@@ -201,7 +201,7 @@ def _ours(properties: Mapping[str, str], work: Work, *, exists: bool) -> dict[st
     return {turning.OURS: msgspec.json.encode(sorted(names)).decode()}
 
 
-def _columns(
+def own_columns(
     held: Mapping[str, str], properties: Mapping[str, str], mode: TableMode
 ) -> dict[str, str]:
     """Return the columns that are written: not those that somebody added to the table by hand."""
@@ -421,7 +421,8 @@ def _plain(schema: RowSchema) -> str:
         for column in schema.columns
         if column.fixed is None
     )
-    return msgspec.json.encode(msgspec.structs.replace(schema, columns=columns)).decode()
+    plain = msgspec.structs.replace(schema, columns=columns, is_partial=False)
+    return msgspec.json.encode(plain).decode()
 
 
 def _place(places: set[bytes], held: str | None) -> str:

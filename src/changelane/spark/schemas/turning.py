@@ -239,23 +239,23 @@ def fill(
     column, kind = next(
         (held, kind) for held, kind in columns.items() if held.lower() == filling.column
     )
-    held = f"try_element_at({COLUMNS}, {text(column)})"
+    held = f"coalesce(try_element_at({COLUMNS}, {text(column)}), {ORDER})"
     before = f"unhex('{filling.order.hex()}')"
     spark = lake.read(name).sparkSession
     if value is not None and value.fixed is not None and widens(value.fixed[1], kind):
         view = f"from_json({text(value.fixed[0])}, {text('v ' + value.fixed[1])}).v"
-        older = f"({COLUMNS} IS NULL OR {held} IS NULL OR length({held}) > 0)"
         sets = {column: f"CAST({view} AS {kind})"}
-        empty = f"{quoted(column)} IS NULL AND coalesce({held}, {ORDER}) < {before} AND {older}"
+        empty = f"{quoted(column)} IS NULL AND {held} < {before} AND length({held}) > 0"
         retried(lambda: lake.update(spark, name, sets, empty))
     else:
         if "exceptions" not in properties:
             lake.set_properties(name, {"exceptions": "true"})
             properties = {**properties, "exceptions": "true"}
         none = "cast(map() AS map<string,binary>)"
+        others = f"map_filter({COLUMNS}, (k, v) -> k != {text(column)})"
         unknown = f"map({text(column)}, unhex(''))"
-        unset = {COLUMNS: f"map_concat(coalesce({COLUMNS}, {none}), {unknown})"}
-        lacking = f"{held} IS NULL AND {ORDER} < {before}"
+        unset = {COLUMNS: f"map_concat(coalesce({others}, {none}), {unknown})"}
+        lacking = f"{quoted(column)} IS NULL AND {held} < {before}"
         retried(lambda: lake.update(spark, name, unset, lacking))
     told = {FILLED: ",".join(filter(None, (properties.get(FILLED), filling_id(filling))))}
     lake.set_properties(name, told)

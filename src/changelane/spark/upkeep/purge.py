@@ -23,10 +23,10 @@ from changelane.spark.events.fold import Target
 from changelane.spark.events.rows import RowSchema, table_id_of
 from changelane.spark.events.survey import Work
 from changelane.spark.lake import Lake, name_of
-from changelane.spark.lake.held import held_rows
+from changelane.spark.lake.held import held_rows, is_incomplete
 from changelane.spark.lake.modes import HISTORY, TableMode, mode_of
 from changelane.spark.ledgers.side import SideTable
-from changelane.spark.sql import COLUMNS, ORDER
+from changelane.spark.schemas.evolve import own_columns
 
 OFFSETS: Final = (
     "its events have no positions, and offsets of another partition or file may begin anew"
@@ -186,11 +186,9 @@ def _wanting(lake: Lake, table_id: str, departed: DataFrame) -> DataFrame | None
     properties = lake.properties(name) if lake.exists(name) else {}
     if "exceptions" not in properties:
         return None
-    table = lake.read(name)
-    ages = F.map_values(F.coalesce(F.col(COLUMNS), F.expr("cast(map() as map<string,binary>)")))
-    wanting = table.where(F.exists(ages, lambda age: F.length(age) == 0))
+    columns = own_columns(lake.columns(name), properties, mode_of(properties))
+    wanting = lake.read(name).where(is_incomplete(columns))
     schema = msgspec.json.decode(properties["schema"], type=RowSchema)
-    columns = {c: kind for c, kind in lake.columns(name).items() if c not in {ORDER, COLUMNS}}
     target = Target(columns, tuple(schema.key or ()), {})
     keys = departed.where(F.col("table_id") == table_id).select("key")
     held = held_rows(wanting, keys, target, are_few=False)

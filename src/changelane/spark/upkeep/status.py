@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from changelane.apply import key_bytes, unpack
@@ -17,13 +17,14 @@ from changelane.spark.events.fidelity import key_text
 from changelane.spark.events.fold import Target
 from changelane.spark.events.rows import RowSchema, table_id_of
 from changelane.spark.lake import Lake, name_of
-from changelane.spark.lake.held import held_rows
+from changelane.spark.lake.held import held_rows, is_incomplete
 from changelane.spark.lake.modes import APPEND, HISTORY, IS_CURRENT, OWN, mode_of
 from changelane.spark.ledgers import quarantine, replays, side
 from changelane.spark.ledgers.change_log import ChangeLog
 from changelane.spark.ledgers.parking import Parking
+from changelane.spark.schemas.evolve import own_columns
 from changelane.spark.schemas.followed import Halted
-from changelane.spark.sql import COLUMNS, DELETED, text
+from changelane.spark.sql import DELETED, text
 from changelane.spark.upkeep.maintenance import maintained_ms
 from changelane.types import Value
 
@@ -87,12 +88,12 @@ def status(lake: Lake) -> list[TableStatus]:
             continue
         properties = lake.properties(name)
         table_id = properties.get("table", "")
-        held = lake.read(name)
-        if mode_of(properties).keeps_deleted:
+        held, mode = lake.read(name), mode_of(properties)
+        columns = own_columns(lake.columns(name), properties, mode)
+        incomplete = F.count_if(is_incomplete(columns))
+        if mode.keeps_deleted:
             held = held.where(~F.col(DELETED))
-        held = held.agg(
-            F.count(F.lit(1)).alias("rows"), F.count_if(_is_incomplete()).alias("incomplete")
-        )
+        held = held.agg(F.count(F.lit(1)).alias("rows"), incomplete.alias("incomplete"))
         (counted,) = held.collect()
         commit = lake.last_commit(name)
         told: Mapping[str, Any] = {} if commit is None else commit.details
@@ -139,12 +140,6 @@ def _note(properties: Mapping[str, str]) -> str:
     if dropped := properties.get("dropped"):
         notes.append(f"the source dropped it (at {shown_order(bytes.fromhex(dropped))})")
     return "; ".join(notes)
-
-
-def _is_incomplete() -> Column:
-    return F.coalesce(
-        F.exists(F.map_values(COLUMNS), lambda order: F.length(order) == 0), F.lit(False)
-    )
 
 
 def _counts(lake: Lake, table: str, condition: str) -> dict[str, int]:

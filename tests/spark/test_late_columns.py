@@ -1,0 +1,165 @@
+"""Columns that reach a table after partial events which never told them, and have no schema.
+
+Producers without schemas name in an update what changed, and the key. Such an event says nothing
+of the other columns, also of those that the table gets later.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import landed
+import pytest
+from cheap import lakes
+from pyspark.sql import SparkSession
+from test_schema_changes import FILE, T, rows_of, told
+
+from changelane.event import ChangeEvent, DataChange, Key, Op, Source, Truncate
+from changelane.position import MySqlPosition, encode_order
+from changelane.schema import Column, TableSchema
+from changelane.spark.events.rows import table_id_text
+from changelane.spark.lake.modes import Modes, TableMode
+from changelane.spark.lakes import lake as open_lake
+from changelane.spark.ledgers.side import SideTable
+from changelane.spark.upkeep.purge import purge
+from changelane.spark.upkeep.status import explain, status
+from changelane.types import UNAVAILABLE, Integer
+
+MYSQL: Final = Source(product="mysql")
+
+
+def event(op: str, at: int, **row: Any) -> DataChange:
+    """An event that names some columns, and no types."""
+    images = (row, None) if op == "d" else (None, row)
+    position = MySqlPosition(FILE, at)
+    return DataChange(Op(op), T, Key(("id",)), *images, None, position, None, MYSQL)
+
+
+def truncate(at: int) -> Truncate:
+    return Truncate(T, position=MySqlPosition(FILE, at))
+
+
+BATCHES: Final[Sequence[Sequence[ChangeEvent]]] = [
+    [
+        event("c", 5, id="1", a="1"),
+        event("c", 5, id="2", a="1"),
+        event("c", 5, id="3", a="1"),
+        event("d", 8, id="3"),
+        event("u", 12, id="5", a="1"),
+        event("c", 5, id="6", a="1"),
+    ],
+    # newer than what comes next, and without `b`
+    [event("u", 20, id=key, a="2") for key in "1234"] + [event("d", 9, id="7")],
+    [
+        event("u", 15, id="1", b="z"),  # above the insert
+        event("u", 4, id="2", b="older than the insert, which left b NULL"),
+        event("u", 7, id="3", b="older than the delete"),
+        event("c", 5, id="4", a="1", b="z"),  # the row itself comes late
+        event("c", 30, id="8", a="8", b="8"),
+    ],
+    [truncate(11)],
+    # an older whole row does not make the columns older than a newer one
+    [event("c", 25, id="6", a="6"), event("u", 26, id="6", a="7"), event("d", 40, id="8")],
+    [event("c", 6, id="6", a="1"), event("c", 21, id="4", a="4", c="4")],
+    [event("u", 24, id="6", c="older than the whole row"), event("u", 24, id="5", c="c")],
+]
+
+
+@pytest.mark.parametrize("kind", lakes("iceberg"))
+def test_a_partial_event_says_nothing_of_columns_that_come_later(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    lake = str(tmp_path / kind)
+    for number, batch in enumerate(BATCHES):
+        landed.apply(spark, lake, batch, batch=number)
+        expected = landed.remembered(landed.oracle(BATCHES[: number + 1]), T)
+        assert landed.read(spark, lake, T, ("id",)) == expected, number
+    assert expected.rows[b'["1"]'] == {"id": "1", "a": "2", "b": "z", "c": None}
+    assert expected.unknown[b'["5"]'] == {"b"}
+
+
+@pytest.mark.parametrize("kind", lakes("iceberg"))
+def test_nor_does_it_where_rows_that_are_gone_are_kept(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    lake = str(tmp_path / kind)
+    soft = Modes(TableMode(keeps_deleted=True))
+    batches = [
+        *BATCHES,
+        [event("d", 50, id=key) for key in "1256"],
+        [event("u", 49, id="5", b="b")],
+    ]
+    for number, batch in enumerate(batches):
+        landed.apply(spark, lake, batch, batch=number, modes=soft)
+    expected = landed.oracle(batches, deletes="soft").keyed(T)
+    assert landed.read(spark, lake, T, ("id",)).rows == expected
+    assert expected[b'["5"]'] == {
+        "id": "5",
+        "a": "1",
+        "b": "b",
+        "c": "c",
+        "_changelane_deleted": True,
+    }
+
+
+def test_what_was_never_told_counts_as_unknown(spark: SparkSession, tmp_path: Path) -> None:
+    lake = str(tmp_path / "iceberg")
+    batches = [
+        [event("c", 5, id="1", a="1"), event("d", 10, id="1")],
+        [event("u", 20, id="1", a="2")],
+        [event("c", 30, id="2", a="1", b="y")],
+    ]
+    for number, batch in enumerate(batches):
+        landed.apply(spark, lake, batch, batch=number)
+    tables = open_lake(spark, lake, "iceberg")
+    assert [(one.rows, one.incomplete) for one in status(tables)] == [(2, 1)]
+    known = {one.column: one.known for one in explain(tables, "t", {"id": "1"}).columns}
+    assert known == {"id": True, "a": True, "b": False}
+    # the delete below stays, or an older event would tell what it took
+    horizon = encode_order(MySqlPosition(FILE, 12), phase=0)
+    purge(tables, SideTable(spark, tables), {table_id_text(T): horizon})
+    landed.apply(spark, lake, [event("u", 8, id="1", b="gone")], batch=3)
+    assert rows_of(spark, lake) == [
+        {"id": "1", "a": "2", "b": None},
+        {"id": "2", "a": "1", "b": "y"},
+    ]
+
+
+def test_a_default_fills_rows_whose_newest_event_named_other_columns(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    added = told(10, "ALTER TABLE t ADD b VARCHAR(10) DEFAULT 'x'")
+    first = [event("c", 5, id="1", a="1", c="1"), event("u", 6, id="3", a="3")]
+    then = [added, event("u", 20, id="1", a="2"), event("u", 20, id="4", a="4")]
+    last = [event("c", 30, id="2", a="1", c="1", b="y")]
+    for name, batches in {"one": [[*first, *then, *last]], "many": [first, then, last]}.items():
+        lake = str(tmp_path / name / "iceberg")
+        for number, batch in enumerate(batches):
+            landed.apply(spark, lake, batch, batch=number)
+        found = landed.read(spark, lake, T, ("id",))
+        values = [row["b"] for _, row in sorted(found.rows.items())]
+        assert values == ["x", "y", None, None], name
+        # nothing tells whether these rows were there before the column
+        assert found.unknown == {b'["3"]': {"b", "c"}, b'["4"]': {"b", "c"}}, name
+
+
+def test_a_default_that_nothing_tells_is_unknown_below_a_newer_partial_event(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = str(tmp_path / "iceberg")
+    row = {"id": 1, "a": 2, "b": UNAVAILABLE, "c": 2}
+    schema = TableSchema(tuple(Column(name, Integer(32)) for name in row))
+    position = MySqlPosition(FILE, 20)
+    update = DataChange(Op.UPDATE, T, Key(("id",)), None, row, schema, position, None, MYSQL)
+    for number, one in enumerate(
+        (
+            told(5, {"id": 1, "a": 1, "c": 1}),
+            update,
+            told(10, "ALTER TABLE t ADD b INT DEFAULT (1+1)"),
+            told(30, {"id": 2, "a": 1, "c": 1, "b": 1}),
+        )
+    ):
+        landed.apply(spark, lake, [one], batch=number)
+    found = landed.read(spark, lake, T, ("id",))
+    assert found.rows[b"[1]"] == {"id": 1, "a": 2, "b": None, "c": 2}
+    assert found.unknown == {b"[1]": {"b"}}
