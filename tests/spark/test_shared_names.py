@@ -128,13 +128,30 @@ def test_a_batch_that_comes_again_waits_once_though_the_pipeline_has_a_log_now(
 
 
 @pytest.mark.parametrize("lake", ["iceberg"], indirect=True)
+def test_who_resumes_one_name_of_a_table_resumes_it(spark: SparkSession, lake: str) -> None:
+    to = fanout(spark, lake, DIRECT)
+    take(spark, to, [row(1), row(2, OTHER)], 0)
+    with pytest.MonkeyPatch.context() as patch:
+        failing(patch)
+        take(spark, to, [row(9), RENAME, row(11, U), row(12, OTHER)], 1)
+    assert set(to.parked) == {"shop.t", "shop.u"}
+    parking = Parking(ChangeLog(open_lake(spark, lake, "iceberg")))
+    parking.set(msgspec.structs.replace(parking.tables()[table_id_text(U)], state="resumed"))
+    take(spark, to, [row(13, U)], 2)
+    assert to.parked == {}
+    assert ids(spark, lake) == {"tables/shop.other": [2, 12], "tables/shop.t": [1, 9, 11, 13]}
+
+
+@pytest.mark.parametrize("table", [T, U])
+@pytest.mark.parametrize("lake", ["iceberg"], indirect=True)
 def test_what_a_table_refused_of_the_log_does_not_come_again(
-    spark: SparkSession, lake: str
+    spark: SparkSession, lake: str, table: TableId
 ) -> None:
     strict = Applier(spark, lake, table_format="iceberg", keyless="quarantine")
     to = Fanout(open_lake(spark, lake, "iceberg"), strict, "test", AT_THREE)
-    report = take(spark, to, keyless([row(1), row(2), row(3), row(4, OTHER)]), 0)
+    rows = [row(at, table) for at in (11, 12, 13)]
+    report = take(spark, to, keyless([RENAME, *rows, row(14, OTHER)]), 0)
     assert report.quarantined == {"no_key": 3}
-    assert held(spark, lake) == [(table_id_text(OTHER), 0)]
+    assert table_id_text(table) not in dict(held(spark, lake))
     fanout(spark, lake, AT_THREE).merge(all_of_them=True)  # they may have no key now
-    assert ids(spark, lake) == {"tables/shop.other": [4]}
+    assert ids(spark, lake) == {"tables/shop.other": [14]}

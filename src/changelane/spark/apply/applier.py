@@ -30,7 +30,14 @@ from changelane.spark.apply.refusals import (
 from changelane.spark.apply.truncates import clear
 from changelane.spark.apply.upsert import Upserts
 from changelane.spark.events.rows import table_id_of
-from changelane.spark.events.survey import APPLIED_BEFORE, BatchReport, Survey, TableReport, Work
+from changelane.spark.events.survey import (
+    APPLIED_BEFORE,
+    BatchReport,
+    Survey,
+    TableReport,
+    Work,
+    survey,
+)
 from changelane.spark.lake import Lake, Marker, name_of
 from changelane.spark.lake.layout import Layouts
 from changelane.spark.lake.merges import (
@@ -50,7 +57,7 @@ from changelane.spark.ledgers.side import Remembered, SideTable
 from changelane.spark.schemas.admission import Policy
 from changelane.spark.schemas.evolve import Plan, plan
 from changelane.spark.schemas.followed import NOTHING, Evolution
-from changelane.spark.schemas.following import Follower
+from changelane.spark.schemas.following import Follower, Reading
 from changelane.spark.upkeep.maintenance import Keeper
 from changelane.spark.upkeep.purge import Seen, see
 
@@ -200,8 +207,9 @@ class Applier:
         self.check_fence()
         before = self._side.tables()
         alone = Isolation(report, isolated=isolated)
-        events, plans, unseen, refused = self._plans(events, begin, before, report, alone)
-        events = self._untaken(events, plans, marker)
+        reading = self._read(events, marker, report, begin)
+        plans, unseen, refused = self._plans(reading, before, report, alone)
+        events = reading.events
         told = events.where(F.col("kind").isin("data", "truncate"))
         crossed = self._crossings(told, plans, before, alone)
         if crossed:
@@ -255,19 +263,12 @@ class Applier:
 
     def _plans(
         self,
-        events: DataFrame,
-        begin: Begin | None,
+        reading: Reading,
         before: Mapping[str, Remembered],
         report: BatchReport,
         alone: Isolation,
-    ) -> tuple[DataFrame, list[Plan], list[str], list[Refused]]:
-        """Return how tables take their events, tables that only truncates tell of, and the rest.
-
-        The events are those of the batch, naming the tables of the lake.
-        """
-        reading = self.follower.read(events, report)
-        if begin is not None:
-            begin(report)
+    ) -> tuple[list[Plan], list[str], list[Refused]]:
+        """Return how tables take their events, tables that only truncates tell of, and the rest."""
         see(self._seen, reading.works)
         plans: list[Plan] = []
         unseen: list[str] = []
@@ -313,19 +314,33 @@ class Applier:
                 self.follower.halt(name, each, followed)
             if not one.target.keys and one.work.changes and one.mode != APPEND:
                 refused.append(changes_refused(one.work))
-        return reading.events, plans, unseen, refused
+        return plans, unseen, refused
 
-    def _untaken(self, events: DataFrame, plans: Sequence[Plan], marker: Marker) -> DataFrame:
+    def _read(
+        self, events: DataFrame, marker: Marker, report: BatchReport, begin: Begin | None
+    ) -> Reading:
+        reading = self._untaken(self.follower.read(events, report), marker)
+        if begin is not None:
+            begin(report)
+        return reading
+
+    def _untaken(self, reading: Reading, marker: Marker) -> Reading:
         """Leave out what tables took of the change log, which knows names and not tables."""
-        shared = [each for each in plans if len(self.follower.together(each.work.told_as)) > 1]
-        if "batch" not in events.columns or not shared:
-            return events
-        lasts = {
-            each.work.table_id: last
-            for each in shared
-            if (last := self._lake.last_batch(each.name, marker)) is not None
-        }
-        return untaken(events, lasts) if lasts else events
+        told_as = {work.table_id: work.told_as for work in reading.works}
+        shared = [one for one in told_as if len(self.follower.together(told_as[one])) > 1]
+        if "batch" not in reading.events.columns or not shared:
+            return reading
+        lasts = {one: self._lake.last_batch(name_of(one), marker) for one in shared}
+        taken = {one: last for one, last in lasts.items() if last is not None}
+        if not taken:
+            return reading
+        events = untaken(reading.events, taken)
+        rows = events.where("kind NOT IN ('schema', 'ddl')")
+        again = survey(rows, BatchReport(marker.batch)).works
+        works = [work for work in again if work.table_id in told_as]
+        for work in works:
+            work.told_as = told_as[work.table_id]
+        return reading._replace(events=events, works=works)
 
     def _crossings(
         self,

@@ -21,7 +21,7 @@ from changelane.errors import ApplyError
 from changelane.spark.apply.applier import Applier, Begin
 from changelane.spark.events.rows import REFUSED, table_id_of
 from changelane.spark.events.survey import BatchReport, survey
-from changelane.spark.lake import Lake, Marker, name_of
+from changelane.spark.lake import Lake, Marker
 from changelane.spark.ledgers.change_log import ChangeLog, Pending
 from changelane.spark.ledgers.parking import Parked, Parking
 from changelane.spark.ledgers.quarantine import without
@@ -170,6 +170,7 @@ class Fanout:
         others = events
         if self._parked:
             # a table that waits may get another name in this batch
+            self._applier.check_fence()
             self._applier.keep_statements(survey(events, BatchReport(marker.batch)))
         parked = self._applier.follower.together(self._parked)
         if parked:
@@ -210,7 +211,8 @@ class Fanout:
             AllFailedError: No other table is there, so that the cause may be any.
         """
         failed = report.failed
-        if failed and not set(self._lake.tables()) - set(map(name_of, failed)):
+        theirs = {place for one in failed for place in self._applier.follower.places(one)}
+        if failed and not set(self._lake.tables()) - theirs:
             (reason, *_) = failed.values()
             raise AllFailedError(reason)
         return failed
@@ -229,8 +231,9 @@ class Fanout:
         resumed = {name: one for name, one in self._parked.items() if one.state == "resumed"}
         if not resumed:
             return
-        failed = self._merge(report, self._applier.follower.together(resumed))
-        done = [one for name, one in resumed.items() if name not in failed]
+        together = self._applier.follower.together
+        taken = together(resumed) - together(self._merge(report, together(resumed)))
+        done = [one for name, one in self._parked.items() if name in taken]
         self._parking.set(*(msgspec.structs.replace(one, state="done") for one in done))
         for one in done:
             del self._parked[one.table_id]
@@ -315,7 +318,9 @@ class Fanout:
                 del mine[table_id]
             # all of it is in the quarantine, and no commit of the table says that it was met
             refused = {one.table for one in told.tables if not one.path and one.failed is None}
-            if gone := {one for one in done if str(table_id_of(one)) in refused}:
+            names = self._applier.follower.together(done)
+            met = {name for name in names if str(table_id_of(name)) in refused}
+            if gone := self._applier.follower.together(met) & done:
                 self._log.drop(query, gone, upto)
             report.tables.extend(told.tables)
             for code, count in told.quarantined.items():

@@ -20,6 +20,7 @@ NAME: Final = "_changelane/log"
 _OWN: Final = {"query": "STRING", "batch": "BIGINT"}
 COLUMNS: Final = {name: kind for name, kind, _ in rows.FIELDS} | _OWN
 _ATTEMPTS: Final = 10
+_TAKEN: Final = "_changelane_taken"
 
 
 class Pending(NamedTuple):
@@ -32,20 +33,24 @@ class Pending(NamedTuple):
     events: int
 
 
-def untaken(events: DataFrame, taken: Mapping[str, int], *, only: bool = False) -> DataFrame:
-    """Return rows of the log without those of batches that their tables have taken.
+def untaken(events: DataFrame, taken: Mapping[str, int]) -> DataFrame:
+    """Return rows of the log without those that the tables of the lake have taken.
 
     Args:
-        events: Rows with their ``batch``.
-        taken: Tables, and the last batch that each has taken.
-        only: Whether rows of other tables are left out, too.
+        events: Rows with their ``batch``, of which those of tables name the tables of the lake.
+        taken: Such tables, and the last batch that each has taken.
     """
-    told = events.sparkSession.createDataFrame(
-        sorted(taken.items()), "table_id string, `_changelane_taken` bigint"
-    )
-    beside = events.join(F.broadcast(told), "table_id", "inner" if only else "left")
-    is_new = F.col("batch") > F.coalesce("_changelane_taken", F.lit(-1))
-    return beside.where(is_new).drop("_changelane_taken")
+    is_new = F.col("batch") > F.coalesce(_TAKEN, F.lit(-1))
+    # schemas and statements name what the source calls the table
+    is_told = ~F.col("kind").isin("data", "truncate")
+    beside = events.join(_taken(events, taken), "table_id", "left")
+    return beside.where(is_new | is_told).drop(_TAKEN)
+
+
+def _taken(events: DataFrame, taken: Mapping[str, int]) -> DataFrame:
+    told = sorted(taken.items())
+    kinds = f"table_id string, {_TAKEN} bigint"
+    return F.broadcast(events.sparkSession.createDataFrame(told, kinds))
 
 
 class ChangeLog:
@@ -137,7 +142,8 @@ class ChangeLog:
         """
         mine = (F.col("query") == query) & (F.col("batch") > min(taken.values(), default=-1))
         rows = self._lake.read(NAME).where(mine).drop("query")
-        return untaken(rows, taken, only=True)
+        beside = rows.join(_taken(rows, taken), "table_id")
+        return beside.where(F.col("batch") > F.col(_TAKEN)).drop(_TAKEN)
 
     def forget(self, query: str, before: int, spared: Iterable[str]) -> None:
         """Delete the rows of batches before a number, but those of spared tables."""
