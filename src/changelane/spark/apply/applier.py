@@ -326,10 +326,10 @@ class Applier:
 
     def _untaken(self, reading: Reading, marker: Marker) -> Reading:
         """Leave out what tables took of the change log, which knows names and not tables."""
+        if "batch" not in reading.events.columns:
+            return reading
         told_as = {work.table_id: work.told_as for work in reading.works}
         shared = [one for one in told_as if len(self.follower.together(told_as[one])) > 1]
-        if "batch" not in reading.events.columns or not shared:
-            return reading
         lasts = {one: self._lake.last_batch(name_of(one), marker) for one in shared}
         taken = {one: last for one, last in lasts.items() if last is not None}
         if not taken:

@@ -76,6 +76,7 @@ class Fanout:
     ) -> None:
         self._lake = lake
         self._applier = applier
+        self._together = applier.follower.together
         self._pipeline = pipeline
         self._cadence = cadence
         self._log = ChangeLog(lake)
@@ -172,7 +173,7 @@ class Fanout:
             # a table that waits may get another name in this batch
             self._applier.check_fence()
             self._applier.keep_statements(survey(events, BatchReport(marker.batch)))
-        parked = self._applier.follower.together(self._parked)
+        parked = self._together(self._parked)
         if parked:
             is_row = F.coalesce(~F.col("kind").isin("ddl", REFUSED), F.lit(True))
             is_parked = F.coalesce(F.col("table_id").isin(*sorted(parked)) & is_row, F.lit(False))
@@ -181,8 +182,8 @@ class Fanout:
         if parked:
             self._log.keep(events, parked, marker)
         if failed := self._failed(report):
-            parked |= self._applier.follower.together(failed)
-            self._log.keep(events, self._applier.follower.together(failed), marker)
+            parked |= self._together(failed)
+            self._log.keep(events, self._together(failed), marker)
             self._park(failed, marker.batch)
         for table_id in parked:
             self._wait(Pending(marker.query, table_id, marker.batch, marker.batch, 0))
@@ -231,8 +232,8 @@ class Fanout:
         resumed = {name: one for name, one in self._parked.items() if one.state == "resumed"}
         if not resumed:
             return
-        together = self._applier.follower.together
-        taken = together(resumed) - together(self._merge(report, together(resumed)))
+        failed = self._merge(report, self._together(resumed))
+        taken = self._together(resumed) - self._together(failed)
         done = [one for name, one in self._parked.items() if name in taken]
         self._parking.set(*(msgspec.structs.replace(one, state="done") for one in done))
         for one in done:
@@ -290,9 +291,7 @@ class Fanout:
 
     def _free(self, tables: Iterable[str]) -> set[str]:
         """Return tables with those that share names with them, but for parked ones."""
-        return self._applier.follower.together(tables) - self._applier.follower.together(
-            self._parked
-        )
+        return self._together(tables) - self._together(self._parked)
 
     def _merge(self, report: BatchReport, tables: Collection[str]) -> dict[str, str]:
         """Merge tables up to the newest batch of each query; park and return those that fail.
@@ -304,7 +303,7 @@ class Fanout:
         for query, mine in self._waiting.items():
             upto = max((one.last for one in mine.values()), default=-1)
             marker = Marker(self._pipeline, query, upto)
-            ours = sorted(set(tables) & set(mine) - self._applier.follower.together(failed))
+            ours = sorted(set(tables) & set(mine) - self._together(failed))
             if not ours:
                 continue
             taken = {table_id: self._taken_by(table_id, marker) for table_id in ours}
@@ -312,15 +311,15 @@ class Fanout:
             found = self._failed(told)
             self._park(found, upto)
             failed |= found
-            done = set(taken) - self._applier.follower.together(failed)
+            done = set(taken) - self._together(failed)
             for table_id in done:
                 self._taken[query, table_id] = upto
                 del mine[table_id]
             # all of it is in the quarantine, and no commit of the table says that it was met
             refused = {one.table for one in told.tables if not one.path and one.failed is None}
-            names = self._applier.follower.together(done)
+            names = self._together(done)
             met = {name for name in names if str(table_id_of(name)) in refused}
-            if gone := self._applier.follower.together(met) & done:
+            if gone := self._together(met) & done:
                 self._log.drop(query, gone, upto)
             report.tables.extend(told.tables)
             for code, count in told.quarantined.items():
@@ -340,7 +339,7 @@ class Fanout:
 
     def _sweep(self, *, at_once: bool) -> None:
         """Forget what all tables have taken, not after every batch."""
-        parked = self._applier.follower.together(self._parked)
+        parked = self._together(self._parked)
         for query, mine in self._waiting.items():
             first = [one.first for name, one in mine.items() if name not in parked]
             before = min(first, default=self._newest[query] + 1)

@@ -82,11 +82,13 @@ def partitions_refused(one: Plan, lost: Sequence[str]) -> list[Refused]:
         lost: The texts.
     """
     parts = {name.lower() for name in layout_of(one.properties).partition_by}
+    if not parts or not lost:
+        return []
     mine = (F.col("table_id") == one.work.table_id) & (F.col("kind") == "data")
     is_lost = F.lit(False)
     for schema_id, schema in one.target.schemas.items():
         told = [c.told or c.name for c in schema.columns if c.name.lower() in parts]
-        if not told or not lost:
+        if not told:
             continue
         kind = ", ".join(f"{quoted(name)} STRING" for name in told)
         # a delete that no row has can do no harm, but a log of events has it
@@ -97,4 +99,4 @@ def partitions_refused(one: Plan, lost: Sequence[str]) -> list[Refused]:
             is_lost = is_lost | F.coalesce(is_here, F.lit(False))
     named = " and ".join(map(repr, lost))
     reason = f"tables of this format take {named} in a partition for NULL"
-    return [Refused(mine & is_lost, "lost_partition", reason, None)] if parts and lost else []
+    return [Refused(mine & is_lost, "lost_partition", reason, None)]

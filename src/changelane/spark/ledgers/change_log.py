@@ -33,6 +33,14 @@ class Pending(NamedTuple):
     events: int
 
 
+def waits_newer(lake: Lake, table_id: str, order: bytes) -> bool:
+    """Say whether the log has an event of a table that is newer than some order."""
+    if not lake.exists(NAME):
+        return False
+    newer = (F.col("table_id") == table_id) & (F.col("order") > F.lit(bytearray(order)))
+    return not lake.read(NAME).where(newer).isEmpty()
+
+
 def untaken(events: DataFrame, taken: Mapping[str, int]) -> DataFrame:
     """Return rows of the log without those that the tables of the lake have taken.
 

@@ -8,8 +8,6 @@ them: under the new names, which are then taken for the old ones.
 from collections.abc import Iterable
 from typing import Final
 
-from pyspark.sql import functions as F
-
 from changelane.apply.renames import Place, Tables
 from changelane.apply.shapes import Step
 from changelane.apply.turns import Renamed, Turn
@@ -17,7 +15,7 @@ from changelane.schema import TableId
 from changelane.spark.events.rows import table_id_text
 from changelane.spark.lake import Lake, name_of
 from changelane.spark.lake.held import holds_newer_value
-from changelane.spark.ledgers import change_log
+from changelane.spark.ledgers.change_log import waits_newer
 from changelane.spark.ledgers.side import remembers_newer
 from changelane.spark.schemas.evolve import is_newer
 from changelane.spark.schemas.turning import ConflictError, Turning, moved_columns, turning
@@ -83,12 +81,8 @@ def renames_newer(lake: Lake, tables: Tables, turns: Iterable[Turn]) -> bool:
 
 
 def _has_newer(lake: Lake, named: TableId, place: Place, order: bytes) -> bool:
-    if lake.exists(change_log.NAME):
-        waits = (F.col("table_id") == table_id_text(named)) & (
-            F.col("order") > F.lit(bytearray(order))
-        )
-        if not lake.read(change_log.NAME).where(waits).isEmpty():
-            return True
+    if waits_newer(lake, table_id_text(named), order):
+        return True
     table_id = table_id_text(*place)
     name = name_of(table_id)
     properties = lake.properties(name) if lake.exists(name) else {}
