@@ -142,6 +142,25 @@ def test_tables_that_take_their_events_from_the_log_end_as_in_memory(
 
 
 @pytest.mark.parametrize("lake", ["iceberg"], indirect=True)
+def test_the_log_is_of_its_lake_whatever_session_was_used_last(
+    spark: SparkSession, lake: str
+) -> None:
+    other = spark.newSession()
+    other.createDataFrame([], "a int")  # the active session of this thread from now on
+    assert SparkSession.active()._jsparkSession.equals(other._jsparkSession)
+    try:
+        to = fanout(spark, lake, LATER)
+        take(spark, to, [insert(ONE, 1, 1)], 0)
+        other.createDataFrame([], "a int")
+        to = fanout(spark, lake, LATER)
+        to.merge(all_of_them=True)
+    finally:
+        spark.createDataFrame([], "a int")
+    assert held(spark, lake) == []
+    assert landed.table_of(spark, lake, ONE).count() == 1
+
+
+@pytest.mark.parametrize("lake", ["iceberg"], indirect=True)
 def test_a_table_is_merged_once_enough_events_wait_for_it(spark: SparkSession, lake: str) -> None:
     to = fanout(spark, lake, Cadence(True, events=3, seconds=1e6))
     one, two = [insert(ONE, at, at) for at in (1, 2, 3)], [insert(TWO, 4, 4)]

@@ -81,12 +81,14 @@ class Lake(Protocol):
     A table is named by its place in the folder, such as ``tables/shop.orders``.
 
     Attributes:
+        spark: The session that knows the tables, for reading and for commits without a marker.
         has_one_writer: Whether a table must not be written by two at a time, because one of two
             commits would take back the other, or miss it.
         can_rename: Whether columns can get other names, and go with their values.
         lost_partitions: Texts that a partition's column does not give back.
     """
 
+    spark: SparkSession
     has_one_writer: bool
     can_rename: bool
     lost_partitions: Sequence[str]
@@ -186,8 +188,8 @@ class Lake(Protocol):
         """Merge rows into a table, in one commit; no two of them meet one row of the table.
 
         Args:
-            session: Where it runs: one of :meth:`committing`, or any other for a commit without
-                a marker.
+            session: Where it runs: one of :meth:`committing`, or :attr:`spark` for a commit
+                without a marker.
             table: The table.
             source: What its clauses call ``s``.
             told: What becomes of which rows.

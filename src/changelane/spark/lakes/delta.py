@@ -72,7 +72,7 @@ class Delta(SqlLake):
 
     def _clear(self, path: str) -> None:
         """Remove what the creation of a table left that was killed: nothing that tells of rows."""
-        system, log = file_system(self._spark, f"{path}/_delta_log")
+        system, log = file_system(self.spark, f"{path}/_delta_log")
         if not system.exists(log):
             return
         left = [one.getPath() for one in system.listStatus(log) if _is_left(one)]
@@ -87,15 +87,15 @@ class Delta(SqlLake):
         super().add_columns(table, columns)
 
     def _log(self, table: str) -> Any:
-        jvm: Any = self._spark._jvm
+        jvm: Any = self.spark._jvm
         delta = jvm.org.apache.spark.sql.delta
-        log = delta.DeltaLog.forTable(self._spark._jsparkSession, self.path(table))
+        log = delta.DeltaLog.forTable(self.spark._jsparkSession, self.path(table))
         none = jvm.scala.Option.empty()
         log.update(False, none, none)
         return log
 
     def properties(self, table: str) -> dict[str, str]:
-        shown = self._spark.sql(f"SHOW TBLPROPERTIES {self.sql(table)}").collect()
+        shown = self.spark.sql(f"SHOW TBLPROPERTIES {self.sql(table)}").collect()
         return own_of({row["key"]: row["value"] for row in shown})
 
     def last_batch(self, table: str, marker: Marker) -> int | None:
@@ -106,7 +106,7 @@ class Delta(SqlLake):
         return int(found.get()) if found.isDefined() else None
 
     def last_commit(self, table: str) -> Commit | None:
-        history = self._spark.sql(f"DESCRIBE HISTORY {self.sql(table)}")
+        history = self.spark.sql(f"DESCRIBE HISTORY {self.sql(table)}")
         told = history.where("userMetadata IS NOT NULL").select(
             F.unix_millis("timestamp").alias("time_ms"), "userMetadata"
         )
@@ -118,7 +118,7 @@ class Delta(SqlLake):
         return None if held is None else msgspec.json.decode(held, type=Commit)
 
     def committing(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
-        session = beside(self._spark)
+        session = beside(self.spark)
         metadata = msgspec.json.encode(marker.told | dict(details)).decode()
         session.conf.set("spark.databricks.delta.write.txnAppId", marker.app)
         session.conf.set("spark.databricks.delta.write.txnVersion", str(marker.batch))
@@ -137,11 +137,11 @@ class Delta(SqlLake):
     def files(self, table: str, small_bytes: int) -> Files:
         files = self._log(table).unsafeVolatileSnapshot().allFiles().toDF()
         small = F.count_if(F.col("size") < small_bytes)
-        (found,) = DataFrame(files, self._spark).agg(F.count(F.lit(1)), small).collect()
+        (found,) = DataFrame(files, self.spark).agg(F.count(F.lit(1)), small).collect()
         return Files(*found)
 
     def compact(self, table: str, small_bytes: int, columns: Sequence[str] = ()) -> None:
-        session = beside(self._spark)
+        session = beside(self.spark)
         optimize = "spark.databricks.delta.optimize."
         session.conf.set(f"{optimize}minFileSize", str(small_bytes))
         session.conf.set(f"{optimize}maxFileSize", str(small_bytes * TARGET_FACTOR))
@@ -152,11 +152,11 @@ class Delta(SqlLake):
         # the log itself forgets commits after 30 days, transactions never
         if (last := self.last_commit(table)) is not None:
             self.set_properties(table, {LAST: msgspec.json.encode(last).decode()})
-        session = beside(self._spark)
+        session = beside(self.spark)
         # Delta asks whether less than a week is meant: it was chosen
         session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
         # it lists the files in as many tasks as this says, by default ten thousand
-        tasks = str(self._spark.conf.get("spark.sql.shuffle.partitions"))
+        tasks = str(self.spark.conf.get("spark.sql.shuffle.partitions"))
         session.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", tasks)
         session.sql(f"VACUUM {self.sql(table)} RETAIN {keep_s / 3600:.6f} HOURS")
 

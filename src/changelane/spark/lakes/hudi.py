@@ -103,7 +103,7 @@ class Hudi:
             if LAKE_SETTINGS["hudi"][key] not in str(spark.conf.get(key, "")):
                 msg = f"Hudi needs {key}={LAKE_SETTINGS['hudi'][key]}: set it before Spark starts"
                 raise ConfigError(msg)
-        self._spark = spark
+        self.spark = spark
         self._root = root.rstrip("/")
         _configure(spark)
 
@@ -114,7 +114,7 @@ class Hudi:
         return f"hudi.{quoted(self.path(table))}"
 
     def read(self, table: str) -> DataFrame:
-        return _logical(self._stored(self._spark, table)).drop(RECORD_KEY)
+        return _logical(self._stored(self.spark, table)).drop(RECORD_KEY)
 
     def _stored(self, session: SparkSession, table: str) -> DataFrame:
         """Return a table as it lies there, without what is Hudi's own."""
@@ -123,7 +123,7 @@ class Hudi:
         return found.select(*(name for name in found.columns if not name.startswith(_META)))
 
     def tables(self) -> list[str]:
-        return [f"{TABLES}/{name}" for name in folders(self._spark, self.path(TABLES))]
+        return [f"{TABLES}/{name}" for name in folders(self.spark, self.path(TABLES))]
 
     def exists(self, table: str) -> bool:
         # Hudi changes the file after it copied it: who dies there leaves the copy alone
@@ -135,23 +135,23 @@ class Hudi:
         return types_of(self.read(table))
 
     def _place(self, table: str, *names: str) -> Any:
-        jvm: Any = self._spark._jvm
+        jvm: Any = self.spark._jvm
         return jvm.org.apache.hudi.storage.StoragePath(
             "/".join((self.path(table), ".hoodie", *names))
         )
 
     def _configuration(self) -> Any:
-        jvm: Any = self._spark._jvm
-        hadoop = self._spark._jsparkSession.sessionState().newHadoopConf()
+        jvm: Any = self.spark._jvm
+        hadoop = self.spark._jsparkSession.sessionState().newHadoopConf()
         return jvm.org.apache.hudi.storage.hadoop.HadoopStorageConfiguration(hadoop)
 
     def _storage(self, table: str) -> Any:
-        jvm: Any = self._spark._jvm
+        jvm: Any = self.spark._jvm
         storages = jvm.org.apache.hudi.storage.HoodieStorageUtils
         return storages.getStorage(self._place(table), self._configuration())
 
     def _client(self, table: str) -> Any:
-        jvm: Any = self._spark._jvm
+        jvm: Any = self.spark._jvm
         builder = jvm.org.apache.hudi.common.table.HoodieTableMetaClient.builder()
         return builder.setConf(self._configuration()).setBasePath(self.path(table)).build()
 
@@ -169,7 +169,7 @@ class Hudi:
             raise ConfigError("Hudi tables have buckets, and neither partitions nor properties")
         if self.exists(table):
             return
-        jvm: Any = self._spark._jvm
+        jvm: Any = self.spark._jvm
         hudi = jvm.org.apache.hudi
         fields = {RECORD_KEY: "STRING", _PHYSICAL[GONE]: "BOOLEAN"}
         fields |= {physical(name): kind for name, kind in columns.items()}
@@ -187,7 +187,7 @@ class Hudi:
             .setTableCreateSchema(avro.toString())
             .build()
         )
-        told.putAll(own({"buckets": str(self._spark.conf.get(_BUCKETS, "4")), **properties}))
+        told.putAll(own({"buckets": str(self.spark.conf.get(_BUCKETS, "4")), **properties}))
         clients = hudi.common.table.HoodieTableMetaClient
         clients.createTableLayoutOnStorage(
             self._configuration(), hudi.storage.StoragePath(self.path(table)), told, 2, False
@@ -223,24 +223,24 @@ class Hudi:
         fields = self._schema(table)
         told = {physical(name): kind for name, kind in columns.items()}
         fields |= {field.name: field for field in self._empty(told).schema.fields}
-        self._write(self._spark, table, self._empty(StructType(list(fields.values()))), "upsert")
+        self._write(self.spark, table, self._empty(StructType(list(fields.values()))), "upsert")
 
     def _schema(self, table: str) -> dict[str, Any]:
         gone = self._empty({_PHYSICAL[GONE]: "BOOLEAN"}).schema.fields
-        stored = self._stored(self._spark, table).schema.fields
+        stored = self._stored(self.spark, table).schema.fields
         return {field.name: field for field in (*stored[:1], *gone, *stored[1:])}
 
     def _empty(self, fields: Mapping[str, str] | StructType) -> DataFrame:
         if isinstance(fields, StructType):
-            return self._spark.createDataFrame([], fields)
+            return self.spark.createDataFrame([], fields)
         told = ", ".join(f"{quoted(name)} {kind}" for name, kind in fields.items())
-        return self._spark.createDataFrame([], told)
+        return self.spark.createDataFrame([], told)
 
     def set_properties(self, table: str, properties: Mapping[str, str]) -> None:
         self.tune(table, own(properties))
 
     def tune(self, table: str, properties: Mapping[str, str]) -> None:
-        jvm: Any = self._spark._jvm
+        jvm: Any = self.spark._jvm
         told = jvm.java.util.Properties()
         told.putAll(dict(properties))
         # keeps what was there beside the file until the new one is whole
@@ -273,7 +273,7 @@ class Hudi:
         return None
 
     def committing(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
-        session = beside(self._spark)
+        session = beside(self.spark)
         _configure(session)
         session.conf.set(_APP, marker.app)
         session.conf.set(_BATCH, str(marker.batch))

@@ -118,9 +118,9 @@ class Iceberg(SqlLake):
         if not self._namespaces:
             return super().tables()
         namespace = f"{quoted(self._catalog)}.{quoted(self._namespaces[TABLES])}"
-        if not self._spark.catalog.databaseExists(namespace):
+        if not self.spark.catalog.databaseExists(namespace):
             return []
-        shown = self._spark.sql(f"SHOW TABLES IN {namespace}").collect()
+        shown = self.spark.sql(f"SHOW TABLES IN {namespace}").collect()
         names = [str(row["tableName"]) for row in shown]
         if self._is_hive:
             return sorted(name for one in names if (name := self._of_hive(one)) is not None)
@@ -140,19 +140,19 @@ class Iceberg(SqlLake):
     def _make(self, table: str, statement: str) -> None:
         if (namespace := self._namespaces.get(table.partition("/")[0])) is not None:
             place = f"{quoted(self._catalog)}.{quoted(namespace)}"
-            self._spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {place}")
+            self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {place}")
         super()._make(table, statement)
 
     def exists(self, table: str) -> bool:
-        return bool(self._spark.catalog.tableExists(self.sql(table)))
+        return bool(self.spark.catalog.tableExists(self.sql(table)))
 
     def _table(self, table: str) -> Any:
         return self._load(self.sql(table))
 
     def _load(self, name: str) -> Any:
-        jvm: Any = self._spark._jvm
+        jvm: Any = self.spark._jvm
         load = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable
-        return load(self._spark._jsparkSession, name)
+        return load(self.spark._jsparkSession, name)
 
     def properties(self, table: str) -> dict[str, str]:
         return own_of(dict(self._table(table).properties()))
@@ -164,7 +164,7 @@ class Iceberg(SqlLake):
         return widens(one, other)
 
     def _snapshots(self, table: str) -> Iterator[Any]:
-        jvm: Any = self._spark._jvm
+        jvm: Any = self.spark._jvm
         ancestors = jvm.org.apache.iceberg.util.SnapshotUtil.currentAncestors(self._table(table))
         found: Iterator[Any] = ancestors.iterator()
         return found
@@ -204,7 +204,7 @@ class Iceberg(SqlLake):
         return None if held is None else msgspec.json.decode(held, type=Commit)
 
     def committing(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
-        session = beside(self._spark)
+        session = beside(self.spark)
         self._configure(session)
         session.conf.set(_SNAPSHOT + _APP, marker.app)
         session.conf.set(_SNAPSHOT + _BATCH, str(marker.batch))
@@ -218,14 +218,14 @@ class Iceberg(SqlLake):
 
     def files(self, table: str, small_bytes: int) -> Files:
         small = F.count_if(F.col("file_size_in_bytes") < small_bytes)
-        files = self._spark.table(f"{self.sql(table)}.files")
+        files = self.spark.table(f"{self.sql(table)}.files")
         (found,) = files.agg(F.count(F.lit(1)), small).collect()
         return Files(*found)
 
     def _call(self, procedure: str, table: str, more: str) -> None:
         name = text(self._named(table))
         told = f"table => {name}, {more}" if more else f"table => {name}"
-        self._spark.sql(f"CALL {quoted(self._catalog)}.system.{procedure}({told})")
+        self.spark.sql(f"CALL {quoted(self._catalog)}.system.{procedure}({told})")
 
     def compact(self, table: str, small_bytes: int, columns: Sequence[str] = ()) -> None:
         options = {

@@ -33,7 +33,7 @@ class SqlLake:
     """The properties that every table is made with."""
 
     def __init__(self, spark: SparkSession, root: str, location: str | None = None) -> None:
-        self._spark = spark
+        self.spark = spark
         self._root = root
         self._location = location
 
@@ -51,12 +51,12 @@ class SqlLake:
         raise NotImplementedError
 
     def read(self, table: str) -> DataFrame:
-        return self._spark.table(self.sql(table))
+        return self.spark.table(self.sql(table))
 
     def tables(self) -> list[str]:
         if self._location is None:
-            return [f"{TABLES}/{name}" for name in folders(self._spark, self.path(TABLES))]
-        names = folders(self._spark, self._location.removesuffix(f"/{ANY_TABLE}"))
+            return [f"{TABLES}/{name}" for name in folders(self.spark, self.path(TABLES))]
+        names = folders(self.spark, self._location.removesuffix(f"/{ANY_TABLE}"))
         return self.ours(f"{TABLES}/{name}" for name in names)
 
     def ours(self, tables: Iterable[str]) -> list[str]:
@@ -92,29 +92,29 @@ class SqlLake:
 
     def _make(self, table: str, statement: str) -> None:  # noqa: ARG002  Delta, Iceberg ask for it
         """Run the statement that creates a table unless it exists."""
-        self._spark.sql(statement)
+        self.spark.sql(statement)
 
     def add_columns(self, table: str, columns: Mapping[str, str]) -> None:
-        self._spark.sql(statements.add_columns(self.sql(table), columns))
+        self.spark.sql(statements.add_columns(self.sql(table), columns))
 
     def widens(self, one: str, other: str) -> bool:
         return widens(one, other)
 
     def widen_columns(self, table: str, columns: Mapping[str, str]) -> None:
         for statement in statements.widen_columns(self.sql(table), columns):
-            self._spark.sql(statement)
+            self.spark.sql(statement)
 
     def rename_column(self, table: str, name: str, new_name: str) -> None:
-        self._spark.sql(statements.rename_column(self.sql(table), name, new_name))
+        self.spark.sql(statements.rename_column(self.sql(table), name, new_name))
 
     def drop_columns(self, table: str, names: Iterable[str]) -> None:
-        self._spark.sql(statements.drop_columns(self.sql(table), names))
+        self.spark.sql(statements.drop_columns(self.sql(table), names))
 
     def set_properties(self, table: str, properties: Mapping[str, str]) -> None:
         self.tune(table, own(properties))
 
     def tune(self, table: str, properties: Mapping[str, str]) -> None:
-        self._spark.sql(statements.set_properties(self.sql(table), properties))
+        self.spark.sql(statements.set_properties(self.sql(table), properties))
 
     def merge(self, session: SparkSession, table: str, source: DataFrame, told: Merge) -> None:
         with shared(source) as view:

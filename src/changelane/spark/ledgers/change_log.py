@@ -65,7 +65,6 @@ class ChangeLog:
     """The change log of one lake; it is made when it is first needed."""
 
     def __init__(self, lake: Lake) -> None:
-        self._spark = SparkSession.active()
         self._lake = lake
         self._exists = lake.exists(NAME)
 
@@ -101,7 +100,7 @@ class ChangeLog:
         wanted = set(tables) - self._holds(marker)
         if wanted:
             kept = events.where(F.col("table_id").isin(*sorted(wanted)))
-            self._insert(kept, marker, self._spark)
+            self._insert(kept, marker, self._lake.spark)
 
     def _holds(self, marker: Marker) -> set[str]:
         """Return the tables of which the log has rows of a batch."""
@@ -158,13 +157,13 @@ class ChangeLog:
         condition = f"query = {text(query)} AND batch < {before}"
         if names := sorted(spared):
             condition += f" AND table_id NOT IN ({', '.join(map(text, names))})"
-        retried(lambda: self._lake.delete(self._spark, NAME, condition))
+        retried(lambda: self._lake.delete(self._lake.spark, NAME, condition))
 
     def drop(self, query: str, tables: Iterable[str], upto: int) -> None:
         """Delete the rows of some tables, in batches up to a number."""
         names = ", ".join(map(text, sorted(tables)))
         condition = f"query = {text(query)} AND batch <= {upto} AND table_id IN ({names})"
-        retried(lambda: self._lake.delete(self._spark, NAME, condition))
+        retried(lambda: self._lake.delete(self._lake.spark, NAME, condition))
 
     def properties(self) -> dict[str, str]:
         """Return the properties of the log, none before it is made."""

@@ -241,12 +241,11 @@ def fill(
     )
     held = f"coalesce(try_element_at({COLUMNS}, {text(column)}), {ORDER})"
     before = f"unhex('{filling.order.hex()}')"
-    spark = lake.read(name).sparkSession
     if value is not None and value.fixed is not None and widens(value.fixed[1], kind):
         view = f"from_json({text(value.fixed[0])}, {text('v ' + value.fixed[1])}).v"
         sets = {column: f"CAST({view} AS {kind})"}
         empty = f"{quoted(column)} IS NULL AND {held} < {before} AND length({held}) > 0"
-        retried(lambda: lake.update(spark, name, sets, empty))
+        retried(lambda: lake.update(lake.spark, name, sets, empty))
     else:
         if "exceptions" not in properties:
             lake.set_properties(name, {"exceptions": "true"})
@@ -256,7 +255,7 @@ def fill(
         unknown = f"map({text(column)}, unhex(''))"
         unset = {COLUMNS: f"map_concat(coalesce({others}, {none}), {unknown})"}
         lacking = f"{quoted(column)} IS NULL AND {held} < {before}"
-        retried(lambda: lake.update(spark, name, unset, lacking))
+        retried(lambda: lake.update(lake.spark, name, unset, lacking))
     told = {FILLED: ",".join(filter(None, (properties.get(FILLED), filling_id(filling))))}
     lake.set_properties(name, told)
     return {**properties, **told}
