@@ -21,8 +21,9 @@ from changelane.spark.events.rows import table_id_text
 from changelane.spark.lake.modes import Modes, TableMode
 from changelane.spark.lakes import lake as open_lake
 from changelane.spark.ledgers.side import SideTable
+from changelane.spark.upkeep.explain import explain
 from changelane.spark.upkeep.purge import purge
-from changelane.spark.upkeep.status import explain, status
+from changelane.spark.upkeep.status import status
 from changelane.types import UNAVAILABLE, Integer
 
 MYSQL: Final = Source(product="mysql")

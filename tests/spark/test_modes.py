@@ -18,7 +18,7 @@ from changelane.schema import Column, TableId, TableSchema
 from changelane.spark.apply.applier import APPLIED_BEFORE, Applier
 from changelane.spark.lake.modes import Modes, TableMode
 from changelane.spark.lakes import lake as open_lake
-from changelane.spark.upkeep.status import explain
+from changelane.spark.upkeep.explain import explain
 from changelane.types import UNAVAILABLE, Integer, String
 
 pytestmark = pytest.mark.parametrize("lake", lakes("delta"), indirect=True)

@@ -24,7 +24,8 @@ from changelane.spark.lakes import lake as open_lake
 from changelane.spark.ledgers.side import SideTable
 from changelane.spark.sql import COLUMNS, DELETED, ORDER
 from changelane.spark.upkeep import purge
-from changelane.spark.upkeep.status import explain, status
+from changelane.spark.upkeep.explain import explain
+from changelane.spark.upkeep.status import status
 from changelane.tables.memory import MemoryTables
 from changelane.testing.histories import Profile, history
 from changelane.types import Integer, String

@@ -17,7 +17,8 @@ from changelane.event import DataChange, Key, Op, Truncate
 from changelane.position import MySqlPosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark.lakes import lake as open_lake
-from changelane.spark.upkeep.status import ColumnState, explain, status
+from changelane.spark.upkeep.explain import ColumnState, explain
+from changelane.spark.upkeep.status import status
 from changelane.types import UNAVAILABLE, Integer, String
 
 TABLE: Final = TableId("shop", None, "orders")

@@ -14,7 +14,7 @@ from changelane.cli.lakes import open_pipeline
 from changelane.cli.terminal import printable, shortened
 
 if TYPE_CHECKING:
-    from changelane.spark.upkeep.status import KeyHistory
+    from changelane.spark.upkeep.explain import KeyHistory
 
 _LONGEST: Final = 60
 _NUMBERS: Final = msgspec.json.Decoder(float_hook=decimal.Decimal)
@@ -45,7 +45,7 @@ def explain(
     if len(key) < len(pairs):
         raise click.BadParameter("name each column once", param_hint="--key")
     lake = open_pipeline(file, master)
-    from changelane.spark.upkeep.status import explain as read
+    from changelane.spark.upkeep.explain import explain as read
 
     found = read(lake, table, key)
     if output == "json":
