@@ -16,6 +16,10 @@ from changelane.errors import ConfigError
 from changelane.event import DataChange, Key, Op, Truncate
 from changelane.position import MySqlPosition
 from changelane.schema import Column, TableId, TableSchema
+from changelane.spark import decode
+from changelane.spark.apply.applier import Applier
+from changelane.spark.apply.fanout import Cadence, Fanout
+from changelane.spark.lake import Marker
 from changelane.spark.lakes import lake as open_lake
 from changelane.spark.upkeep.explain import ColumnState, explain
 from changelane.spark.upkeep.status import status
@@ -68,6 +72,30 @@ def test_status_tells_what_each_table_holds(tables: Any) -> None:
     assert now_ms - 600_000 < one.committed_ms <= now_ms
 
 
+def test_status_counts_what_each_table_took(spark: SparkSession, lake: str) -> None:
+    again, late = (
+        change("u", 4, {"id": 1, "state": "paid"}),
+        change("c", 2, {"id": 7, "state": "x"}),
+    )
+    tied = [change("c", 8, {"id": 9, "state": word}) for word in ("a", "b", "b")]
+    landed.land(spark, lake, [FIT, [MISFIT], [again, late, *tied]])
+    (one,) = status(open_lake(spark, lake, Path(lake).name))
+    # the misfit is set aside
+    assert (one.applied, one.late, one.ties, one.quarantined) == (10, 2, 1, 1)
+    assert one.position == "binary log 3, position 8"
+    landed.apply(spark, lake, [late], batch=3)
+    (one,) = status(open_lake(spark, lake, Path(lake).name))
+    assert (one.applied, one.late, one.position) == (11, 3, "binary log 3, position 8")
+    assert one.source_time_ms == (TIME_NS + 8) // 1_000_000
+
+
+def test_a_table_of_which_all_is_set_aside_is_shown(spark: SparkSession, lake: str) -> None:
+    keyless = msgspec.structs.replace(FIT[0], key=None)
+    landed.land(spark, lake, [[keyless]])
+    (one,) = status(open_lake(spark, lake, Path(lake).name))
+    assert (one.table, one.rows, one.applied, one.quarantined) == ("shop.orders", 0, 0, 1)
+
+
 def test_explain_tells_where_each_column_comes_from(tables: Any) -> None:
     found = explain(tables, "orders", {"id": 1})
     at = "binary log 3, position 4"
@@ -76,16 +104,40 @@ def test_explain_tells_where_each_column_comes_from(tables: Any) -> None:
         ColumnState("state", "paid", known=True, position=at),
     ]
     assert found.truncated == "binary log 2, position 1"
+    assert [(one.position, one.effect.partition(":")[0]) for one in found.events] == [
+        ("binary log 2, position 1", "truncated the table"),
+        (at, "told every column"),
+        ("binary log 3, position 9", "set aside"),
+    ]
+    assert [one.commits for one in found.events] == [[], ["batch 0 of test"], []]
     (line,) = found.quarantined
     assert line.startswith("schema_mismatch: column 'state' is string in the table and BIGINT")
     partial = explain(tables, "shop.orders", {"id": 2})
     assert [column.known for column in partial.columns] == [True, False]
 
 
+def test_explain_tells_what_waits_for_a_table(spark: SparkSession, lake: str) -> None:
+    place = open_lake(spark, lake, Path(lake).name)
+    to = Fanout(place, Applier(spark, place), "test", Cadence(True, events=5, seconds=1e6))
+    for number, batch in enumerate([FIT, [change("d", 8, None, {"id": 1, "state": "paid"})]]):
+        events = decode(landed.messages(spark, batch), "native-json")
+        to.take(events, Marker("test", "q", number))
+    found = explain(place, "orders", {"id": 1}, "test")
+    assert [(one.position, one.effect, one.commits) for one in found.events] == [
+        ("binary log 3, position 4", "told every column", ["batch 0 of test"]),
+        ("binary log 3, position 8", "delete: waits in the change log (batch 1)", []),
+    ]
+    (one,) = status(place, "test")
+    assert (one.rows, one.applied, one.waiting) == (3, 5, 1)
+
+
 def test_explain_tells_where_a_row_went(tables: Any) -> None:
     found = explain(tables, "orders", {"id": 3})
     assert (found.columns, found.moved_to) == ([], "[4]")
     assert found.deleted == "binary log 3, position 7"
+    assert [(one.effect, one.commits) for one in found.events if "row" in one.effect] == [
+        ("moved the row to [4]", ["batch 0 of test"])
+    ]
     with pytest.raises(ConfigError, match="the key columns of orders are: id"):
         explain(tables, "orders", {"state": "x"})
     with pytest.raises(ConfigError, match=r"the key column id is .*int, and 'abc' is none"):

@@ -36,18 +36,20 @@ _NUMBERS: Final = msgspec.json.Decoder(float_hook=decimal.Decimal)
 def explain(
     file: str, *, table: str, pairs: tuple[str, ...], master: str | None, output: str
 ) -> None:
-    """Show the row of a key with the position that each column comes from, and what else is known.
+    """Show the row of a key with the position that each column comes from, and its events.
 
-    That is: the newest delete, where the row moved to, the table's truncate, and the events of the
-    key that were set aside.
+    Those are the events that are still known: what they told of the row or of its versions, the
+    newest delete, where the row moved to, the table's truncate, and the events of the key that
+    wait in the change log or were set aside. Of each: its position, what it did, and in which
+    commit of the table it came.
     """
     key = dict(map(_pair, pairs))
     if len(key) < len(pairs):
         raise click.BadParameter("name each column once", param_hint="--key")
-    lake = open_pipeline(file, master)
+    pipeline, lake = open_pipeline(file, master)
     from changelane.spark.upkeep.explain import explain as read
 
-    found = read(lake, table, key)
+    found = read(lake, table, key, pipeline.name)
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(found)))
         return
@@ -86,13 +88,15 @@ def show(found: "KeyHistory", console: Console) -> None:
         console.print(table)
         if found.is_gone:
             console.print("the row is gone; this is what was last known of it")
-    else:
+    elif found.mode != "append":
         console.print("there is no such row")
-    if found.deleted is not None:
-        console.print(f"deleted or moved away at {escape(found.deleted)}")
-    if found.moved_to is not None:
-        console.print(f"its row moved to {escape(printable(found.moved_to))}")
-    if found.truncated is not None:
-        console.print(f"its table was truncated at {escape(found.truncated)}")
-    for line in found.quarantined:
-        console.print(f"set aside: {escape(printable(line))}")
+    if not found.events:
+        console.print("nothing is known of its events")
+        return
+    events = Table(box=None, pad_edge=False)
+    for name in ("position", "what the event did", "commit"):
+        events.add_column(name, overflow="fold")
+    for event in found.events:
+        told = (event.position, event.effect, " or ".join(event.commits))
+        events.add_row(*(escape(printable(one)) for one in told))
+    console.print(events)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from changelane.spark.lake import Lake
 
 
-def open_pipeline(file: str, master: str | None) -> "Lake":
-    """Return the tables of a pipeline's file, in a session of their own.
+def open_pipeline(file: str, master: str | None) -> "tuple[Pipeline, Lake]":
+    """Return a pipeline, and its tables in a session of their own.
 
     Raises:
         ConfigError: The file is wrong.
@@ -25,7 +25,7 @@ def open_pipeline(file: str, master: str | None) -> "Lake":
     pipeline, spark = _session(file, master)
     from changelane.spark.lakes import lake_of
 
-    return lake_of(spark, pipeline)
+    return pipeline, lake_of(spark, pipeline)
 
 
 def open_applier(file: str, master: str | None) -> "tuple[Pipeline, Applier]":

@@ -20,7 +20,7 @@ def resume(file: str, *, tables: tuple[str, ...], master: str | None) -> None:
     this command the pipeline's next batch, or its next run, merges them first, in their order;
     nothing of them is lost or applied twice. A table that fails again is parked again.
     """
-    lake = open_pipeline(file, master)
+    _, lake = open_pipeline(file, master)
     from changelane.spark.events.rows import table_id_of
     from changelane.spark.ledgers.change_log import ChangeLog
     from changelane.spark.ledgers.parking import Parking

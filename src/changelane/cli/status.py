@@ -2,6 +2,7 @@
 """``changelane status``: what a pipeline's tables hold, and how far they are."""
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
@@ -22,14 +23,26 @@ if TYPE_CHECKING:
 @click.option("--master", metavar="URL", help="Where Spark runs; local[*] when nothing says else.")
 @click.option("--output", type=click.Choice(["text", "json"]), default="text")
 def status(file: str, *, master: str | None, output: str) -> None:
-    """Show each table of a pipeline: rows, position, lag, and what is remembered or set aside.
+    r"""Show each table of a pipeline: rows, position, lag, and what is remembered or set aside.
 
-    It reads the tables only; the pipeline may be running.
+    \b
+    applied     changes of rows that its commits took
+    late        of them, those behind newer ones of batches before
+    ties        keys and positions told twice, with different rows
+    incomplete  rows with a column whose value is not known
+    remembered  keys whose row is gone
+    set aside   events in the quarantine
+    waiting     events in the change log
+    behind      how old its newest change is
+    commit      how long ago its newest commit was made
+
+    Of the counts, those that are nothing for every table are left out. It reads the tables
+    only; the pipeline may be running.
     """
-    lake = open_pipeline(file, master)
+    pipeline, lake = open_pipeline(file, master)
     from changelane.spark.upkeep.status import status as read
 
-    found = read(lake)
+    found = read(lake, pipeline.name)
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(found)))
         return
@@ -41,40 +54,41 @@ def status(file: str, *, master: str | None, output: str) -> None:
 
 def show(found: "list[TableStatus]", console: Console) -> None:
     """Print the state of tables."""
-    table = Table(box=None, pad_edge=False)
-    is_maintained = any(one.maintained_ms is not None for one in found)
-    is_purged = any(one.purged for one in found)
-    more = [("maintained", "right")] * is_maintained + [("purged up to", "left")] * is_purged
-    for name, justify in (
-        ("table", "left"),
-        ("rows", "right"),
-        ("incomplete", "right"),
-        ("remembered", "right"),
-        ("set aside", "right"),
-        ("waiting", "right"),
-        ("behind", "right"),
-        ("position", "left"),
-        *more,
-    ):
-        table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
     now_ms = time.time() * 1000
 
     def ago(time_ms: int | None) -> str:
         return "" if time_ms is None else _span((now_ms - time_ms) / 1000)
 
-    for one in found:
-        table.add_row(
-            escape(printable(one.table)),
-            f"{one.rows:,}",
-            f"{one.incomplete:,}",
-            f"{one.remembered:,}",
-            f"{one.quarantined:,}",
-            f"{one.waiting:,}",
-            ago(one.source_time_ms),
-            escape(one.position),
-            *([ago(one.maintained_ms)] if is_maintained else []),
-            *([escape(one.purged)] if is_purged else []),
+    shown: list[tuple[str, bool, Callable[[TableStatus], str]]] = [
+        ("table", True, lambda one: printable(one.table)),
+        ("rows", True, lambda one: f"{one.rows:,}"),
+        ("applied", True, lambda one: f"{one.applied:,}"),
+        # what nothing is told of takes no room
+        ("late", False, lambda one: f"{one.late:,}" if one.late else ""),
+        ("ties", False, lambda one: f"{one.ties:,}" if one.ties else ""),
+        ("incomplete", False, lambda one: f"{one.incomplete:,}" if one.incomplete else ""),
+        ("remembered", False, lambda one: f"{one.remembered:,}" if one.remembered else ""),
+        ("set aside", False, lambda one: f"{one.quarantined:,}" if one.quarantined else ""),
+        ("waiting", False, lambda one: f"{one.waiting:,}" if one.waiting else ""),
+        ("behind", True, lambda one: ago(one.source_time_ms)),
+        ("commit", True, lambda one: ago(one.committed_ms)),
+        ("position", True, lambda one: one.position),
+        ("maintained", False, lambda one: ago(one.maintained_ms)),
+        ("purged up to", False, lambda one: one.purged),
+    ]
+    table = Table(box=None, pad_edge=False)
+    rows = {name: [tell(one) for one in found] for name, _, tell in shown}
+    kept = [name for name, always, _ in shown if always or any(rows[name])]
+    for name in kept:
+        is_text = name in {"table", "position", "purged up to"}
+        table.add_column(
+            name,
+            justify="left" if is_text else "right",
+            overflow="fold",
+            no_wrap=not is_text,
         )
+    for cells in zip(*(rows[name] for name in kept), strict=True):
+        table.add_row(*map(escape, cells))
     console.print(table)
     for one in found:
         if one.parked is not None:

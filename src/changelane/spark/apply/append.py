@@ -14,29 +14,27 @@ from pyspark.sql import functions as F
 from changelane.position import OffsetPosition
 from changelane.spark.events import fold
 from changelane.spark.events.fold import nothing
-from changelane.spark.lake import Commit
 from changelane.spark.schemas.evolve import Plan
 from changelane.spark.sql import COLUMNS, ORDER, quoted
 
 EVENT: Final = "_changelane_event"
-HIGH: Final = "high"
-"""What a commit tells of the newest order that the table ever held."""
 
 _CONTENT: Final = ("op", "key", "other_key", "schema_id", "before", "after")
 
 
-def changes(rows: DataFrame, one: Plan, table: DataFrame, last: Commit | None) -> DataFrame:
+def changes(rows: DataFrame, one: Plan, table: DataFrame, high: str | None) -> DataFrame:
     """Return the events of a batch that the table does not hold, with its columns.
 
     Args:
         rows: ``data`` and ``truncate`` rows of one table.
         one: How the table's events are applied.
         table: The table.
-        last: The table's newest commit.
+        high: The newest order that the table holds, as hexadecimal digits; ``None`` = its
+            commits tell nothing, because they are too old, and it may hold anything.
     """
     told = rows.withColumn(EVENT, F.xxhash64("kind", *_CONTENT))
     if is_known_by_order(one):
-        told = _fresh(told.dropDuplicates(["order", EVENT]), table, last)
+        told = _fresh(told.dropDuplicates(["order", EVENT]), table, high)
     leaves = F.col("op") == "d"
     state = {
         "_changelane_op": F.col("op"),
@@ -65,19 +63,11 @@ def is_known_by_order(one: Plan) -> bool:
     return all(domain[1] != OffsetPosition.code for domain in one.work.domains)
 
 
-def high(one: Plan, last: Commit | None) -> str:
-    """Return the newest order that the table holds after this batch."""
-    newest = max((*one.work.newest.values(), one.work.truncated)).hex()
-    return max(newest, "" if last is None else str(last.details.get(HIGH, "")))
-
-
-def _fresh(told: DataFrame, table: DataFrame, last: Commit | None) -> DataFrame:
+def _fresh(told: DataFrame, table: DataFrame, high: str | None) -> DataFrame:
     (row,) = told.agg(F.min("order").alias("lowest")).collect()
     if row["lowest"] is None:
         return told
-    # a table whose commits tell nothing, because they are too old, may hold anything
-    newest = None if last is None else last.details.get(HIGH)
-    if newest is not None and bytes(row["lowest"]).hex() > str(newest):
+    if high is not None and bytes(row["lowest"]).hex() > high:
         return told
     held = table.where(F.col(ORDER) >= F.lit(row["lowest"])).select(
         F.col(ORDER).alias("order"), EVENT

@@ -8,14 +8,15 @@ marker. A crash between any two of these is repaired by running the batch again.
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
-from typing import Final, NamedTuple
+from typing import Final
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from changelane.config import Maintenance
-from changelane.spark.apply import append, history, late, moves, swaps, tracking
+from changelane.spark.apply import late, moves, swaps
+from changelane.spark.apply.commits import Batch, Commits
 from changelane.spark.apply.crossings import crossed_keys, marked
 from changelane.spark.apply.isolation import Isolation
 from changelane.spark.apply.moves import Moved
@@ -27,29 +28,20 @@ from changelane.spark.apply.refusals import (
     partitions_refused,
     table_refused,
 )
-from changelane.spark.apply.truncates import clear
-from changelane.spark.apply.upsert import Upserts
 from changelane.spark.events.rows import table_id_of
 from changelane.spark.events.survey import (
     APPLIED_BEFORE,
     BatchReport,
     Survey,
-    TableReport,
     Work,
     survey,
 )
 from changelane.spark.lake import Lake, Marker, name_of
 from changelane.spark.lake.layout import Layouts
-from changelane.spark.lake.merges import (
-    Form,
-    merge_shown,
-    merge_versions,
-)
 from changelane.spark.lake.modes import APPEND, HISTORY, UPSERT, Modes
 from changelane.spark.lakes import lake
 from changelane.spark.ledgers import side
 from changelane.spark.ledgers.change_log import untaken
-from changelane.spark.ledgers.companion import companion_of
 from changelane.spark.ledgers.ends import Ends
 from changelane.spark.ledgers.fence import EVERY, Fence, raise_fence
 from changelane.spark.ledgers.quarantine import Misfit, Quarantine, Refused, without
@@ -65,16 +57,6 @@ MAX_TABLES_AT_ONCE: Final = 4
 
 Begin = Callable[[BatchReport], None]
 """Told what a batch holds, before anything of it is committed."""
-
-
-class _Commit(NamedTuple):
-    """What the commits of one batch share."""
-
-    events: DataFrame
-    marker: Marker
-    details: Mapping[str, object]
-    remembered: Mapping[str, Remembered]
-    moved: Mapping[str, Moved]
 
 
 class Applier:
@@ -116,7 +98,7 @@ class Applier:
         self.follower = Follower(spark, self._lake, self._policy)
         self._side = SideTable(spark, self._lake)
         self._ends = Ends(spark, self._lake)
-        self._upserts = Upserts(self._lake, self._side)
+        self._commits = Commits(self._lake, self._side, self._ends)
         self.quarantine = Quarantine(spark, self._lake, stops=stops, masks=masks)
         self._seen: dict[str, Seen] = {}
 
@@ -232,9 +214,8 @@ class Applier:
         if alone.failed:
             plans = [each for each in plans if each.work.table_id not in alone.failed]
             told = told.where(~F.col("table_id").isin(*alone.failed))
-        for each in plans:
-            if each.work.table_id in moved:
-                refused.extend(moves_refused(each, moved[each.work.table_id]))
+        undone = [no for each in plans for no in moves_refused(each, moved)]
+        refused += undone
         if tardy:
             decided = {name: one.keys for name, one in moved.items()}
             told, events = late.apart(told, events, tardy, decided)
@@ -244,13 +225,12 @@ class Applier:
             report.set_aside(one.code, size)
         self.quarantine.take(events, refused, marker, report)
         self._remember(told, plans, unseen, moved)
-        commit = _Commit(
-            told, marker, details, side.after(before, [one.work for one in plans]), moved
-        )
+        known = side.after(before, [one.work for one in plans])
+        batch = Batch(told, marker, details, known, moved, undone)
 
         def apply(one: Plan) -> None:
             with alone.of(one.work):
-                report.tables.append(self._table(commit, one))
+                report.tables.append(self._commits.write(batch, one, counts=bool(refused)))
 
         try:
             with ThreadPoolExecutor(MAX_TABLES_AT_ONCE) as pool:
@@ -444,57 +424,3 @@ class Applier:
         )
         if ending:
             self._ends.remember(told, ending)
-
-    def _table(self, commit: _Commit, one: Plan) -> TableReport:
-        told = dict.fromkeys(f"{refused.code}: {refused.reason}" for refused in one.refused)
-        if one.note is not None:
-            told[one.note] = None
-        path = self._lake.path(one.name)
-        name = str(table_id_of(one.work.table_id))
-        table = TableReport(name, path, one.work.count, "; ".join(told))
-        last = self._lake.last_batch(one.name, commit.marker)
-        if last is not None and last >= commit.marker.batch:
-            table.note = APPLIED_BEFORE
-            return table
-        mine = (F.col("table_id") == one.work.table_id) & (F.col("kind") == "data")
-        rows = commit.events.where(mine)
-        known = commit.remembered.get(one.work.table_id)
-        if one.mode != UPSERT:
-            rows = commit.events.where(F.col("table_id") == one.work.table_id)
-            log = self._versions if one.mode == HISTORY else self._changes
-            log(commit, rows, one)
-            return table
-        if one.work.truncated and known is not None:
-            clear(self._spark, self._lake, one, known.truncated)
-        if one.work.schemas:
-            told = one.work.told | dict(commit.details)
-            spark = self._lake.committing(commit.marker, told)
-            self._upserts.merge(spark, rows, one, known, commit.moved.get(one.work.table_id))
-        return table
-
-    def _versions(self, commit: _Commit, rows: DataFrame, one: Plan) -> None:
-        if one.work.has_parts and "exceptions" not in one.properties:
-            self._lake.set_properties(one.name, {"exceptions": "true"})
-        known = commit.remembered.get(one.work.table_id, Remembered())
-        told = one.work.told | dict(commit.details)
-        spark = self._lake.committing(commit.marker, told)
-        place = companion_of(one.name) if one.table_mode.is_tracked else one.name
-        last = self._lake.last_batch(place, commit.marker)
-        if last is None or last < commit.marker.batch:
-            table = self._lake.read(place)
-            source = history.versions(
-                rows, one, table, self._ends, has_truncates=bool(known.truncated)
-            )
-            self._run(spark, source, one._replace(name=place), merge_versions)
-        if place != one.name:
-            source = tracking.shown(rows, one, self._lake.read(one.name), self._lake.read(place))
-            self._run(spark, source, one, merge_shown)
-
-    def _changes(self, commit: _Commit, rows: DataFrame, one: Plan) -> None:
-        last = self._lake.last_commit(one.name)
-        source = append.changes(rows, one, self._lake.read(one.name), last)
-        told = one.work.told | {append.HIGH: append.high(one, last)} | dict(commit.details)
-        self._lake.append(self._lake.committing(commit.marker, told), one.name, source)
-
-    def _run(self, spark: SparkSession, source: DataFrame, one: Plan, form: Form) -> None:
-        self._lake.merge(spark, one.name, source, form(one.target.keys, source.columns))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of a batch that its tables refuse, as the quarantine takes them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import or_
 from typing import Final
@@ -43,10 +43,13 @@ def _not_refused(rows: Column, refused: Sequence[Refused]) -> Column:
     return reduce(lambda left, one: left & ~F.coalesce(one.rows, F.lit(False)), refused, rows)
 
 
-def moves_refused(one: Plan, moved: Moved) -> list[Refused]:
-    """Return the steps of moved keys that the rule refused."""
+def moves_refused(one: Plan, moved: Mapping[str, Moved]) -> list[Refused]:
+    """Return the steps of a table's moved keys that the rule refused."""
+    if one.work.table_id not in moved:
+        return []
     found: dict[str, set[str]] = {}
-    for row in moved.states.where("code IS NOT NULL").select("code", "order", "key").collect():
+    states = moved[one.work.table_id].states.where("code IS NOT NULL")
+    for row in states.select("code", "order", "key").collect():
         found.setdefault(row["code"], set()).add(f"{row['order'][:-1].hex()}{row['key']}")
     mine = (F.col("table_id") == one.work.table_id) & (F.col("kind") == "data")
     place = F.lower(F.hex(F.expr("substring(`order`, 1, length(`order`) - 1)")))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The mode ``upsert``: the events of a batch become the newest row of each key, in one MERGE."""
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from pyspark import StorageLevel
@@ -52,7 +53,7 @@ class Upserts:
 
     def merge(
         self,
-        session: SparkSession,
+        begin: Callable[[int], SparkSession],
         rows: DataFrame,
         one: Plan,
         known: Remembered | None,
@@ -61,7 +62,8 @@ class Upserts:
         """Merge the events of a batch into their table, in one commit.
 
         Args:
-            session: What commits with the batch's marker.
+            begin: Returns what commits with the batch's marker, told for how many keys and
+                positions two whole rows differ.
             rows: ``data`` rows of one table.
             one: How they are applied.
             known: What is remembered of the whole table; ``None`` when it never lost a row.
@@ -73,9 +75,10 @@ class Upserts:
             told = fold.appended(rows, target, floor)
             if target.keeps_deleted:
                 told = told.withColumn(DELETED, F.lit(False))
-            self._lake.append(session, one.name, told)
+            self._lake.append(begin(0), one.name, told)
             return
         batch = _Batch(rows.where("key IS NOT NULL"), one, known, moved)
+        session = begin(0)
         form = column_form(keeps_deleted=target.keeps_deleted)
         if not one.is_exceptional and moved is None:
             folded = self._with_memory(fold.fold(batch.steps()), batch)
@@ -85,6 +88,7 @@ class Upserts:
         elif self._merge_untied(session, self._final(batch, apart=False), one, form):
             return
         # two whole events at one position: column by column, the greater value wins
+        session = begin(fold.tie_count(batch.steps()))
         self._merge(session, self._final(batch, apart=True), one, form)
 
     def _merge_untied(

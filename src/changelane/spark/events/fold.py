@@ -145,6 +145,13 @@ def _newest() -> list[Column]:
     ]
 
 
+def tie_count(told: DataFrame) -> int:
+    """Return for how many keys and positions of :func:`steps` there are whole rows that differ."""
+    digest = F.xxhash64("text")
+    found = told.where("whole AND NOT leaves").groupBy("key", "o")
+    return found.agg(F.min(digest).alias("a"), F.max(digest).alias("b")).where("a <> b").count()
+
+
 def parsed(text: Column, schema_id: Column, target: Target) -> Column:
     """Return the row of *text*, parsed by the event's own schema and cast to the target's columns.
 

@@ -19,6 +19,8 @@ FEW_KEYS: Final = 1_000_000
 """So many keys may pass the driver, which sends them to all executors: some 100 MB."""
 TRANSACTIONAL: Final = {PostgresPosition.code, ScnPosition.code, LsnPosition.code}
 
+_SUMS: Final = ("events", "late", "ties")
+
 
 class TableReport(msgspec.Struct):
     """What a batch did to one table.
@@ -29,6 +31,8 @@ class TableReport(msgspec.Struct):
         events: How many events it took.
         note: What is to be said.
         failed: Its ``table_id`` when it could not take them, for the reason in *note*.
+        late: How many of them came behind newer ones that it had taken in batches before.
+        ties: For how many keys and positions there were two whole rows that differ.
     """
 
     table: str
@@ -36,6 +40,8 @@ class TableReport(msgspec.Struct):
     events: int = 0
     note: str = ""
     failed: str | None = None
+    late: int = 0
+    ties: int = 0
 
     @property
     def is_taken(self) -> bool:
@@ -101,9 +107,10 @@ class BatchReport(msgspec.Struct):
         """Return what this batch and a later one did together."""
         tables = {one.table: one for one in self.tables}
         for one in later.tables:
-            before = tables.get(one.table)
-            events = one.events + (0 if before is None else before.events)
-            tables[one.table] = msgspec.structs.replace(one, events=events)
+            if (before := tables.get(one.table)) is not None:
+                sums = {name: getattr(before, name) + getattr(one, name) for name in _SUMS}
+                one = msgspec.structs.replace(one, **sums)  # noqa: PLW2901
+            tables[one.table] = one
         codes = {**self.quarantined}
         for code, count in later.quarantined.items():
             codes[code] = codes.get(code, 0) + count
@@ -161,6 +168,7 @@ class Work:
         truncated: The newest truncate of the kind that the table compares, once that is known.
         domains: Kinds of positions, with the version of their orders (2 bytes), and how many
             events have each.
+        lanes: The oldest and the newest order of a change in each lane (:func:`lane`).
         time_us: The newest time of a change at its source, microseconds since 1970-01-01 UTC.
         places: Where orders are offsets: epochs and partitions (12 bytes).
     """
@@ -183,6 +191,7 @@ class Work:
         self.truncated = b""
         self.time_us: int | None = None
         self.domains: dict[bytes, int] = {}
+        self.lanes: dict[bytes, tuple[bytes, bytes]] = {}
         self.places: set[bytes] = set()
 
     @property
@@ -216,8 +225,10 @@ class Work:
     @property
     def told(self) -> dict[str, object]:
         """What the commit of the table says of these events."""
-        newest = max(self.newest.values(), default=b"")
-        return {"events": self.count, "order": newest.hex(), "source_time_us": self.time_us}
+        orders = [order for reach in self.lanes.values() for order in reach]
+        orders += [one.newest for one in self.truncated_by]
+        oldest, newest = min(orders, default=b""), max(orders, default=b"")
+        return {"events": self.count, "oldest": oldest.hex(), "newest": newest.hex()}
 
     @property
     def is_raising(self) -> bool:
@@ -290,9 +301,8 @@ def survey(events: DataFrame, report: BatchReport) -> Survey:
     data, order = F.col("kind") == "data", F.col("order")
     leaves = F.col("op") == "d"
     moved = F.col("other_key").isNotNull()
-    domain = F.substring(order, 1, 2)
     found = (
-        events.groupBy("kind", "table_id", "schema_id", "code", domain.alias("domain"))
+        events.groupBy("kind", "table_id", "schema_id", "code", lane(order).alias("lane"))
         .agg(
             F.count(F.lit(1)).alias("count"),
             F.max(order).alias("newest"),
@@ -305,8 +315,8 @@ def survey(events: DataFrame, report: BatchReport) -> Survey:
             F.max(data & moved).alias("others"),
             F.count_if(data & F.col("op").isin("u", "d")).alias("changes"),
             F.unix_micros(F.max("source_time")).alias("time_us"),
-            # sets also keep Spark from sorting all rows, as it does for a maximum of bytes
-            F.collect_set(place(order)).alias("places"),
+            # a set keeps Spark from sorting all rows, as it does for a maximum of bytes alone
+            F.collect_set("op").alias("ops"),
         )
         .collect()
     )
@@ -359,7 +369,9 @@ def _count(row: Row, works: dict[str, Work], report: BatchReport) -> None:
     if kind == "schema":
         return
     report.events += count
-    newest, domain = bytes(row["newest"]), bytes(row["domain"])
+    newest, within = bytes(row["newest"]), bytes(row["lane"])
+    domain = within[:2]
+    work.places.update({within[2:]} - {b""})
     work.domains[domain] = work.domains.get(domain, 0) + count
     if kind == "truncate":
         work.truncated_by.append(Truncating(row["schema_id"], domain, newest, count))
@@ -369,6 +381,8 @@ def _count(row: Row, works: dict[str, Work], report: BatchReport) -> None:
         work.newest[schema] = max(work.newest.get(schema, b""), newest)
         oldest = bytes(row["oldest"])
         work.oldest[schema] = min(work.oldest.get(schema, oldest), oldest)
+        first, last = work.lanes.get(within, (oldest, newest))
+        work.lanes[within] = min(first, oldest), max(last, newest)
     work.has_parts |= bool(row["parts"])
     work.has_moves |= bool(row["moves"])
     work.departures += row["leaves"]
@@ -378,7 +392,14 @@ def _count(row: Row, works: dict[str, Work], report: BatchReport) -> None:
     work.keyless += row["keyless"]
     work.widest_key = max(work.widest_key, row["widest_key"] or 0)
     work.changes += row["changes"]
-    work.places.update(map(bytes, row["places"]))
+
+
+def lane(order: Column) -> Column:
+    """Return the lane of an order: the kind of its position and, of offsets, its :func:`place`.
+
+    The orders of one lane come one after the other, unless a source sends something again.
+    """
+    return F.concat(F.substring(order, 1, 2), F.coalesce(place(order), F.unhex(F.lit(""))))
 
 
 def place(order: Column) -> Column:

@@ -57,7 +57,7 @@ LAST: Final = "last"
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """What the newest commit of a table tells.
+    """What a commit of a table tells.
 
     Attributes:
         time_ms: When it was made, milliseconds since 1970-01-01 UTC.
@@ -171,8 +171,12 @@ class Lake(Protocol):
         """Return the last batch of the marker's stream that the table holds."""
         ...
 
+    def marked(self, table: str) -> Iterator[Commit]:
+        """Return the commits that carry a marker, the newest first, as far as they are kept."""
+        ...
+
     def last_commit(self, table: str) -> Commit | None:
-        """Return the newest commit that carries a marker."""
+        """Return the newest commit that ever carried a marker."""
         ...
 
     def committing(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:

@@ -6,7 +6,7 @@ checkpoint and its batch, the user metadata holds the rest for people. Whether a
 is checked by our own code (:meth:`Delta.last_batch`), not left to Delta's silent skip.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -105,17 +105,23 @@ class Delta(SqlLake):
         found = log.unsafeVolatileSnapshot().transactions().get(marker.app)
         return int(found.get()) if found.isDefined() else None
 
-    def last_commit(self, table: str) -> Commit | None:
-        history = self.spark.sql(f"DESCRIBE HISTORY {self.sql(table)}")
-        told = history.where("userMetadata IS NOT NULL").select(
-            F.unix_millis("timestamp").alias("time_ms"), "userMetadata"
-        )
-        row = told.first()  # the newest comes first
-        if row is not None:
-            details = msgspec.json.decode(row["userMetadata"], type=dict[str, Any])
-            return Commit(row["time_ms"], details)
-        held = self.properties(table).get(LAST)
-        return None if held is None else msgspec.json.decode(held, type=Commit)
+    def marked(self, table: str) -> Iterator[Commit]:
+        jvm: Any = self.spark._jvm
+        delta = jvm.org.apache.spark.sql.delta
+        log, place = self._log(table), delta.util.FileNames
+        hadoop = log.newDeltaHadoopConf()
+        # reads a file for a commit, where DESCRIBE HISTORY reads them all in jobs of Spark
+        read = getattr(delta, "DeltaHistoryManager$").__getattr__("MODULE$").getCommitInfoOpt
+        for version in range(int(log.unsafeVolatileSnapshot().version()), -1, -1):
+            try:
+                info = read(log.store(), place.unsafeDeltaFile(log.logPath(), version), hadoop)
+            except Py4JJavaError as error:
+                if "FileNotFound" not in str(error.java_exception):
+                    raise
+                return
+            if info.isDefined() and (told := info.get().userMetadata()).isDefined():
+                details = msgspec.json.decode(told.get(), type=dict[str, Any])
+                yield Commit(info.get().getTimestamp(), details)
 
     def committing(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
         session = beside(self.spark)

@@ -265,12 +265,14 @@ class Hudi:
     def last_batch(self, table: str, marker: Marker) -> int | None:
         return self._batches(table).get(marker.app) if self.exists(table) else None
 
-    def last_commit(self, table: str) -> Commit | None:
+    def marked(self, table: str) -> Iterator[Commit]:
         for instant, told in self._commits(table):
             if _DETAILS in told:
                 details = msgspec.json.decode(told[_DETAILS], type=dict[str, Any])
-                return Commit(_time_ms(instant.getCompletionTime()), details)
-        return None
+                yield Commit(_time_ms(instant.getCompletionTime()), details)
+
+    def last_commit(self, table: str) -> Commit | None:
+        return next(self.marked(table), None)
 
     def committing(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
         session = beside(self.spark)

@@ -194,14 +194,12 @@ class Iceberg(SqlLake):
         held = self.properties(table).get(_MARKERS, "{}")
         return msgspec.json.decode(held, type=dict[str, int])
 
-    def last_commit(self, table: str) -> Commit | None:
+    def marked(self, table: str) -> Iterator[Commit]:
         for snapshot in self._snapshots(table):
             told = snapshot.summary().get(_DETAILS)
             if told is not None:
                 details = msgspec.json.decode(told, type=dict[str, Any])
-                return Commit(snapshot.timestampMillis(), details)
-        held = self.properties(table).get(LAST)
-        return None if held is None else msgspec.json.decode(held, type=Commit)
+                yield Commit(snapshot.timestampMillis(), details)
 
     def committing(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
         session = beside(self.spark)

@@ -1,12 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """What lakes have in common whose tables SQL makes and changes: Delta and Iceberg."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Final
 
+import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
-from changelane.spark.lake import TABLES, folders, own, shared, statements, types_of, widens
+from changelane.spark.lake import (
+    LAST,
+    TABLES,
+    Commit,
+    folders,
+    own,
+    shared,
+    statements,
+    types_of,
+    widens,
+)
 from changelane.spark.lake.layout import PLAIN, Layout
 from changelane.spark.lake.merges import Merge
 
@@ -68,6 +79,15 @@ class SqlLake:
 
     def properties(self, table: str) -> dict[str, str]:
         raise NotImplementedError
+
+    def marked(self, table: str) -> Iterator[Commit]:
+        raise NotImplementedError
+
+    def last_commit(self, table: str) -> Commit | None:
+        for commit in self.marked(table):
+            return commit
+        held = self.properties(table).get(LAST)
+        return None if held is None else msgspec.json.decode(held, type=Commit)
 
     def columns(self, table: str) -> dict[str, str]:
         return types_of(self.read(table))

@@ -11,11 +11,12 @@ from pyspark.sql import functions as F
 
 from changelane.position import shown_order
 from changelane.spark.events.rows import table_id_of
-from changelane.spark.lake import Lake, name_of
+from changelane.spark.lake import Lake, Marker, name_of
 from changelane.spark.lake.held import is_incomplete
 from changelane.spark.lake.modes import mode_of
-from changelane.spark.ledgers import quarantine, replays, side
-from changelane.spark.ledgers.change_log import ChangeLog
+from changelane.spark.lake.tally import Tally
+from changelane.spark.ledgers import change_log, quarantine, replays, side
+from changelane.spark.ledgers.change_log import ChangeLog, Pending
 from changelane.spark.ledgers.parking import Parking
 from changelane.spark.schemas.evolve import own_columns
 from changelane.spark.schemas.followed import Halted
@@ -37,10 +38,13 @@ class TableStatus(msgspec.Struct):
         quarantined: How many of its events are set aside and wait.
         waiting: How many of them wait in the change log.
         parked: Why the table takes no events, when it is parked.
-        position: Where its newest commit stands in the source's log.
-        source_time_ms: The newest change of that commit, at its source.
-        committed_ms: When that commit was made.
+        position: How far it is in the source's log: where the newest event stands that it took.
+        source_time_ms: The newest change that it took, at its source.
+        committed_ms: When its newest commit was made.
         pipeline: Who made it, and in which batch.
+        applied: How many changes of rows its commits took, those without effect among them.
+        late: How many of them came in a batch behind one that had told newer ones.
+        ties: For how many keys and positions a batch told two different whole rows.
         halted: Why the table does not follow its source any more; empty = it does.
         note: Whether the source gave it another name, or dropped it.
     """
@@ -62,19 +66,25 @@ class TableStatus(msgspec.Struct):
     note: str = ""
     purged: str = ""
     maintained_ms: int | None = None
+    applied: int = 0
+    late: int = 0
+    ties: int = 0
 
 
-def status(lake: Lake) -> list[TableStatus]:
-    """Return the state of every table of a lake."""
+def status(lake: Lake, pipeline: str = "") -> list[TableStatus]:
+    """Return the state of every table of a lake.
+
+    Args:
+        lake: The tables.
+        pipeline: What its change log has taken for them is of this pipeline.
+    """
     remembered = _counts(lake, side.NAME, "deleted IS NOT NULL")
     purged = side.horizons(lake)
-    aside: Mapping[str, int] = {}
+    aside: dict[str, int] = {}
     if lake.exists(quarantine.NAME):
         aside = _counted(replays.waiting(lake), "table_id IS NOT NULL")
     log = ChangeLog(lake)
-    waiting: Counter[str] = Counter()
-    for pending in log.pending():
-        waiting[pending.table_id] += pending.events
+    pending = log.pending()
     parked = {name: one.reason for name, one in Parking(log).tables().items()}
     found = []
     for name in lake.tables():
@@ -82,6 +92,8 @@ def status(lake: Lake) -> list[TableStatus]:
             continue
         properties = lake.properties(name)
         table_id = properties.get("table", "")
+        # what came since the source called it so
+        called = {table_id, properties.get("named", "")} - {""}
         held, mode = lake.read(name), mode_of(properties)
         columns = own_columns(lake.columns(name), properties, mode)
         incomplete = F.count_if(is_incomplete(columns))
@@ -91,7 +103,10 @@ def status(lake: Lake) -> list[TableStatus]:
         (counted,) = held.collect()
         commit = lake.last_commit(name)
         told: Mapping[str, Any] = {} if commit is None else commit.details
-        time_us = told.get("source_time_us")
+        taken = Tally.of(commit)
+        mine = [one for one in pending if one.table_id in called]
+        pending = [one for one in pending if one.table_id not in called]
+        reasons = [parked.pop(one) for one in sorted(called & set(parked))]
         found.append(
             TableStatus(
                 str(table_id_of(table_id)) if table_id else name,
@@ -99,11 +114,11 @@ def status(lake: Lake) -> list[TableStatus]:
                 counted["rows"],
                 counted["incomplete"],
                 remembered.get(table_id, 0),
-                aside.get(table_id, 0),
-                shown_order(bytes.fromhex(str(told.get("order", "")))),
-                waiting.pop(table_id, 0),
-                parked.pop(table_id, None),
-                None if time_us is None else time_us // 1000,
+                sum(aside.pop(one, 0) for one in called),
+                _position(taken.high),
+                sum(_waiting(lake, name, one, pipeline) for one in mine),
+                next(iter(reasons), None),
+                None if taken.source_time_us is None else taken.source_time_us // 1000,
                 None if commit is None else commit.time_ms,
                 str(told.get("pipeline", "")),
                 told.get("batch"),
@@ -111,15 +126,39 @@ def status(lake: Lake) -> list[TableStatus]:
                 _note(properties),
                 shown_order(purged[table_id]) if table_id in purged else "",
                 maintained_ms(properties),
+                taken.applied,
+                taken.late,
+                taken.ties,
             )
         )
-    for table_id in sorted({*waiting, *parked}):
+    waiting: Counter[str] = Counter()
+    for one in pending:
+        waiting[one.table_id] += one.events
+    for table_id in sorted({*waiting, *parked, *aside}):
         # what never was merged
         name = str(table_id_of(table_id))
         aside_there, left = aside.get(table_id, 0), waiting[table_id]
         path = lake.path(name_of(table_id))
         found.append(TableStatus(name, path, 0, 0, 0, aside_there, "", left, parked.get(table_id)))
     return found
+
+
+def _position(high: str | None) -> str:
+    return shown_order(bytes.fromhex(high)) if high else ""
+
+
+def _waiting(lake: Lake, name: str, one: Pending, pipeline: str) -> int:
+    """Return how many events of a table wait: the log forgets a while after they are merged."""
+    last = lake.last_batch(name, Marker(pipeline, one.query, 0))
+    if last is None or last < one.first:
+        return one.events
+    if last >= one.last:
+        return 0
+    mine = (F.col("query") == one.query) & (F.col("table_id") == one.table_id)
+    rows = (
+        lake.read(change_log.NAME).where(mine & (F.col("batch") > last)).where("kind != 'schema'")
+    )
+    return rows.count()
 
 
 def _halted(properties: Mapping[str, str]) -> str:
