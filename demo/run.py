@@ -29,7 +29,8 @@ from changelane.files import Lines, open_input
 from changelane.spark import session
 from changelane.spark.lakes import lake as open_lake
 from changelane.spark.streams.pipeline import quarantined, run
-from changelane.spark.upkeep.status import explain, status
+from changelane.spark.upkeep.explain import explain
+from changelane.spark.upkeep.status import status
 
 HERE = Path(__file__).resolve().parent
 LAKE = HERE.parent / ".demo"

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -13,6 +14,8 @@ from changelane.event import ChangeEvent
 from changelane.schema import TableId
 from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
+from changelane.spark.apply.upsert import Upserts
+from changelane.spark.events.rows import table_id_text
 from changelane.spark.events.survey import BatchReport
 from changelane.spark.lake import Marker
 from changelane.spark.lakes import lake as open_lake
@@ -61,6 +64,18 @@ def land(
 ) -> list[BatchReport]:
     """Apply batches one after the other."""
     return [apply(spark, lake, batch, batch=number) for number, batch in enumerate(batches)]
+
+
+def merges_fail(patch: pytest.MonkeyPatch, sql: str, table: TableId | None = None) -> None:
+    """Let a statement fail wherever a table is merged, or one of them."""
+    merge = Upserts.merge
+
+    def fail(self: Any, begin: Any, rows: Any, one: Any, *rest: Any) -> None:
+        if table is None or one.work.table_id == table_id_text(table):
+            rows.sparkSession.sql(sql).collect()
+        merge(self, begin, rows, one, *rest)
+
+    patch.setattr(Upserts, "merge", fail)
 
 
 def path(lake: str, table: TableId) -> str:

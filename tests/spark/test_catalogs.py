@@ -15,6 +15,7 @@ from changelane.position import PostgresPosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
+from changelane.spark.apply.commits import Commits
 from changelane.spark.events.rows import table_id_text
 from changelane.spark.events.survey import BatchReport
 from changelane.spark.lake import Lake, Marker, name_of
@@ -105,7 +106,7 @@ def test_tables_of_a_catalog_get_each_batch_once_and_can_change(
 
     # it dies where one of two tables has its rows, and the batch comes again
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Applier, "_table", dying_at(LONG, Applier._table))
+        patch.setattr(Commits, "write", dying_at(LONG, Commits.write))
         with pytest.raises(DiedError):
             take(session, lake, 1)
     session, lake = opened()
@@ -134,9 +135,9 @@ def test_tables_of_a_catalog_get_each_batch_once_and_can_change(
 def dying_at(table: TableId, method: Any) -> Any:
     """Return a method that dies at one of the tables."""
 
-    def dying(self: Any, commit: Any, one: Any) -> Any:
+    def dying(self: Any, batch: Any, one: Any, **more: Any) -> Any:
         if one.work.table_id == table_id_text(table):
             raise DiedError
-        return method(self, commit, one)
+        return method(self, batch, one, **more)
 
     return dying

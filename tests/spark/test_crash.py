@@ -18,6 +18,7 @@ from changelane.event import ChangeEvent, DataChange, Key, Op, Truncate
 from changelane.position import PostgresPosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark.apply.applier import APPLIED_BEFORE, Applier
+from changelane.spark.apply.commits import Commits
 from changelane.spark.events.rows import table_id_text
 from changelane.spark.lake import name_of
 from changelane.spark.lakes.delta import Delta
@@ -94,16 +95,16 @@ def dies_at(name: str) -> Callable[[pytest.MonkeyPatch], None]:
             case "before the side table":
                 patch.setattr(SideTable, "remember", die)
             case "after the side table":
-                patch.setattr(Applier, "_table", die)
+                patch.setattr(Commits, "write", die)
             case "between two tables":
-                table = Applier._table
+                table = Commits.write
 
-                def only_one(self: Any, commit: Any, one: Any) -> Any:
+                def only_one(self: Any, batch: Any, one: Any, **more: Any) -> Any:
                     if '"two"' in one.work.table_id:
                         raise DiedError
-                    return table(self, commit, one)
+                    return table(self, batch, one, **more)
 
-                patch.setattr(Applier, "_table", only_one)
+                patch.setattr(Commits, "write", only_one)
             case "after a truncate, before its rows":
                 for kind in (Delta, Iceberg, Hudi):
                     patch.setattr(kind, "committing", die)

@@ -17,7 +17,6 @@ from changelane.schema import TableId
 from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
 from changelane.spark.apply.fanout import AllFailedError, Cadence, Fanout
-from changelane.spark.apply.upsert import Upserts
 from changelane.spark.events.survey import BatchReport
 from changelane.spark.lake import Marker
 from changelane.spark.lakes import lake as open_lake
@@ -179,15 +178,8 @@ def test_a_table_that_fails_is_parked_and_the_others_go_on(
     table = TableId("shop", None, "one")
     to = fanout(spark, lake, cadence)
     take(spark, to, BATCHES[0], 0)
-    merge = Upserts.merge
-
-    def failing(self: Any, session: Any, rows: Any, one: Any, *rest: Any) -> None:
-        if '"one"' in one.work.table_id:
-            session.sql("SELECT cast(4711 AS tinyint)").collect()
-        merge(self, session, rows, one, *rest)
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Upserts, "merge", failing)
+        landed.merges_fail(patch, "SELECT cast(4711 AS tinyint)", table)
         report = take(spark, to, BATCHES[1], 1)
         assert [one.table for one in report.tables if one.failed] == ["shop.one"]
         # another process goes on, and the batch comes again: nothing waits twice
@@ -217,12 +209,8 @@ def test_where_every_table_fails_the_run_stops_and_nothing_is_parked(
     spark: SparkSession, lake: str
 ) -> None:
     to = fanout(spark, lake, DIRECT)
-
-    def failing(_: Any, session: Any, *__: Any) -> None:
-        session.sql("SELECT raise_error('the disk is full')").collect()
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Upserts, "merge", failing)
+        landed.merges_fail(patch, "SELECT raise_error('the disk is full')")
         with pytest.raises(AllFailedError):
             take(spark, to, BATCHES[0], 0)
     assert to.parked == {}

@@ -24,7 +24,7 @@ from changelane.config import Pipeline, load, parse
 from changelane.errors import ConfigError
 from changelane.event import ChangeEvent, DataChange, Key, Op
 from changelane.schema import Column, TableId, TableSchema
-from changelane.spark.apply.applier import Applier
+from changelane.spark.apply.commits import Commits
 from changelane.spark.lakes import lake as open_lake
 from changelane.spark.streams.deliver import deliver
 from changelane.spark.streams.pipeline import RunError, run
@@ -93,7 +93,7 @@ def test_topics_land_once_and_a_lost_checkpoint_is_resumed_from_their_offsets(
     run(spark, told)
     topics.send(topic, spread(values(ALL[2]), PARTITIONS))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Applier, "_table", dying_at_the_end(Applier._table))
+        patch.setattr(Commits, "write", dying_at_the_end(Commits.write))
         with pytest.raises(RunError):
             run(spark, told)
     shutil.rmtree(told.checkpoint)

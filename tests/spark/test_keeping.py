@@ -18,7 +18,7 @@ from changelane.cli import main
 from changelane.config import load
 from changelane.errors import ConfigError
 from changelane.event import ChangeEvent
-from changelane.spark.apply.applier import Applier
+from changelane.spark.apply.commits import Commits
 from changelane.spark.lakes import lake as open_lake
 from changelane.spark.ledgers import quarantine, side
 from changelane.spark.streams.pipeline import RunError, RunReport, run
@@ -72,7 +72,7 @@ def test_a_run_goes_on_without_its_checkpoint_from_tables_whose_history_has_expi
     for number in range(3):
         add(folder, number)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Applier, "_table", dying_at_the_end(Applier._table))
+        patch.setattr(Commits, "write", dying_at_the_end(Commits.write))
         with pytest.raises(RunError):
             run(spark, told)
     shutil.rmtree(told.checkpoint)
@@ -99,10 +99,10 @@ def test_a_run_goes_on_without_its_checkpoint_from_tables_whose_history_has_expi
 def dying_at_the_end(method: Any) -> Any:
     """Return a method that dies at table `two` of the third batch."""
 
-    def table(self: Any, commit: Any, one: Any) -> Any:
-        if '"one"' not in one.work.table_id and commit.marker.batch == 2:
+    def table(self: Any, batch: Any, one: Any, **more: Any) -> Any:
+        if '"one"' not in one.work.table_id and batch.marker.batch == 2:
             raise DiedError
-        return method(self, commit, one)
+        return method(self, batch, one, **more)
 
     return table
 

@@ -3,8 +3,9 @@
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any, Final
+from typing import Final
 
+import landed
 import msgspec
 import pytest
 from pyspark.sql import SparkSession
@@ -15,7 +16,6 @@ from changelane.event import ChangeEvent, DataChange
 from changelane.schema import TableId
 from changelane.spark.apply.applier import Applier
 from changelane.spark.apply.fanout import Cadence, Fanout
-from changelane.spark.apply.upsert import Upserts
 from changelane.spark.events.rows import table_id_text
 from changelane.spark.lakes import lake as open_lake
 from changelane.spark.ledgers.change_log import ChangeLog
@@ -77,17 +77,6 @@ def test_what_waits_for_a_table_that_is_renamed_comes_to_it_once(
     assert held(spark, lake) == []
 
 
-def failing(patch: pytest.MonkeyPatch) -> None:
-    merge = Upserts.merge
-
-    def fail(self: Any, session: Any, rows: Any, one: Any, *rest: Any) -> None:
-        if one.work.table_id == table_id_text(T):
-            session.sql("SELECT raise_error('no')").collect()
-        merge(self, session, rows, one, *rest)
-
-    patch.setattr(Upserts, "merge", fail)
-
-
 def resume(spark: SparkSession, lake: str, to: Fanout) -> None:
     parking = Parking(ChangeLog(open_lake(spark, lake, "iceberg")))
     (parked,) = parking.tables().values()
@@ -103,7 +92,7 @@ def test_a_parked_table_that_is_renamed_takes_all_that_waited(
     to = fanout(spark, lake, DIRECT)
     take(spark, to, [row(1), row(2, OTHER)], 0)
     with pytest.MonkeyPatch.context() as patch:
-        failing(patch)
+        landed.merges_fail(patch, "SELECT raise_error('no')", T)
         take(spark, to, [row(3), row(4, OTHER)], 1)
     take(spark, to, [RENAME, row(11, U), row(12, OTHER)], 2)
     assert ids(spark, lake) == {"tables/shop.other": [2, 4, 12], "tables/shop.t": [1]}
@@ -119,7 +108,7 @@ def test_a_batch_that_comes_again_waits_once_though_the_pipeline_has_a_log_now(
     take(spark, to, keyless([row(1), row(2, OTHER)]), 0)
     batch = keyless([row(3), row(4, OTHER)])
     with pytest.MonkeyPatch.context() as patch:
-        failing(patch)
+        landed.merges_fail(patch, "SELECT raise_error('no')", T)
         take(spark, to, batch, 1)
     to = fanout(spark, lake, LATER)
     take(spark, to, batch, 1)
@@ -132,7 +121,7 @@ def test_who_resumes_one_name_of_a_table_resumes_it(spark: SparkSession, lake: s
     to = fanout(spark, lake, DIRECT)
     take(spark, to, [row(1), row(2, OTHER)], 0)
     with pytest.MonkeyPatch.context() as patch:
-        failing(patch)
+        landed.merges_fail(patch, "SELECT raise_error('no')", T)
         take(spark, to, [row(9), RENAME, row(11, U), row(12, OTHER)], 1)
     assert set(to.parked) == {"shop.t", "shop.u"}
     parking = Parking(ChangeLog(open_lake(spark, lake, "iceberg")))
