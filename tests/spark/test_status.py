@@ -8,6 +8,7 @@ from typing import Any, Final
 import landed
 import msgspec
 import pytest
+from cheap import lakes
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
@@ -94,6 +95,24 @@ def test_a_table_of_which_all_is_set_aside_is_shown(spark: SparkSession, lake: s
     landed.land(spark, lake, [[keyless]])
     (one,) = status(open_lake(spark, lake, Path(lake).name))
     assert (one.table, one.rows, one.applied, one.quarantined) == ("shop.orders", 0, 0, 1)
+
+
+@pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
+def test_what_a_table_took_is_known_when_its_log_has_forgotten_the_commit(
+    spark: SparkSession, lake: str
+) -> None:
+    landed.land(spark, lake, [FIT])
+    place: Any = open_lake(spark, lake, "delta")
+    (name,) = place.tables()
+    before = place.last_commit(name)
+    place.expire(name, 0)
+    place._log(name).checkpoint()
+    commits = sorted(Path(place.path(name), "_delta_log").glob("*.json"))
+    for old in commits[:-1]:
+        old.unlink()
+    assert list(place.marked(name)) == []
+    assert place.last_commit(name) == before
+    assert status(place)[0].applied == 5
 
 
 def test_explain_tells_where_each_column_comes_from(tables: Any) -> None:
