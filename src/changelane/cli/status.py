@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option("--master", metavar="URL", help="Where Spark runs; local[*] when nothing says else.")
 @click.option("--output", type=click.Choice(["text", "json"]), default="text")
 def status(file: str, *, master: str | None, output: str) -> None:
-    r"""Show each table of a pipeline: rows, position, lag, and what is remembered or set aside.
+    """Show each table of a pipeline: rows, position, lag, and what is remembered or set aside.
 
     \b
     applied     changes of rows that its commits took
@@ -38,7 +38,7 @@ def status(file: str, *, master: str | None, output: str) -> None:
 
     Of the counts, those that are nothing for every table are left out. It reads the tables
     only; the pipeline may be running.
-    """
+    """  # noqa: D301 - click takes the character, not its name
     pipeline, lake = open_pipeline(file, master)
     from changelane.spark.upkeep.status import status as read
 
