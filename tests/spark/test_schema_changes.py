@@ -335,14 +335,15 @@ def test_a_table_that_must_stay_as_it_is_takes_what_is_older(
     assert one.halted.startswith("schema_change")
     plans = SchemaPlans(spark, open_tables, STRICT, Modes())
     (plan,) = plans.plans("t")
-    assert [text.split("` ", 1)[1] for text in plan.statements] == ["RENAME COLUMN `a` TO `b`"]
+    # all that the events behind it need, at once
+    assert [text.split("` ", 1)[1] for text in plan.statements] == [
+        "RENAME COLUMN `a` TO `b`",
+        "ADD COLUMNS (`c` INT)",
+    ]
     assert [one.statements for one in plans.apply("test")] == [plan.statements]
     report = landed.apply(spark, lake, RENAMED[2:], batch=3, evolution=STRICT)
-    assert report.quarantined == {"schema_change": 1}
-    assert rows_of(spark, lake)[1] == {"id": 2, "b": 2}
-    (plan,) = plans.plans()
-    assert [text.split("` ", 1)[1] for text in plan.statements] == ["ADD COLUMNS (`c` INT)"]
-    plans.apply("test")
+    assert report.quarantined == {}
+    assert [row["c"] for row in rows_of(spark, lake)] == [None, None, 3, None]
     landed.apply(spark, lake, RENAMED[2:], batch=4, evolution=STRICT)
     assert rows_of(spark, lake)[2] == {"id": 3, "b": 3, "c": 3}
     assert not plans.plans()
@@ -357,6 +358,33 @@ def test_rows_from_before_a_column_have_its_default_whenever_the_column_comes(
     assert rows_of(spark, lake) == [{"id": 1, "a": 1}]
     landed.apply(spark, lake, [told(3, {"id": 2, "a": 2, "b": 7})], batch=1)
     assert rows_of(spark, lake) == [{"id": 1, "a": 1, "b": 5}, {"id": 2, "a": 2, "b": 7}]
+
+
+def test_a_table_that_must_stay_as_it_is_tells_all_that_it_lacks_at_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = str(tmp_path / "iceberg")
+    landed.apply(spark, lake, RENAMED[:1])
+    kinds = {"id": 32, "a": 64, "b": 32, "c": 64}
+    wide = TableSchema(tuple(Column(name, Integer(bits)) for name, bits in kinds.items()))
+    first = told(5, {"id": 2, "a": 2, "c": 2})
+    second = msgspec.structs.replace(
+        told(6, {"id": 3, "a": 1 << 40, "b": 1, "c": 1 << 40}), schema=wide
+    )
+    batch = [first, second]
+    report = landed.apply(spark, lake, batch, batch=1, evolution=STRICT)
+    assert report.quarantined == {"schema_change": 2}
+    plans = SchemaPlans(spark, open_lake(spark, lake, "iceberg"), STRICT, Modes())
+    (plan,) = plans.plans()
+    assert [text.split("` ", 1)[1] for text in plan.statements] == [
+        "ADD COLUMNS (`b` INT, `c` BIGINT)",
+        "ALTER COLUMN `a` TYPE BIGINT",
+    ]
+    kept = landed.table_of(spark, lake, "_changelane/quarantine").collect()
+    assert {row["reason"].count("column '") for row in kept} == {3}
+    plans.apply("test")
+    assert landed.apply(spark, lake, batch, batch=2, evolution=STRICT).quarantined == {}
+    assert rows_of(spark, lake)[2] == {"id": 3, "a": 1 << 40, "b": 1, "c": 1 << 40}
 
 
 def test_a_table_whose_source_is_ignored_takes_what_it_has_columns_for(

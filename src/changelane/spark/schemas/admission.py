@@ -22,6 +22,7 @@ OTHER_SERVER: Final = (
     "folder of its own, or, when their keys never meet, say `sources: many`"
 )
 STRICT: Final = "`schema_changes: strict` leaves the table as it is"
+MAX_NAMED: Final = 5
 MEND: Final = "`changelane schema apply` changes the table"
 
 
@@ -94,6 +95,7 @@ class Admission:
         self._is_reborn = is_reborn
         self._is_new = "schema" not in properties or self._is_reborn
         self._is_made = not properties
+        self._unmet: list[str] = []
         if not self._is_new:
             self._key = msgspec.json.decode(properties["schema"], type=RowSchema).key
         for name in work.newest_first:
@@ -138,11 +140,12 @@ class Admission:
         """Return the columns that the table lacks, or has in a narrower type.
 
         Raises:
-            Misfit: It cannot have them, or its own cannot hold these values.
+            Misfit: It cannot have them, or must not, or its own cannot hold these values.
         """
         if len({column.name.lower() for column in schema.columns}) < len(schema.columns):
             raise Misfit("case_collision", "columns differ by case only, or not at all")
         wanted: dict[str, str] = {}
+        self._unmet = []
         for column in schema.columns:
             if not column.name:
                 raise Misfit("schema_mismatch", "a column has no name")
@@ -171,32 +174,37 @@ class Admission:
             else:
                 reason = f"column {column.name!r} is {there} in the table"
                 raise Misfit("schema_mismatch", f"{reason} and {column.spark} in the events")
+        if self._unmet:
+            more = len(self._unmet) - MAX_NAMED
+            named = [*self._unmet[:MAX_NAMED], *([f"{more} more"] if more > 0 else [])]
+            raise Misfit("schema_change", f"{STRICT}, and {', '.join(named)}: {MEND}")
         return wanted
 
     def _may_add(self, column: RowColumn) -> bool:
-        """Say whether the table gets a column that it lacks; else the column is left out.
-
-        Raises:
-            Misfit: It must stay as it is.
-        """
+        """Say whether the table gets a column that it lacks; else the column is left out."""
         if column.fixed is not None or self._is_made:
             return column.fixed is None
         if self._policy.evolution.schema_changes == "evolve":
             return True
-        self.lacking[column.name] = column.spark
+        self._lacks(column.name, column.spark)
         if self._policy.evolution.schema_changes == "strict":
-            reason = f"{STRICT}, and column {column.name!r} ({column.spark}) is new"
-            raise Misfit("schema_change", f"{reason}: {MEND}")
+            self._unmet.append(f"column {column.name!r} ({column.spark}) is new")
         return False
 
     def _may_widen(self, name: str, there: str, kind: str) -> bool:
+        """Say whether a column could become so wide; whether it may is noted."""
         if name not in self._there:
             return widens(there, kind)
-        if self._policy.evolution.schema_changes == "evolve" or not self._can_widen(there, kind):
-            return self._can_widen(there, kind)
-        self.lacking[self._names[name]] = kind
-        reason = f"{STRICT}, and column {self._names[name]!r} must become {kind}"
-        raise Misfit("schema_change", f"{reason}: {MEND}")
+        if not self._can_widen(there, kind):
+            return False
+        if self._policy.evolution.schema_changes != "evolve":
+            self._lacks(self._names[name], kind)
+            self._unmet.append(f"column {self._names[name]!r} must become {kind}")
+        return True
+
+    def _lacks(self, name: str, kind: str) -> None:
+        if name not in self.lacking or widens(self.lacking[name], kind):
+            self.lacking[name] = kind
 
 
 def _rekeyed(old: Sequence[str] | None, new: Sequence[str] | None) -> str:

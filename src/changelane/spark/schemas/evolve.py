@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables follow the schemas of their events: create, add columns, or refuse with the reason."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from changelane.spark.events.fold import Target
 from changelane.spark.events.rows import RowSchema, table_id_of
 from changelane.spark.events.survey import Work, place_of
-from changelane.spark.lake import Lake, name_of
+from changelane.spark.lake import Lake, name_of, widens
 from changelane.spark.lake.held import holds_newer
 from changelane.spark.lake.layout import Layout, NoColumnError, layout_of
 from changelane.spark.lake.modes import APPEND, TableMode, mode_of
@@ -139,8 +139,9 @@ def plan(
     _check_sequence(policy.sequence, properties)
     asked = policy.layouts.of(table_id_of(work.table_id))
     kind = _kind(work, properties, known)
-    work, refused = _before_halt(work, followed.halted)
-    refused = [*foreign, *refused]
+    if exists and followed.halted is not None and followed.halted.statements:
+        _keep_lacking(lake, name, _behind(work, followed.halted, lake.columns(name)), properties)
+    work, refused = _before_halt(work, followed.halted, foreign)
     work.truncated = work.truncated_in.get(kind, b"")
     cleared = _cleared(work, followed, known, properties)
     work.truncated = max(work.truncated, cleared)
@@ -272,8 +273,13 @@ def _keep_lacking(
     """Keep what a table does not get, for `changelane schema plan`."""
     told = properties.get(LACKING) or "{}"
     known = msgspec.json.decode(told, type=dict[str, str])
-    if not lacking.items() <= known.items():
-        lake.set_properties(name, {LACKING: msgspec.json.encode({**known, **lacking}).decode()})
+    wider = {
+        column: kind
+        for column, kind in lacking.items()
+        if column not in known or (known[column] != kind and widens(known[column], kind))
+    }
+    if wider:
+        lake.set_properties(name, {LACKING: msgspec.json.encode({**known, **wider}).decode()})
 
 
 def _cleared(
@@ -288,17 +294,34 @@ def _cleared(
     return cleared if is_met or is_held else b""
 
 
-def _before_halt(work: Work, halted: Halted | None) -> tuple[Work, list[Refused]]:
-    """Return the work that a table takes which does not go on, and what it does not take."""
+def _behind(work: Work, halted: Halted, held: Mapping[str, str]) -> dict[str, str]:
+    """Return the columns that the newest event has of those which a table does not take.
+
+    Those that the table has may be others there: a statement that waits turns them.
+    """
+    late = [name for name in work.newest_first if work.oldest[name] > halted.order]
+    there = {name.lower() for name in held}
+    columns = work.schemas[late[0]].columns if late else ()
+    return {
+        column.name: column.spark
+        for column in columns
+        if column.fixed is None and column.name.lower() not in there
+    }
+
+
+def _before_halt(
+    work: Work, halted: Halted | None, refused: Sequence[Refused]
+) -> tuple[Work, list[Refused]]:
+    """Return the work that a table takes which does not go on, and all that it does not take."""
     if halted is None:
-        return work.only(work.schemas), []
+        return work.only(work.schemas), [*refused]
     late = [name for name in work.schemas if work.oldest[name] > halted.order]
     kept = work.only(name for name in work.schemas if name not in late)
     if not late:
-        return kept, []
+        return kept, [*refused]
     rows = mine(work, "data") & F.col("schema_id").isin(*late)
     count = sum(work.counts.get(name, 0) for name in late)
-    return kept, [Refused(rows, halted.code, halted.reason, count)]
+    return kept, [*refused, Refused(rows, halted.code, halted.reason, count)]
 
 
 def _by_server(

@@ -88,7 +88,7 @@ class SchemaPlans:
             truncated = known.get(table_id, Remembered()).truncated
             self._lake.set_properties(name, fence.told)
             self._follower.follow(table_id, taken(properties), truncated, None)
-            added, widened = self._lacking(name, properties)
+            added, widened = self._lacking(self._lake.columns(name), properties)
             if added:
                 self._lake.add_columns(name, added)
             if widened:
@@ -130,7 +130,7 @@ class SchemaPlans:
                     break
                 wanted.extend(turning.statements(sql, one))
                 columns = turning.columns_after(one, columns)
-        added, widened = self._lacking(name, properties)
+        added, widened = self._lacking(columns, properties)
         if added:
             wanted.append(statements.add_columns(sql, added))
         wanted.extend(statements.widen_columns(sql, widened))
@@ -138,16 +138,23 @@ class SchemaPlans:
         return TablePlan(str(table_id_of(table_id)), self._lake.path(name), wanted, reason)
 
     def _lacking(
-        self, name: str, properties: Mapping[str, str]
+        self, columns: Mapping[str, str], properties: Mapping[str, str]
     ) -> tuple[dict[str, str], dict[str, str]]:
-        """Return the columns that the table should get, and those that should be wider."""
+        """Return the columns that a table should get, and those that should be wider.
+
+        Args:
+            columns: Its columns, once it has followed what is told of them.
+            properties: Its properties.
+        """
         told = properties.get(LACKING) or "{}"
         lacking = msgspec.json.decode(told, type=dict[str, str])
-        held = {column.lower(): kind for column, kind in self._lake.columns(name).items()}
+        held = {column.lower(): kind for column, kind in columns.items()}
         added = {column: kind for column, kind in lacking.items() if column.lower() not in held}
         widened = {
             column: kind
             for column, kind in lacking.items()
-            if column.lower() in held and not widens(kind, held[column.lower()])
+            if (there := held.get(column.lower())) is not None
+            and not widens(kind, there)
+            and self._lake.widens(there, kind)
         }
         return added, widened
