@@ -13,6 +13,7 @@ from cheap import lakes
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 from test_crash import BATCHES, LOG, ONE, TWO, DiedError, insert
+from test_modes import MODES, change, logged
 
 from changelane.cli import main
 from changelane.config import load
@@ -125,3 +126,22 @@ def maintained(spark: SparkSession, lake: str, pipeline: Path, report: RunReport
     for one in status(tables):
         assert one.batch is not None
         assert one.maintained_ms is not None
+
+
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
+def test_an_event_is_known_when_the_commits_that_told_of_it_are_forgotten(
+    spark: SparkSession, lake: str
+) -> None:
+    both = [change("c", at, id=at, a="a", b="b") for at in (10, 100)]
+    for number, event in enumerate(both):
+        landed.apply(spark, lake, [event], batch=number, modes=MODES)
+    place: Any = open_lake(spark, lake, "iceberg")
+    (name,) = place.tables()
+    # what others do to tables that changelane does not maintain
+    place._call("rewrite_data_files", name, "options => map('rewrite-all', 'true')")
+    older = "TIMESTAMP '2099-01-01 00:00:00'"
+    place._call("expire_snapshots", name, f"older_than => {older}, retain_last => 1")
+    assert place.last_commit(name) is None
+    for number, event in enumerate(both):
+        landed.apply(spark, lake, [event], query="two", batch=number, modes=MODES)
+    assert [row[1] for row in logged(spark, lake)] == [10, 100]

@@ -164,3 +164,30 @@ def test_a_default_that_nothing_tells_is_unknown_below_a_newer_partial_event(
     found = landed.read(spark, lake, T, ("id",))
     assert found.rows[b"[1]"] == {"id": 1, "a": 2, "b": None, "c": 2}
     assert found.unknown == {b"[1]": {"b"}}
+
+
+def test_a_purge_keeps_what_a_column_that_comes_later_needs(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The row lacks nothing when the purge comes, and lacks the next column of its table."""
+    lake = str(tmp_path / "iceberg")
+    first = [
+        event("c", 3, id="1", a="1"),
+        event("d", 5, id="1"),
+        event("u", 7, id="1", a="2"),
+        event("c", 8, id="9", a="1"),
+    ]
+    landed.apply(spark, lake, first)
+    tables = open_lake(spark, lake, "iceberg")
+    horizon = encode_order(MySqlPosition(FILE, 6), phase=0)
+    purge(tables, SideTable(spark, tables), {table_id_text(T): horizon})
+    oracle = landed.oracle([first])
+    oracle.purge(T, horizon)
+    late = [[event("c", 30, id="2", a="1", b="y")], [event("u", 4, id="1", b="of the first life")]]
+    for number, batch in enumerate(late, 1):
+        landed.apply(spark, lake, batch, batch=number)
+        oracle.apply(batch)
+    found = landed.read(spark, lake, T, ("id",))
+    assert found == landed.remembered(oracle, T)
+    assert found.rows[b'["1"]'] == {"id": "1", "a": "2", "b": None}
+    assert found.unknown == {b'["1"]': {"b"}}

@@ -11,12 +11,22 @@ from cheap import lakes
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from changelane.event import DataChange, Key, Op, Transaction, Truncate
-from changelane.position import OffsetPosition, PostgresPosition
+from changelane.event import (
+    ChangeEvent,
+    DataChange,
+    Key,
+    Op,
+    SchemaChange,
+    Source,
+    Transaction,
+    Truncate,
+)
+from changelane.position import MySqlPosition, OffsetPosition, PostgresPosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark.apply.applier import APPLIED_BEFORE, Applier
 from changelane.spark.lake.modes import Modes, TableMode
 from changelane.spark.lakes import lake as open_lake
+from changelane.spark.sql import COLUMNS
 from changelane.spark.upkeep.explain import explain
 from changelane.types import UNAVAILABLE, Integer, String
 
@@ -159,6 +169,28 @@ def test_logs_without_positions_are_exactly_once_by_their_batch(
     for query in ("one", "one", "two"):
         landed.apply(spark, lake, told, query=query, modes=MODES)
     assert sorted(row[1] for row in logged(spark, lake)) == [0, 0, 1, 1]
+
+
+def test_an_event_that_comes_again_beside_a_statement_is_not_appended_again(
+    spark: SparkSession, lake: str
+) -> None:
+    def told(at: int, what: str | dict[str, int]) -> ChangeEvent:
+        position, source = MySqlPosition("binlog.000001", at), Source(product="mysql")
+        if isinstance(what, str):
+            return SchemaChange(LOG, "alter", what, position=position, source=source)
+        schema = TableSchema(tuple(Column(name, Integer(32)) for name in what))
+        return DataChange(Op.CREATE, LOG, Key(("id",)), None, what, schema, position, source=source)
+
+    first = [told(1, {"id": 1, "a": 1}), told(2, {"id": 2, "a": 2})]
+    for ddl in ("ADD COLUMN b INT", "ADD COLUMN b INT DEFAULT (1 + 1)"):
+        place = str(Path(lake, str(len(ddl)), Path(lake).name))
+        second = [told(5, f"ALTER TABLE log {ddl}"), told(6, {"id": 3, "a": 3, "b": 3})]
+        landed.apply(spark, place, first, batch=0, modes=MODES)
+        landed.apply(spark, place, second, batch=1, modes=MODES)
+        landed.apply(spark, place, [*first, *second], query="two", batch=0, modes=MODES)
+        landed.apply(spark, place, first, query="two", batch=1, modes=MODES)
+        rows = landed.table_of(spark, place, LOG).select("id", "b", COLUMNS).collect()
+        assert sorted(map(tuple, rows)) == [(1, None, None), (2, None, None), (3, 3, None)]
 
 
 def test_rows_that_swap_their_keys_are_set_aside(spark: SparkSession, lake: str) -> None:

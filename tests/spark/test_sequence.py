@@ -93,7 +93,7 @@ def test_orders_compare_as_the_values_do(spark: SparkSession) -> None:
         "timestamp": "timestamp",
         "ntz": "timestamp_ntz",
         "string": "string",
-        "struct": "struct of string, decimal of scale 1, integer",
+        "struct": "struct of string, long decimal of scale 1, integer",
     }
 
 
@@ -204,6 +204,24 @@ ROWS: Final = [
 def rows_of(spark: SparkSession, lake: str, table: str, *columns: str) -> list[tuple[Any, ...]]:
     found = landed.table_of(spark, lake, TableId(name=table))
     return sorted(tuple(row) for row in found.select(*columns).collect())
+
+
+@pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
+def test_decimals_of_two_lengths_in_a_struct_do_not_compare(spark: SparkSession, lake: str) -> None:
+    for digits, value, aside in ((10, "1.00", {}), (20, "2.00", {"unordered": 1})):
+        rows = spark.createDataFrame(
+            [(1, D(value), 1, value)], f"id int, seq decimal({digits},2), n int, told string"
+        )
+        report = apply_changes(
+            rows,
+            lake,
+            target="t",
+            table_format=Path(lake).name,
+            keys=["id"],
+            sequence_by="struct(seq, n)",
+        )
+        assert report.quarantined == aside
+    assert rows_of(spark, lake, "t", "told") == [("1.00",)]
 
 
 @pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)

@@ -82,6 +82,8 @@ class _Table(msgspec.Struct):
     truncated: bytes = NOTHING
     horizon: bytes = NOTHING
     ghosts: dict[bytes, KeyState] = {}
+    bases: dict[bytes, bytes] = {}
+    """The newest upsert of each key that tells what columns its table had."""
 
 
 class MemoryTables:
@@ -198,8 +200,8 @@ class MemoryTables:
     def purge(self, table: TableId, horizon: bytes) -> None:
         """Forget departures up to *horizon*; older upserts of rows that are not there are refused.
 
-        The departure of a live row with unknown columns stays: a column that it took must not be
-        filled by an event from before it.
+        The departure of a live row stays that has unknown columns, or may get some with the next
+        column of the table: a column that it took must not be filled by an event from before it.
         """
         held = self._tables.setdefault(table, _Table())
         held.horizon = max(held.horizon, horizon)
@@ -208,6 +210,8 @@ class MemoryTables:
             if not NOTHING < state.deleted <= horizon or key in wanting:
                 continue
             if is_live(state, held.truncated, self._rule):
+                if held.bases.get(key, NOTHING) <= max(state.deleted, held.truncated):
+                    continue
                 held.states[key] = msgspec.structs.replace(state, deleted=NOTHING, moved_to=None)
             elif self._deletes is Deletes.HARD:
                 del held.states[key]
@@ -258,6 +262,9 @@ class MemoryTables:
             keys=held.keys,
             rule=self._rule,
         )
+        for step, event in batch:
+            if isinstance(step, Upsert) and step.key is not None and _tells_columns(step, event):
+                held.bases[step.key] = max(held.bases.get(step.key, NOTHING), step.order)
         rows = {**held.states, **held.ghosts}
         held.states.update(resolution.states)
         if any(isinstance(step, TableTruncate) for step in told):
@@ -277,6 +284,12 @@ class MemoryTables:
             self._counts["conflicts" if problem.code == UNORDERED else problem.code] += 1
             event = origin.get(id(problem.step), batch[0][1])
             self.quarantine.append(Refused(table, problem.code, event))
+
+
+def _tells_columns(step: Upsert, event: ChangeEvent) -> bool:
+    """Say whether an event tells which columns its table had."""
+    change = event.change if isinstance(event, HalfUpdate) else event
+    return step.whole or (isinstance(change, DataChange) and change.schema is not None)
 
 
 def _table_of(event: ChangeEvent) -> TableId | None:

@@ -14,25 +14,24 @@ from pyspark.sql import functions as F
 from changelane.position import OffsetPosition
 from changelane.spark.events import fold
 from changelane.spark.events.fold import nothing
+from changelane.spark.events.survey import told_schema
 from changelane.spark.schemas.evolve import Plan
 from changelane.spark.sql import COLUMNS, ORDER, quoted
 
 EVENT: Final = "_changelane_event"
 
-_CONTENT: Final = ("op", "key", "other_key", "schema_id", "before", "after")
 
-
-def changes(rows: DataFrame, one: Plan, table: DataFrame, high: str | None) -> DataFrame:
+def changes(rows: DataFrame, one: Plan, table: DataFrame, high: str) -> DataFrame:
     """Return the events of a batch that the table does not hold, with its columns.
 
     Args:
         rows: ``data`` and ``truncate`` rows of one table.
         one: How the table's events are applied.
         table: The table.
-        high: The newest order that the table holds, as hexadecimal digits; ``None`` = its
-            commits tell nothing, because they are too old, and it may hold anything.
+        high: The newest order that the table holds, as hexadecimal digits.
     """
-    told = rows.withColumn(EVENT, F.xxhash64("kind", *_CONTENT))
+    content = ("kind", "op", "key", "other_key", told_schema(), "before", "after")
+    told = rows.withColumn(EVENT, F.xxhash64(*content))
     if is_known_by_order(one):
         told = _fresh(told.dropDuplicates(["order", EVENT]), table, high)
     leaves = F.col("op") == "d"
@@ -58,16 +57,22 @@ def changes(rows: DataFrame, one: Plan, table: DataFrame, high: str | None) -> D
     return typed.select(*(F.col(quoted(name)) for name in (*columns, *state)))
 
 
+def newest(table: DataFrame) -> str:
+    """Return the newest order that a table holds, as hexadecimal digits."""
+    (row,) = table.agg(F.max(ORDER).alias("newest")).collect()
+    return bytes(row["newest"] or b"").hex()
+
+
 def is_known_by_order(one: Plan) -> bool:
     """Say whether an event that comes again has the order that it had."""
     return all(domain[1] != OffsetPosition.code for domain in one.work.domains)
 
 
-def _fresh(told: DataFrame, table: DataFrame, high: str | None) -> DataFrame:
+def _fresh(told: DataFrame, table: DataFrame, high: str) -> DataFrame:
     (row,) = told.agg(F.min("order").alias("lowest")).collect()
     if row["lowest"] is None:
         return told
-    if high is not None and bytes(row["lowest"]).hex() > high:
+    if bytes(row["lowest"]).hex() > high:
         return told
     held = table.where(F.col(ORDER) >= F.lit(row["lowest"])).select(
         F.col(ORDER).alias("order"), EVENT

@@ -4,6 +4,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -88,9 +89,13 @@ class Commits:
                 moved = batch.moved.get(one.work.table_id)
                 self._upserts.merge(writing.session, writing.changes, one, known, moved)
         else:
-            source = append.changes(
-                writing.rows, one, self._lake.read(one.name), writing.before.high
-            )
+            held = self._lake.read(one.name)
+            high = writing.before.high
+            if high is None:
+                # the commits that told it are forgotten, or of a version that told none
+                high = append.newest(held)
+                writing.before = msgspec.structs.replace(writing.before, high=high)
+            source = append.changes(writing.rows, one, held, high)
             self._lake.append(writing.session(), one.name, source)
         table.late, table.ties = writing.late, writing.ties
         return table

@@ -71,7 +71,7 @@ def _of(kind: t.DataType) -> tuple[str, Encode]:
         case t.StringType():
             return "string", _text
         case t.StructType() if kind.fields:
-            parts = [(field.name, *_of(field.dataType)) for field in kind.fields]
+            parts = [(field.name, *_part(field.dataType)) for field in kind.fields]
             name = f"struct of {', '.join(part for _, part, _ in parts)}"
             return name, lambda value: F.concat(*(encode(value[f]) for f, _, encode in parts))
     msg = (
@@ -79,6 +79,13 @@ def _of(kind: t.DataType) -> tuple[str, Encode]:
         "decimals, dates, timestamps, text, or a struct of these; cast what is something else"
     )
     raise ConfigError(msg)
+
+
+def _part(kind: t.DataType) -> tuple[str, Encode]:
+    """Return the same of a field: its domain tells nothing of how long its decimals are."""
+    name, encode = _of(kind)
+    is_long = isinstance(kind, t.DecimalType) and _number(kind) is None
+    return (f"long {name}" if is_long else name), encode
 
 
 def _number(kind: t.DataType) -> tuple[str, Encode] | None:

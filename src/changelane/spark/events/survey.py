@@ -19,6 +19,8 @@ FEW_KEYS: Final = 1_000_000
 """So many keys may pass the driver, which sends them to all executors: some 100 MB."""
 TRANSACTIONAL: Final = {PostgresPosition.code, ScnPosition.code, LsnPosition.code}
 
+AT: Final = "@"
+"""What parts an event's schema from the number of a span of names in its batch, if it has one."""
 _SUMS: Final = ("events", "late", "ties")
 
 
@@ -392,6 +394,11 @@ def _count(row: Row, works: dict[str, Work], report: BatchReport) -> None:
     work.keyless += row["keyless"]
     work.widest_key = max(work.widest_key, row["widest_key"] or 0)
     work.changes += row["changes"]
+
+
+def told_schema() -> Column:
+    """Return the ``schema_id`` that an event was read with, whatever its batch made of it."""
+    return F.substring_index("schema_id", AT, 1)
 
 
 def lane(order: Column) -> Column:

@@ -14,7 +14,7 @@ from changelane.budget import counted
 from changelane.errors import BudgetError
 from changelane.message import Message
 from changelane.spark.events.rows import DATA, REFUSED
-from changelane.spark.events.survey import BatchReport
+from changelane.spark.events.survey import BatchReport, told_schema
 from changelane.spark.lake import Lake, Marker
 
 NAME: Final = "_changelane/quarantine"
@@ -218,16 +218,11 @@ def _meant(refused: Sequence[Refused]) -> tuple[Column, Column, Column]:
 _SCHEMA: Final = "_changelane_schema"
 
 
-def _base() -> Column:
-    """Return the schema's id without the number of a span of this batch (``following``)."""
-    return F.substring_index("schema_id", "@", 1)
-
-
 def _with_schemas(events: DataFrame, rows: Column) -> DataFrame:
     """Return some of the events, each with the text of its schema."""
-    told = events.where("kind = 'schema'").groupBy(_base().alias(_SCHEMA + "_id"))
+    told = events.where("kind = 'schema'").groupBy(told_schema().alias(_SCHEMA + "_id"))
     schemas = told.agg(F.min("after").alias(_SCHEMA))
-    is_mine = F.col("kind").isin(DATA, REFUSED) & (_base() == F.col(_SCHEMA + "_id"))
+    is_mine = F.col("kind").isin(DATA, REFUSED) & (told_schema() == F.col(_SCHEMA + "_id"))
     return events.where(rows).join(F.broadcast(schemas), is_mine, "left")
 
 
@@ -240,7 +235,7 @@ def _event(events: DataFrame) -> Column:
         *_EVENT,
         table.alias("table"),
         whole.alias("whole"),
-        _base().alias("schema_id"),
+        told_schema().alias("schema_id"),
         F.hex("order").alias("order"),
         F.unix_micros("source_time").alias("source_time_us"),
     )

@@ -7,7 +7,8 @@ that it has not followed yet. A table that cannot is halted: it takes what is ol
 set aside with the reason, and the other tables go on.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -18,7 +19,6 @@ from changelane.apply.renames import End, Place, Tables
 from changelane.apply.shapes import Shape, Step
 from changelane.apply.turns import Altered, Ended, Fill, Renamed, Turn, shadowed
 from changelane.ddl import dialect_of, parse
-from changelane.schema import TableId
 from changelane.spark.events.rows import (
     SHAPING,
     RowSchema,
@@ -26,11 +26,19 @@ from changelane.spark.events.rows import (
     table_id_of,
     table_id_text,
 )
-from changelane.spark.events.survey import BatchReport, Statements, Survey, Work, place_of, survey
+from changelane.spark.events.survey import (
+    AT,
+    BatchReport,
+    Statements,
+    Survey,
+    Work,
+    place_of,
+    survey,
+)
 from changelane.spark.lake import Lake, name_of
 from changelane.spark.lake.modes import UPSERT, mode_of
 from changelane.spark.ledgers.fence import Fence
-from changelane.spark.ledgers.quarantine import TOLD, Misfit, Refused
+from changelane.spark.ledgers.quarantine import Misfit, Refused
 from changelane.spark.ledgers.schema_log import SchemaLog
 from changelane.spark.schemas import turning
 from changelane.spark.schemas.admission import STRICT, Policy
@@ -43,31 +51,12 @@ from changelane.spark.schemas.late_statements import (
     turned,
 )
 from changelane.spark.schemas.naming import fixed_column, named_columns
+from changelane.spark.schemas.spans import Span, labelled, needs_labels, spans_of, timeline
 
-AT: Final = "@"
 LATE: Final = "a statement came after events that are newer than it, and it moves their columns"
 THERE: Final = "events came before the statement that names their column, which is there already"
 UNREAD: Final = "changelane does not read this statement"
 UNORDERED: Final = "the place of the statement cannot be compared with those of the table's events"
-
-
-class Span(NamedTuple):
-    """Events of one name between two turns.
-
-    Attributes:
-        table_id: The table as the events name it.
-        after: The turn before them; empty = none.
-        place: The table of the lake.
-    """
-
-    table_id: str
-    after: bytes
-    place: Place
-
-    @property
-    def sample(self) -> bytes:
-        """An order among theirs, as far as turns are concerned."""
-        return self.after + b"\0"
 
 
 class Reading(NamedTuple):
@@ -114,10 +103,10 @@ class Follower:
         turned = [turn for one in fresh for turn in self.log.turns(one)]
         told = [table_id_text(*tables.place(turn.table, turn.order)) for turn in turned]
         if tables.turns:
-            spans = self._spans(found.works, tables)
-            keep = self._policy.evolution.keeps_columns
-            if _needs_labels(spans, found.works, tables, keep=keep):
-                events = _labelled(events, spans, tables, keep=keep)
+            spans = spans_of(found.works, tables)
+            leaves = partial(self._leaves_unknown, tables)
+            if needs_labels(spans, found.works, leaves):
+                events = labelled(events, spans, leaves)
                 counted = BatchReport(report.batch)
                 again = survey(events.where("kind NOT IN ('schema', 'ddl')"), counted)
                 found = found._replace(works=again.works)
@@ -199,16 +188,16 @@ class Follower:
         same_epoch = {place for place in places if any(place[:4] == own[:4] for own in mine)}
         return (not domains or one.order[:2] in domains) and same_epoch <= mine
 
-    def _spans(self, works: Sequence[Work], tables: Tables) -> list[Span]:
-        return [
-            Span(work.table_id, after, place)
-            for work in works
-            for after, place in _met(_timeline(table_id_of(work.table_id), tables), work)
-        ]
-
     def _has_rows_only(self, table_id: str) -> bool:
         """Say whether a table keeps nothing but the newest rows."""
         return self._policy.modes.of(table_id_of(table_id)).name == UPSERT
+
+    def _leaves_unknown(self, tables: Tables, span: Span) -> bool:
+        """Say whether events leave a column that came after them with a value that was not told."""
+        if not self._has_rows_only(table_id_text(*span.place)):
+            return False
+        shape = Shape(tables.altered(span.place), keep=self._policy.evolution.keeps_columns)
+        return any(fixed_column(one) is None for one in shape.reading((), span.sample).fillings)
 
     def halt(self, name: str, why: Misfit | Refused, followed: Followed) -> None:
         """Keep in a table's properties that its key became another, for people."""
@@ -245,7 +234,7 @@ class Follower:
 
     def places(self, table_id: str) -> set[str]:
         """Return the tables of the lake that a name ever meant."""
-        met = _timeline(table_id_of(table_id), self.log.tables)
+        met = timeline(table_id_of(table_id), self.log.tables)
         return {name_of(table_id_text(*place)) for _, place in met}
 
     def renamed(self, found: Survey) -> set[str]:
@@ -412,86 +401,3 @@ def _created(shape: Shape, cleared: bytes) -> dict[str, str]:
     ids = [turning.turn_id(turn.order, turn.part) for turn in shape.turns]
     told = {turning.TURNED: ",".join(ids), CLEARED: cleared.hex()}
     return {key: value for key, value in told.items() if value}
-
-
-def _timeline(table: TableId, tables: Tables) -> list[tuple[bytes, Place]]:
-    """Return the turns that matter to events of a name, and which table it means after each."""
-    cuts = {b"", *tables.renamed(table)}
-    for place in {tables.place(table, cut + b"\0") for cut in cuts}:
-        cuts |= {turn.order for turn in tables.altered(place)}
-        cuts |= {end.order for end in tables.ends(place)}
-    return [(cut, tables.place(table, cut + b"\0")) for cut in sorted(cuts)]
-
-
-def _met(timeline: Sequence[tuple[bytes, Place]], work: Work) -> list[tuple[bytes, Place]]:
-    """Return the part of a timeline that events of a batch stand in."""
-    newest = max((*work.newest.values(), *work.truncated_in.values()), default=b"")
-    oldest = b"" if work.truncates else min(work.oldest.values(), default=b"")
-    ends = [after for after, _ in timeline[1:]]
-    return [
-        one
-        for one, end in zip(timeline, [*ends, None], strict=True)
-        if one[0] < newest and (end is None or end >= oldest)
-    ]
-
-
-def _needs_labels(
-    spans: Sequence[Span], works: Sequence[Work], tables: Tables, *, keep: bool
-) -> bool:
-    """Say whether names changed hands among the events of a batch."""
-    by_table: dict[str, list[Span]] = {}
-    for span in spans:
-        by_table.setdefault(span.table_id, []).append(span)
-    for work in works:
-        mine = by_table.get(work.table_id, [])
-        if any(table_id_text(*span.place) != work.table_id for span in mine):
-            return True
-        oldest = min(work.oldest.values(), default=None)
-        if oldest is None:
-            continue
-        newest = max(work.newest.values())
-        if any(oldest <= span.after < newest for span in mine):
-            return True
-        reached = [span for span in mine if span.after < oldest]
-        if reached and _leaves_unknown(reached[-1], tables, keep=keep):
-            return True
-    return False
-
-
-def _leaves_unknown(span: Span, tables: Tables, *, keep: bool) -> bool:
-    """Say whether events leave a column that came after them with a value that was not told."""
-    shape = Shape(tables.altered(span.place), keep=keep)
-    reading = shape.reading((), span.sample)
-    return any(fixed_column(one) is None for one in reading.fillings)
-
-
-def _labelled(events: DataFrame, spans: Sequence[Span], tables: Tables, *, keep: bool) -> DataFrame:
-    """Return event rows with the tables of the lake, and with numbers of spans at schemas."""
-    place: Column | None = None
-    number: Column | None = None
-    hidden: list[Column] = []
-    for index in reversed(range(len(spans))):  # the newest span of a table decides first
-        span = spans[index]
-        within = F.col("table_id") == span.table_id
-        if span.after:
-            within = within & (F.col("order") > F.lit(bytearray(span.after)))
-        found, at = F.lit(table_id_text(*span.place)), F.lit(f"{AT}{index}")
-        place = F.when(within, found) if place is None else place.when(within, found)
-        number = F.when(within, at) if number is None else number.when(within, at)
-        if _leaves_unknown(span, tables, keep=keep):
-            hidden.append(number == at)
-    if place is None or number is None:
-        return events
-    is_row = F.col("kind").isin("data", "truncate")
-    label = F.concat("schema_id", F.coalesce(number, F.lit("")))
-    whole: Column = F.col("whole")
-    for one in hidden:
-        whole = F.when(F.coalesce(one, F.lit(False)), F.lit(False)).otherwise(whole)
-    return events.withColumns(
-        {
-            TOLD: F.struct("table_id", "whole"),
-            "table_id": F.when(is_row, F.coalesce(place, "table_id")).otherwise(F.col("table_id")),
-            "schema_id": F.when(F.col("kind") == "data", label).otherwise(F.col("schema_id")),
-            "whole": whole,
-        }
-    )

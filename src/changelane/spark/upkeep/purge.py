@@ -27,6 +27,7 @@ from changelane.spark.lake.held import held_rows, is_incomplete
 from changelane.spark.lake.modes import HISTORY, TableMode, mode_of
 from changelane.spark.ledgers.side import SideTable
 from changelane.spark.schemas.evolve import own_columns
+from changelane.spark.sql import ORDER
 
 OFFSETS: Final = (
     "its events have no positions, and offsets of another partition or file may begin anew"
@@ -157,8 +158,8 @@ def _mode(lake: Lake, table_id: str) -> TableMode:
 def purge(lake: Lake, side: SideTable, orders: Mapping[str, bytes]) -> None:
     """Raise the horizon of tables, then forget their deletes up to it.
 
-    The departure of a row that is there and has unknown columns stays: a column that it took
-    must not be filled by an event from before it.
+    The departure of a row that is there and has unknown columns stays, or may get some with the
+    next column of its table: a column that it took must not be filled by an event from before it.
 
     Args:
         lake: The tables.
@@ -181,13 +182,15 @@ def purge(lake: Lake, side: SideTable, orders: Mapping[str, bytes]) -> None:
 
 
 def _wanting(lake: Lake, table_id: str, departed: DataFrame) -> DataFrame | None:
-    """Return the departed keys of a table whose rows are there with unknown columns."""
+    """Return the departed keys of a table whose rows are there and lack columns, or may."""
     name = name_of(table_id)
     properties = lake.properties(name) if lake.exists(name) else {}
     if "exceptions" not in properties:
         return None
     columns = own_columns(lake.columns(name), properties, mode_of(properties))
-    wanting = lake.read(name).where(is_incomplete(columns))
+    # what a row without a base order does not have becomes unknown once the table gets it
+    may_want = is_incomplete(columns) | (F.length(ORDER) == 0)
+    wanting = lake.read(name).where(may_want)
     schema = msgspec.json.decode(properties["schema"], type=RowSchema)
     target = Target(columns, tuple(schema.key or ()), {})
     keys = departed.where(F.col("table_id") == table_id).select("key")
