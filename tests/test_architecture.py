@@ -16,8 +16,8 @@ PACKAGE = SOURCE / "changelane"
 # A module imports only what stands before it, or lies inside its own package. Imports inside
 # functions and under TYPE_CHECKING count; a table of names that importlib reads does not.
 ORDER = """
-    errors budget options memo scalars types values schema source_types position event message
-    carries reduction ddl serde serdes format formats codec profile profiles
+    errors budget misfits options memo scalars types values schema source_types position event
+    message carries reduction ddl serde serdes format formats codec profile profiles
     transform transforms apply table tables
     files yaml_file kafka delivery datahub sinks config findings
     spark capture

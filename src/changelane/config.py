@@ -18,7 +18,6 @@
 """
 
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -28,33 +27,25 @@ import msgspec
 from changelane.budget import Budget
 from changelane.datahub.sink import DataHubSink, check_secrets
 from changelane.datahub.source import DataHubSource
-from changelane.errors import ConfigError
+from changelane.delivery import check_formats
+from changelane.errors import ConfigError, UnknownNameError
 from changelane.kafka import KafkaSink, KafkaSource, check_delivery, check_holding, check_to_topics
-from changelane.options import check_keys, check_kind, given
-from changelane.serdes.json import translate
-from changelane.sinks import DeltaSink, HudiSink, IcebergSink, check_partitions, check_properties
+from changelane.misfits import check_keys, fitted
+from changelane.options import given, seconds
+from changelane.sinks import (
+    ARBITRARY,
+    DeltaSink,
+    HudiSink,
+    IcebergSink,
+    check_delta_properties,
+    check_folder,
+    check_partitions,
+    check_properties,
+)
 from changelane.transforms import listing
 from changelane.transforms.expressions import Expressed, check_use
 from changelane.transforms.mask import masks_of
-from changelane.yaml_file import filled, read_yaml
-
-_SPAN: Final = re.compile(r"\s*([0-9]{1,9})\s*(second|minute|hour|day|week)s?\s*")
-_UNITS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
-
-
-def seconds(span: str) -> int:
-    """Return the seconds of a span of time.
-
-    >>> seconds("30 days")
-    2592000
-
-    Raises:
-        ValueError: It is none.
-    """
-    match = _SPAN.fullmatch(span)
-    if match is None:
-        raise ValueError("a span of time is a number and a unit, such as `30 days` or `12 hours`")
-    return int(match.group(1)) * _UNITS[match.group(2)]
+from changelane.yaml_file import hiding, read_yaml
 
 
 class FilesSource(
@@ -119,6 +110,13 @@ class TableOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     properties: dict[str, str] = {}
 
 
+def _check_span(option: str, span: str) -> int:
+    try:
+        return seconds(span)
+    except ValueError as error:
+        raise ValueError(f"{option}: {error}") from None
+
+
 class Maintenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How tables are kept in shape between batches.
 
@@ -140,7 +138,7 @@ class Maintenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """Refuse what is no number of commits, files or megabytes, and no span of time."""
         if min(self.commits, self.small_files, self.small_mb) < 1:
             raise ValueError("commits, small_files and small_mb are at least 1")
-        seconds(self.keep)
+        _check_span("keep", self.keep)
 
     @property
     def keep_s(self) -> int:
@@ -243,8 +241,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         for name, told in self.tables.items():
             if told.deletes == "soft" and (told.mode or self.mode) != "upsert":
                 raise ValueError(f"tables.{name}: deletes: soft needs the mode upsert")
-        if self.purge_after is not None:
-            seconds(self.purge_after)
+        if self.purge_after is not None and not _check_span("purge_after", self.purge_after):
+            raise ValueError(
+                "purge_after is longer than 0, for a delete is remembered as long as anything "
+                "may come late; leave it out to remember all deletes for ever"
+            )
         if self.max_quarantined is not None:
             if self.on_error == "stop":
                 raise ValueError("`on_error: stop` sets nothing aside: leave max_quarantined out")
@@ -255,11 +256,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         except ConfigError as error:
             raise ValueError(str(error)) from None
         if "millisecond" not in self.interval:  # Spark's
-            seconds(self.interval)
+            _check_span("interval", self.interval)
         if self.max_interval is not None:
             if self.trigger != "continuous":
                 raise ValueError("max_interval needs `trigger: continuous`")
-            if seconds(self.max_interval) < max(1, seconds(self.interval)):
+            if _check_span("max_interval", self.max_interval) < max(1, seconds(self.interval)):
                 raise ValueError("max_interval is at least one second, and at least interval")
 
     def deletes_of(self, told: TableOptions) -> Deletes:
@@ -359,9 +360,11 @@ def load(path: str | Path, environment: Mapping[str, str] | None = None) -> Pipe
     listing.check_names(raw.get("transforms", []))
     for section in ("source", "sink"):
         check_secrets(raw.get(section), section)
-    told = filled(raw, os.environ if environment is None else environment)
-    pipeline = parse(told)
-    return _anchored(pipeline, Path(path).resolve().parent)
+    with hiding(raw, os.environ if environment is None else environment) as told:
+        pipeline = _anchored(parse(told, raw), Path(path).resolve().parent)
+        is_to_topics = isinstance(pipeline.sink, KafkaSink | DataHubSink)
+        check_folder("sink.checkpoint" if is_to_topics else "sink.path", pipeline.folder)
+        return pipeline
 
 
 def load_transforms(
@@ -379,30 +382,34 @@ def load_transforms(
         check_keys(raw, {"transforms"}, "a file of transforms")
         raw = raw.get("transforms")
     listing.check_names(raw)
-    return listing.pure_steps_of(filled(raw, os.environ if environment is None else environment))
+    with hiding(raw, os.environ if environment is None else environment) as told:
+        return listing.pure_steps_of(told, raw)
 
 
-def parse(raw: Mapping[str, Any]) -> Pipeline:
+def parse(raw: Mapping[str, Any], written: Any = None) -> Pipeline:
     """Return the pipeline of a mapping.
+
+    Args:
+        raw: The mapping.
+        written: The same as the file has it, before variables were filled in: what is quoted.
 
     Raises:
         ConfigError: A value does not fit.
         UnknownNameError: A key is unknown; the nearest one is named.
     """
-    _known_keys(raw)
-    steps = listing.steps_of(raw.get("transforms", []))
+    told = raw.get("transforms", [])
     try:
-        pipeline = msgspec.convert({**raw, "transforms": []}, Pipeline)
-    except msgspec.ValidationError as error:
-        # msgspec quotes an invalid name, which may come from a secret
-        raise ConfigError(f"the pipeline does not fit: {translate(error)}") from None
+        pipeline = fitted({**raw, "transforms": []}, Pipeline, written=written)
+    except UnknownNameError:
+        raise
+    except ConfigError as error:
+        raise ConfigError(f"the pipeline does not fit: {error}") from None
+    steps = listing.steps_of(told, written and written.get("transforms"))
     pipeline = msgspec.structs.replace(pipeline, transforms=steps)
     for name, table in pipeline.options.tables.items():
         _check_tracking(name, table, pipeline.options.mode)
-        where = f"options.tables.{name}"
-        check_partitions(where, table.partition_by, pipeline.table_format)
-        check_properties(where, table.properties)
-    check_properties("options", pipeline.options.properties)
+        check_partitions(f"options.tables.{name}", table.partition_by, pipeline.table_format)
+    _check_properties(pipeline)
     options, sink = pipeline.options, str(pipeline.sink.__struct_config__.tag)
     modes = {n: (t.mode or options.mode, options.deletes_of(t)) for n, t in options.tables.items()}
     keeps = {"*": (options.mode, options.deletes), **modes}
@@ -417,7 +424,18 @@ def parse(raw: Mapping[str, Any]) -> Pipeline:
         _check_hudi(pipeline.options)
         if isinstance(pipeline.source, DataHubSource):
             raise ConfigError("a datahub source needs Spark 4, and Hudi tables Spark 3.5")
+    check_formats(pipeline.source.format, pipeline.source.format_options, pipeline.sink)
     return pipeline
+
+
+def _check_properties(pipeline: Pipeline) -> None:
+    options, kind = pipeline.options, pipeline.table_format
+    told = {"options": options.properties}
+    told |= {f"options.tables.{name}": one.properties for name, one in options.tables.items()}
+    for where, properties in told.items():
+        check_properties(where, properties)
+        if kind == "delta" and options.spark.get(ARBITRARY, "").lower() != "true":
+            check_delta_properties(where, properties)
 
 
 def _check_hudi(options: Options) -> None:
@@ -448,28 +466,6 @@ def _check_tracking(name: str, table: TableOptions, mode: Mode) -> None:
             "give one of them"
         )
         raise ConfigError(msg)
-
-
-_KINDS: Final[dict[str, tuple[type[msgspec.Struct], ...]]] = {
-    "source": (FilesSource, KafkaSource, DataHubSource),
-    "sink": (DeltaSink, IcebergSink, HudiSink, KafkaSink, DataHubSink),
-}
-"""The sections that come in kinds, which their ``type`` tells."""
-
-
-def _known_keys(raw: Mapping[str, Any]) -> None:
-    """Refuse unknown keys with the nearest known one, which msgspec does not name."""
-    check_keys(raw, Pipeline.__struct_fields__, "pipeline")
-    for section, kinds in _KINDS.items():
-        check_kind(raw.get(section), kinds, section)
-    options = raw.get("options")
-    if not isinstance(options, Mapping):
-        return
-    check_keys(options, Options.__struct_fields__, "options")
-    tables = options.get("tables")
-    for name, table in (tables if isinstance(tables, Mapping) else {}).items():
-        if isinstance(table, Mapping):
-            check_keys(table, TableOptions.__struct_fields__, f"options.tables.{name}")
 
 
 def _anchored(pipeline: Pipeline, folder: Path) -> Pipeline:

@@ -8,9 +8,9 @@ loss, and a failure never holds up the messages behind it.
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -19,8 +19,10 @@ from changelane.codec import Codec, Encoded, get_codec
 from changelane.errors import (
     ApplyError,
     ChangelaneError,
+    ConfigError,
     DecodeError,
     EncodeError,
+    MissingExtraError,
     TransformError,
     UnsupportedError,
 )
@@ -172,6 +174,29 @@ def written_by(sink: KafkaSink) -> tuple[Profile | None, Codec]:
         return None, get_codec(sink.format, **sink.format_options)
     profile = profiles.load(sink.profile, sink.profile_options)
     return profile, profile.codec(sink.format, sink.format_options)
+
+
+def check_formats(source: str, options: Mapping[str, Any], sink: object) -> None:
+    """Refuse names of formats and profiles that there are not, and options that they do not take.
+
+    Args:
+        source: The format of the messages that are read.
+        options: Its options.
+        sink: Where they go.
+
+    Raises:
+        ConfigError: It names the section.
+    """
+    section = "source.format"
+    try:
+        get_codec(source, **options)
+        if isinstance(sink, KafkaSink):
+            section = "sink.format" if sink.profile is None else "sink.profile"
+            written_by(sink)
+    except MissingExtraError:
+        return  # the file is right
+    except ConfigError as error:
+        raise ConfigError(f"{section}: {error}") from None
 
 
 class PlaceError(EncodeError):

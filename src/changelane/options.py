@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options as users write them, made into the typed options of what they belong to."""
 
-import difflib
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar, get_origin
+import re
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar, get_origin
 
 import msgspec
 
 from changelane.errors import ConfigError, UnknownNameError
+from changelane.misfits import fitted
 
 T = TypeVar("T", bound=msgspec.Struct)
+
+_SPAN: Final = re.compile(r"\s*([0-9]{1,9})\s*(second|minute|hour|day|week)s?\s*")
+_UNITS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 
 
 def typed(owner: str, given: Mapping[str, Any], kind: type[T]) -> T:
@@ -29,9 +33,12 @@ def typed(owner: str, given: Mapping[str, Any], kind: type[T]) -> T:
     for option in given:
         if option not in known:
             raise UnknownNameError(f"option of {owner}", option, known)
+    parsed = _parsed(owner, given, kind)
     try:
-        return msgspec.convert(_parsed(owner, given, kind), kind, strict=False)
-    except msgspec.ValidationError as error:
+        return fitted(parsed, kind, written=given, strict=False)
+    except UnknownNameError:
+        raise
+    except ConfigError as error:
         msg = f"{owner}: {error}"
         raise ConfigError(msg) from None
 
@@ -50,36 +57,19 @@ def _parsed(owner: str, given: Mapping[str, Any], kind: type[msgspec.Struct]) ->
     return parsed
 
 
-def check_keys(raw: Mapping[str, Any], known: Iterable[str], where: str) -> None:
-    """Refuse unknown keys.
+def seconds(span: str) -> int:
+    """Return the seconds of a span of time.
+
+    >>> seconds("30 days")
+    2592000
 
     Raises:
-        UnknownNameError: It names the nearest known key.
+        ValueError: It is none.
     """
-    names = set(known)
-    for key in raw:
-        if key not in names:
-            raise UnknownNameError(f"key in {where}", str(key), names)
-
-
-def check_kind(raw: object, kinds: Iterable[type[msgspec.Struct]], where: str) -> None:
-    """Refuse unknown keys of a section that comes in kinds, which its ``type`` tells.
-
-    Raises:
-        UnknownNameError: It names the nearest key that the kind knows.
-        ConfigError: There is no such kind.
-    """
-    if not isinstance(raw, Mapping):
-        return
-    named = {str(kind.__struct_config__.tag): kind for kind in kinds}
-    name = raw.get("type")
-    if isinstance(name, str) and name not in named:
-        near = difflib.get_close_matches(name, named, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(named)}"
-        # the type itself is not quoted: it may come from a secret
-        raise ConfigError(f"the pipeline does not fit: unknown type of {where}; {hint}")
-    meant = [named[name]] if isinstance(name, str) else named.values()
-    check_keys(raw, {"type", *(field for kind in meant for field in kind.__struct_fields__)}, where)
+    match = _SPAN.fullmatch(span)
+    if match is None:
+        raise ValueError("a span of time is a number and a unit, such as `30 days` or `12 hours`")
+    return int(match.group(1)) * _UNITS[match.group(2)]
 
 
 def given(options: msgspec.Struct) -> list[str]:

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where tables go and how they are laid out, as a pipeline's YAML says it."""
 
+import difflib
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -71,6 +73,11 @@ class IcebergSink(DeltaSink, frozen=True, kw_only=True, tag="iceberg", forbid_un
             )
         if not self.namespace:
             raise ValueError("namespace must not be empty")
+        if not self.catalog and self.namespace != "changelane":
+            raise ValueError(
+                "namespace is one of a catalog, and Iceberg tables without a catalog lie under "
+                "path: give a catalog, or no namespace"
+            )
 
 
 class HudiSink(DeltaSink, frozen=True, kw_only=True, tag="hudi", forbid_unknown_fields=True):
@@ -89,7 +96,8 @@ class HudiSink(DeltaSink, frozen=True, kw_only=True, tag="hudi", forbid_unknown_
 
 _PLAIN_NAME: Final = re.compile(r"[^.`]+")
 _BY_FUNCTION: Final = re.compile(
-    r"(years|months|days|hours)\((.+)\)|(bucket|truncate)\(\s*([0-9]{1,9})\s*,\s*(.+)\)"
+    r"(years|months|days|hours)\((.+)\)|(bucket|truncate)\(\s*([0-9]{1,9})\s*,\s*(.+)\)",
+    re.DOTALL,
 )
 
 
@@ -122,25 +130,57 @@ class Partition(msgspec.Struct, frozen=True):
         return Partition(match.group(5).strip(), match.group(3), int(match.group(4)))
 
 
+_CALL: Final = re.compile(r"([A-Za-z_]+)\((.*)\)", re.DOTALL)
+_TIMES: Final = ("years", "months", "days", "hours")
+_SIZES: Final = {"bucket": 16, "truncate": 4}
+
+
 def check_partitions(where: str, partition_by: Iterable[str], table_format: str) -> None:
     """Refuse partitions that a table format does not have.
 
     Raises:
         ConfigError: It names the fix.
     """
+    met: dict[tuple[str, str | None], str] = {}
     for told in partition_by:
         one = Partition.parse(told)
+        msg = ""
         if one.column.lower().startswith(OWN):
-            raise ConfigError(f"{where}.partition_by: {one.column} is a column of changelane's own")
-        if table_format == "delta" and not _PLAIN_NAME.fullmatch(one.column):
-            msg = f"{where}.partition_by: Delta cannot partition by a name with a dot or backtick"
-            raise ConfigError(msg)
-        if table_format == "delta" and one.function is not None:
+            msg = f"{one.column} is a column of changelane's own"
+        elif table_format == "delta" and (one.function or _CALL.fullmatch(one.column)):
             msg = (
-                f"{where}.partition_by: Delta partitions by columns only, and {told} is a "
-                "function of one: name a column, or use Iceberg"
+                f"Delta partitions by columns only, and {told} is a function of one: name a "
+                "column, or use Iceberg"
             )
-            raise ConfigError(msg)
+        elif table_format == "delta" and not _PLAIN_NAME.fullmatch(one.column):
+            msg = "Delta cannot partition by a name with a dot or backtick"
+        elif one.function is None and (call := _CALL.fullmatch(one.column)):
+            msg = _right_form(told, *call.groups())
+        elif one.size == 0:
+            msg = f"{told}: the number is at least 1"
+        # Iceberg takes one time of a column, and one number of buckets
+        kind = "time" if one.function in _TIMES else one.function
+        if not msg and (first := met.get((one.column.lower(), kind))) is not None:
+            msg = f"{one.column} stands there twice, as {first} and as {told}: keep one of them"
+        met[one.column.lower(), kind] = told
+        if msg:
+            raise ConfigError(f"{where}.partition_by: {msg}")
+
+
+def _right_form(told: str, function: str, arguments: str) -> str:
+    """Return how a function of a column is written that was written in another way."""
+    near = difflib.get_close_matches(function.lower(), [*_TIMES, *_SIZES], n=1, cutoff=0.7)
+    if not near:
+        known = ", ".join([f"{name}(c)" for name in _TIMES])
+        sized = " and ".join([f"{name}({size}, c)" for name, size in _SIZES.items()])
+        return f"there is no function {told}; there are {known}, {sized}"
+    parts = [part.strip() for part in arguments.split(",")]
+    column = next((part for part in parts if part and not part.isdigit()), "c")
+    right = f"{near[0]}({column})"
+    if near[0] in _SIZES:
+        size = next((part for part in parts if part.isdigit()), _SIZES[near[0]])
+        right = f"{near[0]}({size}, {column})"
+    return f"{told} is no partition: write {right}"
 
 
 def check_properties(where: str, properties: Mapping[str, str]) -> None:
@@ -152,3 +192,63 @@ def check_properties(where: str, properties: Mapping[str, str]) -> None:
     for name in properties:
         if name.lower().startswith(("changelane.", OWN)):
             raise ConfigError(f"{where}.properties: {name} is a property of changelane's own")
+
+
+ARBITRARY: Final = "spark.databricks.delta.allowArbitraryProperties.enabled"
+"""Spark's option by which Delta takes properties of any name."""
+
+DELTA_PROPERTIES: Final = frozenset(
+    """
+    appendOnly autoOptimize autoOptimize.autoCompact autoOptimize.optimizeWrite
+    castIcebergTimeType checkpoint.writeStatsAsJson checkpoint.writeStatsAsStruct
+    checkpointInterval checkpointPolicy checkpointRetentionDuration columnMapping.maxColumnId
+    columnMapping.mode compatibility.symlinkFormatManifest.enabled
+    coordinatedCommits.commitCoordinator-preview
+    coordinatedCommits.commitCoordinatorConf-preview coordinatedCommits.tableConf-preview
+    dataSkippingNumIndexedCols dataSkippingStatsColumns deletedFileRetentionDuration
+    dropFeatureTruncateHistory.retentionDuration enableChangeDataCapture enableChangeDataFeed
+    enableDeletionVectors enableExpiredLogCleanup enableFullRetentionRollback
+    enableIcebergCompatV1 enableIcebergCompatV2 enableInCommitTimestamps enableRowTracking
+    enableTypeWidening enableVariantShredding ignoreIcebergBucketPartition
+    ignoreProtocolDefaults inCommitTimestampEnablementTimestamp
+    inCommitTimestampEnablementVersion isolationLevel logRetentionDuration minReaderVersion
+    minWriterVersion randomizeFilePrefixes randomPrefixLength redirectReaderWriter-preview
+    redirectWriterOnly-preview requireCheckpointProtectionBeforeVersion
+    sampleRetentionDuration setTransactionRetentionDuration universalFormat.enabledFormats
+    """.split()
+)
+"""What Delta 4.0 knows, without ``delta.`` before it; case does not count."""
+_DELTA_ANY: Final = ("delta.feature.", "delta.constraints.")
+
+
+def check_delta_properties(where: str, properties: Mapping[str, str]) -> None:
+    """Refuse properties that Delta would not make a table with.
+
+    Raises:
+        ConfigError: It names the nearest one.
+    """
+    known = {f"delta.{name}".lower(): f"delta.{name}" for name in DELTA_PROPERTIES}
+    for name in properties:
+        lower = name.lower()
+        if not lower.startswith("delta.") or lower in known or lower.startswith(_DELTA_ANY):
+            continue
+        near = difflib.get_close_matches(lower, known, n=1, cutoff=0.7)
+        hint = f"did you mean {known[near[0]]!r}?" if near else "leave out `delta.` for your own"
+        raise ConfigError(f"{where}.properties: Delta has no property {name!r}; {hint}")
+
+
+def check_folder(where: str, path: str) -> None:
+    """Refuse a file where a folder is needed.
+
+    Args:
+        where: What names it, for the message.
+        path: A path of this machine, or an address, which is not asked.
+
+    Raises:
+        ConfigError: It, or what it should lie in, is a file.
+    """
+    if "://" in path:
+        return
+    for one in (Path(path), *Path(path).parents):
+        if one.is_file():
+            raise ConfigError(f"{where}: {one} is a file, and a folder is needed")

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from changelane.event import DataChange, Key, Op
 from changelane.position import PostgresPosition
 from changelane.schema import Column, TableId, TableSchema
+from changelane.sinks import DELTA_PROPERTIES
 from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
 from changelane.spark.lake import Marker
@@ -176,3 +177,18 @@ def test_tables_lie_where_a_location_says(spark: SparkSession, lake: str, tmp_pa
     tables.compact("tables/shop.orders", 1 << 20)
     tables.expire("tables/shop.orders", 0)
     assert tables.last_batch("tables/shop.orders", Marker("test", "q", 1)) == 1
+
+
+def test_the_properties_that_a_pipeline_may_name_are_those_of_delta(
+    spark: SparkSession, lake: str
+) -> None:
+    if Path(lake).name != "delta":
+        return
+    jvm: Any = spark._jvm
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    kind = loader.loadClass("org.apache.spark.sql.delta.DeltaConfigs$")
+    (field,) = [one for one in kind.getDeclaredFields() if one.getName().endswith("entries")]
+    field.setAccessible(True)
+    found = field.get(kind.getField("MODULE$").get(None))
+    known = {str(found.get(name).key()) for name in found.keySet()}
+    assert known == {f"delta.{name}" for name in DELTA_PROPERTIES}

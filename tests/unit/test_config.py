@@ -99,13 +99,40 @@ def test_a_variable_that_is_not_set_is_named(tmp_path: Path) -> None:
         "options: {max_quarantined: '${SECRET}'}",
         "options: {keys: '${SECRET}'}",
         "options: '${SECRET}'",
+        "options: {mode: 'x-${SECRET}'}",
+        "options: {tables: {orders: {mode: '${SECRET}'}}}",
+        "options: {tables: {orders: {partition_by: ['${SECRET}', '${SECRET}']}}}",
+        "options: {tables: {orders: {partition_by: ['days(${SECRET})']}}}",
+        "transforms: [{type: '${SECRET}'}]",
+        "transforms: [{type: cast, columns: {a: '${SECRET}'}}]",
+        "transforms: [{type: route, pattern: a, table: '{${SECRET}}'}]",
+        "transforms: [{type: mask, columns: [a], method: '${SECRET}'}]",
     ],
 )
-def test_the_value_of_a_variable_is_never_shown(tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("secret", ["hunter2", 'hunter\'s "2"\n'])
+def test_the_value_of_a_variable_is_never_shown(tmp_path: Path, place: str, secret: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        load(written(tmp_path, LEAST + place + "\n"), {"SECRET": "hunter2"})
+        load(written(tmp_path, LEAST + place + "\n"), {"SECRET": secret})
+    assert "hunter" not in str(caught.value)
+    assert "hunter" not in repr(caught.value)
+
+
+@pytest.mark.parametrize("told", ["${KIND}", "debezium-${KIND}"])
+@pytest.mark.parametrize("kind", ["hunter2", "q"])
+def test_a_format_that_comes_from_a_variable_is_told_by_its_name(
+    tmp_path: Path, told: str, kind: str
+) -> None:
+    text = LEAST.replace("debezium-json", f"'{told}'")
+    with pytest.raises(ConfigError) as caught:
+        load(written(tmp_path, text), {"KIND": kind})
+    assert str(caught.value).startswith(f"source.format: unknown format '{told}'; ")
+
+
+def test_values_of_options_of_formats_and_profiles_are_not_shown(tmp_path: Path) -> None:
+    options = "debezium-json, format_options: {tombstones: '${SECRET}'}"
+    with pytest.raises(ConfigError, match=r"source.format: .*\$\{SECRET\}.* is none of") as caught:
+        load(written(tmp_path, LEAST.replace("debezium-json", options)), {"SECRET": "hunter2"})
     assert "hunter2" not in str(caught.value)
-    assert "hunter2" not in repr(caught.value)
 
 
 def test_a_value_that_looks_like_a_variable_is_not_filled_twice(tmp_path: Path) -> None:
@@ -190,7 +217,7 @@ BOTH_LISTS = (
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("{mode: overwrite}", "does not fit.*Invalid enum value"),
+        ("{mode: overwrite}", "does not fit.*'overwrite' is none of upsert, history, append"),
         ("{tables: {orders: {mode: scd2}}}", "does not fit"),
         (
             "{tables: {orders: {track_history_column_list: [a]}}}",
@@ -239,6 +266,7 @@ def test_a_partition_is_a_column_or_a_function_of_one(
         ("delta", "{tables: {a: {properties: {Changelane.table: x}}}}", "changelane's own"),
         ("delta, location: far", "{}", "ends in /{table}"),
         ('iceberg, location: "far/{table}"', "{}", "give a catalog"),
+        ("iceberg, namespace: shop", "{}", "namespace is one of a catalog.*give a catalog, or no"),
         ("iceberg, catalog: {type: hive}, namespace: Shop", "{}", "small letters"),
         (
             "iceberg, catalog: {catalog-impl: org.apache.iceberg.hive.HiveCatalog}, namespace: a.b",
@@ -253,6 +281,129 @@ def test_a_layout_that_cannot_be_is_refused(
     text = LEAST.replace("delta", sink) + f"options: {options}\n"
     with pytest.raises(ConfigError, match=message):
         load(written(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("sink", "partitions", "message"),
+    [
+        ("delta", "[a, b, A]", "A stands there twice, as a and as A: keep one"),
+        ("iceberg", "[a, a]", "a stands there twice, as a and as a"),
+        ("iceberg", "[days(t), hours(t)]", "t stands there twice, as days.t. and as hours.t."),
+        ("iceberg", "['bucket(4, a)', 'bucket(8, a)']", "a stands there twice"),
+        ("iceberg", "['bucket(id, 16)']", r"bucket.id, 16. is no .*: write bucket\(16, id\)"),
+        ("iceberg", "['truncate(name)']", r"write truncate\(4, name\)"),
+        ("iceberg", "['Day(t)']", r"write days\(t\)"),
+        ("iceberg", "['bucket(0, id)']", "the number is at least 1"),
+        ("iceberg", "[weeks(t)]", "there is no function weeks.t.; there are years.c., months.c."),
+        ("delta", "['bucket(id, 16)']", "Delta partitions by columns only"),
+    ],
+)
+def test_partitions_that_no_table_can_have_are_refused_with_the_right_form(
+    tmp_path: Path, sink: str, partitions: str, message: str
+) -> None:
+    tables = f"options: {{tables: {{shop.a: {{partition_by: {partitions}}}}}}}\n"
+    with pytest.raises(ConfigError, match=f"^options.tables.shop.a.partition_by: .*{message}"):
+        load(written(tmp_path, LEAST.replace("delta", sink) + tables))
+
+
+def test_a_column_may_make_two_partitions_of_different_kinds(tmp_path: Path) -> None:
+    tables = "options: {tables: {a: {partition_by: [t, days(t), 'bucket(4, t)', f (x)]}}}\n"
+    found = load(written(tmp_path, LEAST.replace("delta", "iceberg") + tables))
+    assert found.options.tables["a"].partition_by == ["t", "days(t)", "bucket(4, t)", "f (x)"]
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ("{properties: {delta.foo: x}}", "options.properties: Delta has no property 'delta.foo'"),
+        (
+            "{tables: {a: {properties: {delta.appendOnyl: 'true'}}}}",
+            "options.tables.a.properties: .*did you mean 'delta.appendOnly'",
+        ),
+    ],
+)
+def test_properties_that_delta_does_not_have_are_refused(
+    tmp_path: Path, told: str, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(written(tmp_path, f"{LEAST}options: {told}\n"))
+    load(written(tmp_path, f"{LEAST.replace('delta', 'iceberg')}options: {told}\n"))
+    any_name = "{spark: {spark.databricks.delta.allowArbitraryProperties.enabled: 'true'}, "
+    load(written(tmp_path, f"{LEAST}options: {any_name}{told[1:]}\n"))
+
+
+def test_other_properties_of_delta_tables_are_free(tmp_path: Path) -> None:
+    told = "{owner: me, DELTA.APPENDONLY: 'true', delta.feature.x: y, delta.constraints.c: a > 1}"
+    found = load(written(tmp_path, f"{LEAST}options: {{properties: {told}}}\n"))
+    assert len(found.options.properties) == 4
+
+
+@pytest.mark.parametrize("path", ["pipeline.yaml", "pipeline.yaml/lake"])
+def test_a_file_is_no_place_for_tables(tmp_path: Path, path: str) -> None:
+    with pytest.raises(ConfigError, match=r"sink.path: .*pipeline.yaml is a file, and a folder"):
+        load(written(tmp_path, LEAST.replace("path: lake", f"path: {path}")))
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("options: {}\nname: x\n", "has the key name twice, in line 2 and in line 6: keep one"),
+        (
+            "options:\n  tables:\n    shop.orders: {}\n    a: {}\n    shop.orders: {}\n",
+            "has the key options.tables.shop.orders twice, in line 7 and in line 9",
+        ),
+        ("transforms:\n- {type: rename,\n   type: mask}\n", r"transforms\[0\].type twice"),
+    ],
+)
+def test_a_key_that_stands_twice_is_refused(tmp_path: Path, more: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(written(tmp_path, LEAST + more))
+
+
+def test_parts_of_a_file_may_be_named_and_used_again(tmp_path: Path) -> None:
+    tables = "options:\n  tables:\n    a: &one {mode: history}\n    b: *one\n    c: {<<: *one}\n"
+    found = load(written(tmp_path, LEAST + tables)).options.tables
+    assert {one.mode for one in found.values()} == {"history"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            LEAST + "options: {mode: upsrt}",
+            "options.mode: 'upsrt' is none of upsert, history, append; did you mean 'upsert'",
+        ),
+        (
+            LEAST + "options: {tables: {shop.orders: {mode: upsrt}}}",
+            "options.tables.shop.orders.mode: 'upsrt' is none of upsert, history, append; did",
+        ),
+        (LEAST.replace("delta", "icberg"), "sink.type: 'icberg' is none of .*mean 'iceberg'"),
+        (LEAST.replace("type: delta, ", ""), "sink: .*`type`, which is one of delta, iceberg"),
+        (
+            LEAST.replace("debezium-json", "debezum-json"),
+            "source.format: unknown format 'debezum-json'; did you mean 'debezium-json'",
+        ),
+        (
+            LEAST + "options: {tables: {shop.orders: {partition_by: day}}}",
+            "options.tables.shop.orders.partition_by: a list is needed, and not a text",
+        ),
+        (
+            LEAST + "options: {tables: {a: {properties: {x: 7}}}}",
+            "options.tables.a.properties.x: a text is needed, and not a whole number: put it in",
+        ),
+        (LEAST + "options: {tables: {7: {}}}", "options.tables: one of its keys: a text is"),
+        (LEAST + "options: {maintenance: sometimes}", "'sometimes' is none of auto, off"),
+        (LEAST + "options: {maintenance: {keep: 1}}", "options.maintenance.keep: a text is"),
+        (LEAST + "options: {maintenance: {kep: 1}}", "key in options.maintenance 'kep'.*'keep'"),
+        (LEAST + "options: {purge_after: soon}", "options: purge_after: a span of time is"),
+        (LEAST + "transforms: [{type: mask, method: hsh}]", "transform 1 .*method: 'hsh' is none"),
+    ],
+)
+def test_what_does_not_fit_is_named_with_its_path_and_what_is_allowed(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(written(tmp_path, text + "\n"))
 
 
 def test_tables_may_lie_in_a_catalog_and_far_away(tmp_path: Path) -> None:

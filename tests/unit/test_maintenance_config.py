@@ -2,8 +2,9 @@
 
 import pytest
 
-from changelane.config import Maintenance, Pipeline, parse, seconds
+from changelane.config import Maintenance, Pipeline, parse
 from changelane.errors import ConfigError
+from changelane.options import seconds
 
 
 def pipeline(**options: object) -> Pipeline:
@@ -31,6 +32,12 @@ def test_other_texts_are_no_span_of_time(span: str) -> None:
         pipeline(purge_after=span)
     with pytest.raises(ConfigError, match="30 days"):
         pipeline(maintenance={"keep": span})
+
+
+@pytest.mark.parametrize("span", ["0 days", "0 seconds"])
+def test_deletes_are_not_forgotten_at_once(span: str) -> None:
+    with pytest.raises(ConfigError, match=r"purge_after is longer than 0.*leave it out"):
+        pipeline(purge_after=span)
 
 
 def test_maintenance_is_on_unless_it_is_switched_off() -> None:

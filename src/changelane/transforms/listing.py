@@ -5,10 +5,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
-
 from changelane.errors import ConfigError, UnknownNameError
-from changelane.serdes.json import translate
+from changelane.misfits import fitted
 from changelane.transforms.cast import Cast
 from changelane.transforms.choose import Exclude, Include
 from changelane.transforms.columns import Project, Rename
@@ -64,8 +62,12 @@ def check_names(raw: object) -> None:
             )
 
 
-def steps_of(filled: object) -> tuple[AnyStep, ...]:
+def steps_of(filled: object, written: Any = None) -> tuple[AnyStep, ...]:
     """Return the transforms of a list whose secrets are filled in.
+
+    Args:
+        filled: The list.
+        written: The list as the file has it, which is quoted.
 
     Raises:
         ConfigError: A value does not fit; it is not quoted.
@@ -74,20 +76,24 @@ def steps_of(filled: object) -> tuple[AnyStep, ...]:
     told: list[Any] = list(filled) if isinstance(filled, Sequence) else []
     for number, one in enumerate(told, 1):
         try:
-            found.append(msgspec.convert(one, AnyStep))
-        except msgspec.ValidationError as error:
-            # msgspec quotes an invalid value, which may come from a secret
-            raise ConfigError(f"transform {number} does not fit: {translate(error)}") from None
+            told_as = written[number - 1] if isinstance(written, Sequence) else None
+            found.append(fitted(one, AnyStep, written=told_as))  # type: ignore[arg-type]
+        except ConfigError as error:
+            raise ConfigError(f"transform {number} does not fit: {error}") from None
     return tuple(found)
 
 
-def pure_steps_of(filled: object) -> tuple[PureStep, ...]:
+def pure_steps_of(filled: object, written: Any = None) -> tuple[PureStep, ...]:
     """Return the transforms of a list that is applied without Spark.
+
+    Args:
+        filled: As of :func:`steps_of`.
+        written: As of :func:`steps_of`.
 
     Raises:
         ConfigError: A value does not fit, or a transform needs Spark.
     """
-    pure, expressed = apart(steps_of(filled))
+    pure, expressed = apart(steps_of(filled, written))
     if expressed:
         raise ConfigError(WITHOUT_SPARK)
     return pure

@@ -11,7 +11,8 @@ from typing import Final, NamedTuple, Self
 
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from changelane.config import Options, seconds
+from changelane.config import Options
+from changelane.options import seconds
 from changelane.spark.streams.stream import stop
 
 TICK_S: Final = 5
