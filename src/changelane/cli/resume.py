@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """``changelane resume``: let parked tables take the events that wait for them."""
 
+from collections.abc import Iterable, Mapping
+from typing import Final
+
 import click
 import msgspec
 
 from changelane.cli.lakes import open_pipeline
 from changelane.cli.terminal import printable
-from changelane.errors import UnknownNameError
+from changelane.errors import ConfigError, UnknownNameError
+from changelane.schema import TableId, named
+
+_TABLE: Final = "Only this, by its name at the source or the last part of it; repeatable."
 
 
 @click.command()
 @click.argument("file", metavar="PIPELINE.yaml", type=click.Path(dir_okay=False))
-@click.option("--table", "tables", multiple=True, metavar="TABLE", help="Only this; repeatable.")
+@click.option("--table", "tables", multiple=True, metavar="TABLE", help=_TABLE)
 @click.option("--master", metavar="URL", help="Where Spark runs; local[*] when nothing says else.")
 def resume(file: str, *, tables: tuple[str, ...], master: str | None) -> None:
     """Let parked tables take their events again, once the cause is mended.
@@ -26,14 +32,40 @@ def resume(file: str, *, tables: tuple[str, ...], master: str | None) -> None:
     from changelane.spark.ledgers.parking import Parking
 
     parking = Parking(ChangeLog(lake))
-    parked = {str(table_id_of(name)): one for name, one in parking.tables().items()}
-    for name in tables:
-        if name not in parked:
-            raise UnknownNameError("parked table", name, parked)
-    chosen = {name: one for name, one in parked.items() if not tables or name in tables}
+    parked = parking.tables()
+    names = {table_id: table_id_of(table_id) for table_id in parked}
+    chosen = meant(names, tables) if tables else list(parked)
     if not chosen:
         click.echo("no table is parked")
         return
-    parking.set(*(msgspec.structs.replace(one, state="resumed") for one in chosen.values()))
-    for name in sorted(chosen):
+    parking.set(*(msgspec.structs.replace(parked[one], state="resumed") for one in chosen))
+    for name in sorted({str(names[one]) for one in chosen}):
         click.echo(f"{printable(name)}: its events are merged by the next batch or run")
+
+
+def meant(parked: Mapping[str, TableId], tables: Iterable[str]) -> list[str]:
+    """Return the parked tables that are named in full or by their last parts, as ``table_id``.
+
+    Args:
+        parked: Their names, by ``table_id``.
+        tables: The names that are given.
+
+    Raises:
+        ConfigError: No table is parked, or a name is that of several.
+        UnknownNameError: No parked table is called so; the nearest one is named.
+    """
+    found: dict[str, None] = {}
+    for told in tables:
+        if not parked:
+            raise ConfigError(f"no table is parked, so none is called {told!r}")
+        # of a name that changed hands there may be several tables: all of them are meant
+        mine = [one for one, name in parked.items() if str(name) == told]
+        mine = mine or [one for one, name in parked.items() if named({told: one}, name)]
+        several = sorted({str(parked[one]) for one in mine})
+        if not mine:
+            raise UnknownNameError("parked table", told, map(str, parked.values()))
+        if len(several) > 1:
+            msg = f"{told!r} is the name of several parked tables: give one of {', '.join(several)}"
+            raise ConfigError(msg)
+        found.update(dict.fromkeys(mine))
+    return list(found)

@@ -1,0 +1,46 @@
+"""``changelane resume``: which parked tables are meant by a name, without Spark."""
+
+import pytest
+
+from changelane.cli.resume import meant
+from changelane.errors import ConfigError, UnknownNameError
+from changelane.schema import TableId
+
+PARKED = {
+    "1": TableId("shop", None, "orders"),
+    "2": TableId("shop", None, "users"),
+    "3": TableId("bank", None, "users"),
+    "4": TableId("bank", None, "users"),
+    "5": TableId(None, None, "pay.orders"),
+    "6": TableId(None, None, "shop"),
+}
+
+
+@pytest.mark.parametrize(
+    ("told", "found"),
+    [
+        (["shop.orders"], ["1"]),
+        (["orders"], ["1"]),
+        (["orders", "shop.orders"], ["1"]),
+        (["bank.users"], ["3", "4"]),
+        (["shop.users", "orders"], ["2", "1"]),
+        (["pay.orders", "shop"], ["5", "6"]),
+    ],
+)
+def test_a_table_is_named_in_full_or_by_its_last_part(told: list[str], found: list[str]) -> None:
+    assert meant(PARKED, told) == found
+
+
+def test_a_name_of_several_tables_is_refused_with_them() -> None:
+    with pytest.raises(ConfigError, match=r"'users' is .*: give one of bank.users, shop.users$"):
+        meant(PARKED, ["users"])
+
+
+def test_a_name_of_no_parked_table_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(UnknownNameError, match=r"did you mean 'shop.orders'"):
+        meant(PARKED, ["shop.ordes"])
+
+
+def test_where_nothing_is_parked_that_is_said() -> None:
+    with pytest.raises(ConfigError, match=r"^no table is parked, so none is called 'nope'$"):
+        meant({}, ["nope"])
