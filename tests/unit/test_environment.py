@@ -11,5 +11,5 @@ def test_a_jvm_has_one_collector(
 ) -> None:
     """A JVM does not start that is told two."""
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", told)
-    options = environment._started(())["spark.driver.extraJavaOptions"].split()
+    options = environment._started(("delta",))["spark.driver.extraJavaOptions"].split()
     assert ("-XX:+UseParallelGC" in options) is is_ours
