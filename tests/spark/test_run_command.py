@@ -4,6 +4,7 @@ import contextlib
 import os
 import pty
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -17,6 +18,7 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from changelane.cli import main
+from changelane.spark.apply.fanout import Fanout
 from changelane.spark.reasons import reason_of
 from changelane.spark.streams import pacing
 
@@ -159,6 +161,25 @@ def test_the_demo_runs_on_a_terminal_with_a_live_line_and_tells_it_as_json(
     assert b"1 set aside (truncated 1) of 87, more than the 0 allowed" in told
 
 
+def test_a_run_that_is_interrupted_in_a_batch_says_so_and_nothing_else(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path)
+
+    def take(*_arguments: Any, **_options: Any) -> None:
+        os.kill(os.getpid(), signal.SIGINT)  # as Ctrl-C does
+        while True:
+            spark.range(1).count()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Fanout, "take", take)
+        done = run(file)
+    assert (done.exit_code, done.stdout) == (130, "")
+    assert done.stderr == "changelane: interrupted: the next run goes on from here\n"
+    assert capfd.readouterr() == ("", "")
+    assert "1 events" in run(file).stdout
+
+
 def test_a_run_that_goes_on_takes_what_comes_until_it_is_stopped(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,7 +188,7 @@ def test_a_run_that_goes_on_takes_what_comes_until_it_is_stopped(
     file = written(tmp_path, options)
     waits: list[float] = []
 
-    def wait(wait_s: float, tick: Callable[[], None]) -> None:
+    def wait(wait_s: float, tick: Callable[[], None], _check: Callable[[], None]) -> None:
         waits.append(wait_s)
         tick()
         if len(waits) == 3:

@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """How long a continuous run waits, and that its report does not grow with it."""
 
+import signal
+import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame
 
 from changelane.config import Options
 from changelane.spark.events.survey import BatchReport, TableReport
 from changelane.spark.streams import pacing
-from changelane.spark.streams.pacing import Pace, drive
+from changelane.spark.streams.interrupts import InterruptedRunError, Interrupts
+from changelane.spark.streams.pacing import Pace, await_end, drive
 from changelane.spark.streams.pipeline import RunReport
-from changelane.spark.streams.stream import KEPT
+from changelane.spark.streams.stream import KEPT, Applying
 
 PACE = Pace(10, 120, 1000)
 
@@ -58,7 +62,10 @@ def test_a_stream_is_started_again_at_its_pace(monkeypatch: pytest.MonkeyPatch) 
     clock = [0.0]
 
     def sleep(wait_s: float) -> None:
-        told.append(round(wait_s))
+        if isinstance(told[-1], float):
+            told[-1] += wait_s
+        else:
+            told.append(float(wait_s))
         clock[0] += wait_s
 
     def start() -> _Query:
@@ -77,8 +84,72 @@ def test_a_stream_is_started_again_at_its_pace(monkeypatch: pytest.MonkeyPatch) 
             lambda: next(events),
             lambda: told.append("tick"),
         )
-    longest = ["start", "tick", 5, "tick", 2, "tick"]
-    assert told == [*longest, *longest, "start", "tick", 5, "tick", 2, "tick"]
+    longest = ["start", 5.0, "tick", 2.0]
+    assert told == [*longest, *longest, *longest]
+
+
+def test_a_stream_that_works_is_looked_at_often_and_its_tables_sometimes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, told = [0.0], []
+
+    class Query(_Query):
+        def awaitTermination(self, wait_s: float) -> bool:  # noqa: N802 - Spark's name
+            clock[0] += wait_s
+            return False
+
+        def stop(self) -> None:
+            told.append("stopped")
+
+    def check() -> None:
+        if clock[0] >= 12:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(pacing.time, "monotonic", lambda: clock[0])
+    with pytest.raises(KeyboardInterrupt):
+        await_end(Query(), lambda: told.append(clock[0]), check)  # type: ignore[arg-type]
+    assert told == [5, 10, "stopped"]
+    assert clock == [12]
+
+
+def test_an_interrupt_is_told_between_two_questions_and_the_second_at_once() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with Interrupts() as interrupts:
+        interrupts.check()
+        signal.raise_signal(signal.SIGINT)
+        assert interrupts.is_told
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.check()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_an_interrupt_is_not_heard_beside_the_main_thread() -> None:
+    before = signal.getsignal(signal.SIGINT)
+
+    def work() -> None:
+        with Interrupts() as interrupts:
+            interrupts.check()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_batch_that_is_interrupted_ends_in_few_words() -> None:
+    def fail(_batch: DataFrame, _number: int) -> None:
+        raise RuntimeError("x" * 10_000)
+
+    interrupts = Interrupts()
+    applying = Applying(fail, interrupts)
+    with pytest.raises(RuntimeError):
+        applying(None, 0)  # type: ignore[arg-type]
+    interrupts.is_told = True
+    with pytest.raises(InterruptedRunError, match=r"^the run is interrupted$"):
+        applying(None, 0)  # type: ignore[arg-type]
+    assert applying.error is None
 
 
 def test_a_report_of_a_long_run_keeps_its_sums() -> None:

@@ -89,7 +89,7 @@ def run(
         click.echo(msgspec.json.format(msgspec.json.encode(report)))
     else:
         _tell(report, pipeline.folder)
-    if getattr(report, "is_interrupted", False) and pipeline.options.trigger == "available_now":
+    if report.is_interrupted and pipeline.options.trigger == "available_now":
         click.echo("changelane: interrupted: the next run goes on from here", err=True)
         sys.exit(128 + signal.SIGINT)
     budget = pipeline.options.budget
@@ -154,9 +154,14 @@ def _tell(report: "RunReport | DeliveriesReport", path: str) -> None:
         _told_of_messages(report, path)
 
 
+def _nothing(what: str, report: "RunReport | DeliveriesReport") -> None:
+    if not report.is_interrupted:  # else nobody knows
+        click.echo(f"nothing new to {what}")
+
+
 def _told_of_messages(report: "DeliveriesReport", path: str) -> None:
     if not report.batches:
-        click.echo("nothing new to send")
+        _nothing("send", report)
         return
     losses: Counter[str] = Counter()
     for batch in report.batches:
@@ -174,7 +179,7 @@ def _told_of_messages(report: "DeliveriesReport", path: str) -> None:
 
 def _summary(report: "RunReport", path: str) -> None:
     if not report.batches:
-        click.echo("nothing new to apply")
+        _nothing("apply", report)
         return
     counts: dict[str, int] = {}
     notes: dict[str, str] = {}

@@ -55,13 +55,14 @@ from changelane.spark.streams.delivered import (
     tally_of,
 )
 from changelane.spark.streams.incoming import Incoming, Read
+from changelane.spark.streams.interrupts import Interrupts
 from changelane.spark.streams.kafka import KafkaInput, way_out
+from changelane.spark.streams.pacing import drive
 from changelane.spark.streams.stream import (
     Applying,
     RunError,
     check_budget,
     reason,
-    stop,
     writer,
 )
 from changelane.spark.streams.topic_counts import TopicCounts
@@ -193,16 +194,15 @@ def deliver(
         report.add(done)
         progress(done)
 
-    applying = Applying(apply)
+    interrupts = Interrupts()
+    applying = Applying(apply, interrupts)
     stream = writer(read.stream(), pipeline, applying)
-    query = None
     try:
-        query = stream.start()
-        query.awaitTermination()
+        with interrupts:
+            drive(stream, None, lambda: 0, lambda: None, interrupts.check)
     except KeyboardInterrupt:
-        stop(query)
+        report.is_interrupted = True
     except Exception as error:
-        stop(query)
         raise applying.error or RunError(reason(error, pipeline)) from error
     return report
 

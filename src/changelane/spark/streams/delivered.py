@@ -90,10 +90,15 @@ class DeliveryReport(msgspec.Struct):
 
 
 class DeliveriesReport(msgspec.Struct):
-    """What a run into topics did."""
+    """What a run into topics did.
+
+    Attributes:
+        is_interrupted: Somebody stopped it; what it did not come to waits for the next run.
+    """
 
     pipeline: str
     batches: list[DeliveryReport] = []
+    is_interrupted: bool = False
 
     def add(self, batch: DeliveryReport) -> None:
         """Tell of a batch."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple, Self
 
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from changelane.config import Options
@@ -17,6 +18,8 @@ from changelane.spark.streams.stream import stop
 
 TICK_S: Final = 5
 """How often tables are looked at that wait for a time, seconds."""
+LOOK_S: Final = 1
+"""How often it is looked whether somebody wants to stop."""
 
 
 class Pace(NamedTuple):
@@ -56,6 +59,7 @@ def drive(
     pace: Pace | None,
     events: Callable[[], int],
     tick: Callable[[], None],
+    check: Callable[[], None] = lambda: None,
 ) -> None:
     """Run a stream to its end; with a pace, start it again and again.
 
@@ -64,27 +68,42 @@ def drive(
         pace: When it is started again.
         events: Returns how many events have come so far.
         tick: Called every few seconds, between batches and within them.
+        check: Called more often: it raises what is to stop the stream.
     """
     past_s = 0.0
     while True:
         began, before = time.monotonic(), events()
-        query = stream.start()
-        try:
-            while not query.awaitTermination(TICK_S):
-                tick()
-        except BaseException:
-            stop(query)
-            raise
+        await_end(stream.start(), tick, check)
         if pace is None:
             return
         wait_s = pace.interval_s(events() - before, past_s or pace.least_s)
-        pause(began + wait_s - time.monotonic(), tick)
+        pause(began + wait_s - time.monotonic(), tick, check)
         past_s = time.monotonic() - began
 
 
-def pause(wait_s: float, tick: Callable[[], None]) -> None:
-    """Wait so many seconds, and do something every now and then meanwhile."""
+def await_end(query: StreamingQuery, tick: Callable[[], None], check: Callable[[], None]) -> None:
+    """Wait for the end of a stream, or stop it; meanwhile do what :func:`drive` says."""
+    ticked = time.monotonic()
+    try:
+        while not query.awaitTermination(LOOK_S):
+            check()
+            if time.monotonic() - ticked >= TICK_S:
+                tick()
+                ticked = time.monotonic()
+    except BaseException:
+        stop(query)
+        raise
+
+
+def pause(
+    wait_s: float, tick: Callable[[], None], check: Callable[[], None] = lambda: None
+) -> None:
+    """Wait so many seconds, and do what :func:`drive` says meanwhile."""
     until = time.monotonic() + wait_s
+    ticked = time.monotonic()
     while (left := until - time.monotonic()) > 0:
-        time.sleep(min(left, TICK_S))
-        tick()
+        time.sleep(min(left, LOOK_S))
+        check()
+        if time.monotonic() - ticked >= TICK_S:
+            tick()
+            ticked = time.monotonic()

@@ -3,7 +3,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -21,9 +21,10 @@ from changelane.spark.lake import Lake, Marker
 from changelane.spark.lake.layout import layouts_of
 from changelane.spark.lake.modes import modes_of
 from changelane.spark.lakes import lake_of
-from changelane.spark.ledgers.resume import BatchLog, Held, lost
+from changelane.spark.ledgers.resume import BatchLog, Began, Held, lost
 from changelane.spark.schemas.followed import evolution_of
 from changelane.spark.streams.checkpoint import Checkpoint
+from changelane.spark.streams.interrupts import Interrupts
 from changelane.spark.streams.pacing import Pace, drive
 from changelane.spark.streams.stream import (
     KEPT,
@@ -38,6 +39,11 @@ from changelane.spark.streams.stream import (
 )
 from changelane.spark.upkeep.maintenance import Upkeep
 from changelane.transforms.mask import masks_of
+
+if TYPE_CHECKING:
+    from changelane.spark.streams.datahub_source import DataHubInput
+    from changelane.spark.streams.files import FilesInput
+    from changelane.spark.streams.kafka import KafkaInput
 
 Progress = Callable[[BatchReport], None]
 
@@ -141,26 +147,25 @@ def run(
             report.maintained.extend(keeper.after_batch(applier.take_seen()))
             del report.maintained[:-KEPT]
 
-    if checkpoint.is_known:
-        source.check(log.read())
-    elif not resume:
-        _anew(log, pipeline, say)
-    elif (resumed := source.resume(log.read(), land, skip_lost=skip_lost)) is not None:
-        log.replace(resumed)
+    resumes = partial(source.resume, land=land, skip_lost=skip_lost) if resume else None
+    _begin(pipeline, source, log, resumes=resumes, is_known=checkpoint.is_known, say=say)
 
     def apply(batch: DataFrame, number: int) -> None:
         check_budget(options, report)
         query = checkpoint.query()
         land(source.fresh(batch, query), query, number, source.held(number))
 
-    applying = Applying(apply)
+    applying = Applying(apply, interrupts := Interrupts())
     stream = writer(source.stream(), pipeline, applying)
+    tick = partial(merge, all_of_them=False)
     try:
-        # what waits in the log is older than what comes at once
-        merge(all_of_them=options.apply != "log")
-        drive(stream, Pace.of(options), lambda: report.events, partial(merge, all_of_them=False))
-        merge(all_of_them=True)
-        report.maintained.extend(keeper.at_the_end(applier.take_seen()))
+        with interrupts:
+            # what waits in the log is older than what comes at once
+            merge(all_of_them=options.apply != "log")
+            drive(stream, Pace.of(options), lambda: report.events, tick, interrupts.check)
+            merge(all_of_them=True)
+            interrupts.check()
+            report.maintained.extend(keeper.at_the_end(applier.take_seen()))
     except KeyboardInterrupt:
         report.is_interrupted = True
     except BudgetError:
@@ -201,6 +206,24 @@ def expressions_of(spark: SparkSession, pipeline: Pipeline) -> list[Prepared]:
     """
     get_codec(pipeline.source.format, **pipeline.source.format_options)
     return prepared(spark, pipeline.expressions, len(pipeline.pure_steps) + 1)
+
+
+def _begin(
+    pipeline: Pipeline,
+    source: "FilesInput | KafkaInput | DataHubInput",
+    log: BatchLog,
+    *,
+    resumes: Callable[[list[Began]], Held | None] | None,
+    is_known: bool,
+    say: Callable[[str], None],
+) -> None:
+    """Go on behind what was read, or begin anew."""
+    if is_known:
+        source.check(log.read())
+    elif resumes is None:
+        _anew(log, pipeline, say)
+    elif (resumed := resumes(log.read())) is not None:
+        log.replace(resumed)
 
 
 def _anew(log: BatchLog, pipeline: Pipeline, say: Callable[[str], None]) -> None:

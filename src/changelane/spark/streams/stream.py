@@ -18,6 +18,7 @@ from changelane.kafka import KafkaSource
 from changelane.spark.reasons import reason_of
 from changelane.spark.streams.checkpoint import Checkpoint
 from changelane.spark.streams.files import FilesInput
+from changelane.spark.streams.interrupts import InterruptedRunError, Interrupts
 from changelane.spark.streams.kafka import KafkaInput, is_data_loss, way_out
 from changelane.spark.streams.topics import kinds
 
@@ -110,10 +111,18 @@ def input_of(
 
 
 class Applying:
-    """What Spark calls with each batch; it keeps our own errors, which Spark would wrap."""
+    """What Spark calls with each batch; it keeps our own errors, which Spark would wrap.
 
-    def __init__(self, apply: Callable[[DataFrame, int], None]) -> None:
+    Args:
+        apply: Does the work.
+        interrupts: Whether somebody wants to stop.
+    """
+
+    def __init__(
+        self, apply: Callable[[DataFrame, int], None], interrupts: Interrupts | None = None
+    ) -> None:
         self._apply = apply
+        self._interrupts = interrupts
         self.error: ChangelaneError | None = None
 
     def __call__(self, batch: DataFrame, number: int) -> None:
@@ -122,6 +131,11 @@ class Applying:
             self._apply(batch, number)
         except ChangelaneError as error:
             self.error = error
+            raise
+        except Exception:
+            if self._interrupts is not None and self._interrupts.is_told:
+                # Spark looks through all words of an error, with a stack that a long one overflows
+                raise InterruptedRunError("the run is interrupted") from None
             raise
 
 
