@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from changelane.cli import main
-from changelane.spark.apply.applier import Applier
+from changelane.spark.apply.commits import Commits
 from changelane.spark.lakes.delta import Delta
 from changelane.spark.lakes.iceberg import Iceberg
 from changelane.spark.ledgers.quarantine import Quarantine
@@ -39,17 +39,17 @@ def after(*methods: tuple[type, str]) -> Callable[[], None]:
 
 
 def between_tables() -> None:
-    method = Applier._table
+    method = Commits.write
     done = []
 
-    def dying(self: Any, commit: Any, one: Any) -> Any:
+    def dying(self: Any, batch: Any, one: Any, **more: Any) -> Any:
         if done:
             die()
-        found = method(self, commit, one)
+        found = method(self, batch, one, **more)
         done.append(one)
         return found
 
-    Applier._table = dying
+    Commits.write = dying
     # one after the other, so that there is a between
     import changelane.spark.apply.applier
 
