@@ -86,6 +86,25 @@ def files(**more: Any) -> dict[str, Any]:
     return {"type": "files", "path": "input", "format": "native-json"} | more
 
 
+def test_values_that_delta_does_not_take_for_a_property_are_told_and_not_quoted(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    assert spark.sparkContext.appName
+    lines(tmp_path, [change("orders", 1)])
+    options = {
+        "properties": {"delta.appendOnly": "true", "mine": "hunter2"},
+        "tables": {"orders": {"properties": {"delta.logRetentionDuration": "hunter2"}}},
+    }
+    file = written(tmp_path, files(), {"type": "delta", "path": "lake"}, options=options)
+    found = told(file, 2)
+    (one,) = found["options.tables.orders.properties"]
+    assert (one.state, one.text) == (
+        "problem",
+        "Delta does not take the value of delta.logRetentionDuration",
+    )
+    assert "options.properties" not in found
+
+
 def test_files_into_tables_are_told_line_by_line_and_nothing_is_written(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -218,8 +237,8 @@ def test_topic_to_topic_is_told_with_targets_losses_and_profile(
 
     profile = {name: value for name, value in sink.items() if name != "topic"}
     file = written(tmp_path, source, profile | {"profile": "debezium", "format": "canal-json"})
-    (wrong,) = told(file, 2)["sink.profile"]
-    assert "profile debezium writes debezium-json" in wrong.text
+    (wrong,) = told(file, 2)["configuration"]
+    assert wrong.text.startswith("sink.profile: profile debezium writes debezium-json")
     file.unlink()
     before.pop("pipeline.yaml")
     assert everything(tmp_path) == before
@@ -260,9 +279,12 @@ def test_what_does_not_answer_ends_with_1_what_is_wrong_with_2_and_no_secret_is_
     assert told(written(tmp_path, files(path="gone"), sink), 2)["source"][0].state == "problem"
     (tmp_path / "flat").write_text("")
     lines(tmp_path, [])
-    flat = told(written(tmp_path, files(glob="*.none"), sink | {"path": "flat/lake"}), 2)
+    flat = told(written(tmp_path, files(), sink | {"path": "flat/lake"}), 2)
+    assert flat["configuration"][0].text.endswith("flat is a file, and a folder is needed")
+    marks = {"checkpoint": "flat/marks"}
+    flat = told(written(tmp_path, files(glob="*.none"), sink, options=marks), 2)
     assert flat["source"][0].state == "warning"
-    assert flat["sink"][0].text.endswith("flat is no folder")
+    assert flat["checkpoint"][0].text.endswith("flat is no folder")
 
 
 def test_a_check_of_its_own_process_leaves_no_trace_where_it_is_started(tmp_path: Path) -> None:

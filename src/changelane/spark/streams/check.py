@@ -78,6 +78,7 @@ def check(spark: SparkSession, pipeline: Pipeline) -> Iterator[Finding]:
         yield from datahub_check.sink(sink)
         return
     yield from _expressions(spark, pipeline)
+    yield from _properties(spark, pipeline)
     lake = yield from _tables(spark, pipeline)
     tables = trial.TableTrial(pipeline)
     yield from tables.read(first or {}, learnt)
@@ -94,6 +95,28 @@ def _expressions(spark: SparkSession, pipeline: Pipeline) -> Iterator[Finding]:
     for one in found:
         text = f"{one.where} reads {', '.join(one.reads)}; the first messages go without it here"
         yield ok("transforms", text)
+
+
+def _properties(spark: SparkSession, pipeline: Pipeline) -> Iterator[Finding]:
+    """Tell of properties that Delta would make no table with, for their values."""
+    options = pipeline.options
+    told = {"options": options.properties}
+    told |= {f"options.tables.{name}": one.properties for name, one in options.tables.items()}
+    if pipeline.table_format != "delta" or not any(told.values()):
+        return
+    jvm: Any = spark._jvm
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    kind = loader.loadClass("org.apache.spark.sql.delta.DeltaConfigs$")
+    known = kind.getField("MODULE$").get(None)
+    for where, properties in told.items():
+        for name, value in properties.items():
+            one = jvm.java.util.HashMap()
+            one.put(name, value)
+            try:
+                known.validateConfigurations(jvm.PythonUtils.toScalaMap(one))
+            except Exception:  # noqa: BLE001 - of many kinds, and their words quote the value
+                text = f"Delta does not take the value of {name}"
+                yield problem(f"{where}.properties", text, "see Delta's table properties")
 
 
 def _refused(about: str, error: ConfigError) -> Finding:
