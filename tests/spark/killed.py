@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from changelane.cli import main
+from changelane.spark.apply.applier import Applier
 from changelane.spark.apply.commits import Commits
 from changelane.spark.lakes.delta import Delta
 from changelane.spark.lakes.iceberg import Iceberg
