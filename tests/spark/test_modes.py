@@ -193,6 +193,18 @@ def test_an_event_that_comes_again_beside_a_statement_is_not_appended_again(
         assert sorted(map(tuple, rows)) == [(1, None, None), (2, None, None), (3, 3, None)]
 
 
+def test_an_event_that_is_set_aside_does_not_make_others_come_twice(
+    spark: SparkSession, lake: str
+) -> None:
+    both = [change("c", at, id=at, a="a", b="b") for at in (1, 2)]
+    odd = change("c", 3, id=3, a="a", b="b")
+    odd = msgspec.structs.replace(odd, position=OffsetPosition("t", 0, 5))
+    landed.apply(spark, lake, both, modes=MODES)
+    report = landed.apply(spark, lake, [*both, odd], query="two", modes=MODES)
+    assert report.quarantined == {"unordered": 1}
+    assert [row[1] for row in logged(spark, lake)] == [1, 2]
+
+
 def test_rows_that_swap_their_keys_are_set_aside(spark: SparkSession, lake: str) -> None:
     """Nothing but the before image tells which of two rows left a key, and it is not asked."""
 

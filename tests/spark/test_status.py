@@ -79,10 +79,10 @@ def test_status_counts_what_each_table_took(spark: SparkSession, lake: str) -> N
         change("c", 2, {"id": 7, "state": "x"}),
     )
     tied = [change("c", 8, {"id": 9, "state": word}) for word in ("a", "b", "b")]
-    landed.land(spark, lake, [FIT, [MISFIT], [again, late, *tied]])
+    landed.land(spark, lake, [FIT, [MISFIT], [again, late, *tied, MISFIT]])
     (one,) = status(open_lake(spark, lake, Path(lake).name))
-    # the misfit is set aside
-    assert (one.applied, one.late, one.ties, one.quarantined) == (10, 2, 1, 1)
+    # the misfit is set aside, and stands behind all that the table took
+    assert (one.applied, one.late, one.ties, one.quarantined) == (10, 2, 1, 2)
     assert one.position == "binary log 3, position 8"
     landed.apply(spark, lake, [late], batch=3)
     (one,) = status(open_lake(spark, lake, Path(lake).name))
@@ -95,6 +95,20 @@ def test_a_table_of_which_all_is_set_aside_is_shown(spark: SparkSession, lake: s
     landed.land(spark, lake, [[keyless]])
     (one,) = status(open_lake(spark, lake, Path(lake).name))
     assert (one.table, one.rows, one.applied, one.quarantined) == ("shop.orders", 0, 0, 1)
+
+
+@pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
+def test_what_others_tell_in_their_commits_is_theirs(spark: SparkSession, lake: str) -> None:
+    landed.land(spark, lake, [FIT])
+    place = open_lake(spark, lake, "delta")
+    (name,) = place.tables()
+    other = spark.newSession()
+    for number, told in enumerate(("nightly fix", '{"job": 1}', "[]"), 1):
+        other.conf.set("spark.databricks.delta.commitInfo.userMetadata", told)
+        other.sql(f"DELETE FROM {place.sql(name)} WHERE id = {number}")
+        landed.apply(spark, lake, [change("c", 10 + number, {"id": 9, "state": "x"})], batch=number)
+        assert status(place)[0].applied == 5 + number
+        assert explain(place, "orders", {"id": 9}).events[-1].commits == [f"batch {number} of test"]
 
 
 @pytest.mark.parametrize("lake", lakes("delta"), indirect=True)

@@ -65,7 +65,8 @@ def newest(table: DataFrame) -> str:
 
 def is_known_by_order(one: Plan) -> bool:
     """Say whether an event that comes again has the order that it had."""
-    return all(domain[1] != OffsetPosition.code for domain in one.work.domains)
+    # those of other kinds are set aside
+    return one.kind[1:] != bytes([OffsetPosition.code])
 
 
 def _fresh(told: DataFrame, table: DataFrame, high: str) -> DataFrame:

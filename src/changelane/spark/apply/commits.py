@@ -91,8 +91,9 @@ class Commits:
         else:
             held = self._lake.read(one.name)
             high = writing.before.high
-            if high is None:
-                # the commits that told it are forgotten, or of a version that told none
+            if high is None or next(self._lake.marked(one.name), None) is None:
+                # the commits that told it are forgotten, or of a version that told none; what is
+                # kept of the newest one is as old as the last maintenance
                 high = append.newest(held)
                 writing.before = msgspec.structs.replace(writing.before, high=high)
             source = append.changes(writing.rows, one, held, high)
@@ -144,15 +145,18 @@ class _Writing:
         self.changes = self.rows.where("kind = 'data'")
         self.before = Tally.of(lake.last_commit(plan.name))
         taken = without(self.changes, batch.refused)
-        self.late = self.before.late_in(taken, plan.work)
+        self.late = self.before.late_in(taken, plan.work, plan.kind)
         self.ties = 0
         self._applied = taken.count() if counts else sum(plan.work.counts.values())
 
     def session(self, ties: int = 0) -> SparkSession:
         """Return a session whose commits carry the marker and the sums with this batch."""
         self.ties = ties
+        work = self.plan.work
         after = self.before.plus(
-            self.plan.work, applied=self._applied, late=self.late, ties=self.ties
+            work, self.plan.kind, applied=self._applied, late=self.late, ties=self.ties
         )
-        told = self.plan.work.told | after.told | dict(self.batch.details)
+        oldest, newest = work.reach(self.plan.kind)
+        reach = {"oldest": oldest.hex(), "newest": max(newest, work.truncated).hex()}
+        told = {"events": work.count} | reach | after.told | dict(self.batch.details)
         return self._lake.committing(self.batch.marker, told)

@@ -170,7 +170,8 @@ class Work:
         truncated: The newest truncate of the kind that the table compares, once that is known.
         domains: Kinds of positions, with the version of their orders (2 bytes), and how many
             events have each.
-        lanes: The oldest and the newest order of a change in each lane (:func:`lane`).
+        reaches: The oldest and the newest order of the changes of each schema and kind of
+            positions.
         time_us: The newest time of a change at its source, microseconds since 1970-01-01 UTC.
         places: Where orders are offsets: epochs and partitions (12 bytes).
     """
@@ -193,7 +194,7 @@ class Work:
         self.truncated = b""
         self.time_us: int | None = None
         self.domains: dict[bytes, int] = {}
-        self.lanes: dict[bytes, tuple[bytes, bytes]] = {}
+        self.reaches: dict[tuple[str, bytes], tuple[bytes, bytes]] = {}
         self.places: set[bytes] = set()
 
     @property
@@ -224,13 +225,13 @@ class Work:
         """Whether the keys of the events are few enough to be broadcast."""
         return self.count <= FEW_KEYS
 
-    @property
-    def told(self) -> dict[str, object]:
-        """What the commit of the table says of these events."""
-        orders = [order for reach in self.lanes.values() for order in reach]
-        orders += [one.newest for one in self.truncated_by]
-        oldest, newest = min(orders, default=b""), max(orders, default=b"")
-        return {"events": self.count, "oldest": oldest.hex(), "newest": newest.hex()}
+    def reach(self, kind: bytes) -> tuple[bytes, bytes]:
+        """Return the oldest and the newest order of changes of one kind of positions."""
+        found = [reach for (_, domain), reach in self.reaches.items() if domain == kind]
+        return (
+            min((oldest for oldest, _ in found), default=b""),
+            max((newest for _, newest in found), default=b""),
+        )
 
     @property
     def is_raising(self) -> bool:
@@ -273,6 +274,7 @@ class Work:
         kept.counts = {name: self.counts.get(name, 0) for name in kept.schemas}
         kept.newest = {name: self.newest.get(name, b"") for name in kept.schemas}
         kept.oldest = {name: self.oldest[name] for name in kept.schemas if name in self.oldest}
+        kept.reaches = {one: reach for one, reach in self.reaches.items() if one[0] in kept.schemas}
         return kept
 
 
@@ -303,8 +305,9 @@ def survey(events: DataFrame, report: BatchReport) -> Survey:
     data, order = F.col("kind") == "data", F.col("order")
     leaves = F.col("op") == "d"
     moved = F.col("other_key").isNotNull()
+    domain = F.substring(order, 1, 2)
     found = (
-        events.groupBy("kind", "table_id", "schema_id", "code", lane(order).alias("lane"))
+        events.groupBy("kind", "table_id", "schema_id", "code", domain.alias("domain"))
         .agg(
             F.count(F.lit(1)).alias("count"),
             F.max(order).alias("newest"),
@@ -317,8 +320,8 @@ def survey(events: DataFrame, report: BatchReport) -> Survey:
             F.max(data & moved).alias("others"),
             F.count_if(data & F.col("op").isin("u", "d")).alias("changes"),
             F.unix_micros(F.max("source_time")).alias("time_us"),
-            # a set keeps Spark from sorting all rows, as it does for a maximum of bytes alone
-            F.collect_set("op").alias("ops"),
+            # sets also keep Spark from sorting all rows, as it does for a maximum of bytes
+            F.collect_set(place(order)).alias("places"),
         )
         .collect()
     )
@@ -371,9 +374,7 @@ def _count(row: Row, works: dict[str, Work], report: BatchReport) -> None:
     if kind == "schema":
         return
     report.events += count
-    newest, within = bytes(row["newest"]), bytes(row["lane"])
-    domain = within[:2]
-    work.places.update({within[2:]} - {b""})
+    newest, domain = bytes(row["newest"]), bytes(row["domain"])
     work.domains[domain] = work.domains.get(domain, 0) + count
     if kind == "truncate":
         work.truncated_by.append(Truncating(row["schema_id"], domain, newest, count))
@@ -383,8 +384,7 @@ def _count(row: Row, works: dict[str, Work], report: BatchReport) -> None:
         work.newest[schema] = max(work.newest.get(schema, b""), newest)
         oldest = bytes(row["oldest"])
         work.oldest[schema] = min(work.oldest.get(schema, oldest), oldest)
-        first, last = work.lanes.get(within, (oldest, newest))
-        work.lanes[within] = min(first, oldest), max(last, newest)
+        work.reaches[schema, domain] = oldest, newest
     work.has_parts |= bool(row["parts"])
     work.has_moves |= bool(row["moves"])
     work.departures += row["leaves"]
@@ -394,19 +394,12 @@ def _count(row: Row, works: dict[str, Work], report: BatchReport) -> None:
     work.keyless += row["keyless"]
     work.widest_key = max(work.widest_key, row["widest_key"] or 0)
     work.changes += row["changes"]
+    work.places.update(map(bytes, row["places"]))
 
 
 def told_schema() -> Column:
     """Return the ``schema_id`` that an event was read with, whatever its batch made of it."""
     return F.substring_index("schema_id", AT, 1)
-
-
-def lane(order: Column) -> Column:
-    """Return the lane of an order: the kind of its position and, of offsets, its :func:`place`.
-
-    The orders of one lane come one after the other, unless a source sends something again.
-    """
-    return F.concat(F.substring(order, 1, 2), F.coalesce(place(order), F.unhex(F.lit(""))))
 
 
 def place(order: Column) -> Column:

@@ -68,6 +68,16 @@ class Commit(msgspec.Struct, frozen=True):
     details: Mapping[str, Any]
 
 
+def commit_of(time_ms: int, told: str) -> Commit | None:
+    """Return a commit by what it tells of itself; ``None`` = somebody else's."""
+    try:
+        details = msgspec.json.decode(told, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return None
+    is_ours = {"pipeline", "query", "batch"} <= details.keys()
+    return Commit(time_ms, details) if is_ours else None
+
+
 class Files(NamedTuple):
     """The data files of a table."""
 

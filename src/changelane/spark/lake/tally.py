@@ -5,17 +5,19 @@ They stand in the table's own commit, beside the marker, so that a batch that co
 once. Each commit tells the sums up to it.
 """
 
-from collections.abc import Mapping
-from functools import reduce
-from operator import or_
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from changelane.spark.events.survey import Work, lane
+from changelane.position import BY_PARTITION
+from changelane.spark.events.survey import Work
 from changelane.spark.lake import Commit
+
+_KEY: Final = "tally"
+_HIGH: Final = "high"
+"""What commits of older versions tell of a table that takes every event."""
 
 
 class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -23,12 +25,12 @@ class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         applied: Changes of rows, those without effect among them, but none that was set aside.
-        late: How many of them came in a batch behind one that had told newer ones of their lane.
+        late: How many of them came in a batch behind one that had told newer ones. Offsets are
+            not counted: each partition has its own, and gives them in their order.
         ties: For how many keys and positions a batch told two different whole rows, of which each
             column took the greater value.
         high: The newest order, as hexadecimal digits; nothing in the commits of older versions.
         source_time_us: The newest time at the source, microseconds since 1970-01-01 UTC.
-        lanes: The newest order of each lane; both as hexadecimal digits.
     """
 
     applied: int = 0
@@ -36,44 +38,44 @@ class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
     ties: int = 0
     high: str | None = None
     source_time_us: int | None = None
-    lanes: Mapping[str, str] = {}
 
     @classmethod
     def of(cls, commit: Commit | None) -> "Tally":
         """Return what a table's newest commit tells."""
-        return cls() if commit is None else msgspec.convert(commit.details, cls)
+        details = {} if commit is None else commit.details
+        if _KEY in details:
+            return msgspec.convert(details[_KEY], cls)
+        high = details.get(_HIGH)
+        return cls(high=high if isinstance(high, str) else None)
 
-    def late_in(self, rows: DataFrame, work: Work) -> int:
+    def late_in(self, rows: DataFrame, work: Work, kind: bytes) -> int:
         """Return how many changes of a batch come behind newer ones that the table took before.
 
         Args:
             rows: The ``data`` rows of the table.
             work: What the batch holds of it.
+            kind: The kind of positions that it compares (2 bytes).
         """
-        behind = [
-            (lane(F.col("order")) == F.lit(bytearray(name)))
-            & (F.col("order") <= F.lit(bytearray.fromhex(self.lanes[name.hex()])))
-            for name, (oldest, _) in work.lanes.items()
-            if oldest.hex() <= self.lanes.get(name.hex(), "")
-        ]
-        return rows.where(reduce(or_, behind)).count() if behind else 0
+        oldest, _ = work.reach(kind)
+        if (kind[1:] and kind[1] in BY_PARTITION) or not oldest or oldest.hex() > (self.high or ""):
+            return 0
+        return rows.where(F.col("order") <= F.lit(bytearray.fromhex(self.high or ""))).count()
 
-    def plus(self, work: Work, *, applied: int, late: int = 0, ties: int = 0) -> "Tally":
+    def plus(
+        self, work: Work, kind: bytes, *, applied: int, late: int = 0, ties: int = 0
+    ) -> "Tally":
         """Return the sums with those of a batch."""
-        newest = {name.hex(): newest.hex() for name, (_, newest) in work.lanes.items()}
-        lanes = {name: max(order, self.lanes.get(name, "")) for name, order in newest.items()}
+        _, newest = work.reach(kind)
         times = [one for one in (self.source_time_us, work.time_us) if one is not None]
         return Tally(
             self.applied + applied,
             self.late + late,
             self.ties + ties,
-            max(self.high or "", work.truncated.hex(), *newest.values()),
+            max(self.high or "", work.truncated.hex(), newest.hex()),
             max(times, default=None),
-            {**self.lanes, **lanes},
         )
 
     @property
     def told(self) -> dict[str, Any]:
         """The same as details of a commit."""
-        told: dict[str, Any] = msgspec.to_builtins(self)
-        return told
+        return {_KEY: msgspec.to_builtins(self)}

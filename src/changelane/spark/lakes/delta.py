@@ -23,6 +23,7 @@ from changelane.spark.lake import (
     Files,
     Marker,
     beside,
+    commit_of,
     file_system,
     own_of,
 )
@@ -120,8 +121,9 @@ class Delta(SqlLake):
                     raise
                 return
             if info.isDefined() and (told := info.get().userMetadata()).isDefined():
-                details = msgspec.json.decode(told.get(), type=dict[str, Any])
-                yield Commit(info.get().getTimestamp(), details)
+                found = commit_of(info.get().getTimestamp(), told.get())
+                if found is not None:
+                    yield found
 
     def committing(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
         session = beside(self.spark)

@@ -2,7 +2,6 @@
 """A Spark session with the settings that exact results need."""
 
 import os
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -136,23 +135,10 @@ def _submitted() -> dict[str, str]:
     return dict(SparkConf().getAll())
 
 
-_JAVA_OPTIONS: Final = (
-    "JAVA_TOOL_OPTIONS",
-    "JDK_JAVA_OPTIONS",
-    "_JAVA_OPTIONS",
-    "SPARK_SUBMIT_OPTS",
-)
-_COLLECTOR: Final = re.compile(r"-XX:\+Use\w*GC\b")
-
-
 def _started(lakes: Sequence[str]) -> dict[str, str]:
     """What only the start of a JVM can set: jars, and how it logs."""
-    options = [f"-Dlog4j2.configurationFile={LOG4J.as_uri()}"]
-    if not any(_COLLECTOR.search(os.environ.get(name, "")) for name in _JAVA_OPTIONS):
-        # a batch wants to be done soon, and nobody waits for a pause in it
-        options.append("-XX:+UseParallelGC")
     told = {
-        "spark.driver.extraJavaOptions": " ".join(options),
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG4J.as_uri()}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }

@@ -99,6 +99,11 @@ class Plan(NamedTuple):
         return mode_of(self.properties)
 
     @property
+    def kind(self) -> bytes:
+        """The kind of positions that the table compares (2 bytes)."""
+        return bytes.fromhex(self.properties.get("order", ""))[:2]
+
+    @property
     def mode(self) -> str:
         """The name of that."""
         return self.table_mode.name
@@ -161,7 +166,7 @@ def plan(
         )
         refused.extend(admission.refused)
         if exists and admission.lacking:
-            _keep_lacking(lake, name, admission.lacking, properties)
+            properties = _keep_lacking(lake, name, admission.lacking, properties)
         work = work.only(admission.admitted)
         if work.schemas:
             told = _told(work, kind, properties, known, followed) | (
@@ -268,9 +273,9 @@ def _laid_out(
 
 
 def _keep_lacking(
-    lake: Lake, name: str, lacking: Mapping[str, str], properties: Mapping[str, str]
-) -> None:
-    """Keep what a table does not get, for `changelane schema plan`."""
+    lake: Lake, name: str, lacking: Mapping[str, str], properties: dict[str, str]
+) -> dict[str, str]:
+    """Keep what a table does not get, for `changelane schema plan`; return its properties."""
     told = properties.get(LACKING) or "{}"
     known = msgspec.json.decode(told, type=dict[str, str])
     wider = {
@@ -278,8 +283,11 @@ def _keep_lacking(
         for column, kind in lacking.items()
         if column not in known or (known[column] != kind and widens(known[column], kind))
     }
-    if wider:
-        lake.set_properties(name, {LACKING: msgspec.json.encode({**known, **wider}).decode()})
+    if not wider:
+        return properties
+    kept = {LACKING: msgspec.json.encode({**known, **wider}).decode()}
+    lake.set_properties(name, kept)
+    return {**properties, **kept}
 
 
 def _cleared(

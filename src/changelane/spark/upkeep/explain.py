@@ -138,8 +138,9 @@ def explain(lake: Lake, table: str, key: Mapping[str, Value], pipeline: str = ""
         for c, value in values
     )
     told = [c for c in mode.state_types if c in held.columns]
-    shown = (F.col(quoted(c)).cast("string").alias(f"c{i}") for i, c in enumerate(columns))
-    rows = held.where(reduce(and_, same)).select(F.struct(*shown).alias("row"), *told).collect()
+    shown = [F.col(quoted(c)).cast("string").alias(f"c{i}") for i, c in enumerate(columns)]
+    values_too = [F.struct(*shown).alias("row")] if mode.name != APPEND else []
+    rows = held.where(reduce(and_, same)).select(*values_too, *told).collect()
     table_id = properties["table"]
     found = KeyHistory(str(table_id_of(table_id)), canonical, [], mode=mode.name)
     events: list[_Event] = []
@@ -213,13 +214,15 @@ def _departures(found: KeyHistory, lake: Lake, table_id: str) -> Iterator[_Event
 def _brought(commits: list[Commit], order: bytes) -> list[str]:
     """Return the commits whose events reach from before an order to behind it."""
     at = order.hex()
-    found = [
+    told = (
         f"batch {one.details.get('batch')} of {one.details.get('pipeline')}"
         for one in reversed(commits)
         if "newest" in one.details
         # a departure and what it is part of differ in the last byte
         and str(one.details["oldest"])[:-2] <= at[:-2] <= str(one.details["newest"])[:-2]
-    ]
+    )
+    # a commit that only turns columns tells of the batch before it
+    found = list(dict.fromkeys(told))
     more = len(found) - MAX_CANDIDATES
     return found if more <= 0 else [*found[:MAX_CANDIDATES], f"one of {more} more"]
 

@@ -115,7 +115,8 @@ def status(lake: Lake, pipeline: str = "") -> list[TableStatus]:
                 counted["incomplete"],
                 remembered.get(table_id, 0),
                 sum(aside.pop(one, 0) for one in called),
-                _position(taken.high),
+                # commits of older versions tell where their own batch stood
+                _position(taken.high or told.get("order")),
                 sum(_waiting(lake, name, one, pipeline) for one in mine),
                 next(iter(reasons), None),
                 None if taken.source_time_us is None else taken.source_time_us // 1000,
