@@ -2,7 +2,7 @@
 """Tables that were renamed, in the change log and parked: it knows names, and not tables."""
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, count
 from typing import Final
 
 import landed
@@ -14,9 +14,11 @@ from test_schema_changes import told
 
 from changelane.event import ChangeEvent, DataChange
 from changelane.schema import TableId
+from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
 from changelane.spark.apply.fanout import Cadence, Fanout
 from changelane.spark.events.rows import table_id_text
+from changelane.spark.lake import Marker
 from changelane.spark.lakes import lake as open_lake
 from changelane.spark.ledgers.change_log import ChangeLog
 from changelane.spark.ledgers.parking import Parking
@@ -144,3 +146,23 @@ def test_what_a_table_refused_of_the_log_does_not_come_again(
     assert table_id_text(table) not in dict(held(spark, lake))
     fanout(spark, lake, AT_THREE).merge(all_of_them=True)  # they may have no key now
     assert ids(spark, lake) == {"tables/shop.other": [14]}
+
+
+@pytest.mark.parametrize("cadence", [DIRECT, LATER])
+@pytest.mark.parametrize("lake", ["iceberg"], indirect=True)
+def test_tables_that_exchange_their_names_do_so_though_each_is_told_alone(
+    spark: SparkSession, lake: str, cadence: Cadence
+) -> None:
+    """One RENAME TABLE, which Debezium tells in a message a table, all at one position."""
+    clauses = ("t TO other", "u TO t", "other TO u")
+    rename = [told(10, f"RENAME TABLE {clause}") for clause in clauses]
+    batches = [[row(1), row(2, U), rename[0]], [*rename[1:], row(11), row(12, U)]]
+    offsets = count()
+    for number, batch in enumerate(batches):
+        texts = [m.value for one in batch for m in landed.CODEC.encode(one).messages]
+        kinds = "value binary, topic string, partition int, offset bigint"
+        rows = [(text, "topic", 0, next(offsets)) for text in texts]
+        events = decode(spark.createDataFrame(rows, kinds), "native-json")
+        fanout(spark, lake, cadence).take(events, Marker("test", "q", number))
+    fanout(spark, lake, cadence).merge(all_of_them=True)
+    assert ids(spark, lake) == {"tables/shop.t": [1, 12], "tables/shop.u": [2, 11]}

@@ -130,6 +130,19 @@ def test_a_shadow_that_takes_its_tables_place_is_a_swap_and_no_rename():
     assert [type(one) for one in landed] == [Renamed, Renamed]
 
 
+def test_tables_that_one_statement_renames_may_be_told_one_by_one():
+    """Debezium tells each in a message of its own, all at the same position."""
+    clauses = ["t TO a", "u TO t", "a TO u"]
+    told = [parse(f"RENAME TABLE {clause}", "mysql", USUAL) for clause in clauses]
+    tables = Tables(
+        turn
+        for before, statements in enumerate(told)
+        for turn in turns_of(at(5), statements, "mysql", before=before)
+    )
+    assert tables.place(T, event(6)) == Place(U)
+    assert tables.place(U, event(6)) == Place(T)
+
+
 def test_a_table_takes_what_was_done_to_its_shadow_since_it_was_made():
     tables = log(
         (1, "ALTER TABLE _t_gho DROP COLUMN z"),  # of an attempt before

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from changelane.apply.turns import (
+    PARTS,
     Altered,
     Ended,
     EndedAll,
@@ -142,7 +143,7 @@ class Tables:
                 done.append(turn)
         return [
             msgspec.structs.replace(
-                turn, table=swap.table, order=swap.order, part=1000 * (swap.part + 1) + number
+                turn, table=swap.table, order=swap.order, part=PARTS * (swap.part + 1) + number
             )
             for number, turn in enumerate(done)
         ]

@@ -117,6 +117,8 @@ class Swapped(msgspec.Struct, frozen=True):
 
 Turn = Altered | Ended | EndedAll | Renamed | Swapped
 
+PARTS: Final = 1000
+"""So many parts of a place in the log are those of one text of statements."""
 _SHADOW: Final = re.compile(r"_{1,10}(?P<of>.+?)(?:_\d{14})?_(?P<what>gho|ghc|del|new|old)")
 
 
@@ -134,7 +136,12 @@ def shadowed(table: TableId) -> TableId | None:
 
 
 def turns_of(
-    order: bytes, statements: Iterable[Statement], dialect: Dialect, *, shadows: bool = True
+    order: bytes,
+    statements: Iterable[Statement],
+    dialect: Dialect,
+    *,
+    shadows: bool = True,
+    before: int = 0,
 ) -> list[Turn]:
     """Return the turns of the statements of one place in the log.
 
@@ -143,11 +150,13 @@ def turns_of(
         statements: The statements, in their order.
         dialect: Whose SQL it is: what a new column is filled with depends on it.
         shadows: Tables of online schema changes are shadows of others; else they are tables.
+        before: How many other texts of statements were told of this place before this one:
+            Debezium tells each table that one RENAME TABLE renames on its own.
     """
     turns: list[Turn] = []
     for statement in statements:
         for turn in _turns(order, statement, dialect, shadows=shadows):
-            turns.append(msgspec.structs.replace(turn, part=len(turns)))
+            turns.append(msgspec.structs.replace(turn, part=PARTS * before + len(turns)))
     return turns
 
 

@@ -37,6 +37,7 @@ class FollowingTables:
         self._shadows = shadows
         self._events: list[tuple[bytes, _Event]] = []
         self._turns: list[Turn] = []
+        self._told: dict[bytes, list[str]] = {}
 
     def apply(self, events: Iterable[ChangeEvent]) -> None:
         """Take events in; every one needs a position."""
@@ -61,7 +62,11 @@ class FollowingTables:
             for change in statement.changes:
                 if isinstance(change, TruncateTable):
                     self._events.append((order, Truncate(change.table, position=event.position)))
-        self._turns.extend(turns_of(order, found, dialect, shadows=self._shadows))
+        told, text = self._told.setdefault(order, []), event.ddl or ""
+        if text not in told:
+            told.append(text)
+        before = told.index(text)
+        self._turns.extend(turns_of(order, found, dialect, shadows=self._shadows, before=before))
 
     def memory(self) -> MemoryTables:
         """Return the tables as the rule makes them of all that was taken in, by first names."""

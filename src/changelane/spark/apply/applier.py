@@ -162,8 +162,8 @@ class Applier:
         """
         with_rows = {work.table_id for work in found.works}
         alone = [one for one in found.statements if one.table_id not in with_rows]
-        others = [one for one in found.statements if one.table_id in with_rows]
-        self.follower.keep(found._replace(statements=others))
+        # all at once: those of one place in the log keep their order
+        self.follower.keep(found)
         refused, _ = self.follower.keep(found._replace(statements=alone))
         return refused
 

@@ -22,6 +22,8 @@ TRANSACTIONAL: Final = {PostgresPosition.code, ScnPosition.code, LsnPosition.cod
 AT: Final = "@"
 """What parts an event's schema from the number of a span of names in its batch, if it has one."""
 _SUMS: Final = ("events", "late", "ties")
+_TOLD_AT: Final = ("topic", "partition", "offset", "row_index")
+"""Where a statement stands among the messages: what parts those of one place in the log."""
 
 
 class TableReport(msgspec.Struct):
@@ -328,28 +330,41 @@ def survey(events: DataFrame, report: BatchReport) -> Survey:
     works: dict[str, Work] = {}
     for row in found:
         _count(row, works, report)
+    is_statement = F.col("kind") == "ddl"
     told = (
         events.where("kind IN ('schema', 'ddl', 'file')")
         .groupBy("kind", "table_id", "schema_id", "order")
-        .agg(F.collect_set("after").alias("after"))
+        .agg(
+            F.collect_set("after").alias("after"),
+            F.collect_set(F.when(is_statement, F.struct(*_TOLD_AT, "after"))).alias("told"),
+        )
         .collect()
     )
     schemas: dict[str, RowSchema] = {}
-    statements: list[Statements] = []
+    statements: list[tuple[tuple[str | int, ...], Statements]] = []
     for row in told:
         if row["kind"] == "file":
             report.files.extend(row["after"])
             continue
         if row["kind"] == "ddl":
-            for text in row["after"]:
-                one = msgspec.json.decode(text, type=Told)
-                statements.append(Statements(bytes(row["order"]), row["table_id"], one))
+            for topic, *numbers, text in row["told"]:
+                told_at = (topic or "", *(number or 0 for number in numbers), text)
+                said = msgspec.json.decode(text, type=Told)
+                one = Statements(bytes(row["order"]), row["table_id"], said)
+                statements.append((told_at, one))
             continue
         schema = msgspec.json.decode(row["after"][0], type=RowSchema)
         schemas[row["schema_id"]] = schema
         works[row["table_id"]].schemas[row["schema_id"]] = schema
-    statements.sort(key=lambda one: (one.order, one.table_id, one.told.ddl))
-    return Survey([works[name] for name in sorted(works)], schemas, statements)
+    return Survey([works[name] for name in sorted(works)], schemas, _in_order(statements))
+
+
+def _in_order(
+    statements: Iterable[tuple[tuple[str | int, ...], Statements]],
+) -> list[Statements]:
+    """Return statements in the order in which they were told, each once."""
+    told = sorted(statements, key=lambda one: (one[1].order, one[0], one[1].table_id))
+    return list(dict.fromkeys(one for _, one in told))
 
 
 def _count(row: Row, works: dict[str, Work], report: BatchReport) -> None:

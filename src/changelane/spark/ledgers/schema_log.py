@@ -25,7 +25,9 @@ COLUMNS: Final = {
     "order": "BINARY",
     "product": "STRING",
     "ddl": "STRING",
+    "before": "INT",
 }
+"""*before*: how many other texts were told of the same place before this one."""
 
 
 class SchemaLog:
@@ -42,6 +44,7 @@ class SchemaLog:
         self._lake = lake
         self._shadows = shadows
         self._kept: dict[Statements, None] | None = None
+        self._before: dict[bytes, dict[str, int]] = {}
         self._tables = Tables()
 
     @property
@@ -52,7 +55,11 @@ class SchemaLog:
             if self._lake.exists(NAME):
                 for row in self._lake.read(NAME).collect():
                     told = Told(row["ddl"], row["product"])
-                    self._kept[Statements(bytes(row["order"]), row["table_id"], told)] = None
+                    one = Statements(bytes(row["order"]), row["table_id"], told)
+                    self._kept[one] = None
+                    # a log of an older version does not tell it
+                    before = row.asDict().get("before") or 0
+                    self._before.setdefault(one.order, {})[told.ddl] = before
             self._tables = self._read()
         return self._kept
 
@@ -63,13 +70,22 @@ class SchemaLog:
         return self._tables
 
     def add(self, told: Iterable[Statements]) -> list[Statements]:
-        """Keep statements; return those that are new."""
+        """Keep statements, in the order in which they were told; return those that are new."""
         kept = self.kept
         fresh = [one for one in told if one not in kept]
         if not fresh:
             return []
         self._lake.create(NAME, COLUMNS, {})
-        rows = [(one.table_id, one.order, one.told.product, one.told.ddl) for one in fresh]
+        lacking = {c: k for c, k in COLUMNS.items() if c not in self._lake.columns(NAME)}
+        if lacking:
+            self._lake.add_columns(NAME, lacking)
+        for one in fresh:
+            here = self._before.setdefault(one.order, {})
+            here.setdefault(one.told.ddl, len(here))
+        rows = [
+            (one.table_id, one.order, one.told.product, one.told.ddl, self._told_before(one))
+            for one in fresh
+        ]
         kinds = ", ".join(f"{quoted(name)} {kind}" for name, kind in COLUMNS.items())
         self._lake.append(self._spark, NAME, self._spark.createDataFrame(rows, kinds))
         kept.update(dict.fromkeys(fresh))
@@ -86,4 +102,8 @@ class SchemaLog:
             return []
         usual = table_id_of(one.table_id)
         found = parse(one.told.ddl, dialect, usual)
-        return turns_of(one.order, found, dialect, shadows=self._shadows)
+        before = self._told_before(one)
+        return turns_of(one.order, found, dialect, shadows=self._shadows, before=before)
+
+    def _told_before(self, one: Statements) -> int:
+        return self._before.get(one.order, {}).get(one.told.ddl, 0)
