@@ -1,5 +1,6 @@
 """What statements do to tables that follow them, and which column and table an event means."""
 
+import datetime as dt
 import decimal
 from typing import Final
 
@@ -67,6 +68,40 @@ def columns(*told: tuple[int, str], keep: bool = True) -> Shape:
 def test_rows_get_in_a_new_column_of_mysql_what_the_statement_says(text, fill, value):
     (turn,) = turns(1, f"ALTER TABLE t ADD COLUMN {text}")
     assert [(one.fill, one.value) for one in turn.added] == [(fill, value)]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a enum('x', 'y') DEFAULT 'y'", "y"),
+        ("a set('x', 'y') DEFAULT 'x,y'", "x,y"),
+        ("a char(4) DEFAULT 'x'", "x"),
+        ("a varchar(4) DEFAULT 'x '", "x "),
+        (
+            "a datetime(1) DEFAULT '2020-01-05 10:00:00.5'",
+            dt.datetime(2020, 1, 5, 10, 0, 0, 500000),
+        ),
+        ("a double DEFAULT 1.25", 1.25),
+        # it stores another value than the literal spells
+        ("a enum('x', 'y') DEFAULT 'Y'", None),
+        ("a set('x', 'y') DEFAULT 'y,x'", None),
+        ("a char(4) DEFAULT 'x '", None),
+        ("a datetime DEFAULT '2020-01-05 10:00:00.5'", None),
+        ("a double(5,1) DEFAULT 1.25", None),
+        ("a uuid NOT NULL", None),
+        ("a serial", None),
+    ],
+)
+def test_a_default_is_what_rows_get_only_where_the_source_keeps_it_as_it_is_spelled(text, value):
+    (turn,) = turns(1, f"ALTER TABLE t ADD COLUMN {text}")
+    fill = Fill.UNKNOWN if value is None else Fill.VALUE
+    assert [(one.fill, one.value) for one in turn.added] == [(fill, value)]
+
+
+@pytest.mark.parametrize("text", ["a varchar2(9) DEFAULT ''", "a char(4) DEFAULT 'x'"])
+def test_oracle_pads_char_and_has_no_empty_text(text):
+    (turn,) = turns(1, f"ALTER TABLE t ADD ({text})", "oracle")
+    assert turn.added[0].fill is Fill.UNKNOWN
 
 
 def test_other_databases_refuse_not_null_without_a_default_on_rows():

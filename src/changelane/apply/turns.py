@@ -29,7 +29,7 @@ from changelane.ddl import (
     SetPrimaryKey,
     Statement,
 )
-from changelane.ddl.columns import zero
+from changelane.ddl.columns import is_stored, zero
 from changelane.schema import TableId
 from changelane.types import LogicalType, Value
 
@@ -219,14 +219,17 @@ def _altered(order: bytes, statement: Statement, dialect: Dialect) -> Altered | 
 def _filled(change: AddColumn, dialect: Dialect, keyed: Collection[str]) -> tuple[Fill, Value]:
     """Return what the rows that are there get in a new column, as its statement says.
 
-    A literal default is that value. An expression was computed by the source, which did not tell:
-    unknown. MySQL fills NOT NULL without a default with the type's own zero.
+    A literal default is that value, where the source keeps it so. An expression was computed by
+    the source, which did not tell: unknown. MySQL fills NOT NULL without a default with the type's
+    own zero.
     """
     column = change.column
     if column.generated:
         return Fill.UNKNOWN, None
     if column.default is not UNSET and column.default is not None:
-        return Fill.VALUE, column.default
+        if is_stored(column.default, column, dialect):
+            return Fill.VALUE, column.default
+        return Fill.UNKNOWN, None
     if change.default is not None:
         return Fill.UNKNOWN, None
     if dialect != "mysql" or column.nullable:
@@ -235,7 +238,9 @@ def _filled(change: AddColumn, dialect: Dialect, keyed: Collection[str]) -> tupl
     if column.nullable is None or column.name in keyed:
         return Fill.UNKNOWN, None
     value = zero(column.type)
-    return (Fill.UNKNOWN, None) if value is None else (Fill.VALUE, value)
+    if value is None or not is_stored(value, column, dialect):
+        return Fill.UNKNOWN, None
+    return Fill.VALUE, value
 
 
 def sorted_turns(turns: Sequence[Turn]) -> list[Turn]:

@@ -274,6 +274,8 @@ def definition(cursor: Cursor, name: str) -> Definition:
     if text:
         found.type_text = text
         found.type = logical_type(text, cursor.dialect)
+        # short for BIGINT UNSIGNED NOT NULL AUTO_INCREMENT UNIQUE
+        found.is_unique = cursor.dialect == "mysql" and text.lower() == "serial"
     while not cursor.is_behind:
         read = _attribute(cursor)
         if read is None:
@@ -365,6 +367,40 @@ def literal(text: str, kind: LogicalType) -> object:
         case _:
             pass
     return value
+
+
+_TEXT: Final = re.compile(
+    r"(?:national )?(?:n?varchar2?|n?char|character|(?:tiny|medium|long)?text|n?clob)\b"
+)
+_PADDED: Final = re.compile(r"(?:national )?(?:n?char|character)\b(?! varying)")
+
+
+def is_stored(value: Value, column: Column, dialect: str) -> bool:
+    """Say whether a database surely keeps a value as a default's literal spells it.
+
+    MySQL takes members of an ENUM in any case, sorts those of a SET, rounds fractions of seconds,
+    and strips the spaces that others pad CHAR with; an empty text is NULL for Oracle; types such
+    as UUID have a form of their own.
+    """
+    text = (column.source_type or "").lower()
+    match column.type, value:
+        case Enum(members), str():
+            return value in (members or ())
+        case Set(members), str():
+            told = value.split(",") if value else []
+            return told == [one for one in members or () if one in told]
+        case String(), str():
+            if not _TEXT.match(text) or (dialect == "oracle" and not value):
+                return False
+            if _PADDED.match(text) is None:
+                return True
+            return dialect == "mysql" and not value.endswith(" ")
+        case Timestamp(precision), dt.datetime():
+            return f"{value.microsecond:06}"[precision or 0 :].strip("0") == ""
+        case Float(), _:
+            return "," not in text  # FLOAT(5,1)
+        case _:
+            return True
 
 
 def zero(kind: LogicalType) -> Value:
