@@ -1,16 +1,30 @@
 """Tables that follow statements end as the database itself that was told of."""
 
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from changelane.event import ChangeEvent
+from changelane.event import ChangeEvent, DataChange, Image, Key, Op, SchemaChange
+from changelane.position import MySqlPosition
+from changelane.schema import Column, TableId, TableSchema
 from changelane.tables.following import FollowingTables
 from changelane.testing.conformance import EFFORT
-from changelane.testing.evolving import Database, Story
+from changelane.testing.evolving import SOURCE, Database, Story
 from changelane.testing.histories import rewound, shuffled
+from changelane.types import UNAVAILABLE, Integer
+
+T: Final = TableId("shop", None, "t")
+
+
+def at(place: int) -> MySqlPosition:
+    return MySqlPosition("binlog.000001", place)
+
+
+def row(place: int, op: Op, before: Image | None, after: Image) -> DataChange:
+    schema = TableSchema(tuple(Column(name, Integer(32)) for name in after))
+    return DataChange(op, T, Key(("id",)), before, after, schema, at(place), source=SOURCE)
 
 
 def check(story: Story, batches: list[list[ChangeEvent]], *, keep: bool) -> None:
@@ -29,6 +43,18 @@ def check(story: Story, batches: list[list[ChangeEvent]], *, keep: bool) -> None
                 assert held == value, (table, key, name)
             if not keep:
                 assert found[key].keys() <= told.keys(), (table, key)
+
+
+def test_a_row_that_moved_whole_by_its_before_image_gets_the_default_of_a_later_column():
+    told = [
+        row(1, Op.CREATE, None, {"id": 1, "a": 1}),
+        row(2, Op.UPDATE, {"id": 1, "a": 1}, {"id": 2, "a": UNAVAILABLE}),
+        SchemaChange(T, "alter", "ALTER TABLE t ADD b int NOT NULL", position=at(3), source=SOURCE),
+        row(4, Op.CREATE, None, {"id": 3, "a": 3, "b": 3}),
+    ]
+    tables = FollowingTables()
+    tables.apply(told)
+    assert tables.rows(T) == [{"id": 2, "a": 1, "b": 0}, {"id": 3, "a": 3, "b": 3}]
 
 
 # a smaller history says little more than the one that failed, and takes minutes to find

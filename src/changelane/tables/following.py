@@ -7,13 +7,16 @@ event read by the names that its columns and its table have in the end.
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 import msgspec
 
 from changelane.apply.renames import Place, Tables
 from changelane.apply.shapes import Shape
+from changelane.apply.steps import Upsert, steps
 from changelane.apply.turns import Fill, Turn, shadowed, turns_of
 from changelane.ddl import TruncateTable, dialect_of, statements_of
+from changelane.errors import ApplyError
 from changelane.event import ChangeEvent, DataChange, Image, Key, SchemaChange, Truncate
 from changelane.position import ARRIVAL, DEPARTURE, encode_order
 from changelane.schema import Column, TableId, TableSchema
@@ -137,24 +140,28 @@ def _read(event: _Event, order: bytes, place: Place, shape: Shape) -> _Event:
         for column in event.schema.columns
         if column.name in columns
     ]
-    after = image(event.after)
-    is_whole = after is not None and all(
-        after.get(column.name, UNAVAILABLE if event.op == "u" else None) is not UNAVAILABLE
-        for column in named
-    )
-    if after is not None and is_whole:
-        for filling in reading.fillings:
-            if filling.column in columns.values():
-                continue
-            value = filling.added.value if filling.added.fill is Fill.VALUE else UNAVAILABLE
-            after = {**after, filling.column: value}
-            named.append(Column(filling.column, filling.added.kind))
     key = event.key and Key(tuple(columns.get(name, name) for name in event.key.columns))
-    return msgspec.structs.replace(
+    read = msgspec.structs.replace(
         event,
         table=stand_in(place),
         key=key,
         schema=TableSchema(tuple(named)),
         before=image(event.before),
-        after=after,
+        after=image(event.after),
     )
+    if read.after is None or not _is_whole(read):
+        return read
+    after = dict(read.after)
+    for filling in reading.fillings:
+        if filling.column not in columns.values():
+            is_told = filling.added.fill is Fill.VALUE
+            after[filling.column] = filling.added.value if is_told else UNAVAILABLE
+            named.append(Column(filling.column, filling.added.kind))
+    return msgspec.structs.replace(read, schema=TableSchema(tuple(named)), after=after)
+
+
+def _is_whole(event: DataChange) -> bool:
+    """Say whether an event tells all of its row: a change of the key by its before image, too."""
+    with suppress(ApplyError):  # the rule itself will say why
+        return any(isinstance(step, Upsert) and step.whole for step in steps(event))
+    return False
