@@ -9,7 +9,7 @@ from changelane.config import Pipeline, load, parse
 from changelane.errors import ConfigError, UnknownNameError
 from changelane.schema import TableId
 from changelane.sinks import IcebergSink, Partition
-from changelane.spark.lake.modes import mode_of, modes_of
+from changelane.spark.lake.modes import TableMode, mode_of, modes_of
 
 LEAST = """
 name: shop
@@ -190,6 +190,9 @@ def test_a_mapping_is_a_pipeline_too() -> None:
 def test_the_order_of_tracked_columns_is_none(tmp_path: Path) -> None:
     options = "options: {tables: {t: {mode: history, track_history_column_list: [b, a, b]}}}\n"
     asked = modes_of(load(written(tmp_path, LEAST + options)).options).of(TableId(None, None, "t"))
+    assert mode_of(asked.properties) == asked
+    # nor for callers who have no file
+    asked = TableMode("history", track_except=("b", "a"))
     assert mode_of(asked.properties) == asked
 
 

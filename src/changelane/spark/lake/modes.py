@@ -69,7 +69,7 @@ class TableMode(msgspec.Struct, frozen=True):
     keeps_deleted: bool = False
 
     def __post_init__(self) -> None:
-        """Check the name, and that it is a mode whose rows are deleted.
+        """Check the name, and that it is a mode whose rows are deleted; the order of names is none.
 
         Raises:
             UnknownNameError: There is no such mode.
@@ -79,6 +79,10 @@ class TableMode(msgspec.Struct, frozen=True):
             raise UnknownNameError("mode", self.name, MODES)
         if self.keeps_deleted and self.name != UPSERT:
             raise ConfigError(f"deletes: soft is for the mode upsert, and not for {self.name}")
+        # a table is asked for by the same names again, in whatever order
+        for field in ("track", "track_except"):
+            if (names := getattr(self, field)) is not None:
+                msgspec.structs.force_setattr(self, field, tuple(sorted(set(names))))
 
     @property
     def is_tracked(self) -> bool:
@@ -101,9 +105,9 @@ class TableMode(msgspec.Struct, frozen=True):
         """What a table tells of its mode."""
         told = {} if self.name == UPSERT else {"mode": self.name}
         if self.track is not None:
-            told["track"] = msgspec.json.encode(sorted(set(self.track))).decode()
+            told["track"] = msgspec.json.encode(self.track).decode()
         if self.track_except is not None:
-            told["track_except"] = msgspec.json.encode(sorted(set(self.track_except))).decode()
+            told["track_except"] = msgspec.json.encode(self.track_except).decode()
         if self.keeps_deleted:
             told["deletes"] = SOFT
         return told
@@ -152,5 +156,4 @@ def modes_of(options: Options) -> Modes:
 
 
 def _names(told: list[str] | None) -> tuple[str, ...] | None:
-    # as the table tells them
-    return None if told is None else tuple(sorted(set(told)))
+    return None if told is None else tuple(told)
