@@ -30,7 +30,7 @@ from changelane.spark.upkeep.purge import OFFSETS, TIMELESS, Seen, horizons, pur
 from changelane.spark.upkeep.status import status
 from changelane.tables.memory import MemoryTables
 from changelane.testing.histories import Profile, history
-from changelane.types import Integer, String
+from changelane.types import UNAVAILABLE, Integer, String
 
 CROWDS: Final[dict[str, list[tuple[Profile, Deliver]]]] = {
     "whole": [(Profile(moves="none", partial=False, silent=False, size=20, keys=6), in_any_order)],
@@ -213,9 +213,55 @@ def test_the_stories_hold_what_they_are_for(stories: dict[str, Story]) -> None:
         assert kept < sum(bool(s.deleted) for s in unpurged.states(story.table).values())
 
 
+SCHEMA: Final = TableSchema((Column("id", Integer()), Column("a", String())))
+
+
+@pytest.mark.parametrize("kind", lakes("iceberg"))
+def test_rows_that_came_after_a_purge_take_nothing_of_earlier_rows_of_their_keys(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    table = TableId("purged", None, "reborn")
+
+    def told(op: str, at: int, id: int, a: Any, old: int | None = None) -> DataChange:
+        row = {"id": id, "a": a}
+        images = (row, None) if op == "d" else (old and {"id": old}, row)
+        return DataChange(Op(op), table, Key(("id",)), *images, SCHEMA, PostgresPosition(at))
+
+    old = [told("c", 1, key, "old") for key in range(1, 6)]
+    lacking = [told("c", 6, key, UNAVAILABLE) for key in (1, 2)]
+    # the key 4 was there, and 5 lacks nothing
+    silent = [told("u", 2, 4, UNAVAILABLE), told("c", 6, 5, "new")]
+    moves = told("u", 7, 8, UNAVAILABLE, old=2)
+    lake, oracle = str(tmp_path / kind), MemoryTables()
+    tables = open_lake(spark, lake, kind)
+    first = [*old[:3], *(told("d", 2, key, "old") for key in (1, 2, 3, 5)), silent[0]]
+    horizon = at_phase(steps(told("d", 4, 9, "old"))[0].order, 0)
+    again = [old[3], old[4], old[0], old[1], moves, told("c", 6, 3, UNAVAILABLE), old[2]]
+    for number, batch in enumerate(
+        ([*first, told("d", 4, 9, "old")], [*lacking, silent[1]], again)
+    ):
+        landed.apply(spark, lake, batch, batch=number)
+        oracle.apply(batch)
+        if not number:
+            purge(tables, SideTable(spark, tables), {table_id_text(table): horizon})
+            oracle.purge(table, horizon)
+    found = landed.read(spark, lake, table, ("id",))
+    assert found == landed.remembered(oracle, table)
+    assert {row["id"]: row["a"] for row in found.rows.values()} == {
+        1: None,
+        3: None,
+        4: "old",
+        5: "new",
+        8: None,
+    }
+    aside = landed.table_of(spark, lake, "_changelane/quarantine").select("code", "event").collect()
+    assert {row["code"] for row in aside} == {"too_late"}
+    # that of the key 2 is older than the move, as after a delete
+    assert {msgspec.json.decode(row["event"])["key"] for row in aside} == {"[1]", "[3]"}
+
+
 # Where horizons may stand
 
-SCHEMA: Final = TableSchema((Column("id", Integer()), Column("a", String())))
 DAY_US: Final = 86_400_000_000
 
 

@@ -349,6 +349,32 @@ def test_9_the_departure_under_a_live_incomplete_row_is_not_purged() -> None:
     assert rows(tables) == [(1, "a", None)]
 
 
+def test_9_a_row_that_came_after_a_purge_takes_nothing_of_an_earlier_row_of_its_key() -> None:
+    """Its departure was forgotten when there was no row, and nothing else tells the two apart."""
+    old, again = insert(1, 1, "old", "old"), insert(3, 1, "a", UNAVAILABLE)
+    moves = update(4, 2, old=1, a="a4")
+    for batches in ([[again], [old]], [[again, old]], [[old], [again]]):
+        for last in ([], [old, moves]):
+            tables = applied([old, delete(2, 1)])
+            tables.purge(T, order(2))
+            for batch in (*batches, last):
+                tables.apply(batch)
+            assert rows(tables) == ([(2, "a4", None)] if last else [(1, "a", None)])
+            assert {refused.code for refused in tables.quarantine} == {"too_late"}
+
+
+def test_9_a_purge_leaves_late_events_to_rows_that_were_there_or_lack_nothing() -> None:
+    silent = [update(1, 1, a="a"), delete(2, 9), update(4, 1, a="new")]
+    tables = applied(silent[:2])
+    tables.purge(T, order(2))
+    tables.apply([update(0, 1, b="b")])
+    tables.apply(silent[2:])
+    tables.apply([insert(3, 2, "a", "b")])
+    tables.apply([insert(1, 2, "old", "old")])
+    assert rows(tables) == [(1, "new", "b"), (2, "a", "b")]
+    assert not tables.quarantine
+
+
 COLUMNS = ("id", "state", "total")
 ORDERS = TableSchema(tuple(Column(name, Integer()) for name in COLUMNS))
 

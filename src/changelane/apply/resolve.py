@@ -7,7 +7,7 @@ everything before the move and below the arrival itself, so that joining needs n
 a late older event of the old key finds its place among the inherited ones.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -89,6 +89,7 @@ def resolve(
     *,
     truncated: bytes = NOTHING,
     horizon: bytes = NOTHING,
+    complete: Collection[bytes] = (),
     keys: tuple[str, ...] = (),
     rule: Rule = RULE,
 ) -> Resolution:
@@ -99,14 +100,18 @@ def resolve(
             that is not in them was never seen.
         steps: Steps of one table.
         truncated: ``T``, the newest truncate so far.
-        horizon: ``H``: tombstones up to here may be forgotten, so that an older upsert of a row
-            that is not there is refused.
+        horizon: ``H``: tombstones up to here may be forgotten, so that an older upsert is refused
+            of a row that is not there, or that may lack columns and of which nothing is so old:
+            it may be of a row that went.
+        complete: The keys whose rows lack no column: an older upsert has no effect on them.
         keys: The key columns. With them, the first half of a key change (a departure that tells
             where the row went) already makes the row at the new key, as far as it is known.
         rule: The decision points; only tests give another.
     """
     told = list(steps)
-    work = _Work(states, truncated, horizon, keys, rule)
+    work = _Work(
+        states, truncated=truncated, horizon=horizon, complete=complete, keys=keys, rule=rule
+    )
     for step in sorted(told, key=lambda step: step.order):
         work.take(step)
     work.follow(reach(states, told))
@@ -169,14 +174,17 @@ class _Work:
     def __init__(
         self,
         states: Mapping[bytes, KeyState],
+        *,
         truncated: bytes,
         horizon: bytes,
+        complete: Collection[bytes],
         keys: tuple[str, ...],
         rule: Rule,
     ) -> None:
         self.states = states
         self.truncates = [truncated] if truncated else []
         self.horizon = horizon
+        self.complete = complete
         self.keys = keys
         self.rule = rule
         self.lines: dict[bytes, _Timeline] = {}
@@ -273,7 +281,8 @@ class _Work:
             if cleared is None:
                 return
             start = self._life_start(line, cleared)
-            row = line.view(start, cleared, self.rule)
+            floor = self._floor(step.key, start, end=cleared)
+            row = line.view(floor, cleared, self.rule)
             # An event of an earlier life of the key must not follow later: either there was no
             # earlier life, or all that this one knows is newer than any event of an earlier one.
             forwards = self._cleared_before(line, cleared) == NOTHING or len(row.whole) == len(
@@ -302,6 +311,23 @@ class _Work:
             if carried.step is not None and carried.step.moved_from and carried.order < end
         )
         return max(self._cleared_before(line, end), max(arrived, default=NOTHING))
+
+    def _floor(self, key: bytes, cleared: bytes, *, end: bytes | None = None) -> bytes:
+        """Return up to where what was told of a key is not of the row before *end*, or may not be.
+
+        What is as old as the horizon may be of a row whose departure was forgotten, unless the
+        row was there then, or lacks nothing that it could tell.
+        """
+        line = self.lines[key]
+        orders = [*filter(None, (line.state.whole, *(c.order for c in line.state.cells.values())))]
+        if is_live(line.state, max(self.truncates, default=NOTHING), self.rule) and (
+            key in self.complete or min(orders) <= self.horizon
+        ):
+            return cleared
+        floor = max(cleared, self.horizon)
+        wholes = (carried.whole for carried in line.carried)
+        is_covered = any(floor < whole and (end is None or whole < end) for whole in wholes)
+        return cleared if is_covered else floor
 
     def _occupant(self, left: _Exit, line: _Timeline) -> bytes | None:
         """Return up to where the row that left had lived; ``None`` when nothing decides it.
@@ -420,14 +446,14 @@ class _Work:
         deleted, moved_to = max(line.clears, default=(NOTHING, b""))
         cleared = max(deleted, truncated)
         own = max((c.order for c in line.carried if not c.is_inherited), default=NOTHING)
-        is_safe = own > max(cleared, self.horizon) or is_live(line.state, truncated, self.rule)
+        floor = self._floor(key, cleared)
         cells: dict[str, Cell] = {}
         tied: dict[str, bytes] = {}
         whole = NOTHING
         for carried in line.carried:
             if carried.is_inherited and carried.order > own:
                 continue  # its arrival is not known yet
-            if not is_safe and cleared < carried.order <= self.horizon:
+            if cleared < carried.order <= floor:
                 if carried.step is not None:
                     self.problems.append(Problem(key, TOO_LATE, carried.step))
                 continue

@@ -200,8 +200,9 @@ class MemoryTables:
     def purge(self, table: TableId, horizon: bytes) -> None:
         """Forget departures up to *horizon*; older upserts of rows that are not there are refused.
 
-        The departure of a live row stays that has unknown columns, or may get some with the next
-        column of the table: a column that it took must not be filled by an event from before it.
+        And those of rows that lack columns, and of which nothing is so old. The departure of a
+        live row stays that has unknown columns, or may get some with the next column of the
+        table: a column that it took must not be filled by an event from before it.
         """
         held = self._tables.setdefault(table, _Table())
         held.horizon = max(held.horizon, horizon)
@@ -254,11 +255,13 @@ class MemoryTables:
     def _apply(self, table: TableId, batch: Sequence[tuple[Step, ChangeEvent]]) -> None:
         held = self._tables.setdefault(table, _Table())
         told = [step for step, _ in batch]
+        states = {key: held.states[key] for key in _reached(held, told)}
         resolution = resolve(
-            {key: held.states[key] for key in _reached(held, told)},
+            states,
             told,
             truncated=held.truncated,
             horizon=held.horizon,
+            complete=states.keys() - self.incomplete(table).keys() if held.horizon else (),
             keys=held.keys,
             rule=self._rule,
         )

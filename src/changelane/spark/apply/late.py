@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events from before the purge horizon, of rows that are not there.
+"""Events from before the purge horizon, of rows that are not there, or were not there then.
 
 Once deletes up to the horizon ``H`` are forgotten, nothing tells such an event from one that was
 never applied: it is refused, or a replay would bring rows back that are gone (apply.md section 3).
+Nor what it would tell of a row that lacks columns and of which nothing is so old: it may be of an
+earlier row of its key.
 """
 
 from collections.abc import Iterable, Mapping
@@ -45,8 +47,12 @@ def late_keys(
     folded = (
         fold.steps(rows.where("key IS NOT NULL"), moves=one.work.has_moves)
         .groupBy("key")
-        .agg(F.max(F.when(leaves, order)).alias("d"), F.max(F.when(~leaves, order)).alias("u"))
-        .where(F.col("u") <= horizon)
+        .agg(
+            F.max(F.when(leaves, order)).alias("d"),
+            F.max(F.when(~leaves & (order <= horizon), order)).alias("u"),
+            F.max(F.when(F.col("whole"), order)).alias("w"),
+        )
+        .where("u IS NOT NULL")
     )
     gone = side.of(one.work.table_id, folded)
     floor = F.lit(bytearray(known.truncated))
@@ -55,14 +61,19 @@ def late_keys(
         folded.join(gone, "key", "left")
         .withColumn(_CLEARED, F.greatest(*departed, floor))
         .where(F.col("u") > F.col(_CLEARED))
+        # behind a newer whole row an older event has no effect
+        .where(F.coalesce("w", fold.nothing()) <= F.greatest(_CLEARED, horizon))
         .select(F.lit(one.work.table_id).alias("table_id"), "key", _CLEARED)
         .withColumn(_HORIZON, horizon)
         .persist(StorageLevel.MEMORY_AND_DISK)
     )
     try:
-        ages = F.coalesce(F.array_max(F.map_values("orders")), fold.nothing())
+        columns = [F.lit(name) for name in one.target.columns]
+        ages = F.array(*(F.coalesce(F.try_element_at("orders", c), "order") for c in columns))
+        told_at = F.filter(ages, lambda age: age > fold.nothing())
+        lacks_nothing = F.size(told_at) == len(columns)
         there = held_rows(table, told, one.target, are_few=False).where(
-            F.greatest("order", ages) > floor
+            (F.array_max(told_at) > floor) & (lacks_nothing | (F.array_min(told_at) <= horizon))
         )
         found = told.join(there.select("key"), "key", "left_anti")
         found = found.persist(StorageLevel.MEMORY_AND_DISK)

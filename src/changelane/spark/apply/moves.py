@@ -369,7 +369,14 @@ def _resolve(
     truncated, purged = remembered.truncated, remembered.purged
     if purged:
         states = {key: _before(state) for key, state in states.items()}
-    found = resolve(states, steps, truncated=truncated, horizon=purged, keys=key_columns)
+    found = resolve(
+        states,
+        steps,
+        truncated=truncated,
+        horizon=purged,
+        complete=[key for key, state in states.items() if len(state.cells) == len(kinds)],
+        keys=key_columns,
+    )
     kept: dict[bytes, KeyState] = {}
     if keeps_deleted:
         left = [key for key, one in found.states.items() if not lives(one, found.truncated)]
