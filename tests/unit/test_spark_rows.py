@@ -363,6 +363,20 @@ def test_a_message_that_cannot_be_read_is_one_error_row_or_none(value: Any) -> N
     assert named["reason"]
 
 
+@pytest.mark.parametrize("pair", [None, "7"])
+@pytest.mark.parametrize("other", [None, {"id": 2}])
+def test_the_halves_of_an_update_without_a_key_are_no_rows_of_their_own(
+    other: Any, pair: str | None
+) -> None:
+    """A table that is only appended to sets updates and deletes aside, and appends inserts."""
+    ops: list[str] = []
+    for half in (change("d", None, FULL), change("c", FULL)):
+        keyless = msgspec.structs.replace(half, key=None)
+        built = build(HalfUpdate(keyless, other, pair))
+        ops += (row[rows.AT["op"]] for row in built if row[rows.AT["kind"]] == "data")
+    assert ops == ["d", "u"]
+
+
 def test_a_whole_row_may_be_the_key() -> None:
     event = msgspec.structs.replace(change("c", FULL), key=None)
     (told,) = of_rows(build(event, keyless="row"))

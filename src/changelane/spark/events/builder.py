@@ -214,17 +214,19 @@ class RowBuilder:
         match event:
             case DataChange():
                 built.append(self._change(event, None, message, index, fresh))
-            case HalfUpdate(change, None, str()):
-                # nothing tells whether the key stays: as apply.steps has it, the first half takes
-                # its row away, and the second puts it back at the same position
-                if change.op is not Op.DELETE:
-                    change = msgspec.structs.replace(change, op=Op.UPDATE)
-                built.append(self._change(change, None, message, index, fresh))
-            case HalfUpdate(change, other):
+            case HalfUpdate(change, other, pair):
+                shape = self._shape(change, fresh)
+                if shape.key is None or (other is None and pair is not None):
+                    # nothing tells whether the key stays, or there is none: as apply.steps has it,
+                    # the first half takes its row away, and the second puts it back at the same
+                    # position; neither is a row of its own
+                    if change.op is not Op.DELETE:
+                        change = msgspec.structs.replace(change, op=Op.UPDATE)
+                    built.append(self._change(change, None, message, index, fresh))
+                    return
                 row = self._change(change, other, message, index, fresh)
                 # the first half of an update whose key stays here says nothing that the second
                 # does not say; the old row must not leave
-                shape = self._shape(change, fresh)
                 named = shape.keyed(other)
                 stays = named is None or (
                     knows_key(shape.key, named) and key_of(shape.key, named) == row[AT["key"]]
