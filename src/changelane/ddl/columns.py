@@ -399,6 +399,13 @@ def is_stored(value: Value, column: Column, dialect: str) -> bool:
             return f"{value.microsecond:06}"[precision or 0 :].strip("0") == ""
         case Float(), _:
             return "," not in text  # FLOAT(5,1)
+        case Decimal(_, scale), decimal.Decimal():
+            if scale is None and dialect != "mysql":
+                return True
+            _, digits, exponent = value.as_tuple()
+            # digits behind those that the column has room for: MySQL's DECIMAL is DECIMAL(10,0)
+            more = -int(exponent) - (scale or 0)
+            return more <= 0 or not any(digits[-more:])
         case _:
             return True
 
