@@ -21,11 +21,13 @@ from changelane.spark.apply.applier import APPLIED_BEFORE, Applier
 from changelane.spark.apply.commits import Commits
 from changelane.spark.events.rows import table_id_text
 from changelane.spark.lake import name_of
+from changelane.spark.lakes import lake as open_lake
 from changelane.spark.lakes.delta import Delta
 from changelane.spark.lakes.hudi import Hudi
 from changelane.spark.lakes.iceberg import Iceberg
-from changelane.spark.ledgers import side
+from changelane.spark.ledgers import quarantine, side
 from changelane.spark.ledgers.side import SideTable
+from changelane.spark.schemas.followed import Evolution
 from changelane.types import UNAVAILABLE, Integer, String
 
 SCHEMA: Final = TableSchema((Column("id", Integer()), Column("a", String()), Column("b", String())))
@@ -160,6 +162,34 @@ def test_a_batch_that_died_is_repaired_by_running_it_again(
         assert log.count() == len(tables.rows(LOG))
         if number:
             assert [row["b"] for row in log.where("c = 'x'").collect()] == ["x"]
+
+
+def test_what_a_batch_set_aside_before_it_died_is_in_one_place(
+    spark: SparkSession, lake: str
+) -> None:
+    """Nothing but a key tells that a row came twice: what was mended meanwhile is replayed."""
+    wider = msgspec.structs.replace(
+        insert(LOG, 13, 2), schema=WIDER, after={"id": 2} | dict.fromkeys("abc", "x")
+    )
+    told = [insert(LOG, 12, 1), wider, insert(ONE, 14, 1)]
+    landed.apply(spark, lake, BATCHES[0], batch=0, keyless="append")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Commits, "write", die)
+        strict = Evolution(schema_changes="strict")
+        with pytest.raises(DiedError):
+            landed.apply(spark, lake, told, batch=1, keyless="append", evolution=strict)
+    for _ in range(2):
+        landed.apply(spark, lake, told, batch=1, keyless="append")
+    aside = open_lake(spark, lake, Path(lake).name).read(quarantine.NAME).collect()
+    assert [msgspec.json.decode(row["event"])["after"] for row in aside] == [
+        '{"id":2,"a":"x","b":"x","c":"x"}'
+    ]
+    rows = landed.table_of(spark, lake, LOG).select("id").collect()
+    assert sorted(row["id"] for row in rows) == [1, 1, 1]
+    assert landed.table_of(spark, lake, ONE).count() == 2
+    # another batch is none of its business
+    landed.apply(spark, lake, [wider], batch=2, keyless="append")
+    assert landed.table_of(spark, lake, LOG).where("c = 'x'").count() == 1
 
 
 def test_a_batch_of_another_query_is_not_skipped(spark: SparkSession, lake: str) -> None:

@@ -22,6 +22,7 @@ from changelane.spark.lake import Marker
 from changelane.spark.lakes import lake as open_lake
 from changelane.spark.ledgers.change_log import ChangeLog
 from changelane.spark.ledgers.parking import Parking
+from changelane.spark.schemas.followed import Evolution
 from changelane.spark.schemas.following import Follower
 
 LATER: Final = Cadence(True, events=1_000_000, seconds=1e6)
@@ -33,10 +34,10 @@ class DiedError(Exception):
     """The process is gone."""
 
 
-def fanout(spark: SparkSession, lake: str, cadence: Cadence) -> Fanout:
+def fanout(spark: SparkSession, lake: str, cadence: Cadence, changes: str = "evolve") -> Fanout:
     """Return what a new process of the pipeline has."""
-    kind = Path(lake).name
-    applier = Applier(spark, lake, table_format=kind, keyless="append")
+    kind, evolution = Path(lake).name, Evolution(schema_changes=changes)
+    applier = Applier(spark, lake, table_format=kind, keyless="append", evolution=evolution)
     return Fanout(open_lake(spark, lake, kind), applier, "test", cadence)
 
 
@@ -202,6 +203,35 @@ def test_a_table_that_fails_is_parked_and_the_others_go_on(
     assert to.parked == {}
     ends_as_in_memory(spark, lake, (table, TWO, LOG))
     assert held(spark, lake) == []
+
+
+@pytest.mark.parametrize(
+    ("lake", "cadence"), [("delta", DIRECT), ("iceberg", AT_ONCE)], indirect=["lake"]
+)
+def test_what_a_parked_table_without_key_refused_waits_for_its_replay_alone(
+    spark: SparkSession, lake: str, cadence: Cadence
+) -> None:
+    to = fanout(spark, lake, cadence, "strict")
+    take(spark, to, BATCHES[0], 0)
+    with pytest.MonkeyPatch.context() as patch:
+        landed.merges_fail(patch, "SELECT cast(4711 AS tinyint)", LOG)
+        report = take(spark, to, BATCHES[1], 1)
+    assert [one.table for one in report.tables if one.failed] == ["shop.log"]
+    lies = open_lake(spark, lake, Path(lake).name)
+
+    def rows() -> tuple[int, int]:
+        aside = lies.read("_changelane/quarantine").where("table_id LIKE '%log%'").count()
+        return landed.table_of(spark, lake, LOG).count(), aside
+
+    assert rows() == (2, 1)
+    # the pipeline is mended, and what waits in the log comes again
+    to = fanout(spark, lake, cadence, "evolve")
+    parking = Parking(ChangeLog(lies))
+    (parked,) = parking.tables().values()
+    parking.set(type(parked)(parked.table_id, parked.reason, 1, parked.time_ms, "resumed"))
+    assert to.merge() is not None
+    assert to.parked == {}
+    assert rows() == (3, 1)
 
 
 @pytest.mark.parametrize("lake", ["delta"], indirect=True)

@@ -149,7 +149,8 @@ class Applier:
         report = BatchReport(marker.batch)
         kept = events.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            self._apply(kept, marker, details or {}, report, begin, isolated=isolated)
+            told = self.quarantine.left(kept, marker)
+            self._apply(told, marker, details or {}, report, begin, isolated=isolated)
         finally:
             kept.unpersist()
         return report

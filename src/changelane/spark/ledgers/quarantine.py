@@ -118,6 +118,40 @@ class Quarantine:
         """Return everything that was set aside."""
         return self._lake.read(NAME)
 
+    def left(self, events: DataFrame, marker: Marker) -> DataFrame:
+        """Return the events of a batch but for rows without a key that it set aside before.
+
+        A batch comes again after a crash or from the change log, and what refused its rows may be
+        mended by then. Such a row is in the quarantine already, and comes to its table when that
+        is replayed: there no key would tell that it came twice.
+
+        Args:
+            events: Event rows, by the names that they came with.
+            marker: The batch.
+        """
+        is_logged = "batch" in events.columns
+        if not is_logged:
+            last = self._lake.last_batch(NAME, marker)
+            if last is None or last < marker.batch:
+                return events
+        entry = F.from_json("event", "kind STRING, key STRING")
+        is_mine = (F.col("pipeline") == marker.pipeline) & (F.col("query") == marker.query)
+        if not is_logged:
+            is_mine &= F.col("batch") == marker.batch
+        is_row = (entry["kind"] == DATA) & entry["key"].isNull()
+        named = {name: f"h_{name}" for name in ("batch", *_PLACE, "event")}
+        held = self._lake.read(NAME).where(is_mine & is_row)
+        held = held.select(*(F.col(name).alias(other) for name, other in named.items()))
+        if held.isEmpty():
+            return events
+        # the text of a row only where it may be one of them
+        event = F.when((F.col("kind") == DATA) & F.col("key").isNull(), F.to_json(_event(events)))
+        told = {"event": event}
+        if not is_logged:
+            told["batch"] = F.lit(marker.batch).cast("bigint")
+        same = (told.get(name, F.col(name)).eqNullSafe(F.col(h)) for name, h in named.items())
+        return events.join(F.broadcast(held), reduce(and_, same), "left_anti")
+
     def take(
         self, events: DataFrame, refused: Sequence[Refused], marker: Marker, report: BatchReport
     ) -> None:
