@@ -11,10 +11,11 @@ from typing import Literal
 import msgspec
 
 from changelane.codec import get_codec
-from changelane.config import FilesSource, Pipeline
+from changelane.config import Pipeline
 from changelane.datahub.sink import DataHubSink
 from changelane.delivery import written_by
 from changelane.errors import ConfigError, MissingExtraError
+from changelane.files_source import FilesSource
 from changelane.kafka import KafkaSink, KafkaSource
 
 

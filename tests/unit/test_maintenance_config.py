@@ -2,9 +2,10 @@
 
 import pytest
 
-from changelane.config import Maintenance, Pipeline, parse
+from changelane.config import Pipeline, parse
 from changelane.errors import ConfigError
 from changelane.options import seconds
+from changelane.pipeline_options import Maintenance
 
 
 def pipeline(**options: object) -> Pipeline:

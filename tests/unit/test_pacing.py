@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
-from changelane.config import Options
+from changelane.pipeline_options import Options
 from changelane.spark.events.survey import BatchReport, TableReport
 from changelane.spark.streams import pacing
 from changelane.spark.streams.interrupts import InterruptedRunError, Interrupts

@@ -17,8 +17,8 @@ from rich.console import Console
 
 from changelane.cli.figures import Totals, figures
 from changelane.cli.watch import LiveLine, Watch
-from changelane.config import Options
 from changelane.errors import ConfigError
+from changelane.pipeline_options import Options
 from changelane.spark.events.survey import APPLIED_BEFORE, BatchReport, TableReport
 from changelane.spark.streams.delivered import DeliveryReport
 

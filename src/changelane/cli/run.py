@@ -14,9 +14,10 @@ from changelane.cli.maintain import told as maintained
 from changelane.cli.session import session_of
 from changelane.cli.terminal import printable
 from changelane.cli.watch import Watch
-from changelane.config import FilesSource, Pipeline, load
+from changelane.config import Pipeline, load
 from changelane.datahub.sink import DataHubSink
 from changelane.errors import MissingExtraError
+from changelane.files_source import FilesSource
 from changelane.findings import order_note
 from changelane.kafka import KafkaSink
 

@@ -21,8 +21,8 @@ from changelane.cli.figures import Figures, Totals, figures
 from changelane.cli.metrics import Metrics, Server
 from changelane.cli.progress import stop_cleanly_when_terminated
 from changelane.cli.terminal import printable
-from changelane.config import Options
 from changelane.kafka import behind, partitions
+from changelane.pipeline_options import Options
 
 if TYPE_CHECKING:
     from changelane.spark.events.survey import BatchReport

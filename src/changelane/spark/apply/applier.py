@@ -14,7 +14,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from changelane.config import Maintenance
+from changelane.pipeline_options import Maintenance
 from changelane.spark.apply import late, moves, swaps
 from changelane.spark.apply.commits import Batch, Commits
 from changelane.spark.apply.crossings import crossed_keys, marked

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from changelane.config import Options
+from changelane.pipeline_options import Options
 from changelane.schema import TableId, named
 from changelane.sinks import Partition
 from changelane.spark.sql import quoted

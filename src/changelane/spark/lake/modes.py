@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from changelane.config import MODES, Options
 from changelane.errors import ConfigError, UnknownNameError
+from changelane.pipeline_options import MODES, Options
 from changelane.schema import TableId, named
 from changelane.spark.sql import COLUMNS, DELETED, ORDER
 

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from changelane.apply.shapes import Filling, Shape
-from changelane.config import Options
+from changelane.pipeline_options import Options
 from changelane.position import shown_order
 from changelane.spark.events.rows import RowColumn
 

@@ -12,10 +12,11 @@ from typing import Any, Final, NamedTuple
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from changelane.config import FilesSource, Pipeline
+from changelane.config import Pipeline
 from changelane.datahub.sink import DataHubSink
 from changelane.datahub.source import DataHubSource
 from changelane.errors import ConfigError, UnreachableError
+from changelane.files_source import FilesSource
 from changelane.findings import Finding, ok, problem, warning
 from changelane.kafka import KafkaSink, KafkaSource, Offsets, client_options, partitions
 from changelane.profile import changed_partitions

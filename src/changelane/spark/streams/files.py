@@ -9,9 +9,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from changelane.config import FilesSource, Pipeline
+from changelane.config import Pipeline
 from changelane.errors import ConfigError, DecodeError
 from changelane.files import LineForm, read_record, recognise
+from changelane.files_source import FilesSource
 from changelane.kafka import Lag
 from changelane.message import Message
 from changelane.spark.events import rows

@@ -13,9 +13,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from changelane.config import FilesSource
 from changelane.errors import ConfigError, DecodeError
 from changelane.files import LineForm, read_record, recognise
+from changelane.files_source import FilesSource
 from changelane.kafka import KafkaSource, Offsets, client_options, partitions
 from changelane.message import Message
 from changelane.spark.streams.files import lines

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple, Self
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from changelane.config import Options
 from changelane.options import seconds
+from changelane.pipeline_options import Options
 from changelane.spark.streams.stream import stop
 
 TICK_S: Final = 5

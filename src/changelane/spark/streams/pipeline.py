@@ -10,8 +10,9 @@ from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
 
 from changelane.codec import get_codec
-from changelane.config import Options, Pipeline
+from changelane.config import Pipeline
 from changelane.errors import BudgetError
+from changelane.pipeline_options import Options
 from changelane.spark.apply.applier import Applier
 from changelane.spark.apply.fanout import Cadence, Fanout
 from changelane.spark.events.expressions import expressed

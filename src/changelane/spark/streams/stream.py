@@ -11,10 +11,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from changelane.budget import beyond
-from changelane.config import Options, Pipeline
+from changelane.config import Pipeline
 from changelane.datahub.source import DataHubSource
 from changelane.errors import BudgetError, ChangelaneError
 from changelane.kafka import KafkaSource
+from changelane.pipeline_options import Options
 from changelane.spark.reasons import reason_of
 from changelane.spark.streams.checkpoint import Checkpoint
 from changelane.spark.streams.files import FilesInput

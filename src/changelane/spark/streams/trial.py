@@ -13,12 +13,13 @@ from typing import Any, Final
 import msgspec
 
 from changelane.codec import detect
-from changelane.config import Maintenance, Pipeline
+from changelane.config import Pipeline
 from changelane.delivery import Refused, counts
 from changelane.errors import DecodeError
 from changelane.findings import Finding, ok, problem, warning
 from changelane.kafka import KafkaSink, KafkaSource
 from changelane.message import Message
+from changelane.pipeline_options import Maintenance
 from changelane.position import (
     EventIdPosition,
     LsnPosition,

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 from pyspark.sql import functions as F
 
-from changelane.config import Maintenance
+from changelane.pipeline_options import Maintenance
 from changelane.schema import named
 from changelane.sinks import OWN
 from changelane.spark.events.rows import table_id_of
