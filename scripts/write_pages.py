@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the pages that are generated: docs/losses.md and docs/types.md. ``make golden`` calls it.
+"""Writes the pages of docs/ that are generated. ``make golden`` calls it.
 
 ``--check`` writes nothing and ends with 1 when a page is not what it would write.
 """
@@ -7,6 +7,8 @@
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import pipeline_page
 
 from changelane import formats, get_codec
 from changelane.cli.losses import losses_between
@@ -99,7 +101,11 @@ def _fate(name: str, row: Row) -> str:
     return f"**{found}**" if found.fate is Fate.SILENT else str(found)
 
 
-PAGES: dict[str, Callable[[], str]] = {"losses.md": losses, "types.md": types}
+PAGES: dict[str, Callable[[], str]] = {
+    "losses.md": losses,
+    "types.md": types,
+    "pipeline.md": pipeline_page.pipeline,
+}
 
 
 def main() -> int:

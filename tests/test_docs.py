@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 
 import msgspec
+import pytest
+from pipeline_page import anchor
 
 from changelane import Message, get_codec
 from changelane.cli.formats import markdown_table
@@ -20,12 +22,61 @@ from changelane.types import UNAVAILABLE, Integer, LogicalType, String
 ORDERS = TableId("shop", None, "orders")
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = re.compile(r"^```python\n(.*?)^```\n(?:\s*```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+PAGES = sorted(
+    page
+    for pattern in ("*.md", "docs/**/*.md", "demo/**/*.md", "benchmarks/*.md")
+    for page in ROOT.glob(pattern)
+)
 TABLE = re.compile(r"<!-- formats -->\n(.*?)\n<!-- /formats -->", re.DOTALL)
 
 
 def examples(path: Path) -> list[tuple[str, str | None]]:
     """Python blocks, each with the text block after it: what it prints."""
     return [(code, shown or None) for code, shown in EXAMPLE.findall(path.read_text("utf-8"))]
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them; equal ones are numbered."""
+    found: dict[str, int] = {}
+    anchored = set()
+    for heading in re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text("utf-8")), re.MULTILINE):
+        name = anchor(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading))
+        count = found.get(name, 0)
+        anchored.add(f"{name}-{count}" if count else name)
+        found[name] = count + 1
+    return anchored
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_of_a_page_leads_somewhere(page):
+    broken = []
+    for link in LINK.findall(FENCE.sub("", page.read_text("utf-8"))):
+        if "://" in link:
+            continue
+        name, _, place = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        is_page = target.suffix == ".md" and target.is_file()
+        if not target.exists() or (place and (not is_page or place not in anchors(target))):
+            broken.append(link)
+    assert not broken, f"{page.relative_to(ROOT)}: {broken}"
+
+
+def test_every_page_of_the_documentation_can_be_reached_from_the_readme():
+    seen, waiting = set(), [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page in seen:
+            continue
+        seen.add(page)
+        links = LINK.findall(FENCE.sub("", page.read_text("utf-8")))
+        names = [link.partition("#")[0] for link in links]
+        targets = [(page.parent / name).resolve() for name in names if name]
+        waiting += [target for target in targets if target.suffix == ".md" and target.is_file()]
+        waiting += [other for target in targets if target.is_dir() for other in target.glob("*.md")]
+    unreached = {page for page in ROOT.glob("docs/**/*.md") if page not in seen}
+    assert not unreached, sorted(str(page.relative_to(ROOT)) for page in unreached)
 
 
 def test_the_python_of_the_readme_prints_what_it_says():

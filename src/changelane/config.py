@@ -56,8 +56,12 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A pipeline: where changes come from, what becomes of them, and where they go.
 
     Attributes:
+        name: The pipeline's name; its checkpoint, logs and quarantine are found by it.
+        source: Where messages come from: files, Kafka or DataHub.
+        sink: Where changes go: tables of Delta, Iceberg or Hudi, or topics of Kafka or DataHub.
         transforms: What becomes of each event, in this order (``docs/transforms.md``). What
             ``options`` says of tables and columns means them as they are called then.
+        options: How the pipeline works, and how it keeps its tables.
     """
 
     name: str

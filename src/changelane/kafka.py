@@ -188,6 +188,7 @@ class KafkaSink(
             as ``held``, until it is replayed: then they follow it in their order. Messages without
             a key are of one key.
         checkpoint: The folder where the pipeline keeps how far it came, and what it set aside.
+            Required.
         spark: Further options of Spark's Kafka sink and, with ``kafka.`` before them, of Kafka's
             producer, by their own names: security belongs here. They are passed on untouched.
     """

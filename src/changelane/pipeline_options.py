@@ -18,15 +18,16 @@ class TableOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How one table is kept, where it is not as ``options`` say for all.
 
     Attributes:
-        mode: As in ``options``.
-        deletes: As in ``options``.
+        mode: The mode of this table, as in ``options``; none = that of ``options``.
+        deletes: What a delete leaves in this table, as in ``options``; none = that of ``options``.
         track_history_column_list: With the mode ``history``, the columns whose changes make
             versions; changes of the others show in the version that they fall into.
-        track_history_except_column_list: The columns whose changes make none, instead.
+        track_history_except_column_list: With the mode ``history``, the columns whose changes make
+            no versions, instead.
         partition_by: By what the table is partitioned when it is made: columns, and with Iceberg
             ``years(c)``, ``months(c)``, ``days(c)``, ``hours(c)``, ``bucket(16, c)`` and
             ``truncate(4, c)``, too.
-        properties: As in ``options``, and before them.
+        properties: Properties of this table; they win over those of ``options``.
     """
 
     mode: Mode | None = None
@@ -100,9 +101,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         apply: ``direct`` merges every table of a batch with it. ``log`` makes the batch one commit
             in a change log, and each table takes what waits there on its own: for streams of some
             dozens of tables and more.
-        merge_events: How many events are worth a commit. With ``log``, a table is merged once so
-            many wait for it,
-        merge_seconds: or once the oldest has waited for so long, and at the end of a run.
+        merge_events: How many events are worth a commit. With ``apply: log``, a table is merged
+            once so many wait for it.
+        merge_seconds: With ``apply: log``, a table is merged once its oldest event has waited for
+            so many seconds, too, and at the end of a run.
         schema_changes: ``evolve``: tables follow their sources: columns come, become wider, get
             other names. ``strict``: what needs another table is set aside. ``ignore``: tables
             stay as they are and take what they have columns for.
@@ -124,7 +126,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             lags, a snapshot that runs, a replay from older offsets.
         maintenance: ``auto`` compacts small files and expires old versions of the tables between
             batches; ``off`` leaves that to others, who must stop the pipeline while they do it; or
-            the limits themselves (:class:`Maintenance`).
+            the limits themselves.
         metrics_port: Where a run tells its figures to Prometheus, under ``/metrics``; 0 takes any
             free port. Without it there is none.
         metrics_host: The address that it listens at; by default this machine alone reaches it.

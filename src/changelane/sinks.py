@@ -86,6 +86,9 @@ class HudiSink(DeltaSink, frozen=True, kw_only=True, tag="hudi", forbid_unknown_
     Each is copy-on-write and has four buckets, one file each, unless `options` says otherwise when
     the table is made: ``spark: {hoodie.bucket.index.num.buckets: "32"}``. One run at a time writes
     the folder, of all pipelines that name it.
+
+    Attributes:
+        location: Not for Hudi: leave it out.
     """
 
     def __post_init__(self) -> None:

@@ -112,13 +112,14 @@ class DataHubSink(
             of them, and so sends only one record of a key at a time: for services that know no
             better.
         compression: How requests are compressed.
-        batch_records: How many records one request holds at most,
-        batch_bytes: and about how many bytes.
+        batch_records: How many records one request holds at most.
+        batch_bytes: About how many bytes one request holds at most.
         retry_seconds: How long it is tried again while the service takes nothing.
         hold_keys: Once a message is set aside, later ones of its key, in its partition, are, too,
             as ``held``, until it is replayed: then they follow it in their order. Messages without
             a key are of one key.
         checkpoint: The folder where the pipeline keeps how far it came, and what it set aside.
+            Required.
     """
 
     endpoint: str

@@ -22,7 +22,7 @@ class Include(Step, frozen=True, kw_only=True, tag="include", tag_field="type"):
 
     Attributes:
         tables: Globs on full names, such as ``shop.public.*``.
-        operations: What events do: :data:`~changelane.transforms.step.OPERATIONS`.
+        operations: What events do; a half of an update is an ``update``.
     """
 
     tables: tuple[str, ...] = ("*",)
@@ -53,7 +53,7 @@ class Exclude(Step, frozen=True, kw_only=True, tag="exclude", tag_field="type"):
 
     Attributes:
         tables: Globs on full names.
-        operations: What events do: :data:`~changelane.transforms.step.OPERATIONS`.
+        operations: What events do; a half of an update is an ``update``.
     """
 
     tables: tuple[str, ...] = ("*",)

@@ -13,8 +13,8 @@ class Project(ColumnStep, frozen=True, kw_only=True, tag="project", tag_field="t
     """Keeps some columns, or drops some. The key must stay.
 
     Attributes:
-        keep: The columns that stay; or
-        drop: the columns that go. Names that a table does not have say nothing.
+        keep: The columns that stay. Give either this or ``drop``.
+        drop: The columns that go. Names that a table does not have say nothing.
     """
 
     keep: tuple[str, ...] | None = None

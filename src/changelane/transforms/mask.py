@@ -37,7 +37,7 @@ class Mask(ColumnStep, frozen=True, kw_only=True, tag="mask", tag_field="type"):
             ``null``: NULL.
         secret: The key of ``hash`` and ``tokenise``, from the environment: ``${NAME}``.
         keep: How many characters ``truncate`` leaves at most.
-        side: Which: those at the ``start`` or at the ``end``.
+        side: Whether ``truncate`` leaves the characters at the ``start`` or at the ``end``.
         when_missing: ``refuse`` the events of a table that tells its columns and has none of this
             name: it may have been renamed, and would go on unmasked. ``pass`` lets them go on, for
             masks that name columns which only some tables have.

@@ -28,11 +28,11 @@ class Route(Step, frozen=True, kw_only=True, tag="route", tag_field="type"):
 
     Attributes:
         pattern: A regular expression that matches all of the full name: ``shop\.orders_(\d+)``.
-        database: The new database; what is not given stays.
-        schema: The new schema.
-        table: The new name.
+        database: The new database; without it the old one stays.
+        schema: The new schema; without it the old one stays.
+        table: The new name; without it the old one stays.
         topic: The topic of the table's messages, where they are written to one.
-        shards: Where the new names may make several tables one: ``refuse`` (default), ``key``:
+        shards: Where the new names may make several tables one: ``refuse`` that; ``key``:
             the old full name becomes a column of the table and of its key; ``apart``: the keys of
             the shards never meet.
         shard_column: What that column is called.
