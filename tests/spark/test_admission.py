@@ -372,3 +372,13 @@ def test_a_table_that_somebody_else_made_is_left_alone(spark: SparkSession, both
     assert report.quarantined == {"foreign_table": 1}
     assert "changelane did not make" in notes(report)
     assert theirs.columns("tables/shop.orders") == {"id": "bigint"}
+
+
+def test_a_table_takes_no_rows_of_another_source_table(spark: SparkSession, both: str) -> None:
+    landed.apply(spark, both, [row(SequencePosition(1), id=1, v=1)])
+    lake = open_lake(spark, both, Path(both).name)
+    lake.set_properties("tables/shop.orders", {"table": '["shop",null,"Orders"]'})
+    report = landed.apply(spark, both, [row(SequencePosition(2), id=1, v=2)], batch=1)
+    assert report.quarantined == {"foreign_table": 1}
+    assert "shop.Orders" in notes(report)
+    assert rows(spark, both) == [(1, 1)]

@@ -18,6 +18,8 @@ LIVE: Final = "_changelane_live"
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]")
 _MAX_FOLDER: Final = 200
+_HASH_DIGITS: Final = 32
+"""128 bits: nobody finds two names with one hash."""
 _PLAIN_SHAPES: Final = {"001", "101", "111"}
 
 
@@ -39,7 +41,8 @@ def folder(*parts: str | None, generation: str = "") -> str:
     """Return one folder name for a table: injective, and safe on any file system.
 
     Letters, digits, ``_`` and ``-`` stay; every other byte is ``~`` and two hex digits, so that
-    ``../../x`` stays inside its parent; parts are joined with ``.``. Long names end in a hash.
+    ``../../x`` stays inside its parent; parts are joined with ``.``. Long names end in ``~h`` and a
+    hash, which no escape can be: ``h`` is no hex digit.
     A generation tells a table from an older one that came under its name.
 
     >>> folder("shop", None, "../../x")
@@ -54,7 +57,8 @@ def folder(*parts: str | None, generation: str = "") -> str:
         name += "~g" + generation
     if len(name) <= _MAX_FOLDER:
         return name
-    return name[: _MAX_FOLDER - 17] + "~" + hashlib.sha256(name.encode()).hexdigest()[:16]
+    mark = "~h" + hashlib.sha256(name.encode()).hexdigest()[:_HASH_DIGITS]
+    return name[: _MAX_FOLDER - len(mark)] + mark
 
 
 def _escape(character: str) -> str:

@@ -35,6 +35,9 @@ BEFORE_SHARED: Final = (
     "a truncate stands behind the row, from before `sources: many`, and nothing tells whether it "
     "was of the row's server: land the servers in a new folder"
 )
+OTHER_SOURCE: Final = (
+    "a table takes rows of one source table; a transform `route` brings several into one on purpose"
+)
 LACKING: Final = "lacking"
 CLEARED: Final = "cleared"
 MANY: Final = "many"
@@ -137,8 +140,8 @@ def plan(
     )
     if not work.domains or (not work.schemas and not exists):
         return None
-    if exists and "schema" not in properties:
-        raise Misfit("foreign_table", "a table lies there that changelane did not make")
+    if exists:
+        _check_owner(properties, work.table_id)
     if exists and mode != mode_of(properties):
         raise Misfit("mode_conflict", _mode_conflict(mode, mode_of(properties)))
     _check_sequence(policy.sequence, properties)
@@ -196,6 +199,20 @@ def plan(
     return Plan(
         work, name, target, properties, tuple(refused), crosses, cleared, asked.note(properties)
     )
+
+
+def _check_owner(properties: Mapping[str, str], table_id: str) -> None:
+    """Refuse a table of somebody else, and the table of another source table.
+
+    Raises:
+        Misfit: It names the owner.
+    """
+    if "schema" not in properties:
+        raise Misfit("foreign_table", "a table lies there that changelane did not make")
+    owner = properties.get("table", table_id)
+    if owner != table_id:
+        reason = f"the folder holds the table of {table_id_of(owner)}: {OTHER_SOURCE}"
+        raise Misfit("foreign_table", reason)
 
 
 def _ours(properties: Mapping[str, str], work: Work, *, exists: bool) -> dict[str, str]:
