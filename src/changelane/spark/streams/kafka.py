@@ -103,7 +103,8 @@ class KafkaInput:
         if source.pattern is None:
             reader = reader.option("subscribe", ",".join(source.names))
         else:
-            reader = reader.option("subscribePattern", source.pattern)
+            # Spark takes a topic in whose name the pattern matches anywhere
+            reader = reader.option("subscribePattern", rf"\A(?:{source.pattern})\z")
         if source.max_offsets_per_trigger is not None:
             reader = reader.option("maxOffsetsPerTrigger", source.max_offsets_per_trigger)
         found: DataFrame = reader.load()
