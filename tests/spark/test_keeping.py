@@ -22,8 +22,10 @@ from changelane.event import ChangeEvent
 from changelane.spark.apply.commits import Commits
 from changelane.spark.lakes import lake as open_lake
 from changelane.spark.ledgers import quarantine, side
-from changelane.spark.streams.pipeline import RunError, RunReport, run
-from changelane.spark.upkeep.status import status
+from changelane.spark.streams.files import FilesInput
+from changelane.spark.streams.pipeline import RunReport, run
+from changelane.spark.streams.stream import RunError
+from changelane.spark.upkeep.status import NO_TABLE, status
 
 MORE: Final[list[list[ChangeEvent]]] = [
     [insert(ONE, 30, 8), insert(TWO, 30, 8), insert(LOG, 30, 1)],
@@ -97,6 +99,36 @@ def test_a_run_goes_on_without_its_checkpoint_from_tables_whose_history_has_expi
     maintained(spark, lake, pipeline, report)
 
 
+@pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
+def test_a_batch_that_came_to_its_end_is_not_read_again(
+    spark: SparkSession, pipeline: Path
+) -> None:
+    told = load(pipeline)
+    add(pipeline.parent, 0)
+
+    def die(_report: Any) -> None:
+        raise OSError("the run dies after its commits, before the checkpoint's")
+
+    with pytest.raises(RunError):
+        run(spark, told, progress=die)
+    add(pipeline.parent, 1)
+    read: list[int] = []
+    events = FilesInput.events
+
+    def counted(self: Any, batch: Any, of: Any) -> Any:
+        read.append(1)
+        return events(self, batch, of)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FilesInput, "events", counted)
+        report = run(spark, told)
+    assert [batch.finished_before for batch in report.batches] == [1, 0]
+    assert len(read) == 1
+    check(spark, told.folder, ALL[:2])
+    *_, unread = status(open_lake(spark, told.folder, "delta"))
+    assert (unread.table, unread.quarantined) == (NO_TABLE, 2)
+
+
 def dying_at_the_end(method: Any) -> Any:
     """Return a method that dies at table `two` of the third batch."""
 
@@ -123,7 +155,9 @@ def maintained(spark: SparkSession, lake: str, pipeline: Path, report: RunReport
     if Path(lake).name == "iceberg":  # of Delta's history only the files go
         snapshots = spark.table(f"{tables.sql('tables/shop.one')}.snapshots")
         assert snapshots.count() == 1
-    for one in status(tables):
+    *taken, unread = status(tables)
+    assert (unread.table, unread.quarantined) == (NO_TABLE, len(ALL))
+    for one in taken:
         assert one.batch is not None
         assert one.maintained_ms is not None
 

@@ -1,13 +1,16 @@
 """``changelane run`` as a command: what it prints, and how it ends."""
 
 import contextlib
+import ipaddress
 import os
 import pty
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +24,10 @@ from changelane.cli import main
 from changelane.spark.apply.fanout import Fanout
 from changelane.spark.reasons import reason_of
 from changelane.spark.streams import pacing
+from changelane.spark.streams.interrupts import STOPPING
 
+LISTEN: Final = "0A"
+"""The state of a listening socket in /proc/net/tcp."""
 DEMO: Final = Path(__file__).resolve().parents[2] / "demo"
 
 
@@ -48,6 +54,40 @@ def read_all(terminal: int) -> Iterator[bytes]:
         while part := os.read(terminal, 1 << 16):
             yield part
     os.close(terminal)
+
+
+def listening(process: int) -> set[str]:
+    """Return the addresses at which a process and its children listen."""
+    sockets: set[str] = set()
+    for folder in family(process):
+        with contextlib.suppress(OSError):
+            for link in (folder / "fd").iterdir():
+                with contextlib.suppress(OSError):
+                    sockets.add(str(link.readlink()))
+    addresses: set[str] = set()
+    for kind in (socket.AF_INET, socket.AF_INET6):
+        table = Path("/proc/net/tcp" if kind == socket.AF_INET else "/proc/net/tcp6")
+        for line in table.read_text().splitlines()[1:]:
+            _, local, _, state, *_, inode = line.split()[:10]
+            if state == LISTEN and f"socket:[{inode}]" in sockets:
+                packed = bytes.fromhex(local.partition(":")[0])
+                words = [packed[at : at + 4][::-1] for at in range(0, len(packed), 4)]
+                address = ipaddress.ip_address(b"".join(words))
+                addresses.add(str(getattr(address, "ipv4_mapped", None) or address))
+    return addresses
+
+
+def family(process: int) -> list[Path]:
+    """Return the folders in /proc of a process and of all that it started."""
+    parents: dict[int, list[int]] = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parent = int(status.read_text().rpartition(")")[2].split()[1])
+            parents.setdefault(parent, []).append(int(status.parent.name))
+    members = [process]
+    for member in members:
+        members.extend(parents.get(member, ()))
+    return [Path("/proc", str(member)) for member in members]
 
 
 def run(*arguments: Any) -> Result:
@@ -134,20 +174,30 @@ def test_the_demo_runs_on_a_terminal_with_a_live_line_and_tells_it_as_json(
     shown: list[bytes] = []
     reader = threading.Thread(target=lambda: shown.extend(read_all(screen)))
     reader.start()
-    done = subprocess.run(
+    env = os.environ | {"DEMO_LAKE": str(tmp_path / "lake"), "TERM": "xterm", "COLUMNS": "30"}
+    env.pop("SPARK_LOCAL_IP", None)  # a user's environment
+    running = subprocess.Popen(
         [command, "run", file, "--master", "local[2]", "--output", "json"],
-        env={**os.environ, "DEMO_LAKE": str(tmp_path / "lake"), "TERM": "xterm", "COLUMNS": "30"},
+        env=env,
         stdout=subprocess.PIPE,
         stderr=terminal,
-        check=False,
     )
     os.close(terminal)
+    addresses: set[str] = set()
+    while running.poll() is None:
+        addresses |= listening(running.pid)
+        time.sleep(0.2)
+    output, _ = running.communicate()
+    done = subprocess.CompletedProcess(running.args, running.returncode, output)
     reader.join()
+    assert addresses == {"127.0.0.1"}, "Spark's ports are open to the network"
     told = b"".join(shown)
     assert done.returncode == 1, told.decode()  # the demo has one broken message
     report = msgspec.json.decode(done.stdout)
     # the line fits, is erased again, and the cursor is back
     assert b"shop  no batch yet, " in told
+    assert b"reading, " in told
+    assert b"incubator" not in told
     assert b"out" in told
     assert b"set aside  batch" not in told
     assert told.rindex(b"\x1b[?25h") > told.rindex(b"\x1b[?25l")
@@ -167,7 +217,9 @@ def test_a_run_that_is_interrupted_in_a_batch_says_so_and_nothing_else(
     file = written(tmp_path)
 
     def take(*_arguments: Any, **_options: Any) -> None:
-        os.kill(os.getpid(), signal.SIGINT)  # as Ctrl-C does
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)  # as Ctrl-C does
+            time.sleep(1)
         while True:
             spark.range(1).count()
 
@@ -175,9 +227,61 @@ def test_a_run_that_is_interrupted_in_a_batch_says_so_and_nothing_else(
         patch.setattr(Fanout, "take", take)
         done = run(file)
     assert (done.exit_code, done.stdout) == (130, "")
-    assert done.stderr == "changelane: interrupted: the next run goes on from here\n"
+    assert done.stderr == (
+        f"changelane: {STOPPING}\nchangelane: interrupted: the next run goes on from here\n"
+    )
     assert capfd.readouterr() == ("", "")
     assert "1 events" in run(file).stdout
+
+
+def test_a_cut_file_of_the_checkpoint_is_one_sentence_and_the_log_has_the_traces(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    assert spark.sparkContext.appName
+    file = written(tmp_path)
+    assert run(file).exit_code == 0
+    (offsets,) = (tmp_path / "lake").glob("**/offsets/0")
+    offsets.write_bytes(b"")
+    offsets.with_name(".0.crc").unlink()
+    done = subprocess.run(
+        [Path(sys.executable).with_name("changelane"), "run", file, "--master", "local[2]"],
+        env=os.environ | {"CHANGELANE_LOG_DIR": str(tmp_path / "logs")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    (log,) = (tmp_path / "logs").iterdir()
+    assert done.returncode == 1
+    sentence, place = done.stderr.splitlines()
+    assert "a file of the checkpoint is broken" in sentence
+    assert "--resume-from-tables" in sentence
+    assert str(log) in place
+    assert "Traceback (most recent call last)" in log.read_text()
+
+
+def test_a_run_that_is_interrupted_once_brings_its_batch_to_the_end(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    file = written(tmp_path)
+    file.write_text(file.read_text().replace("native-json", "native-json, max_files_per_batch: 1"))
+    lines = tmp_path / "input" / "lines.jsonl"
+    lines.with_name("more.jsonl").write_text(lines.read_text().replace("1", "2"))
+    take = Fanout.take
+
+    def interrupted(*arguments: Any, **options: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(1)
+        return take(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Fanout, "take", interrupted)
+        done = run(file)
+    assert done.exit_code == 130
+    assert STOPPING in done.stderr
+    assert "1 events" in done.stdout
+    assert spark.read.format("delta").load(str(tmp_path / "lake/tables/orders")).count() == 1
+    done = run(file)
+    assert (done.exit_code, "1 events" in done.stdout) == (0, True)
 
 
 def test_a_run_that_goes_on_takes_what_comes_until_it_is_stopped(

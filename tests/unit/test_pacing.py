@@ -9,14 +9,20 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
+from changelane.config import parse
 from changelane.pipeline_options import Options
 from changelane.spark.events.survey import BatchReport, TableReport
 from changelane.spark.streams import pacing
-from changelane.spark.streams.interrupts import InterruptedRunError, Interrupts
+from changelane.spark.streams.interrupts import STOPPING, InterruptedRunError, Interrupts
 from changelane.spark.streams.pacing import Pace, await_end, drive
 from changelane.spark.streams.pipeline import RunReport
-from changelane.spark.streams.stream import KEPT, Applying
+from changelane.spark.streams.stream import KEPT, Applying, ending
 
+LEAST_PIPELINE = {
+    "name": "x",
+    "source": {"type": "files", "path": "/in", "format": "debezium-json"},
+    "sink": {"type": "delta", "path": "/lake"},
+}
 PACE = Pace(10, 120, 1000)
 
 
@@ -125,6 +131,32 @@ def test_an_interrupt_is_told_between_two_questions_and_the_second_at_once() -> 
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_a_batch_under_way_comes_to_its_end_and_no_other_one_begins() -> None:
+    batches: list[int] = []
+    notes: list[str] = []
+    interrupts = Interrupts(notes.append)
+
+    def apply(_batch: DataFrame, number: int) -> None:
+        signal.raise_signal(signal.SIGINT)
+        interrupts.check()  # as the run does while it waits for the batch
+        batches.append(number)
+
+    applying = Applying(apply, interrupts)
+    with interrupts:
+        applying(None, 0)  # type: ignore[arg-type]
+        assert (batches, applying.error) == ([0], None)
+        assert notes == [STOPPING]
+        with pytest.raises(InterruptedRunError):
+            applying(None, 1)  # type: ignore[arg-type]
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.check()
+    assert batches == [0]
+    report = RunReport("interrupted")
+    with ending(report, applying, parse(LEAST_PIPELINE)):
+        raise RuntimeError("Spark's words about the batch that did not begin")
+    assert report.is_interrupted
+
+
 def test_an_interrupt_is_not_heard_beside_the_main_thread() -> None:
     before = signal.getsignal(signal.SIGINT)
 
@@ -146,10 +178,10 @@ def test_a_batch_that_is_interrupted_ends_in_few_words() -> None:
     applying = Applying(fail, interrupts)
     with pytest.raises(RuntimeError):
         applying(None, 0)  # type: ignore[arg-type]
-    interrupts.is_told = True
+    interrupts.is_urgent = True
     with pytest.raises(InterruptedRunError, match=r"^the run is interrupted$"):
         applying(None, 0)  # type: ignore[arg-type]
-    assert applying.error is None
+    assert isinstance(applying.error, InterruptedRunError)
 
 
 def test_a_report_of_a_long_run_keeps_its_sums() -> None:

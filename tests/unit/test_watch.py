@@ -134,12 +134,28 @@ def test_the_live_line_tells_what_fits_and_never_more() -> None:
         assert cell_len(line.line(width)) <= max(width, len("shop"))
 
 
-def test_the_live_line_goes_down_when_nothing_comes() -> None:
+def test_rates_are_those_of_the_last_batch_whose_age_is_shown() -> None:
     clock = Clock()
     line = live(sent(lag={"in": {0: 0}}), clock=clock)
     assert line.line(60) == "shop  in 10/s  out 8.0/s  0 behind  batch 1, 0 s ago"
     clock.now += 100
-    assert line.line(60) == "shop  in 1.0/s  out 0.8/s  0 behind  batch 1, 100 s ago"
+    assert line.line(60) == "shop  in 10/s  out 8.0/s  0 behind  batch 1, 100 s ago"
+
+
+def test_the_live_line_names_the_step_of_the_batch_under_way() -> None:
+    clock = Clock()
+    line = live(clock=clock)
+    line.on_step("reading")
+    clock.now += 5
+    line.on_step("table 3 of 6")
+    clock.now += 7
+    assert line.line(80) == "shop  table 3 of 6, 12 s"
+    total = live(batch(), clock=clock)
+    total.on_step("reading")
+    clock.now += 3
+    assert total.line(60) == "shop  reading, 3 s  in 40/s  out 25/s  20,005 behind"
+    total.took(figures("shop", batch(), dt.datetime.now(dt.UTC), 10))
+    assert "reading" not in total.line(200)
 
 
 def test_before_the_first_batch_the_live_line_says_so() -> None:

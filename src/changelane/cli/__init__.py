@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import click
 
+from changelane.cli.failures import failure_of, fault_of
 from changelane.errors import (
     ChangelaneError,
     ConfigError,
@@ -69,11 +70,17 @@ class Commands(click.Group):
         except (ConfigError, MissingExtraError) as error:
             raise _WrongUse(str(error)) from None
         except ChangelaneError as error:
-            raise click.ClickException(str(error)) from None
+            raise click.ClickException(failure_of(error)) from None
         except BrokenPipeError:
             raise  # click ends quietly when the reader of our output is gone
         except OSError as error:
             raise click.ClickException(str(error)) from None
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            if (sentence := fault_of(error)) is None:
+                raise
+            raise click.ClickException(sentence) from None
 
 
 def _show_version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's signature

@@ -131,6 +131,7 @@ def _applied(
         pipeline,
         progress=watch.took,
         say=watch.say,
+        on_step=watch.on_step,
         resume=resume,
         skip_lost=skip_lost,
     )
@@ -143,7 +144,7 @@ def _delivered(pipeline: Pipeline, master: str | None, watch: Watch) -> "Deliver
         raise MissingExtraError(error.name or "pyspark", "spark") from None
     spark = _session(pipeline, master, watch)
     watch.start()
-    return deliver(spark, pipeline, progress=watch.took, say=watch.say)
+    return deliver(spark, pipeline, progress=watch.took, say=watch.say, on_step=watch.on_step)
 
 
 def _tell(report: "RunReport | DeliveriesReport", path: str) -> None:
@@ -184,14 +185,22 @@ def _summary(report: "RunReport", path: str) -> None:
         return
     counts: dict[str, int] = {}
     notes: dict[str, str] = {}
+    before: Counter[str] = Counter()
     for batch in report.batches:
         for table in batch.tables:
-            counts[table.table] = counts.get(table.table, 0) + table.events
-            if table.note:
-                notes[table.table] = table.note
+            if table.applied_before:
+                before[table.table] += table.applied_before
+            if table.events or not table.applied_before:
+                counts[table.table] = counts.get(table.table, 0) + table.events
+                if table.note:
+                    notes[table.table] = table.note
     for name in sorted(counts):
         note = f"  ({printable(notes[name])})" if name in notes else ""
         click.echo(f"{printable(name):<40} {counts[name]:>10,} events{note}")
+    for name, count in sorted(before.items()):
+        click.echo(f"{printable(name):<40} {count:>10,} events that an earlier run applied")
+    if finished := sum(batch.finished_before for batch in report.batches):
+        click.echo(f"{'batches that an earlier run applied':<40} {finished:>10,}")
     for one in report.maintained:
         if one.is_compacted:
             click.echo(maintained(one))

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from changelane.cli.failures import create_log_file
 from changelane.config import Pipeline
 from changelane.errors import MissingExtraError
 
@@ -32,7 +33,7 @@ def session_of(
         from changelane.spark.runtime.environment import session
     except ImportError as error:
         raise MissingExtraError(error.name or "pyspark", "spark") from None
-    logging.getLogger("py4j").setLevel(logging.ERROR)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what fails is raised, too
     spark = session(
         f"changelane {pipeline.name}",
         master=master,
@@ -40,6 +41,7 @@ def session_of(
         lakes=pipeline.packages,
         archive=pipeline.options.archive,
         say=say,
+        log=create_log_file(),
     )
     spark.sparkContext.setLogLevel("ERROR")
     return spark

@@ -36,6 +36,7 @@ class Shown(Protocol):
 
     def start(self) -> None: ...
     def took(self, one: Figures) -> None: ...
+    def on_step(self, step: str) -> None: ...
     def say(self, note: str) -> None: ...
     def stop(self) -> None: ...
 
@@ -48,6 +49,9 @@ class JsonLines:
 
     def took(self, one: Figures) -> None:
         click.echo(msgspec.json.encode(one), err=True)
+
+    def on_step(self, step: str) -> None:
+        pass
 
     def say(self, note: str) -> None:
         click.echo(f"changelane: {printable(note)}", err=True)
@@ -78,6 +82,8 @@ class LiveLine:
         self._console = console
         self._clock = clock
         self._at = clock()
+        self._step = ""
+        self._began = self._at
         self._live = Live(self, console=console, transient=True, refresh_per_second=2)
 
     def start(self) -> None:
@@ -88,6 +94,12 @@ class LiveLine:
     def took(self, one: Figures) -> None:
         if not one.is_merge:
             self._at = self._clock()
+        self._step = ""
+
+    def on_step(self, step: str) -> None:
+        if not self._step:
+            self._began = self._clock()
+        self._step = step
 
     def say(self, note: str) -> None:
         self._console.print(Text(f"changelane: {printable(note)}"), soft_wrap=True)
@@ -115,17 +127,12 @@ class LiveLine:
         total = self._totals()
         last = total.last
         since_s = max(0.0, self._clock() - self._at)
+        step = [(0, f"{self._step}, {self._clock() - self._began:.0f} s")] if self._step else []
         if last is None:
-            return [(0, f"no batch yet, {since_s:.0f} s")]
-        # what came with a batch came since the batch before; when nothing comes, it becomes less
-        passed_s = max(since_s, 0.001)
+            return step or [(0, f"no batch yet, {since_s:.0f} s")]
         is_counted = last.messages_in is not None
         taken = last.events if last.messages_in is None else last.messages_in
-        sent = sum(last.tables.values()) if last.messages_out is None else last.messages_out
-        parts = [
-            (1, f"in {_rate(min(last.in_per_s, taken / passed_s))}"),
-            (2, f"out {_rate(min(last.out_per_s, sent / passed_s))}"),
-        ]
+        parts = [(1, f"in {_rate(last.in_per_s)}"), (2, f"out {_rate(last.out_per_s)}")]
         if (count := behind(total.lag)) is not None:
             parts.append((3, f"{count:,} behind"))
             topic, number, most = max(
@@ -138,7 +145,7 @@ class LiveLine:
         if aside := sum(total.quarantined.values()):
             parts.append((4, f"{aside:,} set aside"))
         told = f"{taken:,} {'messages' if is_counted else 'events'} in {last.seconds:,.1f} s"
-        return [*parts, (5, f"batch {last.batch}, {since_s:.0f} s ago"), (7, f"({told})")]
+        return [*step, *parts, (5, f"batch {last.batch}, {since_s:.0f} s ago"), (7, f"({told})")]
 
 
 def _rate(per_s: float) -> str:
@@ -197,6 +204,11 @@ class Watch:
     def say(self, note: str) -> None:
         """Tell people something."""
         self._shown.say(note)
+
+    def on_step(self, step: str) -> None:
+        """Tell of a step of the batch under way; it is called by several threads."""
+        with self._lock:
+            self._shown.on_step(step)
 
     def took(self, report: "BatchReport | DeliveryReport") -> None:
         """Tell of a batch."""

@@ -8,6 +8,7 @@ marker. A crash between any two of these is repaired by running the batch again.
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
+from itertools import count
 from typing import Final
 
 from pyspark import StorageLevel
@@ -33,6 +34,7 @@ from changelane.spark.events.survey import (
     APPLIED_BEFORE,
     BatchReport,
     Survey,
+    TableReport,
     Work,
     survey,
 )
@@ -74,6 +76,7 @@ class Applier:
         layouts: How they are laid out.
         stops: What cannot be applied is not set aside, but stops the batch before its commits.
         masks: What the transforms hid of the events, as ``masks_of`` names it.
+        on_step: Called with the step of a batch that begins, by several threads.
     """
 
     def __init__(
@@ -90,6 +93,7 @@ class Applier:
         layouts: Layouts = Layouts(),  # noqa: B008 - frozen
         stops: bool = False,
         masks: str = "",
+        on_step: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._spark = spark
         self._fence: Fence | None = None
@@ -101,6 +105,7 @@ class Applier:
         self._commits = Commits(self._lake, self._side, self._ends)
         self.quarantine = Quarantine(spark, self._lake, stops=stops, masks=masks)
         self._seen: dict[str, Seen] = {}
+        self._on_step = on_step
 
     def raise_fence(self, pipeline: str) -> None:
         """Begin a run of a pipeline: runs of it that began before stop when they next write.
@@ -188,6 +193,7 @@ class Applier:
         isolated: bool,
     ) -> None:
         self.check_fence()
+        self._on_step("reading")
         before = self._side.tables()
         alone = Isolation(report, isolated=isolated)
         reading = self._read(events, marker, report, begin)
@@ -229,18 +235,29 @@ class Applier:
         known = side.after(before, [one.work for one in plans])
         batch = Batch(told, marker, details, known, moved, undone)
 
-        def apply(one: Plan) -> None:
-            with alone.of(one.work):
-                report.tables.append(self._commits.write(batch, one, counts=bool(refused)))
-
         try:
-            with ThreadPoolExecutor(MAX_TABLES_AT_ONCE) as pool:
-                list(pool.map(apply, plans))
+            report.tables += self._write(batch, plans, alone, counts=bool(refused))
         finally:
             frames = (frame for one in moved.values() for frame in one)
             for kept in (*crossed, *tardy.values(), *frames):
                 kept.unpersist()
         report.skipped += sum(table.note == APPLIED_BEFORE for table in report.tables)
+
+    def _write(
+        self, batch: Batch, plans: Sequence[Plan], alone: Isolation, *, counts: bool
+    ) -> list[TableReport]:
+        """Commit a batch to its tables, several at a time."""
+        begun = count(1)
+        reports: list[TableReport] = []
+
+        def write(plan: Plan) -> None:
+            self._on_step(f"table {next(begun)} of {len(plans)}")
+            with alone.of(plan.work):
+                reports.append(self._commits.write(batch, plan, counts=counts))
+
+        with ThreadPoolExecutor(MAX_TABLES_AT_ONCE) as pool:
+            list(pool.map(write, plans))
+        return reports
 
     def _plans(
         self,

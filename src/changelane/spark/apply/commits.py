@@ -77,6 +77,7 @@ class Commits:
         last = self._lake.last_batch(one.name, batch.marker)
         if last is not None and last >= batch.marker.batch:
             table.note = APPLIED_BEFORE
+            table.events, table.applied_before = 0, table.events
             return table
         writing = _Writing(self._lake, batch, one, counts=counts)
         known = batch.remembered.get(one.work.table_id)

@@ -21,7 +21,7 @@ TRANSACTIONAL: Final = {PostgresPosition.code, ScnPosition.code, LsnPosition.cod
 
 AT: Final = "@"
 """What parts an event's schema from the number of a span of names in its batch, if it has one."""
-_SUMS: Final = ("events", "late", "ties")
+_SUMS: Final = ("events", "late", "ties", "applied_before")
 _TOLD_AT: Final = ("topic", "partition", "offset", "row_index")
 """Where a statement stands among the messages: what parts those of one place in the log."""
 
@@ -37,6 +37,7 @@ class TableReport(msgspec.Struct):
         failed: Its ``table_id`` when it could not take them, for the reason in *note*.
         late: How many of them came behind newer ones that it had taken in batches before.
         ties: For how many keys and positions there were two whole rows that differ.
+        applied_before: Events of the batch that the table held already, from an earlier run.
     """
 
     table: str
@@ -46,6 +47,7 @@ class TableReport(msgspec.Struct):
     failed: str | None = None
     late: int = 0
     ties: int = 0
+    applied_before: int = 0
 
     @property
     def is_taken(self) -> bool:
@@ -73,6 +75,8 @@ class BatchReport(msgspec.Struct):
         seconds: How long it took.
         is_merge: Tables took what waited for them in the change log, and nothing was read.
         unread: Messages that could not be read.
+        finished_before: Batches that an earlier run had brought to their end, so that none of
+            their messages was read.
     """
 
     batch: int
@@ -91,6 +95,7 @@ class BatchReport(msgspec.Struct):
     seconds: float = 0.0
     is_merge: bool = False
     unread: int = 0
+    finished_before: int = 0
 
     @property
     def behind(self) -> int | None:
@@ -133,6 +138,7 @@ class BatchReport(msgspec.Struct):
             lag=self.lag if later.is_merge else later.lag,
             seconds=self.seconds + later.seconds,
             unread=self.unread + later.unread,
+            finished_before=self.finished_before + later.finished_before,
         )
 
     def set_aside(self, code: str, count: int) -> None:

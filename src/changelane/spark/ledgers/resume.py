@@ -2,10 +2,11 @@
 """What each batch of a pipeline read: what a new checkpoint needs when the old one is lost.
 
 Beside the tables lies a log, one small file a batch, written before anything of the batch is
-committed: the files that it read, or the part of each topic. With it a run can go on without its
-checkpoint: the batch that was under way is applied again under its own marker, so that tables which
-hold it skip it, and what earlier batches read is not applied again. Tables with keys would take it
-without harm, tables without would hold their rows twice.
+committed: the files that it read, or the part of each topic. A second, empty file marks a batch of
+which all is committed: when it comes again, nothing of it is read. With the log a run can go on
+without its checkpoint: the batch that was under way is applied again under its own marker, so that
+tables which hold it skip it, and what earlier batches read is not applied again. Tables with keys
+would take it without harm, tables without would hold their rows twice.
 """
 
 import re
@@ -49,12 +50,14 @@ class Began(msgspec.Struct, frozen=True):
         batch: The number of its newest batch, which may not have come to its end.
         newest: What that batch read.
         files: The files of the batches before, which did.
+        is_finished: Whether the newest batch is known to have come to its end.
     """
 
     query: str
     batch: int
     newest: Held
     files: frozenset[str]
+    is_finished: bool = False
 
 
 class BatchLog:
@@ -81,6 +84,14 @@ class BatchLog:
             self._join(query)
         if not self._system.exists(self._at(query, name)):
             self._write(query, name, held)
+
+    def record_finished(self, query: str, batch: int) -> None:
+        """Note that all of a batch is committed: tables, quarantine, and what is remembered."""
+        self._system.create(self._at(query, _finished(batch)), True).close()
+
+    def is_finished(self, query: str, batch: int) -> bool:
+        """Say whether all of a batch is known to be committed."""
+        return bool(self._system.exists(self._at(query, _finished(batch))))
 
     def replace(self, held: Held) -> None:
         """Note what all checkpoints that the log knows have read, in the place of it all."""
@@ -114,6 +125,9 @@ class BatchLog:
         self._write(query, f"upto-{newest:012}.json", Held(tuple(files), span))
         for name in held.values():
             self._system.delete(self._at(query, name), False)
+        for is_joined, number in held:
+            if not is_joined and number < newest:
+                self._system.delete(self._at(query, _finished(number)), False)
 
     def _files(self, query: str) -> dict[tuple[bool, int], str]:
         """Return the names of a checkpoint's files, by whether they are joined and by batch."""
@@ -146,12 +160,18 @@ class BatchLog:
             told = {key: self._read(query, name) for key, name in held.items()}
             newest = told.pop((False, batch), None) or Held(span=told[True, batch].span)
             earlier = frozenset(name for one in told.values() for name in one.files)
-            found.append(Began(query, batch, newest, earlier))
+            is_finished = self.is_finished(query, batch)
+            found.append(Began(query, batch, newest, earlier, is_finished))
         return sorted(found, key=lambda one: one.query)
 
     def clear(self) -> None:
         """Forget everything: a new checkpoint applies all files again."""
         self._system.delete(self._at(""), True)
+
+
+def _finished(batch: int) -> str:
+    """Return the name of the file that says that all of a batch is committed."""
+    return f"{batch:012}.finished"
 
 
 GONE: Final = (
@@ -207,7 +227,7 @@ def finish(began: Began, told: DataFrame, land: Land) -> None:
         ConfigError: Files of the batch are gone, so that it cannot come to its end.
     """
     files = began.newest.files
-    if not files:
+    if not files or began.is_finished:
         return
     names = told.sparkSession.createDataFrame([(name,) for name in files], "path string")
     lines = told.join(F.broadcast(names), "path", "left_semi").select(*told.columns)

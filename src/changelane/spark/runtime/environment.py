@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from changelane.errors import ConfigError, MissingExtraError
-from changelane.spark.runtime import workers
+from changelane.spark.runtime import jvm, workers
 from changelane.spark.runtime.jars import EXCLUDES, LOG4J, fetched, ivy_dir, packages
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ def session(
     lakes: Sequence[str] = ("delta",),
     archive: str | Path | None = None,
     say: Callable[[str], None] = lambda _: None,
+    log: Path | None = None,
 ) -> "SparkSession":
     """Return the running session, or a new one that has table formats and exact time zones.
 
@@ -87,6 +88,7 @@ def session(
         archive: What ``changelane package`` wrote, for the executors of a cluster; unused where
             the workers are local.
         say: Told when a cluster lets it wait.
+        log: Where the JVM writes its stderr; ``None`` = where this process does.
 
     Raises:
         MissingExtraError: pyspark is not installed.
@@ -98,15 +100,18 @@ def session(
     except ImportError:
         raise MissingExtraError("pyspark", "spark") from None
     builder = SparkSession.builder.appName(name)
-    if SparkSession.getActiveSession() is None:
+    if SparkSession.getActiveSession() is not None:
+        spark = builder.getOrCreate()
+    else:
         submitted = _submitted()
         given = submitted | dict(settings or {})
         said = given.pop("spark.master", None)
         place = master or said or os.environ.get("MASTER") or "local[*]"
+        is_local = workers.is_local(place)
         builder = builder.master(place)
         told = _started(lakes) if not submitted else {}
         told |= SETTINGS | _lake_settings(lakes)
-        if workers.is_local(place):
+        if is_local:
             told |= SMALL
             # the workers must be the interpreter that runs us, not whatever `python3` is
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -116,13 +121,34 @@ def session(
             if archive is not None:
                 given |= workers.shipping(archive, given)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-        for key, value in (told | given).items():
-            if submitted.get(key) != value:
-                builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+        if not submitted:
+            jvm.check_java()
+            if "spark.jars.packages" in told:
+                say("Spark fetches its packages, once: about a minute")
+        with jvm.on_loopback(is_local=is_local and not submitted) as addresses:
+            for key, value in (told | addresses | given).items():
+                if submitted.get(key) != value:
+                    builder = builder.config(key, value)
+            with jvm.stderr_into(None if submitted else log):
+                spark = _create(builder)
     check(spark)
     workers.check(spark, say)
     return spark
+
+
+def _create(builder: "SparkSession.Builder") -> "SparkSession":
+    from pyspark.errors import PySparkRuntimeError
+
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if "JAVA_GATEWAY_EXITED" not in str(error):
+            raise
+        msg = (
+            "Spark's JVM ended before it was up: its options may be wrong (options.spark, "
+            "JAVA_TOOL_OPTIONS, --master), or its packages cannot be fetched"
+        )
+        raise ConfigError(msg) from error
 
 
 def _submitted() -> dict[str, str]:

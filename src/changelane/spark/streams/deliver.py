@@ -62,7 +62,7 @@ from changelane.spark.streams.stream import (
     Applying,
     RunError,
     check_budget,
-    reason,
+    ending,
     writer,
 )
 from changelane.spark.streams.topic_counts import TopicCounts
@@ -144,6 +144,7 @@ def deliver(
     *,
     progress: Callable[[DeliveryReport], None] = lambda _: None,
     say: Callable[[str], None] = lambda _: None,
+    on_step: Callable[[str], None] = lambda _: None,
 ) -> DeliveriesReport:
     """Run a pipeline into topics until what is there is sent, or for ever.
 
@@ -155,6 +156,7 @@ def deliver(
         pipeline: A pipeline from topics to topics, of Kafka or of DataHub.
         progress: Told of each batch.
         say: Told what people should know at the start.
+        on_step: Called with the step of the batch under way that begins.
 
     Raises:
         ConfigError: A name is wrong, or messages of the source are gone.
@@ -183,6 +185,7 @@ def deliver(
     def apply(batch: DataFrame, number: int) -> None:
         check_budget(pipeline.options, report)
         began = time.monotonic()
+        on_step("sending")
         held = read.held(number)
         log.begin(checkpoint.query(), number, held)
         marker = Marker(pipeline.name, checkpoint.query(), number)
@@ -194,16 +197,11 @@ def deliver(
         report.add(done)
         progress(done)
 
-    interrupts = Interrupts()
+    interrupts = Interrupts(say)
     applying = Applying(apply, interrupts)
     stream = writer(read.stream(), pipeline, applying)
-    try:
-        with interrupts:
-            drive(stream, None, lambda: 0, lambda: None, interrupts.check)
-    except KeyboardInterrupt:
-        report.is_interrupted = True
-    except Exception as error:
-        raise applying.error or RunError(reason(error, pipeline)) from error
+    with ending(report, applying, pipeline), interrupts:
+        drive(stream, None, lambda: 0, lambda: None, interrupts.check)
     return report
 
 

@@ -11,7 +11,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from changelane.codec import get_codec
 from changelane.config import Pipeline
-from changelane.errors import BudgetError
 from changelane.pipeline_options import Options
 from changelane.spark.apply.applier import Applier
 from changelane.spark.apply.fanout import Cadence, Fanout
@@ -30,11 +29,10 @@ from changelane.spark.streams.pacing import Pace, drive
 from changelane.spark.streams.stream import (
     KEPT,
     Applying,
-    RunError,
     check_budget,
+    ending,
     input_of,
     opening,
-    reason,
     with_batch,
     writer,
 )
@@ -96,6 +94,7 @@ def run(
     *,
     progress: Progress = lambda _: None,
     say: Callable[[str], None] = lambda _: None,
+    on_step: Callable[[str], None] = lambda _: None,
     resume: bool = False,
     skip_lost: bool = False,
 ) -> RunReport:
@@ -108,6 +107,7 @@ def run(
         pipeline: The pipeline.
         progress: Told of each batch, and of what was merged between them, by two threads.
         say: Told what people should know at the start.
+        on_step: Called with the step of the batch under way that begins.
         resume: When the checkpoint is gone, go on from what the tables hold.
         skip_lost: With *resume*, go on with what topics still have where messages are gone.
 
@@ -122,7 +122,8 @@ def run(
     checkpoint = Checkpoint(spark, pipeline.checkpoint)
     source = input_of(spark, pipeline, checkpoint)
     tables = lake_of(spark, pipeline)
-    applier = applier_of(spark, tables, pipeline, stops=options.on_error == "stop")
+    stops = options.on_error == "stop"
+    applier = applier_of(spark, tables, pipeline, stops=stops, on_step=on_step)
     opening(lambda: applier.raise_fence(pipeline.name))
     keeper = applier.keeper(options.upkeep, options.purge_after_s)
     fanout = Fanout(tables, applier, pipeline.name, _cadence(options))
@@ -134,6 +135,11 @@ def run(
             progress(merged)
 
     def land(batch: DataFrame, query: str, number: int, held: Held) -> None:
+        if log.is_finished(query, number):
+            done = BatchReport(number, finished_before=1, lag=source.lag(held))
+            report.add(done)
+            progress(done)
+            return
         with expressed(source.events(batch, pipeline), expressions) as events:
             done = fanout.take(
                 events,
@@ -141,6 +147,7 @@ def run(
                 source.details(held),
                 begin=lambda told: log.begin(query, number, replace(held, files=tuple(told.files))),
             )
+        log.record_finished(query, number)
         done.messages, done.lag = source.taken(held), source.lag(held)
         report.add(done)
         progress(done)
@@ -156,29 +163,27 @@ def run(
         query = checkpoint.query()
         land(source.fresh(batch, query), query, number, source.held(number))
 
-    applying = Applying(apply, interrupts := Interrupts())
+    applying = Applying(apply, interrupts := Interrupts(say))
     stream = writer(source.stream(), pipeline, applying)
     tick = partial(merge, all_of_them=False)
-    try:
-        with interrupts:
-            # what waits in the log is older than what comes at once
-            merge(all_of_them=options.apply != "log")
-            drive(stream, Pace.of(options), lambda: report.events, tick, interrupts.check)
-            merge(all_of_them=True)
-            interrupts.check()
-            report.maintained.extend(keeper.at_the_end(applier.take_seen()))
-    except KeyboardInterrupt:
-        report.is_interrupted = True
-    except BudgetError:
-        raise
-    except Exception as error:
-        raise applying.error or RunError(reason(error, pipeline)) from error
+    with ending(report, applying, pipeline), interrupts:
+        # what waits in the log is older than what comes at once
+        merge(all_of_them=options.apply != "log")
+        drive(stream, Pace.of(options), lambda: report.events, tick, interrupts.check)
+        merge(all_of_them=True)
+        interrupts.check()
+        report.maintained.extend(keeper.at_the_end(applier.take_seen()))
     report.parked = fanout.parked
     return report
 
 
 def applier_of(
-    spark: SparkSession, tables: Lake, pipeline: Pipeline, *, stops: bool = False
+    spark: SparkSession,
+    tables: Lake,
+    pipeline: Pipeline,
+    *,
+    stops: bool = False,
+    on_step: Callable[[str], None] = lambda _: None,
 ) -> Applier:
     """Return what applies a pipeline's events to its tables, or stops at what cannot be."""
     options = pipeline.options
@@ -192,6 +197,7 @@ def applier_of(
         layouts=layouts_of(options),
         stops=stops,
         masks=masks_of(pipeline.pure_steps),
+        on_step=on_step,
     )
 
 

@@ -2,7 +2,7 @@
 """What the streams of all pipelines share: what they read, how they start and how they fail."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
 
 from py4j.protocol import Py4JJavaError
@@ -16,7 +16,7 @@ from changelane.datahub.source import DataHubSource
 from changelane.errors import BudgetError, ChangelaneError
 from changelane.kafka import KafkaSource
 from changelane.pipeline_options import Options
-from changelane.spark.reasons import reason_of
+from changelane.spark.reasons import sentence_of
 from changelane.spark.streams.checkpoint import Checkpoint
 from changelane.spark.streams.files import FilesInput
 from changelane.spark.streams.interrupts import InterruptedRunError, Interrupts
@@ -128,16 +128,46 @@ class Applying:
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Apply a batch."""
+        interrupts = self._interrupts
         try:
-            self._apply(batch, number)
+            with contextlib.nullcontext() if interrupts is None else interrupts.batch():
+                self._apply(batch, number)
         except ChangelaneError as error:
             self.error = error
             raise
         except Exception:
-            if self._interrupts is not None and self._interrupts.is_told:
+            if interrupts is not None and interrupts.is_urgent:
                 # Spark looks through all words of an error, with a stack that a long one overflows
-                raise InterruptedRunError("the run is interrupted") from None
+                self.error = InterruptedRunError()
+                raise self.error from None
             raise
+
+
+class Interruptible(Protocol):
+    """What a run tells at its end."""
+
+    is_interrupted: bool
+
+
+@contextlib.contextmanager
+def ending(report: Interruptible, applying: Applying, pipeline: Pipeline) -> Iterator[None]:
+    """Note an interrupt in the report; turn every other failure into an error of our own.
+
+    Raises:
+        RunError: The stream failed.
+        ChangelaneError: What a batch ended with.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        report.is_interrupted = True
+    except BudgetError:
+        raise
+    except Exception as error:
+        if isinstance(applying.error, InterruptedRunError):
+            report.is_interrupted = True
+            return
+        raise applying.error or RunError(reason(error, pipeline)) from error
 
 
 def reason(error: Exception, pipeline: Pipeline) -> str:
@@ -145,7 +175,7 @@ def reason(error: Exception, pipeline: Pipeline) -> str:
     if is_data_loss(error):
         lost = "messages that were not read yet are gone from the broker"
         return f"{lost}: {way_out(pipeline)}"
-    return reason_of(error)
+    return sentence_of(error)
 
 
 def writer(

@@ -3,7 +3,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from pyspark.sql import DataFrame
@@ -22,6 +22,9 @@ from changelane.spark.schemas.evolve import own_columns
 from changelane.spark.schemas.followed import Halted
 from changelane.spark.sql import DELETED
 from changelane.spark.upkeep.maintenance import maintained_ms
+
+NO_TABLE: Final = "(messages that name no table)"
+"""The place in the list of the messages in the quarantine that could not be read."""
 
 
 class TableStatus(msgspec.Struct):
@@ -82,7 +85,8 @@ def status(lake: Lake, pipeline: str = "") -> list[TableStatus]:
     purged = side.horizons(lake)
     aside: dict[str, int] = {}
     if lake.exists(quarantine.NAME):
-        aside = _counted(replays.waiting(lake), "table_id IS NOT NULL")
+        aside = _counted(replays.waiting(lake))
+    unread = aside.pop("", 0)
     log = ChangeLog(lake)
     pending = log.pending()
     parked = {name: one.reason for name, one in Parking(log).tables().items()}
@@ -141,6 +145,8 @@ def status(lake: Lake, pipeline: str = "") -> list[TableStatus]:
         aside_there, left = aside.get(table_id, 0), waiting[table_id]
         path = lake.path(name_of(table_id))
         found.append(TableStatus(name, path, 0, 0, 0, aside_there, "", left, parked.get(table_id)))
+    if unread:
+        found.append(TableStatus(NO_TABLE, lake.path(quarantine.NAME), 0, 0, 0, unread, ""))
     return found
 
 
@@ -179,9 +185,10 @@ def _note(properties: Mapping[str, str]) -> str:
 def _counts(lake: Lake, table: str, condition: str) -> dict[str, int]:
     if not lake.exists(table):
         return {}
-    return _counted(lake.read(table), condition)
+    return _counted(lake.read(table).where(condition))
 
 
-def _counted(rows: DataFrame, condition: str) -> dict[str, int]:
-    found = rows.where(condition).groupBy("table_id").count().collect()
+def _counted(rows: DataFrame) -> dict[str, int]:
+    table_id = F.coalesce("table_id", F.lit("")).alias("table_id")
+    found = rows.groupBy(table_id).count().collect()
     return {row["table_id"]: row["count"] for row in found}

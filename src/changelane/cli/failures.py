@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a command that uses Spark fails: one sentence on stderr, the traces in a log file."""
+
+import contextlib
+import traceback
+from functools import cache
+from pathlib import Path
+
+
+@cache
+def create_log_file() -> Path | None:
+    """Return the log file of this command's Spark session; ``None`` where none can be made."""
+    from changelane.spark.runtime.jvm import create_log
+
+    try:
+        return create_log()
+    except OSError:
+        return None
+
+
+def failure_of(error: Exception) -> str:
+    """Return the words of an error, and the log file where it has a cause with more of them."""
+    if error.__cause__ is None or (log := _record(error)) is None:
+        return str(error)
+    return f"{error}\n(the traces are in {log})"
+
+
+def fault_of(error: Exception) -> str | None:
+    """Return one sentence on an error that is none of ours; ``None`` = Spark was not started."""
+    if create_log_file.cache_info().currsize == 0:
+        return None
+    from changelane.spark.reasons import sentence_of
+
+    log = _record(error)
+    return sentence_of(error) + ("" if log is None else f"\n(the traces are in {log})")
+
+
+def _record(error: Exception) -> Path | None:
+    """Add the trace of an error to the log file, where the command has one."""
+    if create_log_file.cache_info().currsize == 0 or (log := create_log_file()) is None:
+        return None
+    with contextlib.suppress(OSError), log.open("a", encoding="utf-8", errors="replace") as file:
+        traceback.print_exception(error, file=file)
+    return log

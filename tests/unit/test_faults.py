@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Faults of the machine end a command in one sentence, and their traces are in a log file."""
+
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from changelane.cli import failures
+from changelane.errors import ConfigError
+
+reasons = pytest.importorskip("changelane.spark.reasons", exc_type=ImportError)
+jvm = pytest.importorskip("changelane.spark.runtime.jvm", exc_type=ImportError)
+
+STACK = "".join(f"\n\tat org.apache.spark.Somewhere$.apply(Somewhere.scala:{n})" for n in range(60))
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("java.io.IOException: No space left on device", "no space is left"),
+        ("java.io.IOException: Disk quota exceeded", "no space is left"),
+        ("java.lang.OutOfMemoryError: Java heap space", "spark.driver.memory"),
+        ("Python worker exited unexpectedly (crashed)", "worker of Spark was killed"),
+        ("Incomplete log file hdfs://x/checkpoint/offsets/4", "--resume-from-tables"),
+        ("Malformed log file: metadata", "--resume-from-tables"),
+        ("No LoginModule found for org.apache.kafka.Nothing", "kafka.sasl.jaas.config"),
+        ("Login module not specified in JAAS config", "kafka.sasl.jaas.config"),
+        ("SaslAuthenticationException: Authentication failed", "the broker refuses the login"),
+        ("SSLHandshakeException: PKIX path building failed", "kafka.ssl.*"),
+        ("TopicAuthorizationException: Not authorized", "READ on the topics"),
+        ("java.nio.file.AccessDeniedException: /lake/x", "may not be read or written"),
+    ],
+)
+def test_a_fault_of_the_machine_is_one_sentence_with_its_way_out(words: str, sentence: str) -> None:
+    wrapped = RuntimeError(f"Job aborted due to stage failure: Task 0 failed{STACK}")
+    wrapped.__cause__ = OSError(words + STACK)
+    for error in (wrapped, OSError(words + STACK)):
+        told = reasons.sentence_of(error)
+        assert sentence in told
+        assert "\n" not in told
+        assert "Somewhere" not in told
+
+
+def test_the_end_of_the_jvm_is_told_from_a_broken_connection_of_a_source() -> None:
+    assert "JVM ended" in reasons.sentence_of(ConnectionRefusedError(111, "Connection refused"))
+    told = reasons.sentence_of(RuntimeError("s3a: Connection reset by peer"))
+    assert told == "s3a: Connection reset by peer"
+
+
+def test_of_a_trace_in_python_the_last_line_is_told_and_of_another_error_the_first() -> None:
+    trace = 'Traceback (most recent call last):\n  File "x.py", line 1\nValueError: it is broken'
+    assert reasons.sentence_of(RuntimeError(trace)) == "ValueError: it is broken"
+    assert (
+        reasons.sentence_of(RuntimeError("[CODE] it is broken\nSQLSTATE")) == "[CODE] it is broken"
+    )
+    assert len(reasons.sentence_of(RuntimeError("x" * 10_000))) < 500
+    assert reasons.sentence_of(RuntimeError()) == "RuntimeError"
+
+
+def test_a_machine_without_java_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(ConfigError, match="Java 17 or newer, and there is none on the PATH"):
+        jvm.check_java()
+    monkeypatch.setenv("JAVA_HOME", "/nowhere/jdk")
+    with pytest.raises(ConfigError, match=r"none in JAVA_HOME \(/nowhere/jdk\)"):
+        jvm.check_java()
+
+
+def test_logs_are_private_and_only_the_newest_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(jvm.LOG_DIR_VARIABLE, str(tmp_path / "logs"))
+    logs = [jvm.create_log() for _ in range(25)]
+    assert stat.S_IMODE(logs[-1].stat().st_mode) == 0o600
+    assert sorted((tmp_path / "logs").iterdir()) == logs[-20:]
+
+
+def test_a_log_folder_that_somebody_else_could_have_made_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(jvm.LOG_DIR_VARIABLE, raising=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    log = jvm.create_log()
+    assert log.parent == tmp_path / f"changelane-logs-{os.getuid()}"
+    log.parent.rename(tmp_path / "elsewhere")
+    (tmp_path / f"changelane-logs-{os.getuid()}").symlink_to(tmp_path / "elsewhere")
+    assert jvm.create_log().parent not in {log.parent, tmp_path / "elsewhere"}
+
+
+def test_what_processes_write_to_stderr_is_in_the_log(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "x.log"
+    log.touch()
+    with jvm.stderr_into(log):
+        os.system(f"{sys.executable} -c 'import sys; sys.stderr.write(\"a trace\")'")
+    sys.stderr.write("after\n")
+    assert log.read_text() == "a trace"
+    assert capfd.readouterr().err == "after\n"
+
+
+def test_a_failure_names_the_log_that_has_its_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(jvm.LOG_DIR_VARIABLE, str(tmp_path))
+    failures.create_log_file.cache_clear()
+    error = RuntimeError("it is broken")
+    assert failures.fault_of(error) is None  # no Spark was started: a fault of our own
+    log = failures.create_log_file()
+    assert log is not None
+    try:
+        assert failures.fault_of(error) == f"it is broken\n(the traces are in {log})"
+        assert "RuntimeError: it is broken" in log.read_text()
+    finally:
+        failures.create_log_file.cache_clear()
