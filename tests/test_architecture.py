@@ -19,7 +19,8 @@ ORDER = """
     errors budget misfits options memo scalars types values schema source_types position event
     message carries reduction ddl serde serdes format formats codec profile profiles
     transform transforms apply table tables
-    files yaml_file files_source pipeline_options kafka delivery datahub sinks config findings
+    files yaml_file files_source pipeline_options kafka delivery datahub sinks config
+    preflight findings
     spark capture
     cli demo testing
 """.split()

@@ -23,6 +23,7 @@ from changelane.cli import main
 from changelane.config import Pipeline, load, parse
 from changelane.errors import ConfigError
 from changelane.event import ChangeEvent, DataChange, Key, Op
+from changelane.preflight import check_topics
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark.apply.commits import Commits
 from changelane.spark.lakes import lake as open_lake
@@ -312,3 +313,10 @@ def test_a_topic_that_was_compacted_between_two_runs_gives_the_same_rows(
     assert report.batches
     tables = landed.oracle(batches)
     assert landed.read(spark, lake, ONE, ("id",)) == landed.remembered(tables, ONE)
+
+
+def test_a_topic_that_is_not_there_is_named_before_spark_starts(topics: Topics) -> None:
+    there, missing = topics.create(topics.name("orders")), topics.name("missing")
+    check_topics(topics.servers, [there])
+    with pytest.raises(ConfigError, match=f"there is no topic {missing} at"):
+        check_topics(topics.servers, [there, missing])

@@ -20,6 +20,7 @@ from changelane.errors import MissingExtraError
 from changelane.files_source import FilesSource
 from changelane.findings import order_note
 from changelane.kafka import KafkaSink
+from changelane.preflight import check_before_spark
 
 if TYPE_CHECKING:
     from changelane.spark.streams.delivered import DeliveriesReport
@@ -106,6 +107,7 @@ def run(
 
 
 def _session(pipeline: Pipeline, master: str | None, watch: Watch) -> Any:
+    check_before_spark(pipeline, master)
     spark = session_of(pipeline, master, say=watch.say)
     from changelane.spark.runtime.workers import unshared
 

@@ -68,6 +68,15 @@ class DataHubInput:
         self._service = Sdk(source)
         self._patience = patience(min(_START_S, source.retry_seconds))
 
+    def verify(self) -> None:
+        """Look whether the topic is there, before anything is written.
+
+        Raises:
+            ConfigError: The topic is not there, or is of the other kind.
+            DeliveryError: The service does not answer, or refuses.
+        """
+        self._schema()
+
     def stream(self) -> DataFrame:
         """Return the records as a stream of messages.
 

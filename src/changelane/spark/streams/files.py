@@ -91,6 +91,16 @@ class FilesInput:
         self._source = source
         self._began: list[Began] = []
 
+    def verify(self) -> None:
+        """Look whether the folder is there, before anything is written.
+
+        Raises:
+            ConfigError: It is not.
+        """
+        system, folder = file_system(self._spark, self._source.path)
+        if not system.exists(folder):
+            raise ConfigError(f"there is no folder {self._source.path}")
+
     def stream(self) -> DataFrame:
         """Return the lines as a stream.
 

@@ -79,6 +79,15 @@ class KafkaInput:
 
     # -- what is read
 
+    def verify(self) -> None:
+        """Look whether the topics are there, before anything is written.
+
+        Raises:
+            ConfigError: A topic is not there, or the broker does not answer.
+        """
+        with self._ask() as broker:
+            self._facts(broker)
+
     def stream(self) -> DataFrame:
         """Return the messages as a stream.
 

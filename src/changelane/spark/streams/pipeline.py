@@ -121,6 +121,7 @@ def run(
     log = BatchLog(spark, pipeline.folder, pipeline.name)
     checkpoint = Checkpoint(spark, pipeline.checkpoint)
     source = input_of(spark, pipeline, checkpoint)
+    source.verify()
     tables = lake_of(spark, pipeline)
     stops = options.on_error == "stop"
     applier = applier_of(spark, tables, pipeline, stops=stops, on_step=on_step)
