@@ -211,6 +211,17 @@ def test_absurd_scales_are_a_wrong_schema(scale):
     assert caught.value.code == "wrong_schema"
 
 
+def test_bit_varying_without_a_length_is_read_and_written_as_debezium_does():
+    # "2^31 - 1 in case no length is given for the column", says Debezium's page of PostgreSQL
+    schema = Schema(
+        "bytes", name="io.debezium.data.Bits", version=1, parameters={"length": "2147483647"}
+    )
+    wire = wire_of(schema)
+    assert (wire.type, wire.decode("BQA=")) == (Bits(), "0000000000000101")
+    field = field_of(Column("b", Bits(), nullable=False), Modes(TimePrecisionMode.ADAPTIVE))
+    assert field.parameter == schema.parameter
+
+
 def test_maps_with_and_without_text_keys():
     wire = wire_of(Schema("map", keys=Schema("string"), values=Schema("int32", optional=True)))
     assert wire.type == Map(String(), Integer(32))

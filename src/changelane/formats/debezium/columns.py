@@ -19,6 +19,7 @@ from changelane.formats.debezium.connect import UNSET, Schema, struct
 from changelane.formats.debezium.types import (
     CONNECT,
     DEBEZIUM,
+    UNBOUNDED_BITS,
     Wire,
     allowed_text,
     wire_of,
@@ -329,8 +330,8 @@ def schema_of(kind: LogicalType, modes: Modes) -> Schema:
         case Integer():  # unsigned 64: Debezium's bigint.unsigned.handling.mode=precise
             return Schema("bytes", name=f"{CONNECT}Decimal", version=1, parameters={"scale": "0"})
         case Bits(length):
-            parameters = UNSET if length is None else {"length": str(length)}
-            return _named("bytes", "data.Bits", parameters=parameters)
+            size = UNBOUNDED_BITS if length is None else str(length)
+            return _named("bytes", "data.Bits", parameters={"length": size})
         case Date():
             return _DATES.get(modes.time, _named("int32", "time.Date"))
         case Time(precision):

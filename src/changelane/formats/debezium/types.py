@@ -133,8 +133,14 @@ def _variable(schema: Schema) -> Wire:
     )
 
 
+UNBOUNDED_BITS: Final = str((1 << 31) - 1)
+"""The length of a ``bit varying`` column that has none (Debezium's page of PostgreSQL)."""
+
+
 def _bits(schema: Schema) -> Wire:
-    length = _integer_parameter(schema, "length")
+    length = None
+    if schema.parameter.get("length") != UNBOUNDED_BITS:
+        length = _integer_parameter(schema, "length")
     return Wire(Bits(length), str, forms.bits_in(length), forms.bits_out, "")
 
 
