@@ -16,7 +16,7 @@ HUDI_VENV      := .venv-hudi
 HUDI_INSTALLED := $(HUDI_VENV)/.installed
 HUDI_FETCHED   := .cache/jars-fetched-3.5
 HUDI_TESTS     := $(addprefix tests/spark/test_,counterexamples.py crash.py equality.py \
-                  fence.py hudi.py kafka_source.py killed_run.py modes.py seed_jobs.py)
+                  fence.py hudi.py kafka_source.py killed_run.py lake_types.py modes.py seed_jobs.py)
 
 # DataHub's client needs a C compiler: an environment of its own, on top of the other.
 DATAHUB_VENV      := .venv-datahub

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import lake_types_page
 import pipeline_page
 
 from changelane import formats, get_codec
@@ -105,6 +106,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "losses.md": losses,
     "types.md": types,
     "pipeline.md": pipeline_page.pipeline,
+    "lake-types.md": lake_types_page.lake_types,
 }
 
 

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A table has the column types that ``docs/lake-types.md`` says."""
+
+import re
+from pathlib import Path
+
+from lake_types_page import column_types, hudi_type, iceberg_type
+from pyspark.sql import SparkSession
+
+from changelane.spark.lakes import lake as open_lake
+
+TABLE = "tables/shop.types"
+
+
+def spelled(kind: str) -> str:
+    return kind.lower().replace(" ", "")
+
+
+def test_a_table_has_the_column_types_that_the_page_shows(spark: SparkSession, lake: str) -> None:
+    table_format = Path(lake).name
+    tables = open_lake(spark, lake, table_format)
+    columns = {f"c{number}": kind for number, kind in enumerate(column_types())}
+    tables.create(TABLE, columns, {})
+    if table_format == "iceberg":
+        util = spark._jvm.org.apache.iceberg.spark.Spark3Util
+        schema = util.loadIcebergTable(spark._jsparkSession, tables.sql(TABLE)).schema()
+        # it numbers the fields of a struct: struct<3: wkb: optional binary, ...>
+        shown = {
+            name: re.sub(r"\d+: |optional ", "", str(schema.findField(name).type()))
+            for name in columns
+        }
+        assert shown == {name: iceberg_type(kind) for name, kind in columns.items()}
+        return
+    written = hudi_type if table_format == "hudi" else str
+    shown = {name: spelled(kind) for name, kind in tables.columns(TABLE).items()}
+    assert shown == {name: spelled(written(kind)) for name, kind in columns.items()}
