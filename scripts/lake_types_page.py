@@ -33,8 +33,8 @@ Debezium's connectors wrote.
   formats and the statements of a source give the type text of the database. This column and the
   next three follow from it.
 - **From Debezium** is the column of a Delta table that Debezium's connector feeds, with the
-  settings of [its page](formats/debezium-json.md). Its messages give types of Kafka Connect
-  instead of type texts. `=` stands for the same column as from the type text, *left out* for a type that the
+  settings of [its page](debezium.md). Its messages give types of Kafka Connect instead of type
+  texts. `=` stands for the same column as from the type text, *left out* for a type that the
   connector does not write. With `column.propagate.source.type` the messages give the unsigned
   types, too. An interval is a number of microseconds there.
 - A message without types (Debezium with `schemas.enable=false`) makes `STRING` columns. The option
