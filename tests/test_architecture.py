@@ -20,8 +20,7 @@ ORDER = """
     message carries reduction ddl serde serdes format formats codec profile profiles
     transform transforms apply table tables
     files yaml_file files_source pipeline_options kafka delivery datahub sinks config
-    preflight findings
-    spark capture
+    preflight findings connector_settings spark capture
     cli demo testing
 """.split()
 

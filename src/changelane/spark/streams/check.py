@@ -5,20 +5,22 @@ It looks, and writes nothing: no topic, no folder, no checkpoint, no table.
 """
 
 import os
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from changelane.config import Pipeline
+from changelane import connector_settings
+from changelane.config import Pipeline, Source
 from changelane.datahub.sink import DataHubSink
 from changelane.datahub.source import DataHubSource
 from changelane.errors import ConfigError, UnreachableError
 from changelane.files_source import FilesSource
 from changelane.findings import Finding, ok, problem, warning
 from changelane.kafka import KafkaSink, KafkaSource, Offsets, client_options, partitions
+from changelane.message import Message
 from changelane.profile import changed_partitions
 from changelane.sinks import IcebergSink
 from changelane.spark.events.row_expressions import prepared
@@ -40,7 +42,23 @@ LOOK_S: Final = 30.0
 SHOWN: Final = 20
 """How many topics are told, and looked into, one by one."""
 
-Looked = Generator[Finding, None, First | None]
+
+class _Sample(NamedTuple):
+    """The first messages of a source.
+
+    Attributes:
+        first: The messages.
+        read: The topics that the pipeline reads.
+        topics: All topics of the broker; ``None`` = the source is no broker.
+    """
+
+    first: First
+    read: Collection[str] = ()
+    topics: Collection[str] | None = None
+
+
+_NO_SAMPLE: Final = _Sample({})
+Looked = Generator[Finding, None, _Sample | None]
 
 
 class _Ends(NamedTuple):
@@ -60,30 +78,48 @@ def check(spark: SparkSession, pipeline: Pipeline) -> Iterator[Finding]:
     """
     source, sink = pipeline.source, pipeline.sink
     learnt: dict[str, Any] = {}
+    sample: _Sample | None
     if isinstance(source, FilesSource):
-        first = yield from _files(spark, source)
+        sample = yield from _files(spark, source)
         yield from _state(spark, pipeline)
     elif isinstance(source, DataHubSource):
         position = yield from _state(spark, pipeline)
         found = yield from datahub_check.source(source, position)
-        first, learnt = found or (None, {})
+        first, learnt = found or ({}, {})
+        sample = _Sample(first)
     else:
-        first = yield from _topics(spark, pipeline, source)
+        sample = yield from _topics(spark, pipeline, source)
+    sample = sample or _NO_SAMPLE
     if isinstance(sink, KafkaSink):
         assert isinstance(source, KafkaSource)  # noqa: S101 - config refuses anything else
         counts = yield from _targets(spark, pipeline, source, sink)
         if counts is not None:
-            yield from trial.deliver(source, sink, counts, pipeline, first or {})
+            yield from trial.deliver(source, sink, counts, pipeline, sample.first)
+        yield from _connector(source, sample)
         return
     if isinstance(sink, DataHubSink):
         yield from datahub_check.sink(sink)
+        yield from _connector(source, sample)
         return
     yield from _expressions(spark, pipeline)
     yield from _properties(spark, pipeline)
     lake = yield from _tables(spark, pipeline)
     tables = trial.TableTrial(pipeline)
-    yield from tables.read(first or {}, learnt)
+    yield from tables.read(sample.first, learnt)
     yield from tables.tables(lake)
+    yield from _connector(source, sample)
+
+
+def _connector(source: Source, sample: _Sample) -> Iterator[Finding]:
+    """Tell what the connector that feeds the source leaves out."""
+    messages = (message for topic in sample.first.values() for message in topic)
+    yield from connector_settings.findings(
+        source.format,
+        (message for message in messages if isinstance(message, Message)),
+        format_options=source.format_options,
+        read=sample.read,
+        topics=sample.topics,
+    )
 
 
 def _expressions(spark: SparkSession, pipeline: Pipeline) -> Iterator[Finding]:
@@ -141,7 +177,7 @@ def _files(spark: SparkSession, source: FilesSource) -> Looked:
         return None
     looked = f"; the first {MOST_FILES} of them are looked into" if count > MOST_FILES else ""
     yield ok("source", f"{count} files in {source.path}{looked}")
-    return first
+    return _Sample(first)
 
 
 def _topics(spark: SparkSession, pipeline: Pipeline, source: KafkaSource) -> Looked:
@@ -155,6 +191,7 @@ def _topics(spark: SparkSession, pipeline: Pipeline, source: KafkaSource) -> Loo
             facts = broker.facts(names)
             ends = _Ends(facts, broker.earliest(facts), broker.latest(facts))
             allowed = broker.allowed(facts)
+            everywhere = broker.names()
     except ConfigError as error:
         yield _refused("source", error)
         return None
@@ -181,7 +218,7 @@ def _topics(spark: SparkSession, pipeline: Pipeline, source: KafkaSource) -> Loo
         yield ok("source", f"and {more} more topics")
     window = _window(starts, ends, sorted(facts)[:SHOWN])
     try:
-        return of_topics(spark, source, *window, LOOK_S)
+        return _Sample(of_topics(spark, source, *window, LOOK_S), facts.keys(), everywhere)
     except ConfigError as error:
         yield problem("source", str(error))
         return None
