@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from changelane import formats
+from changelane import formats, nesting
 from changelane.carries import Carries, Loss
 from changelane.errors import ChangelaneError, DecodeError, EncodeError, UnsupportedError
 from changelane.event import ChangeEvent
@@ -64,12 +64,20 @@ class Codec:
         """Read the events of a message.
 
         Raises:
-            DecodeError: The message is not of this format; it names path and coordinates.
+            DecodeError: The message is not of this format; it names path and coordinates. Or it
+                holds a value that is nested too deeply for any format (``too_deep``).
         """
         try:
-            return self._decode(message)
+            events = self._decode(message)
         except DecodeError as error:
             raise error.at(message.where) from None
+        except RecursionError:
+            raise DecodeError(nesting.REASON, code="too_deep", where=message.where) from None
+        for event in events:
+            if (name := nesting.too_deep(event)) is not None:
+                reason = f"the value of {name!r} is {nesting.REASON}"
+                raise DecodeError(reason, code="too_deep", where=message.where)
+        return events
 
     def encode(self, event: ChangeEvent, *, on_loss: str = OnLoss.RAISE) -> Encoded:
         """Write an event, with what was lost on the way.
@@ -78,6 +86,8 @@ class Codec:
             UnsupportedError: Something is lost and *on_loss* is ``raise``.
             EncodeError: The event cannot be written.
         """
+        if (name := nesting.too_deep(event)) is not None:
+            raise EncodeError(f"the value of {name!r} is {nesting.REASON}")
         reduced, losses = self._reduce(event)
         late: list[Loss] = []
         if len(reduced) == 1:

@@ -43,6 +43,10 @@ from changelane.errors import ConfigError
 from changelane.scalars import UNAVAILABLE, Geometry, Instant, Unavailable, Value, parse_instant
 
 
+class NestedTypeError(ConfigError):
+    """A type inside more types than any column has."""
+
+
 class LogicalType(msgspec.Struct, frozen=True):
     """A column type. ``str(type)`` is its text form, :func:`parse_type` reads it back."""
 
@@ -283,7 +287,8 @@ _PLAIN: Final[dict[str, LogicalType]] = {
 }
 
 _TOKEN: Final = re.compile(r"\s*(?:([a-z_][a-z0-9_]*)|(-?\d+)|('(?:[^']|'')*')|([(),<>*]))")
-_MAX_DEPTH: Final = 64
+MOST_NESTED_TYPES: Final = 64
+"""Arrays, maps and records that a type may be inside of."""
 
 
 class _Reader:
@@ -330,8 +335,8 @@ class _Reader:
         return token[1:-1].replace("''", "'")
 
     def parse(self, depth: int = 0) -> LogicalType:
-        if depth > _MAX_DEPTH:
-            raise self.error()
+        if depth > MOST_NESTED_TYPES:
+            raise NestedTypeError(f"a column type nested more than {MOST_NESTED_TYPES} levels deep")
         name = self.next()
         if name == "array":
             self.expect("<")
@@ -417,6 +422,7 @@ def parse_type(text: str) -> LogicalType:
 
     Raises:
         ConfigError: The text is not a type.
+        NestedTypeError: It has more types inside each other than what is read.
     """
     reader = _Reader(text)
     kind = reader.parse()
@@ -426,6 +432,7 @@ def parse_type(text: str) -> LogicalType:
 
 
 __all__ = [
+    "MOST_NESTED_TYPES",
     "UNAVAILABLE",
     "UNKNOWN",
     "Array",
@@ -445,6 +452,7 @@ __all__ = [
     "Json",
     "LogicalType",
     "Map",
+    "NestedTypeError",
     "Record",
     "Set",
     "String",

@@ -120,11 +120,17 @@ class Conversion:
             yield
         self._write_each(self._rest(), place, output)
 
-    def _released(self, event: ChangeEvent) -> Iterator[ChangeEvent]:
-        """Send an event through the transforms; yield what may go on."""
-        collected = (event,) if self._collect is None else self._collect.push(event)
-        for kept in self._transformed(collected):
-            yield from self._join.push(kept)
+    def _released(self, event: ChangeEvent) -> list[ChangeEvent]:
+        """Send an event through the transforms; return what may go on."""
+        try:
+            collected = (event,) if self._collect is None else self._collect.push(event)
+            return [one for kept in self._transformed(collected) for one in self._join.push(kept)]
+        except (StopAtFailureError, OSError):
+            raise
+        except Exception as error:  # noqa: BLE001 - a defect must not stop the other lines
+            failure = Failure(self._place.line, "join", self._source.name, "defect", _defect(error))
+            self._fail_with_event(failure, event, self._place)
+            return []
 
     def _transformed(self, events: tuple[ChangeEvent, ...]) -> Iterator[ChangeEvent]:
         """Yield what becomes of events of the tables that are wanted."""
@@ -275,12 +281,14 @@ class Conversion:
 
     def _fail_with_event(self, failure: Failure, event: ChangeEvent, place: _Place) -> None:
         try:
-            self._fail(failure, self._native.encode(event).messages[0], "native-json")
-        except EncodeError:
-            message, form = self._withheld(place.origin)
-            self._fail(failure, message, form or self._source.name)
+            message, form = self._native.encode(event).messages[0], "native-json"
+        except Exception:  # noqa: BLE001 - whatever is wrong with the event, its message is there
+            message, withheld = self._withheld(place.origin)
+            form = withheld or self._source.name
+        self._fail(failure, message, form)
 
     def _fail(self, failure: Failure, message: Message, form: str | None = None) -> None:
+        failure = msgspec.convert(_escaped(msgspec.to_builtins(failure)), Failure)
         self.summary.fail(failure)
         if self._failures is not None:
             record: dict[str, Any] = {
@@ -291,13 +299,29 @@ class Conversion:
                 "error": failure.error,
                 "format": form or failure.format,
             }
-            self._failures.write(json.dumps(record | record_of(message)) + b"\n")
+            self._failures.write(json.dumps(_escaped(record | record_of(message))) + b"\n")
         if self._fail_fast:
             raise StopAtFailureError
 
 
 def _message_of(line: Line) -> Message:
     return line.content if isinstance(line.content, Message) else Message(line.raw)
+
+
+def _escaped(part: Any) -> Any:
+    """Return what is told of a failure with its lone surrogates escaped, which no file can hold.
+
+    Names from a file of transforms may have them; what is withheld here would be lost.
+    """
+    match part:
+        case str():
+            return part.encode("utf-8", "backslashreplace").decode()
+        case dict():
+            return {name: _escaped(inner) for name, inner in part.items()}
+        case list() | tuple():
+            return [_escaped(inner) for inner in part]
+        case _:
+            return part
 
 
 def _defect(error: Exception) -> str:

@@ -44,7 +44,7 @@ from changelane.message import Message
 from changelane.position import DEPARTURE, Position, encode_order
 from changelane.schema import Column, TableId, TableSchema
 from changelane.serdes import json
-from changelane.types import UNAVAILABLE, UNKNOWN, LogicalType, Value, parse_type
+from changelane.types import UNAVAILABLE, UNKNOWN, LogicalType, NestedTypeError, Value, parse_type
 from changelane.values import from_json, to_json
 
 _DATA_OPS: Final = frozenset(op.value for op in Op)
@@ -389,8 +389,10 @@ def _read_schema(columns: list[NativeColumn] | None) -> TableSchema | None:
     for index, column in enumerate(columns):
         try:
             kind = parse_type(column.type)
-        except ConfigError:
+        except ConfigError as error:
             path = f"$.schema[{index}].type"
+            if isinstance(error, NestedTypeError):
+                raise DecodeError(str(error), code="too_deep", path=path) from None
             raise DecodeError("not a column type", code="wrong_type", path=path) from None
         default = column.default
         if default is not None and default is not msgspec.UNSET:

@@ -55,7 +55,7 @@ def translate(error: Exception) -> Exception:
         case UnicodeDecodeError():
             return DecodeError("the text is not UTF-8", code="invalid_utf8")
         case RecursionError():
-            return DecodeError("the JSON is nested too deeply", code="too_deep")
+            return DecodeError("the JSON is nested too deeply to be read", code="too_deep")
         case ValueError() | decimal.InvalidOperation():
             return DecodeError("a number cannot be read", code="wrong_type")
         case _:

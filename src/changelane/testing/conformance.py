@@ -275,7 +275,7 @@ def check_hostile(codec: Codec) -> None:
     data = _secret_messages(codec)[1]
     if _is_json(data):
         _check_spoilt(codec, malformed.huge_numbers(data), encode=True)
-        _check_spoilt(codec, malformed.literals(data))
+        _check_spoilt(codec, malformed.literals(data), encode=True)
 
 
 def _is_json(data: bytes) -> bool:

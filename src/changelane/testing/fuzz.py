@@ -37,6 +37,7 @@ _WORDS: Final = (
         b"[]",
     ),
     *(b'"\\ud800"', b"\\u0000", b"\xff\xfe", b"\xef\xbb\xbf", b"[" * 2000, b'{"a":' * 2000),
+    *(b"[" * depth + b"]" * depth for depth in (200, 250, 600, 950)),
     *(b"\x00", b"\xff" * 8, b"\x80" * 9 + b"\x01", b"\xfe\xff\xff\xff\x0f", b"infinity"),
 )
 

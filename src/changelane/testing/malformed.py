@@ -100,12 +100,23 @@ def huge_numbers(data: bytes) -> Iterator[bytes]:
             yield marked.replace("@@@", number).encode()
 
 
+_LITERALS: Final = (
+    "NaN",
+    "-Infinity",
+    r'"\ud800"',
+    "[" * 100_000,
+    '{"a":' * 100_000,
+    *("[" * depth + "]" * depth for depth in (201, 500, 900, 990)),
+    *('{"a":' * depth + "0" + "}" * depth for depth in (201, 500, 900, 990)),
+)
+
+
 def literals(data: bytes) -> Iterator[bytes]:
-    """Put text that is no JSON in the place of every part: NaN, a lone surrogate, deep nesting."""
+    """Put text that is no JSON in the place of every part: or is nested too deeply."""
     document = json.loads(data)
     for path in _paths(document):
         marked = json.dumps(_replaced(document, path, "@@@"))
-        for wrong in ("NaN", "-Infinity", r'"\ud800"', "[" * 100_000, '{"a":' * 100_000):
+        for wrong in _LITERALS:
             yield marked.replace('"@@@"', wrong, 1).encode()
 
 

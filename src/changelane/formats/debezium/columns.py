@@ -15,7 +15,7 @@ import msgspec
 from changelane.carries import Loss
 from changelane.errors import DecodeError, EncodeError
 from changelane.formats.debezium import forms
-from changelane.formats.debezium.connect import UNSET, Schema, struct
+from changelane.formats.debezium.connect import UNSET, Schema, check, struct
 from changelane.formats.debezium.types import (
     CONNECT,
     DEBEZIUM,
@@ -26,6 +26,7 @@ from changelane.formats.debezium.types import (
 )
 from changelane.schema import Column
 from changelane.types import (
+    MOST_NESTED_TYPES,
     Array,
     Bits,
     Boolean,
@@ -145,7 +146,13 @@ A ``bigint`` that comes as int64 is not among them: its values have wrapped.
 
 
 def wire_of_field(field: Schema) -> Wire:
-    """Return how the values of a row's field travel, its source type heeded."""
+    """Return how the values of a row's field travel, its source type heeded.
+
+    Raises:
+        DecodeError: The schema has an unknown literal type or lacks a part, or its types are nested
+            more deeply than a column's may be.
+    """
+    check(field, MOST_NESTED_TYPES)
     text = field.parameter.get(_SOURCE_TYPE)
     if field.type == "int16" and text is not None and text.lower() == "tinyint":
         return wire_of(field, Integer(8))

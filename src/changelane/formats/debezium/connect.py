@@ -14,11 +14,13 @@ import msgspec
 
 from changelane.errors import DecodeError
 from changelane.serdes import json
+from changelane.types import MOST_NESTED_TYPES
 
 UNSET: Final = msgspec.UNSET
 Unset = msgspec.UnsetType
 
-_MAX_DEPTH: Final = 64
+_MAX_DEPTH: Final = MOST_NESTED_TYPES + 8
+"""Schemas inside each other: the types of a column, and what stands around it."""
 _MAX_PLANS: Final = 1024
 _MAX_BYTES: Final = 32 << 20
 """Of the blocks whose plans are kept: the blocks of real tables have some kilobytes."""
@@ -86,21 +88,27 @@ def parse(block: bytes) -> Schema:
         schema = json.loads(block, Schema)
     except DecodeError as error:
         path = error.path.replace("$", "$.schema", 1)
-        raise DecodeError(error.reason, code="wrong_schema", path=path) from None
-    _check(schema, 0)
+        code = error.code if error.code == "too_deep" else "wrong_schema"
+        raise DecodeError(error.reason, code=code, path=path) from None
+    check(schema, _MAX_DEPTH)
     return schema
 
 
-def _check(schema: Schema, depth: int) -> None:
-    if depth > _MAX_DEPTH:
-        raise DecodeError("a schema is nested too deeply", code="wrong_schema", path="$.schema")
+def check(schema: Schema, most: int) -> None:
+    """Refuse a schema with more than *most* others inside each other, or a field without a name.
+
+    Raises:
+        DecodeError: With the code ``too_deep`` or ``wrong_schema``.
+    """
+    if most < 0:
+        raise DecodeError("a schema is nested too deeply", code="too_deep", path="$.schema")
     for part in (schema.items, schema.keys, schema.values):
         if part is not UNSET:
-            _check(part, depth + 1)
+            check(part, most - 1)
     for member in schema.members:
         if not isinstance(member.field, str):
             raise DecodeError("a field has no name", code="wrong_schema", path="$.schema")
-        _check(member, depth + 1)
+        check(member, most - 1)
 
 
 class Wrapped(msgspec.Struct):
