@@ -12,7 +12,7 @@ import yaml
 
 from changelane.errors import ConfigError, UnknownNameError
 
-_VARIABLE: Final = re.compile(r"\$\{([^}]*)\}")
+_VARIABLE: Final = re.compile(r"\$\{([^{}]*)\}")
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _LEAST: Final = 4
 """Of how many characters a value is looked for inside of words, too."""

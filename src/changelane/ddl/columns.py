@@ -329,7 +329,7 @@ def expression(cursor: Cursor) -> str:
     return cursor.text_from(start)
 
 
-_QUOTED: Final = re.compile(r"'((?:[^'\\]|'')*)'(?:\s*::\s*[\w. ]+(?:\(\d+(?:,\d+)?\))?)?")
+_QUOTED: Final = re.compile(r"'((?:[^'\\]|'')*+)'(?:\s*+::\s*+[\w. ]++(?:\(\d++(?:,\d++)?\))?)?")
 _WHOLE: Final = re.compile(r"[+-]?\d{1,100}")
 _NUMBER: Final = re.compile(r"[+-]?(?:\d{1,100}(?:\.\d{0,100})?|\.\d{1,100})(?:[eE][+-]?\d{1,3})?")
 

@@ -50,7 +50,7 @@ _LITERALS: Final = frozenset(
 # Comments that MySQL and MariaDB execute. Strings, names and other comments are skipped, each in
 # the one way in which it can be read, to the end of the text where they are not closed.
 _EXECUTABLE: Final = re.compile(
-    r"""'(?:[^'\\]|\\.)*+(?:'|\Z)|"(?:[^"\\]|\\.)*+(?:"|\Z)|`[^`]*+(?:`|\Z)|\#[^\n]*+|--\s[^\n]*+"""
+    r"""'(?:[^'\\]|\\(?:.|\Z))*+(?:'|\Z)|"(?:[^"\\]|\\(?:.|\Z))*+(?:"|\Z)|`[^`]*+(?:`|\Z)|\#[^\n]*+|--\s[^\n]*+"""
     r"""|/\*(?!M?!).*?(?:\*/|\Z)|/\*M?!\d*+(?P<inside>.*?)(?P<closed>\*/|\Z)""",
     re.DOTALL,
 )

@@ -137,11 +137,10 @@ _MODIFIERS: Final = re.compile(
     re.DOTALL,
 )
 _ARGUMENTS: Final = re.compile(r"\(\s*(\d{1,9})\s*(?:,\s*(-?\d{1,9})\s*)?\)")
-_MEMBERS: Final = re.compile(r"\(\s*((?:'(?:[^']|'')*'\s*,\s*)*'(?:[^']|'')*')?\s*\)")
-_MEMBER: Final = re.compile(r"'((?:[^']|'')*)'")
+_MEMBERS: Final = re.compile(r"\(\s*+((?:'(?:[^']|'')*+'\s*+,\s*+)*+'(?:[^']|'')*+')?\s*+\)")
+_MEMBER: Final = re.compile(r"'((?:[^']|'')*+)'")
 
 
-@lru_cache(maxsize=4096)
 def parse(text: str) -> MySqlType:
     """Read a type text; a type that MySQL does not have is text.
 
@@ -150,6 +149,10 @@ def parse(text: str) -> MySqlType:
     >>> parse("enum('a','it''s')").kind
     Enum(members=('a', "it's"))
     """
+    return _known(text) if len(text) <= _LONGEST_KEPT else _read(text)
+
+
+def _read(text: str) -> MySqlType:
     match = _NAME.match(text)
     if match is None:
         return _UNKNOWN
@@ -168,6 +171,11 @@ def parse(text: str) -> MySqlType:
         # attribute" https://dev.mysql.com/doc/refman/8.0/en/numeric-type-syntax.html
         return _integer(name, unsigned="unsigned" in modifiers or "zerofill" in modifiers)
     return _SIMPLE.get(name) or _parametrised(name, first, second)
+
+
+_LONGEST_KEPT: Final = 10_000
+"""Characters of a type text that is remembered: an ENUM may have 65,535 members."""
+_known = lru_cache(maxsize=4096)(_read)
 
 
 def _integer(name: str, *, unsigned: bool) -> MySqlType:

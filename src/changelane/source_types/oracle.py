@@ -52,7 +52,7 @@ _SIMPLE: Final[dict[str, LogicalType]] = {
 _NAME: Final = re.compile(r'\s*((?:"[^"]*"|[\w$#]+)(?:\s*\.\s*(?:"[^"]*"|[\w$#]+))*)\s*')
 _WORD: Final = re.compile(r"\s*([a-z]+)\s*", re.IGNORECASE)
 _ARGUMENTS: Final = re.compile(
-    r"\s*\(\s*(\d{1,9}|\*)\s*(?:,\s*(-?\d{1,9})\s*)?(?:byte|char)?\s*\)\s*", re.IGNORECASE
+    r"\s*+\(\s*+(\d{1,9}|\*)\s*+(?:,\s*+(-?\d{1,9})\s*+)?(?:byte|char)?\s*+\)\s*+", re.IGNORECASE
 )
 _ZONE: Final = re.compile(r"\s*with\s+(?:local\s+)?time\s+zone\s*", re.IGNORECASE)
 _SECOND_WORDS: Final = frozenset({"varying", "precision", "character", "char", "raw"})

@@ -60,9 +60,9 @@ _NAME: Final = re.compile(rf"\s*({_PART}(?:\s*\.\s*{_PART})*)\s*")
 _WORD: Final = re.compile(r"\s*([a-z]+)\s*", re.IGNORECASE)
 _ARGUMENTS: Final = re.compile(r"\s*\(\s*(\d{1,9})\s*(?:,\s*(-?\d{1,9})\s*)?\)\s*")
 _ZONE: Final = re.compile(r"\s*(with|without)\s+time\s+zone\s*", re.IGNORECASE)
-_DIMENSION: Final = r"\s*\[\s*\d*\s*\]"
+_DIMENSION: Final = r"\s*+\[\s*+\d*+\s*+\]"
 _DIMENSIONS: Final = re.compile(
-    rf"(?:{_DIMENSION})+\s*$|\s+array(?:{_DIMENSION})?\s*$", re.IGNORECASE
+    rf"(?<![\s\]])(?:{_DIMENSION})++\s*+$|(?<!\s)\s++array(?:{_DIMENSION})?+\s*+$", re.IGNORECASE
 )
 _SPAN: Final = re.compile(
     r"\s*(?:year|month|day|hour|minute|second)\b.*", re.IGNORECASE | re.DOTALL
@@ -87,7 +87,8 @@ def parse(text: str) -> LogicalType:
         return UNKNOWN
     element = _DIMENSIONS.sub("", text)
     if element != text:
-        return Array(parse(element))
+        inner = parse(element)
+        return inner if isinstance(inner, Array) else Array(inner)
     found = _NAME.match(text)
     if found is None:
         return UNKNOWN

@@ -30,7 +30,7 @@ from changelane.types import (
 )
 from changelane.values import MAX_DECIMAL_DIGITS, parse_timestamp, value_text
 
-_FRACTION: Final = re.compile(r"(:[0-9]{2})(\.[0-9]*?)0*(?=$|Z|[+-])", re.ASCII)
+_FRACTION: Final = re.compile(r"(:[0-9]{2})(\.(?:[0-9]*[1-9])?)0*+(?=$|Z|[+-])", re.ASCII)
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
 
 

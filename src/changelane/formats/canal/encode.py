@@ -3,7 +3,6 @@
 
 import datetime as dt
 import decimal
-import re
 from typing import Any, Final
 
 import msgspec
@@ -473,16 +472,16 @@ def promoted(of: MySqlType) -> MySqlType:
     return msgspec.structs.replace(of, code=of.high_code, high_code=None)
 
 
-_ARGUMENTS: Final = re.compile(r"\s*\(.*\)", re.DOTALL)
-
-
 def bare(text: str) -> str:
     """Return a type without lengths, digits and members.
 
     >>> bare("ENUM('a','b')"), bare("bigint(20) unsigned")
     ('enum', 'bigint unsigned')
     """
-    return _ARGUMENTS.sub("", text).lower()
+    start, end = text.find("("), text.rfind(")")
+    if 0 <= start < end:
+        text = text[:start].rstrip() + text[end + 1 :]
+    return text.lower()
 
 
 def number(text: str) -> msgspec.Raw | str:

@@ -83,7 +83,7 @@ _MYSQL_TIMESTAMP: Final = re.compile(
 )
 
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,4000}")
-_DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,10})?")
+_DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]{1,10})?")
 _TIME: Final = re.compile(r"-?[0-9]{2,3}:[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,9})?")
 # What no calendar of Python holds: zero dates, days that do not exist, far years, BC, infinity.
 _DATE_TEXT: Final = re.compile(r"[+-]?infinity|[+-]?[0-9]{1,9}-[0-9]{2}-[0-9]{2}(?: BC)?")

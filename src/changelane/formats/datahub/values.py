@@ -27,7 +27,7 @@ EPOCH: Final = Instant(1970, 1, 1, tzinfo=dt.UTC)
 
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,4000}", re.ASCII)
 _DECIMAL: Final = re.compile(
-    r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,10})?", re.ASCII
+    r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]{1,10})?", re.ASCII
 )
 
 

@@ -300,8 +300,9 @@ FAMILIES: Final[dict[str, Family]] = {
 }
 """Source type -> its numbers; all others are :data:`OTHER`."""
 
-_ARGUMENTS: Final = re.compile(r"\([^)]*\)")
-_MODIFIERS: Final = re.compile(r"\s+(?:unsigned|zerofill|character set \S+|collate \S+)(?=\s|$)")
+_MODIFIERS: Final = re.compile(
+    r"(?<!\s)\s++(?:unsigned|zerofill|character set \S+|collate \S+)(?=\s|$)"
+)
 _CHARACTER_SET: Final = re.compile(r"\bcharacter set (\S+)")
 _STATED: Final = re.compile(r"#(-?[0-9]{1,9})$")
 
@@ -321,13 +322,24 @@ def stated_charset(column: Column) -> str | None:
     return None if match is None else match[1]
 
 
+def _without_arguments(text: str) -> str:
+    """Return a type text without what stands in parentheses; one that is not closed stays."""
+    kept: list[str] = []
+    at = 0
+    # no regular expression: it would look for the end from each parenthesis that has none
+    while (start := text.find("(", at)) >= 0 and (end := text.find(")", start)) >= 0:
+        kept.append(text[at:start])
+        at = end + 1
+    return "".join(kept) + text[at:]
+
+
 def number_of(family: Family, column: Column) -> int:
     """Return the number for a column: of its source type where that is one of the family's.
 
     A source whose numbers are not published gets those of ``java.sql.Types``.
     """
     family = JDBC if family is OTHER else family
-    text = _MODIFIERS.sub("", _ARGUMENTS.sub("", column.source_type or "").lower()).strip()
+    text = _MODIFIERS.sub("", _without_arguments(column.source_type or "").lower()).strip()
     stated = _STATED.search(text)
     if stated is not None and -(1 << 31) <= int(stated[1]) < 1 << 31:
         return int(stated[1])

@@ -132,7 +132,7 @@ def _read_empty(data: bytes, at: int) -> tuple[Any, int]:
 
 # -- numbers -----------------------------------------------------------------------------------
 
-_DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
+_DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]{1,9})?")
 _NON_FINITE: Final = frozenset({"NaN", "Infinity", "-Infinity"})
 _NO_NUMBER: Final = "~"
 """A special value of ``dts-deliver-sdk`` that is kept as it is."""
