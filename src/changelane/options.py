@@ -51,7 +51,7 @@ def _parsed(owner: str, given: Mapping[str, Any], kind: type[msgspec.Struct]) ->
         is_text = isinstance(value, str) and types[option] in {dict, list, tuple, frozenset}
         try:
             parsed[option] = msgspec.json.decode(value) if is_text else value
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
             msg = f"{owner}: option {option}: not JSON"
             raise ConfigError(msg) from None
     return parsed

@@ -14,6 +14,11 @@ from changelane.errors import ConfigError, UnknownNameError
 
 _VARIABLE: Final = re.compile(r"\$\{([^{}]*)\}")
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_MOST_NESTED: Final = 64
+"""Lists and mappings inside each other."""
+_MOST_EXPANDED: Final = 100_000
+"""Values that aliases stand for, all together."""
+_CONVERTED: Final = frozenset(f"tag:yaml.org,2002:{name}" for name in ("int", "float", "timestamp"))
 _LEAST: Final = 4
 """Of how many characters a value is looked for inside of words, too."""
 
@@ -22,22 +27,114 @@ def read_yaml(path: str | Path) -> Any:
     """Return what a YAML file holds.
 
     Raises:
-        ConfigError: It cannot be read, is no YAML, or has a key twice.
+        ConfigError: It cannot be read, is no YAML, has a key twice, is nested too deeply, refers to
+            itself, or is far larger with its aliases filled in than it is written.
     """
     try:
         text = Path(path).read_bytes()
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
     try:
+        # before anything is made of it: libyaml itself has no limit, and ends the process
+        if (defect := _defect(text)) is not None:
+            raise ConfigError(f"{path} {defect}")
+        root = yaml.compose(text, Loader=_LOADER)
+        twice = next(_twice(root), None)
+        if (line := _unreadable(root)) is not None:
+            what = "what looks like a number, a date or a time in"
+            raise ConfigError(f"{path}: {what} line {line} is none: put it in quotes")
         found = msgspec.yaml.decode(text)
-        twice = next(_twice(yaml.compose(text, Loader=_LOADER)), None)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"{path} is not YAML: {error}") from None
     if twice is not None:
         where, first, again = twice
         msg = f"{path} has the key {where} twice, in line {first} and in line {again}: keep one"
         raise ConfigError(msg)
     return found
+
+
+class _Open:
+    """A list or mapping whose end was not read yet."""
+
+    __slots__ = ("anchor", "depth", "size")
+
+    def __init__(self, anchor: str | None) -> None:
+        self.anchor = anchor
+        self.size = 1
+        self.depth = 0
+
+
+def _defect(text: bytes) -> str | None:
+    """Return what is wrong with the shape of a file, read event by event, and how to mend it."""
+    open_parts: list[_Open] = []
+    known: dict[str, tuple[int, int] | None] = {}  # by anchor: size and depth; None = still open
+    expanded = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        line = event.start_mark.line + 1
+        size, depth, anchor = 1, 0, getattr(event, "anchor", None)
+        match event:
+            case yaml.SequenceStartEvent() | yaml.MappingStartEvent():
+                if len(open_parts) >= _MOST_NESTED:
+                    return f"is nested more than {_MOST_NESTED} levels deep in line {line}"
+                open_parts.append(_Open(anchor))
+                if anchor is not None:
+                    known[anchor] = None
+                continue
+            case yaml.SequenceEndEvent() | yaml.MappingEndEvent():
+                part = open_parts.pop()
+                size, depth, anchor = part.size, part.depth + 1, part.anchor
+            case yaml.AliasEvent():
+                told = known.get(anchor or "", (1, 0))
+                if told is None:
+                    return f"refers to itself in line {line}, with *{anchor}: write it out"
+                size, depth = told
+                expanded += size
+                if expanded > _MOST_EXPANDED:
+                    return (
+                        f"has more than {_MOST_EXPANDED:,} values with its aliases filled in "
+                        f"(line {line}, *{anchor}): write out what is meant"
+                    )
+                if len(open_parts) + depth > _MOST_NESTED:
+                    where = f"with *{anchor} in line {line}"
+                    return f"is nested more than {_MOST_NESTED} levels deep {where}"
+            case yaml.ScalarEvent():
+                pass
+            case _:
+                continue
+        if anchor is not None and not isinstance(event, yaml.AliasEvent):
+            known[anchor] = size, depth
+        if open_parts:
+            open_parts[-1].size += size
+            open_parts[-1].depth = max(open_parts[-1].depth, depth)
+    return None
+
+
+def _unreadable(root: Any) -> int | None:
+    """Return the line of a value that looks like a number, a date or a time and is none."""
+    maker = yaml.SafeLoader("")
+    for node in _nodes(root):
+        if isinstance(node, yaml.ScalarNode) and node.tag in _CONVERTED:
+            try:
+                maker.construct_object(node)
+            except (ValueError, OverflowError, TypeError, LookupError, AttributeError):
+                return int(node.start_mark.line) + 1
+    return None
+
+
+def _nodes(root: Any) -> Iterator[Any]:
+    """Yield all nodes of a file, each once."""
+    seen: set[int] = set()
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen:  # an alias
+            continue
+        seen.add(id(node))
+        yield node
+        if isinstance(node, yaml.SequenceNode):
+            waiting += node.value
+        elif isinstance(node, yaml.MappingNode):
+            waiting += [part for pair in node.value for part in pair]
 
 
 def _twice(root: Any) -> Iterator[tuple[str, int, int]]:

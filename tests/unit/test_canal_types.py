@@ -139,7 +139,7 @@ def test_every_carried_type_has_a_name():
 
 def test_hostile_type_texts_cost_nothing():
     for text in ("enum('" + "a''" * 100_000, "int(" * 10_000, "a " * 100_000, "(" * 1_000_000):
-        parse.__wrapped__(text)
+        parse(text)
 
 
 @pytest.mark.parametrize(("name", "kind", "most"), [("set", Set, 64), ("enum", Enum, 65_535)])

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """``changelane explain``: everything that is still known of one key."""
 
-import decimal
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -12,12 +11,13 @@ from rich.table import Table
 
 from changelane.cli.lakes import open_pipeline
 from changelane.cli.terminal import printable, shortened
+from changelane.errors import DecodeError
+from changelane.serdes import json
 
 if TYPE_CHECKING:
     from changelane.spark.upkeep.explain import KeyHistory
 
 _LONGEST: Final = 60
-_NUMBERS: Final = msgspec.json.Decoder(float_hook=decimal.Decimal)
 
 
 @click.command()
@@ -66,8 +66,8 @@ def _pair(text: str) -> tuple[str, Any]:
     if not equals or not name:
         raise click.BadParameter("write COLUMN=VALUE", param_hint="--key")
     try:
-        return name, _NUMBERS.decode(value)
-    except msgspec.DecodeError:
+        return name, json.loads(value.encode(), object)
+    except (DecodeError, UnicodeError):
         return name, value
 
 

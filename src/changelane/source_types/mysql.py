@@ -132,7 +132,7 @@ _UNKNOWN: Final = MySqlType(String(), 12, is_known=False)
 
 _NAME: Final = re.compile(r"\s*([A-Za-z][A-Za-z0-9_]*(?:\s+[A-Za-z]+)*)\s*")
 _MODIFIERS: Final = re.compile(
-    r"\s+(?:unsigned|signed|zerofill|binary|ascii|unicode|character\s+set|charset|collate|not|null"
+    r" (?:unsigned|signed|zerofill|binary|ascii|unicode|character set|charset|collate|not|null"
     r"|default|auto_increment|comment)\b.*",
     re.DOTALL,
 )

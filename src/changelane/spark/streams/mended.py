@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from changelane.errors import ConfigError, DecodeError
 from changelane.files import headers_of, read_record
 from changelane.message import Message
+from changelane.serdes import json
 from changelane.spark.events.kept import read_rest
 from changelane.spark.ledgers.replays import ENTRY
 
@@ -36,10 +37,11 @@ def read_mended(lines: Iterable[bytes]) -> dict[str, Message]:
         if not line.strip():
             continue
         try:
-            entry = msgspec.json.decode(line, type=_Named).entry
-            message = read_record(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+            named = json.loads(line, _Named)
+        except DecodeError:
             raise ConfigError(f"line {number}: not a record with the name of its entry") from None
+        try:
+            entry, message = named.entry, read_record(line)
         except DecodeError as error:
             raise ConfigError(f"line {number}: {error}") from None
         if entry in found:
