@@ -89,7 +89,7 @@ class Section(msgspec.Struct, frozen=True):
 
 def sections() -> list[Section]:
     """Return the keys of all classes that a pipeline's file can hold, the file's own first."""
-    return list(_sections(Pipeline, ""))
+    return list(dict.fromkeys(_sections(Pipeline, "")))
 
 
 def missing_meanings() -> list[str]:

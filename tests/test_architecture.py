@@ -17,7 +17,7 @@ PACKAGE = SOURCE / "changelane"
 # functions and under TYPE_CHECKING count; a table of names that importlib reads does not.
 ORDER = """
     errors budget misfits options memo scalars types values schema source_types position event
-    nesting message carries reduction ddl serde serdes format formats codec profile profiles
+    nesting message losses carries reduction ddl serde serdes format formats codec profile profiles
     transform transforms apply table tables
     files yaml_file files_source pipeline_options kafka delivery datahub sinks config
     preflight findings connector_settings spark capture

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from changelane import Message, formats, get_codec
+from changelane.losses import LOSSES, loss_class, loss_name
 
 ROOT = Path(__file__).resolve().parent.parent
 HEADINGS = [
@@ -44,3 +45,24 @@ def test_the_sample_of_every_page_is_read_and_recognised(name):
     message = Message(bytes.fromhex(sample) if kind == "hex" else sample.encode())
     assert get_codec(name).decode(message)
     assert get_codec(name).detects(message)
+
+
+def classes_of(cell):
+    """The classes of the losses that a cell names: ``source...`` are all of a group."""
+    found = set()
+    for name in re.findall(r"`([a-z_:.0-9]+)`", cell):
+        group, is_all = loss_name(name.rstrip(".:")), name.endswith("...")
+        parts = LOSSES[group].parts + LOSSES[group].others if is_all else ()
+        found |= {loss_class(f"{group}.{part}") for part in parts} or {loss_class(group)}
+    return ", ".join(sorted(found))
+
+
+@pytest.mark.parametrize("name", formats.FORMATS)
+def test_every_table_of_losses_has_the_class_of_each(name):
+    text = (ROOT / "docs" / "formats" / f"{name}.md").read_text("utf-8")
+    lost = text.partition("## What is lost\n")[2].partition("\n## ")[0]
+    rows = [row.split(" | ") for row in re.findall(r"^\| (.*) \|$", lost, re.MULTILINE)]
+    assert not rows or rows[0] == ["loss", "class", "what happens"]
+    for losses, told, _ in rows[1:]:
+        assert told == classes_of(losses), losses
+    assert rows or "losses.md#names" in lost or name == "native-json"

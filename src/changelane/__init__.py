@@ -8,7 +8,7 @@
 """
 
 from changelane.carries import Carries
-from changelane.codec import Codec, Encoded, OnLoss, convert, get_codec
+from changelane.codec import Codec, Encoded, LossPolicy, OnLoss, convert, get_codec
 from changelane.errors import (
     ApplyError,
     ChangelaneError,
@@ -58,6 +58,7 @@ __all__ = [
     "HalfUpdate",
     "Key",
     "LogicalMessage",
+    "LossPolicy",
     "Message",
     "MissingExtraError",
     "OnLoss",

@@ -2,9 +2,9 @@
 """What a format can express, as data, and what is lost when an event meets it.
 
 :class:`Carries` is the declaration; :class:`Reducer` turns an event into what survives and names
-the rest as losses, each a pair (field, reason). Writers get reduced events only, so nothing
-outside the declaration can reach a message, and the conformance kit uses the same reduction as
-the expectation of its round trips.
+the rest as losses, each a pair (field, reason); :mod:`changelane.losses` declares which of them
+are of data. Writers get reduced events only, so nothing outside the declaration can reach a
+message, and the conformance kit uses the same reduction as the expectation of its round trips.
 """
 
 import decimal
@@ -32,14 +32,12 @@ from changelane.event import (
     is_key_change,
     key_of,
 )
+from changelane.losses import Loss
 from changelane.memo import Memo
 from changelane.position import Position
 from changelane.schema import Column, TableId, TableSchema
 from changelane.types import UNAVAILABLE, Decimal, Float, LogicalType, String, Unavailable, Value
 from changelane.values import number_form, untyped_form, untyped_text, written_form
-
-Loss = tuple[str, str]
-"""(field, reason); neither ever holds a value of a row."""
 
 
 class AbsentMeans(StrEnum):
@@ -303,12 +301,12 @@ class Reducer:
             elif value is UNAVAILABLE and not carries.unavailable:
                 losses["unavailable", "written as an absent column"] = None
             elif carries.text_only and not isinstance(value, str | Unavailable | None):
-                losses["value:unknown", "a value without a type is written as text"] = None
+                losses["type:unknown", "a value without a type is written as text"] = None
                 result[name] = untyped_text(value)
             else:
                 result[name] = untyped_form(value)
                 if result[name] is not value:
-                    losses["value:unknown", "a value without a type is written as JSON"] = None
+                    losses["type:unknown", "a value without a type is written as JSON"] = None
         return result
 
     def _table(self, table: TableId, losses: dict[Loss, None]) -> TableId:

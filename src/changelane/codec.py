@@ -3,29 +3,18 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from typing import Any
 
 import msgspec
 
 from changelane import formats, nesting
-from changelane.carries import Carries, Loss
+from changelane.carries import Carries
 from changelane.errors import ChangelaneError, DecodeError, EncodeError, UnsupportedError
 from changelane.event import ChangeEvent
 from changelane.format import Format
+from changelane.losses import DEFAULT, Loss, LossPolicy, OnLoss, refused
 from changelane.message import Message
 from changelane.reduction import Reductions
-
-
-class OnLoss(StrEnum):
-    """What to do with what the target format cannot carry."""
-
-    RAISE = "raise"
-    WARN = "warn"
-    IGNORE = "ignore"
-
-
-_LENIENT = frozenset({OnLoss.WARN.value, OnLoss.IGNORE.value})
 
 
 class Encoded(msgspec.Struct, frozen=True):
@@ -79,11 +68,15 @@ class Codec:
                 raise DecodeError(reason, code="too_deep", where=message.where)
         return events
 
-    def encode(self, event: ChangeEvent, *, on_loss: str = OnLoss.RAISE) -> Encoded:
+    def encode(self, event: ChangeEvent, *, on_loss: str | LossPolicy = DEFAULT) -> Encoded:
         """Write an event, with what was lost on the way.
 
+        Args:
+            event: The event.
+            on_loss: Which losses pass; by default those of metadata.
+
         Raises:
-            UnsupportedError: Something is lost and *on_loss* is ``raise``.
+            UnsupportedError: Something is lost that *on_loss* does not let pass.
             EncodeError: The event cannot be written.
         """
         if (name := nesting.too_deep(event)) is not None:
@@ -98,8 +91,8 @@ class Codec:
             )
         if late:
             losses = tuple(dict.fromkeys((*losses, *late)))
-        if losses and on_loss not in _LENIENT and OnLoss(on_loss) is OnLoss.RAISE:
-            raise UnsupportedError(self.name, losses)
+        if losses and (wrong := refused(on_loss, losses)):
+            raise UnsupportedError(self.name, wrong)
         return Encoded(messages, losses)
 
     def reduce(self, event: ChangeEvent) -> tuple[tuple[ChangeEvent, ...], tuple[Loss, ...]]:
@@ -126,9 +119,12 @@ def convert(
     source: str | Codec,
     target: str | Codec,
     *,
-    on_loss: str = OnLoss.RAISE,
+    on_loss: str | LossPolicy = DEFAULT,
 ) -> Encoded:
     """Turn one message into messages of another format.
+
+    What the target cannot carry of metadata is lost and told; what it cannot carry of data is an
+    error, unless *on_loss* lets it pass.
 
     Halves of an update that two messages tell stay halves here; ``changelane convert`` joins them.
 
@@ -148,7 +144,7 @@ def convert(
     return Encoded(tuple(messages), tuple(losses))
 
 
-__all__ = ["Codec", "EncodeError", "Encoded", "OnLoss", "convert", "get_codec"]
+__all__ = ["Codec", "EncodeError", "Encoded", "LossPolicy", "OnLoss", "convert", "get_codec"]
 
 
 def detect(messages: Sequence[Message]) -> tuple[str, tuple[str, ...]]:

@@ -28,6 +28,7 @@ from changelane.errors import (
 )
 from changelane.event import ChangeEvent, HalfUpdate
 from changelane.kafka import PLACEHOLDER, KafkaSink, is_topic
+from changelane.losses import LossPolicy
 from changelane.message import Message
 from changelane.position import EventIdPosition
 from changelane.profile import PartitionsOf, Profile
@@ -213,7 +214,7 @@ class PlaceError(EncodeError):
 
 def encoder(
     codec: Codec,
-    on_loss: str,
+    on_loss: str | LossPolicy,
     address: Address,
     partitions_of: PartitionsOf,
     profile: Profile | None = None,
@@ -379,7 +380,6 @@ class Delivery:
             topic = self._chain.topic(table) if isinstance(table, TableId) else None
             encoded = self._deliver(event, origin, topic)
         except UnsupportedError as error:
-            self._counts.losses.update(error.losses)
             return [self.refuse(origin, "unsupported", str(error), table=table)]
         except EncodeError as error:
             code = getattr(error, "code", "not_encodable")

@@ -70,10 +70,10 @@ class EncodeError(ChangelaneError):
 
 
 class UnsupportedError(EncodeError):
-    """The target format cannot carry a part of an event, and the loss policy is ``raise``.
+    """The target format cannot carry a part of an event, and the loss policy refuses that.
 
     Attributes:
-        losses: Pairs (field, reason), as the loss report counts them.
+        losses: Those that are refused, as pairs (field, reason).
     """
 
     def __init__(self, format_name: str, losses: tuple[tuple[str, str], ...]) -> None:
@@ -83,9 +83,11 @@ class UnsupportedError(EncodeError):
 
     def __str__(self) -> str:
         what = "; ".join(f"{field} ({reason})" for field, reason in self.losses)
+        names = dict.fromkeys(field.replace(":", ".", 1) for field, _ in self.losses)
+        accepted = ["metadata", *names]
         return (
-            f"{self.format_name} cannot carry {what}. "
-            "Accept the loss with on_loss='warn' (--on-loss warn), which counts it."
+            f"{self.format_name} cannot carry {what}. To accept that by name and count it: "
+            f"on_loss: {{accept: [{', '.join(accepted)}]}} (--accept {','.join(accepted)})."
         )
 
 

@@ -4,8 +4,9 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from changelane.carries import Carries, Loss
+from changelane.carries import Carries
 from changelane.event import ChangeEvent
+from changelane.losses import Loss
 from changelane.message import Message
 
 Report = Callable[[Loss], None]

@@ -26,6 +26,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from changelane.errors import ConfigError
+from changelane.losses import DEFAULT, LossPolicy
 
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
@@ -177,7 +178,9 @@ class KafkaSink(
         profile_options: The profile's options.
         format: The messages' format, such as ``canal-json``.
         format_options: The format's options.
-        on_loss: What the format cannot carry sets the event aside (``raise``), or is only counted.
+        on_loss: What the format cannot carry sets the event aside (``raise``), or is only counted
+            (``warn``, ``ignore``); or which losses pass, by name or kind. By default those of
+            metadata do, and those of data set the event aside.
         event_id: Each message gets the header ``changelane-event-id``, which is the same when it
             is sent again: ``topic-partition-offset`` of the message that it came from, and the
             numbers of event and message in it.
@@ -199,7 +202,7 @@ class KafkaSink(
     format_options: dict[str, Any] = {}
     profile: str | None = None
     profile_options: dict[str, Any] = {}
-    on_loss: Literal["raise", "warn", "ignore"] = "raise"
+    on_loss: Literal["raise", "warn", "ignore"] | LossPolicy = DEFAULT
     event_id: bool = False
     partition: Literal["key", "source"] = "key"
     hold_keys: bool = False

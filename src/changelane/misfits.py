@@ -90,7 +90,7 @@ def _check_keys(part: _Part) -> None:
     """Refuse unknown keys, and kinds that there are not, wherever they stand."""
     kinds = _structs(part)
     if kinds and isinstance(part.value, Mapping):
-        known = {name for kind in kinds for name in kind.__struct_fields__}
+        known = {name for kind in kinds for name in kind.__struct_encode_fields__}
         tags = {str(kind.__struct_config__.tag) for kind in kinds if kind.__struct_config__.tag}
         if tags:
             known.add(_tag_field(kinds))
@@ -139,8 +139,8 @@ def _parts(part: _Part) -> Iterator[_Part]:
     if isinstance(value, Mapping):
         for kind in _structs(part):
             for field in msgspec.structs.fields(kind):
-                if field.name in value:
-                    yield _part(part, field.name, field.type)
+                if field.encode_name in value:
+                    yield _part(part, field.encode_name, field.type)
         for one in _alternatives(part.kind):
             if get_origin(one) is dict:
                 for key in value:

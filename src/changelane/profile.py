@@ -97,7 +97,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
             losses.update(dict.fromkeys(encoded.losses))
             for message in encoded.messages:
                 if message.value is None and not self.tombstones:
-                    losses["tombstone", f"{self.name} does not write it"] = None
+                    losses["event:tombstone", f"{self.name} does not write it"] = None
                     continue
                 for found in self.place(part, message, partitions_of):
                     self._check(part, found, partitions_of)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from changelane.carries import Carries, Loss, Reduced, Reducer, SchemaPlan
+from changelane.carries import Carries, Reduced, Reducer, SchemaPlan
 from changelane.event import (
     NO_DETAILS,
     ChangeEvent,
@@ -24,6 +24,7 @@ from changelane.event import (
     is_complete,
     is_key_change,
 )
+from changelane.losses import Loss
 from changelane.schema import TableId, TableSchema
 
 _MOST: Final = 4096

@@ -4,9 +4,10 @@
 import msgspec
 import pytest
 
-from changelane import Message, formats, get_codec
+from changelane import LossPolicy, Message, formats, get_codec
 from changelane.errors import EncodeError
 from changelane.event import Op
+from changelane.losses import LOSSES
 from changelane.testing.fidelity import ROWS, Fate, event_of, outcome
 from changelane.types import parse_type
 
@@ -23,13 +24,28 @@ def test_a_value_comes_back_or_something_is_told(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_told_is_refused_by_default(name):
+def test_what_is_told_can_be_refused(name):
     codec = get_codec(name)
     for row in ROWS:
         found = outcome(codec, row)
         if found.told or found.fate in TOLD:
             with pytest.raises(EncodeError):
+                codec.encode(event_of(row), on_loss="raise")
+
+
+# Any loss but one of a value.
+OTHERS = LossPolicy(accept=tuple(LOSSES.keys() - {"value", "column", "after", "absent", "null"}))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_value_that_is_not_kept_is_refused_by_default(name):
+    codec = get_codec(name)
+    for row in ROWS:
+        if outcome(codec, row).fate in TOLD:
+            with pytest.raises(EncodeError):
                 codec.encode(event_of(row))
+            with pytest.raises(EncodeError):
+                codec.encode(event_of(row), on_loss=OTHERS)
 
 
 def test_a_change_that_nobody_tells_is_found():

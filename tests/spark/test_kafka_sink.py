@@ -96,7 +96,9 @@ def test_topics_become_what_convert_makes_of_each_partition_in_its_order(
         change(1000, 2, key=None, schema=[SCHEMA[0], unsuited]),
     ]
     topics.send(source, messages)
-    file = written(tmp_path, topics, source, target, partition="source", event_id=True)
+    accept = {"accept": ["metadata", "data"], "else": "raise"}
+    more = {"partition": "source", "event_id": True, "on_loss": accept}
+    file = written(tmp_path, topics, source, target, **more)
     done = run(file, "--output", "json")
     report = json.loads(done.stdout)
     assert len(report["batches"]) > 1

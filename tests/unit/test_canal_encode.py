@@ -314,7 +314,7 @@ def test_schema_change_of_dts_is_told_by_its_statement():
 
 def test_columns_of_a_schema_change_are_a_loss():
     event = SchemaChange(TABLE, "create", "create", schema(id="int64"), KEY)
-    assert losses(event) == ["schema", "key"]
+    assert losses(event) == ["schema", "schema.key"]
 
 
 def test_truncate_comes_back():

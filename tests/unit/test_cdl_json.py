@@ -400,7 +400,7 @@ def test_the_heartbeat_table_is_a_table_where_the_user_says_so():
 
 def test_a_heartbeat_of_another_format_is_a_reported_loss():
     with pytest.raises(UnsupportedError, match="watermark"):
-        CDL.encode(Watermark())
+        CDL.encode(Watermark(), on_loss="raise")
 
 
 # -- the rest of the message ---------------------------------------------------------------------
@@ -561,7 +561,7 @@ def test_what_is_not_known_is_null_and_optional():
 )
 def test_coordinates_that_have_no_number_are_a_reported_loss(part, told):
     with pytest.raises(UnsupportedError, match=told):
-        CDL.encode(change((), {}, **part))
+        CDL.encode(change((), {}, **part), on_loss="raise")
 
 
 def test_a_key_whose_values_no_image_has_is_a_reported_loss():

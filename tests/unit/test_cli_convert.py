@@ -243,11 +243,11 @@ PLACED = native(1, after={"id": "1"}, position={"domain": "sequence", "value": 1
 def test_a_loss_is_a_failure_of_its_event_and_names_the_way_out(tmp_path):
     kept = tmp_path / "failures"
     data = f"{PLACED}\n{PLAIN}\n"
-    result = convert("--failures", kept, data=data, target="canal-json")
+    result = convert("--on-loss", "raise", "--failures", kept, data=data, target="canal-json")
     assert result.exit_code == 1
     assert len(result.stdout.splitlines()) == 1
     assert "line 1: canal-json: canal-json cannot carry position" in result.stderr
-    assert "--on-loss warn" in result.stderr
+    assert "(--accept metadata,position)" in result.stderr
     assert "refused   1 part that canal-json cannot carry" in result.stderr
     dead = json.loads(kept.read_text("utf-8"))
     assert (dead["stage"], dead["reason"]) == ("encode", "unsupported")
@@ -261,7 +261,7 @@ def test_an_accepted_loss_is_counted_by_field_and_reason():
     assert result.exit_code == 0
     assert len(result.stdout.splitlines()) == 2
     assert "lost      2 parts that canal-json cannot carry" in result.stderr
-    assert "2  position (a sequence position is not written)" in result.stderr
+    assert "2  position (a sequence position is not written), metadata" in result.stderr
 
 
 def test_an_ignored_loss_is_counted_all_the_same():
@@ -271,7 +271,12 @@ def test_an_ignored_loss_is_counted_all_the_same():
     assert "lost      1 part, ignored" in result.stderr
     result = convert(*arguments, "--output", "json", data=PLACED, target="canal-json")
     assert summary(result)["losses"] == [
-        {"field": "position", "reason": "a sequence position is not written", "count": 1}
+        {
+            "field": "position",
+            "reason": "a sequence position is not written",
+            "class": "metadata",
+            "count": 1,
+        }
     ]
 
 

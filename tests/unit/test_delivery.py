@@ -19,6 +19,7 @@ from changelane.errors import ConfigError
 from changelane.event import HalfUpdate
 from changelane.files import LineForm, Lines, line_of
 from changelane.kafka import KafkaSink
+from changelane.losses import DEFAULT
 from changelane.transforms import join
 from changelane.transforms.chain import Chain
 from changelane.transforms.listing import steps_of
@@ -105,7 +106,13 @@ def test_losses_are_set_aside_or_counted() -> None:
     assert refused(strict.push(told(0, position={"domain": "sequence", "value": 1}))) == [
         "unsupported"
     ]
-    assert counted.losses
+    assert not counted.losses  # it is set aside whole
+    counted = counts()
+    usual = delivery(target="canal-json", on_loss=DEFAULT, counts=counted)
+    assert len(sent(usual.push(told(0, position={"domain": "sequence", "value": 1})))) == 1
+    assert counted.losses["position", "a sequence position is not written"] == 1
+    unknown = {"schema": [{"name": "id", "type": "float64"}], "after": {"id": "NaN"}}
+    assert refused(usual.push(told(0, **unknown))) == ["unsupported"]
     counted = counts()
     lenient = delivery(target="canal-json", on_loss="warn", counts=counted)
     assert len(sent(lenient.push(told(0, position={"domain": "sequence", "value": 1})))) == 1

@@ -397,7 +397,7 @@ def test_a_field_that_no_envelope_has_is_a_wrong_option(text):
 
 def test_a_column_with_the_name_of_an_added_field_is_a_reported_loss():
     event = change(schema=None, after=ROW | {"__op": "mine"}, after_holds=Completeness.FULL)
-    with pytest.raises(UnsupportedError, match="columns"):
+    with pytest.raises(UnsupportedError, match="column"):
         flat().encode(event)
     (again,) = flat().decode(written(event, on_loss="ignore")[0])
     assert (again.op, again.after) == (Op.CREATE, ROW)

@@ -98,10 +98,10 @@ def test_what_a_cast_made_of_a_row_without_a_schema_is_written_as_json_or_text(
     event = DataChange(Op.CREATE, TableId(None, None, "t"), None, None, {"id": 1, "v": value})
     (as_json,), losses = Reducer(MOST)(event)
     assert as_json.after == {"id": 1, "v": form}
-    assert [loss[0] for loss in losses] == ["value:unknown"]
+    assert [loss[0] for loss in losses] == ["type:unknown"]
     (as_text,), losses = Reducer(msgspec.structs.replace(MOST, text_only=True))(event)
     assert as_text.after == {"id": "1", "v": written}
-    assert [loss[0] for loss in losses] == ["value:unknown"]
+    assert [loss[0] for loss in losses] == ["type:unknown"]
 
 
 SCHEMA = TableSchema((Column("id", Integer()), Column("note", String(), nullable=False)))

@@ -185,11 +185,19 @@ def test_what_would_be_sent_is_told_by_topic() -> None:
 
 
 def test_what_the_target_cannot_carry_is_set_aside_or_told_as_lost() -> None:
-    (refused,) = lines(topics(told(1), format="debezium-json", topic="out"))
+    strict = {"format": "debezium-json", "topic": "out", "on_loss": "raise"}
+    (refused,) = lines(topics(told(1), **strict))
     assert "1 unsupported (debezium-json cannot carry " in refused
-    sent, _, lost = lines(topics(told(1), format="debezium-json", topic="out", on_loss="warn"))
+    place = {"domain": "sequence", "value": 1}
+    sent, _, position, lost = lines(
+        topics(told(1, position=place), format="canal-json", topic="out")
+    )
     assert sent.startswith("ok ")
-    assert lost.startswith("warning  sink: debezium-json would lose 1 ")
+    assert position.startswith("warning  sink: canal-json does not carry position (a sequence ")
+    assert lost.startswith("ok       sink: canal-json would lose of metadata: 1 ")
+    data = {"after": {"id": "NaN"}, "schema": [{"name": "id", "type": "float64"}]}
+    found = lines(topics(told(1, **data), format="canal-json", topic="out", on_loss="warn"))
+    assert found[-2].startswith("warning  sink: canal-json would lose of data: 1 value:float (NaN")
 
 
 def test_a_producer_that_needs_a_key_is_a_conflict_with_messages_that_have_none() -> None:

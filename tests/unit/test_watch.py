@@ -216,6 +216,23 @@ def test_prometheus_reads_counts_lag_tables_and_what_was_set_aside(
         urllib.request.urlopen(address, timeout=10)
 
 
+def test_losses_are_counted_by_name_and_class(capsys: pytest.CaptureFixture[str]) -> None:
+    with watched(metrics_port=0) as watch:
+        address = capsys.readouterr().err.split()[-1]
+        lost = {"event:tombstone (a (b))": 2, "position (a)": 3, "value:float (c)": 1}
+        watch.took(sent(losses=lost))
+        watch.took(sent(losses={"position (another)": 4}))
+        told = scraped(address)
+    first, second = lines(capsys.readouterr().err)
+    assert (first["losses"], second["losses"]) == (lost, {"position (another)": 4})
+    found = {place[1:]: n for place, n in told.items() if place[0] == "changelane_losses_total"}
+    assert found == {
+        ("metadata", "event.tombstone"): 2,
+        ("metadata", "position"): 7,
+        ("data", "value.float"): 1,
+    }
+
+
 def test_without_a_port_nothing_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("changelane.cli.watch.Server", lambda *_: pytest.fail("listens"))
     with watched() as watch:

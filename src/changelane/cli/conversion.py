@@ -25,6 +25,7 @@ from changelane.files import (
     line_of,
     record_of,
 )
+from changelane.losses import Loss, LossWarnings
 from changelane.message import Message
 from changelane.profile import Profile
 from changelane.schema import TableId
@@ -94,6 +95,7 @@ class Conversion:
                 marks=transactions == "mark",
                 report=summary.tell_incomplete,
             )
+        self._warnings = LossWarnings(summary.on_loss, target.name)
         self._join = JoinHalves(orphans=orphans)
         self._output_form = output_form
         self._patterns = patterns
@@ -239,8 +241,16 @@ class Conversion:
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other lines
             self._fail_to_encode(event, place, EncodeError(_defect(error)))
             return ()
-        self.summary.losses.update(encoded.losses)
+        self._count(encoded.losses)
         return encoded.messages
+
+    def _count(self, losses: tuple[Loss, ...]) -> None:
+        """Count what is lost of an event that is written."""
+        lost = self.summary.losses
+        known = len(lost)
+        lost.update(losses)
+        if len(lost) > known:
+            self.summary.warnings.extend(self._warnings.of(losses))
 
     def _encoded(self, event: ChangeEvent) -> Encoded:
         encode = partial(self._target.encode, on_loss=self.summary.on_loss)
@@ -275,7 +285,7 @@ class Conversion:
         reason = "not_encodable"
         if isinstance(error, UnsupportedError):
             reason = "unsupported"
-            self.summary.losses.update(error.losses)
+            self.summary.refused.update(error.losses)
         failure = Failure(place.line, "encode", self._target.name, reason, str(error))
         self._fail_with_event(failure, event, place)
 

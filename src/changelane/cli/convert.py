@@ -5,6 +5,7 @@ import sys
 from contextlib import ExitStack
 
 import click
+import msgspec
 
 from changelane import profiles
 from changelane.budget import Budget
@@ -12,7 +13,7 @@ from changelane.cli import options
 from changelane.cli.conversion import Conversion, StopAtFailureError
 from changelane.cli.progress import Progress, stop_cleanly_when_terminated, tell
 from changelane.cli.summary import Summary
-from changelane.codec import OnLoss, get_codec
+from changelane.codec import get_codec
 from changelane.config import load_transforms
 from changelane.errors import (
     ConfigError,
@@ -25,6 +26,7 @@ from changelane.files import (
     open_input,
     open_output,
 )
+from changelane.losses import DEFAULT, LossPolicy, OnLoss
 from changelane.transforms.chain import Chain
 from changelane.transforms.join import Orphans
 from changelane.transforms.transactions import MOST_HELD
@@ -55,9 +57,19 @@ _FORMS = click.Choice(["auto", *(form.value for form in LineForm)])
 @click.option(
     "--on-loss",
     type=click.Choice([policy.value for policy in OnLoss]),
-    default=OnLoss.RAISE.value,
-    help="What FORMAT cannot carry makes the event a failure (raise, the default), is counted and "
-    "listed (warn), or only counted (ignore).",
+    help="What FORMAT cannot carry, and --accept does not name, makes the event a failure (raise), "
+    "is counted and listed (warn), or only counted (ignore). Default: raise; --on-loss raise "
+    "without --accept refuses every loss.",
+)
+@click.option(
+    "--accept",
+    "accepted",
+    metavar="NAME[,NAME]...",
+    multiple=True,
+    help="Losses that pass, counted and listed: metadata (source block, types, nullability, "
+    "transaction, position), data (values, column states, operations, keys), a group such as "
+    "source, or one loss such as schema.nullable (docs/losses.md lists them). May be given more "
+    "than once. Default: metadata.",
 )
 @click.option(
     "--failures",
@@ -144,7 +156,8 @@ def convert(
     target: str,
     input_as: str,
     output_as: str,
-    on_loss: str,
+    on_loss: str | None,
+    accepted: tuple[str, ...],
     failures_path: str | None,
     max_failures: str,
     fail_fast: bool,
@@ -169,7 +182,7 @@ def convert(
     changelane convert -f debezium-json -t canal-json in.jsonl.gz out.jsonl
     """  # noqa: D301 - click's own marker of a paragraph that keeps its lines
     budget = Budget.parse(max_failures, "--max-failures")
-    summary = Summary(source, target, OnLoss(on_loss), budget)
+    summary = Summary(source, target, _policy(on_loss, accepted), budget)
     if failures_path is not None:
         for name, path in (("IN", input_path), ("OUT", output_path)):
             if is_same_file(path, failures_path):
@@ -225,3 +238,18 @@ def convert(
         click.echo(summary.as_text(), err=True)
     if summary.stopped or not summary.is_within_budget:
         sys.exit(1)
+
+
+def _policy(on_loss: str | None, accepted: tuple[str, ...]) -> OnLoss | LossPolicy:
+    """Return the policy that the command line tells.
+
+    Raises:
+        ConfigError: A name is unknown.
+    """
+    names = [name.strip() for told in accepted for name in told.split(",") if name.strip()]
+    if not accepted:
+        return DEFAULT if on_loss is None else OnLoss(on_loss)
+    try:
+        return msgspec.convert({"accept": names, "else": on_loss or OnLoss.RAISE.value}, LossPolicy)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"--accept: {error}") from None

@@ -37,6 +37,7 @@ class Figures(msgspec.Struct, frozen=True):
         tables: How many events came for each table that took them, those that were set aside
             among them.
         quarantined: How many events were set aside, by reason code.
+        losses: What the format of the sink could not carry of messages that were sent.
         is_merge: Tables took what waited for them in the change log, and nothing was read.
     """
 
@@ -52,6 +53,7 @@ class Figures(msgspec.Struct, frozen=True):
     lag: Lag | None
     tables: dict[str, int]
     quarantined: dict[str, int]
+    losses: dict[str, int] = {}
     is_merge: bool = False
 
 
@@ -86,6 +88,7 @@ def figures(
         lag=report.lag,
         tables=dict(tables),
         quarantined=report.quarantined,
+        losses=getattr(report, "losses", {}),
         is_merge=getattr(report, "is_merge", False),
     )
 
@@ -107,6 +110,7 @@ class Totals(msgspec.Struct, frozen=True):
     messages_out: int | None = None
     tables: dict[str, int] = {}
     quarantined: dict[str, int] = {}
+    losses: dict[str, int] = {}
     last: Figures | None = None
 
     @property
@@ -125,6 +129,7 @@ class Totals(msgspec.Struct, frozen=True):
             messages_out=_sum(self.messages_out, one.messages_out),
             tables=dict(Counter(self.tables) + Counter(one.tables)),
             quarantined=dict(Counter(self.quarantined) + Counter(one.quarantined)),
+            losses=dict(Counter(self.losses) + Counter(one.losses)),
             last=one if is_batch else self.last,
         )
 

@@ -11,6 +11,7 @@ from changelane import formats as registry
 from changelane.carries import AbsentMeans, Carries, SchemaDetail
 from changelane.cli.losses import losses_between
 from changelane.codec import get_codec
+from changelane.losses import loss_class
 from changelane.types import LogicalType
 
 _KINDS: Final = {
@@ -117,14 +118,17 @@ def markdown_table() -> str:
 def _show_losses(source: str, target: str, output: str) -> None:
     found = losses_between(get_codec(source), get_codec(target))
     if output == "json":
-        shown = [{"field": field, "reason": reason} for field, reason in found]
+        shown = [
+            {"field": field, "reason": reason, "class": loss_class(field)}
+            for field, reason in found
+        ]
         click.echo(msgspec.json.format(msgspec.json.encode(shown)))
         return
     if not found:
         click.echo(f"{target} carries everything that {source} can say.")
     width = max((len(field) for field, _ in found), default=0)
     for field, reason in found:
-        click.echo(f"{field:<{width}}  {reason}")
+        click.echo(f"{field:<{width}}  {loss_class(field):<8}  {reason}")
 
 
 def _as_json(carries: Carries) -> object:

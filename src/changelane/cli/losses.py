@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from changelane.carries import Carries, Extreme, Loss, SchemaDetail
+from changelane.carries import Carries, Extreme, SchemaDetail
 from changelane.codec import Codec, OnLoss
 from changelane.errors import EncodeError
 from changelane.event import (
@@ -33,6 +33,7 @@ from changelane.event import (
     Truncate,
     Watermark,
 )
+from changelane.losses import Loss
 from changelane.position import (
     LsnPosition,
     MySqlPosition,

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The figures of a run for Prometheus: what ``GET /metrics`` answers.
 
-Labels are names of topics, partitions, tables and reason codes; never keys or values of rows.
+Labels are names of topics, partitions, tables and losses, and reason codes; never keys or values
+of rows.
 """
 
 import errno
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,7 @@ from changelane.cli.figures import Totals
 from changelane.cli.terminal import printable
 from changelane.errors import ConfigError, MissingExtraError
 from changelane.kafka import partitions
+from changelane.losses import loss_class, loss_name, loss_of
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -69,6 +72,17 @@ class Metrics:
         for code, count in told.quarantined.items():
             aside.add_metric([printable(code)], count)
         yield aside
+        lost: Counter[str] = Counter()
+        for text, count in told.losses.items():
+            lost[loss_name(loss_of(text)[0])] += count
+        losses = CounterMetricFamily(
+            "changelane_losses",
+            "Parts of messages that were sent which their format cannot carry.",
+            labels=["loss", "class"],
+        )
+        for name, count in lost.items():
+            losses.add_metric([printable(name), loss_class(name)], count)
+        yield losses
         lag = GaugeMetricFamily(
             "changelane_lag",
             "Messages that a partition of the source held behind the last batch.",

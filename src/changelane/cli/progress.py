@@ -11,11 +11,15 @@ import rich.console
 import rich.progress
 
 from changelane.cli.summary import SHOWN_FAILURES, Summary
+from changelane.cli.terminal import printable
 from changelane.files import Input
 
 
 def tell(summary: Summary, told: int) -> int:
-    """Print the failures that were not told yet; return how many are told."""
+    """Print the warnings and failures that were not told yet; return how many failures are."""
+    for warning in summary.warnings[summary.warnings_told :]:
+        click.echo(f"changelane: {printable(warning)}", err=True)
+    summary.warnings_told = len(summary.warnings)
     for failure in summary.first_failures[told:]:
         click.echo(str(failure), err=True)
     if told < SHOWN_FAILURES == len(summary.first_failures):

@@ -20,6 +20,7 @@ from changelane.errors import MissingExtraError
 from changelane.files_source import FilesSource
 from changelane.findings import order_note
 from changelane.kafka import KafkaSink
+from changelane.losses import loss_class, loss_of
 from changelane.preflight import check_before_spark
 
 if TYPE_CHECKING:
@@ -173,8 +174,10 @@ def _told_of_messages(report: "DeliveriesReport", path: str) -> None:
     for name in ("messages", "events", "written"):
         words = {"messages": "messages read", "events": "events", "written": "messages sent"}[name]
         click.echo(f"{words:<40} {sum(getattr(one, name) for one in report.batches):>10,}")
-    for loss, count in sorted(losses.items()):
-        click.echo(f"{'lost: ' + printable(loss):<40} {count:>10,}")
+    classes = {loss: loss_class(loss_of(loss)[0]) for loss in losses}
+    for loss in sorted(losses, key=lambda loss: (classes[loss], loss)):
+        what = f"lost, {classes[loss]}: {printable(loss)}"
+        click.echo(f"{what:<40} {losses[loss]:>10,}")
     for code, count in sorted(report.quarantined.items()):
         click.echo(f"{'set aside: ' + code:<40} {count:>10,}")
     if report.quarantined:

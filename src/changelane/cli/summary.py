@@ -6,9 +6,8 @@ from collections import Counter
 import msgspec
 
 from changelane.budget import Budget
-from changelane.carries import Loss
 from changelane.cli.terminal import printable
-from changelane.codec import OnLoss
+from changelane.losses import Loss, LossPolicy, OnLoss, loss_class, otherwise
 from changelane.transforms.transactions import Incomplete
 
 SHOWN_FAILURES = 20
@@ -36,12 +35,16 @@ class Summary(msgspec.Struct):
         excluded: Events that the transforms let not pass.
         duplicates: Operations of a transaction that came again and were dropped.
         incomplete: Transactions that stayed incomplete; the first of them are told one by one.
+        losses: What was lost of events that were written.
+        refused: What would have been lost of those that failed for it.
+        warnings: What people should know of losses, each once.
+        warnings_told: How many of them were told.
         stopped: Why the conversion did not come to its end, so that no output was kept.
     """
 
     source: str
     target: str
-    on_loss: OnLoss
+    on_loss: OnLoss | LossPolicy
     budget: Budget
     messages: int = 0
     failed_messages: int = 0
@@ -56,6 +59,9 @@ class Summary(msgspec.Struct):
     keys_left_out: int = 0
     failures: Counter[str] = msgspec.field(default_factory=Counter)
     losses: Counter[Loss] = msgspec.field(default_factory=Counter)
+    refused: Counter[Loss] = msgspec.field(default_factory=Counter)
+    warnings: list[str] = []
+    warnings_told: int = 0
     first_failures: list[Failure] = []
     stopped: str | None = None
 
@@ -101,11 +107,10 @@ class Summary(msgspec.Struct):
                         "tombstones": self.tombstones_left_out,
                         "keys": self.keys_left_out,
                     },
-                    "on_loss": self.on_loss.value,
-                    "losses": [
-                        {"field": field, "reason": reason, "count": count}
-                        for (field, reason), count in self.losses.most_common()
-                    ],
+                    "on_loss": self.on_loss,
+                    "losses": _as_list(self.losses),
+                    "refused": _as_list(self.refused),
+                    "warnings": self.warnings,
                     "failures": dict(self.failures.most_common()),
                     "first_failures": self.first_failures,
                 }
@@ -136,7 +141,8 @@ class Summary(msgspec.Struct):
                     f"left out  {_count(count, what)}: a line of values has no place for it "
                     "(--output-as records)"
                 )
-        lines.extend(self._loss_lines())
+        lines.extend(self._lost_lines())
+        lines.extend(_loss_lines("refused", self.target, self.refused))
         if self.failures:
             verdict = "within" if self.is_within_budget else "beyond"
             lines.append(
@@ -148,20 +154,41 @@ class Summary(msgspec.Struct):
             lines.append(f"Error: {printable(self.stopped)}; a file OUT was not written")
         return "\n".join(lines)
 
-    def _loss_lines(self) -> list[str]:
-        total = sum(self.losses.values())
-        if not total:
-            return []
-        if self.on_loss is OnLoss.IGNORE:
-            return [f"lost      {_count(total, 'part')}, ignored (--output json lists them)"]
-        word = "refused" if self.on_loss is OnLoss.RAISE else "lost"
-        return [
-            f"{word:<9} {_count(total, 'part')} that {self.target} cannot carry",
-            *(
-                printable(f"  {count:>8,}  {field} ({reason})")
-                for (field, reason), count in self.losses.most_common()
-            ),
-        ]
+    def _lost_lines(self) -> list[str]:
+        policy = self.on_loss
+        shown: Counter[Loss] = Counter()
+        ignored = 0
+        for loss, count in self.losses.items():
+            is_accepted = isinstance(policy, LossPolicy) and policy.accepts(loss[0])
+            if otherwise(policy) is OnLoss.IGNORE and not is_accepted:
+                ignored += count
+            else:
+                shown[loss] = count
+        lines = _loss_lines("lost", self.target, shown)
+        if ignored:
+            lines.append(f"lost      {_count(ignored, 'part')}, ignored (--output json lists them)")
+        return lines
+
+
+def _as_list(losses: Counter[Loss]) -> list[dict[str, object]]:
+    return [
+        {"field": field, "reason": reason, "class": loss_class(field), "count": count}
+        for (field, reason), count in losses.most_common()
+    ]
+
+
+def _loss_lines(word: str, target: str, losses: Counter[Loss]) -> list[str]:
+    """Return losses for people, those of data first."""
+    if not losses:
+        return []
+    by_class = sorted(losses.most_common(), key=lambda one: loss_class(one[0][0]))
+    return [
+        f"{word:<9} {_count(losses.total(), 'part')} that {target} cannot carry",
+        *(
+            printable(f"  {count:>8,}  {field} ({reason}), {loss_class(field)}")
+            for (field, reason), count in by_class
+        ),
+    ]
 
 
 def _count(count: int, noun: str) -> str:

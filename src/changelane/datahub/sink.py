@@ -22,6 +22,7 @@ import msgspec
 
 from changelane.errors import ConfigError
 from changelane.kafka import PLACEHOLDER
+from changelane.losses import DEFAULT, LossPolicy
 
 SECRETS: Final = ("access_id", "access_key", "security_token")
 """What comes from the environment, and is never shown."""
@@ -107,7 +108,9 @@ class DataHubSink(
         create: How topics are created that are not there; without it they must be there.
         notices: Where heartbeats, transactions and control records go, of which only
             ``datahub-blob`` can tell: to the first shard, to each shard, or nowhere.
-        on_loss: What the format cannot carry sets the event aside (``raise``), or is only counted.
+        on_loss: What the format cannot carry sets the event aside (``raise``), or is only counted
+            (``warn``, ``ignore``); or which losses pass, by name or kind. By default those of
+            metadata do, and those of data set the event aside.
         protocol: ``protobuf`` writes the records of a shard as a whole. ``json`` can write a part
             of them, and so sends only one record of a key at a time: for services that know no
             better.
@@ -133,7 +136,7 @@ class DataHubSink(
     keys: dict[str, list[str]] = {}
     create: Create | None = None
     notices: Literal["first", "broadcast", "drop"] = "first"
-    on_loss: Literal["raise", "warn", "ignore"] = "raise"
+    on_loss: Literal["raise", "warn", "ignore"] | LossPolicy = DEFAULT
     protocol: Literal["protobuf", "json"] = "protobuf"
     compression: Literal["lz4", "zlib", "none"] = "lz4"
     batch_records: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1_000

@@ -13,10 +13,10 @@ from typing import Final
 
 import msgspec
 
-from changelane.carries import Loss
 from changelane.codec import Codec, OnLoss
 from changelane.errors import EncodeError
 from changelane.event import DataChange, Key, Op, Source
+from changelane.losses import Loss
 from changelane.schema import Column, TableId, TableSchema
 from changelane.testing.compare import bare_zeros, decode_all, same_value, stripped, without_echoes
 from changelane.types import (

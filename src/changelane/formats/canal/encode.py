@@ -367,7 +367,7 @@ class Writer:
         if event.schema is not None:
             report(("schema", "a DDL message lists no columns"))
         if event.key is not None:
-            report(("key", "a DDL message lists no key columns"))
+            report(("schema.key", "a DDL message lists no key columns"))
         kind = self._dialect.ddl_type or ddl.TYPES.get(event.action, "QUERY")
         if ddl.told(kind, event.ddl) != event.action:
             report(("action", f"a message of type {kind} leaves it to the statement"))

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
-from changelane.carries import Loss
+from changelane.losses import Loss
 from changelane.serdes import json
 from changelane.source_types.mysql import MySqlType
 from changelane.types import (

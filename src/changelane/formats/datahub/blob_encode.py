@@ -8,7 +8,6 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from changelane.carries import Loss
 from changelane.errors import EncodeError
 from changelane.event import (
     ChangeEvent,
@@ -44,6 +43,7 @@ from changelane.formats.datahub.streamx import (
     WrittenPayload,
 )
 from changelane.formats.datahub.values import NOT_A_VALUE, ticks_of, write_number
+from changelane.losses import Loss
 from changelane.position import SequencePosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.serdes import json
@@ -408,7 +408,7 @@ def _operation(event: Notice, report: Report) -> str | None:
             return streamx.TRUNCATE
         case Watermark():
             if event.type != "heartbeat":
-                report(("type", "a resolved time is written as a heartbeat"))
+                report(("event:watermark", "a resolved time is written as a heartbeat"))
             return streamx.HEARTBEAT
         case TransactionMarker():
             if event.status not in MARKERS:

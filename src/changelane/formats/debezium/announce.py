@@ -77,7 +77,7 @@ def _process(event: Announcement, report: Report) -> dict[str, Any]:
     found = blocks.times_of(event.process_time_ns, times)
     if times:
         return {name: value for name, value in found.items() if value is not None}
-    return {"ts_ms": _millis("process_time_ns", event.process_time_ns, report)}
+    return {"ts_ms": _millis("process_time", event.process_time_ns, report)}
 
 
 def _millis(field: str, ns: int | None, report: Report) -> int | None:
@@ -105,7 +105,7 @@ def _report_origin(
     if event.position is not None:
         report(("position", "the message has no source block"))
     if isinstance(event, Watermark) and event.source_time_ns is not None:
-        report(("source_time_ns", "the message has no source block"))
+        report(("source_time", "the message has no source block"))
 
 
 def _parts(event: Announcement, payload: Mapping[str, Any]) -> dict[str, Schema]:
@@ -140,13 +140,13 @@ def _transaction(event: TransactionMarker, report: Report) -> Message:
         if getattr(event.transaction, name) is not None:
             report((f"transaction.{name}", "a marker does not tell it"))
     if event.process_time_ns is not None:
-        report(("process_time_ns", "a marker does not tell it"))
+        report(("process_time", "a marker does not tell it"))
     payload: dict[str, Any] = {
         "status": _STATUS[event.status],
         "id": event.transaction.id,
         "event_count": event.transaction.size,
         "data_collections": event.details.get("data_collections"),
-        "ts_ms": _millis("source_time_ns", event.source_time_ns, report),
+        "ts_ms": _millis("source_time", event.source_time_ns, report),
     }
     schema = blocks.notice(
         "common.TransactionMetadataValue",

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import msgspec
 
-from changelane.carries import Loss
 from changelane.errors import DecodeError, EncodeError
 from changelane.formats.debezium import forms
 from changelane.formats.debezium.connect import UNSET, Schema, check, struct
@@ -24,6 +23,7 @@ from changelane.formats.debezium.types import (
     allowed_text,
     wire_of,
 )
+from changelane.losses import Loss
 from changelane.schema import Column
 from changelane.types import (
     MOST_NESTED_TYPES,

@@ -251,7 +251,7 @@ def described(event: SchemaChange, report: Report) -> list[dict[str, Any]]:
             "comment": None,
         }
     elif event.key is not None:
-        report(("key", "written with the columns only"))
+        report(("schema.key", "written with the columns only"))
     return [change]
 
 

@@ -288,7 +288,7 @@ class Encoder:
             key = wrapped(None if schema is None else json.dumps(schema), payload)
         headers: Headers = ()
         if event.table != TableId():
-            report(("table", "a tombstone names no table"))
+            report(("event:tombstone", "a tombstone names no table"))
         if "header" in details:
             headers = ((NEW_KEY, from_text(details["header"])),)
         elif event.moved_to is not None:

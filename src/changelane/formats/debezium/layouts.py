@@ -206,7 +206,7 @@ class MemberWriter:
                 report(("schema", "column types are not written"))
             key = wrapped(None if schema is None else json.dumps(schema), payload)
         if any((event.table.database, event.table.schema, event.table.name)):
-            report(("table", "a tombstone names no table"))
+            report(("event:tombstone", "a tombstone names no table"))
         if event.moved_to is not None:
             report(("moved_to", "a tombstone does not name the new key"))
         value = from_text(details["value"]) if "value" in details else None

@@ -6,7 +6,6 @@ from typing import Any, Final
 
 import msgspec
 
-from changelane.carries import Loss
 from changelane.errors import EncodeError
 from changelane.event import Image
 from changelane.format import Report
@@ -23,6 +22,7 @@ from changelane.formats.debezium.placeholders import Placeholder
 from changelane.formats.debezium.plans import filler_of
 from changelane.formats.debezium.times import Inexact
 from changelane.formats.debezium.types import Wire
+from changelane.losses import Loss
 from changelane.schema import TableSchema
 from changelane.types import UNAVAILABLE
 

@@ -224,7 +224,7 @@ class Writer:
         if event.schema is not None:
             report(("schema", "a DDL record lists no columns"))
         if event.key is not None:
-            report(("key", "a DDL record lists no key columns"))
+            report(("schema.key", "a DDL record lists no key columns"))
         if event.ddl is None:
             report(("event:schema", "a change of schema without its statement"))
             return ()

@@ -8,10 +8,10 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
-from changelane.carries import Loss
 from changelane.formats.dts import charsets, times
 from changelane.formats.dts.avro import bytes_of, long_of, text_of
 from changelane.formats.dts.numbers import MYSQL, ORACLE, POSTGRESQL, Family, stated_charset
+from changelane.losses import Loss
 from changelane.schema import Column
 from changelane.types import (
     Bits,

@@ -146,7 +146,7 @@ class Writer:
         if event.schema is not None:
             report(("schema", "a schema change lists no columns"))
         if event.key is not None:
-            report(("key", "a schema change lists no key columns"))
+            report(("schema.key", "a schema change lists no key columns"))
         details = {n: v for n, v in event.details.items() if n not in _ROWS | {"op"}}
         data, key = _beside(event.details)
         op = event.details.get("op")
@@ -173,7 +173,7 @@ class Writer:
         if transaction is not None and transaction.last not in {None, seq == size}:
             report(("transaction.last", "is told by seq and size alone"))
         known = {
-            "time": self._written_time(event.source_time_ns, "source_time_ns", report),
+            "time": self._written_time(event.source_time_ns, "source_time", report),
             "userid": _told(rest, "userid", None, (int, str)),
             "op": str(op),
             "scn": scn,
@@ -183,7 +183,7 @@ class Writer:
             "size": size,
             "table": _name(event.table, report),
             "idx": None if seq is None or size is None else f"{seq}/{size}",
-            "posttime": self._written_time(event.process_time_ns, "process_time_ns", report),
+            "posttime": self._written_time(event.process_time_ns, "process_time", report),
         }
         for name in ("host", "queue", "source"):
             known[name] = _told(rest, name, None, str)
@@ -275,5 +275,5 @@ def _name(table: TableId, report: Report) -> str | None:
         return None
     text = table.name or "" if table.schema is None else f"{table.schema}.{table.name or ''}"
     if table_of(text) != TableId(schema=table.schema, name=table.name):
-        report(("table", "owner and name cannot be told apart"))
+        report(("table.name", "owner and name cannot be told apart"))
     return text

@@ -34,6 +34,7 @@ from changelane.delivery import (
 )
 from changelane.errors import ConfigError
 from changelane.kafka import KafkaSink, KafkaSource, client_options
+from changelane.losses import LossWarnings, loss_of
 from changelane.message import Message
 from changelane.spark.events import rows
 from changelane.spark.lake import Marker
@@ -173,6 +174,7 @@ def deliver(
     sender = sender_of(spark, pipeline, source, say)
     incoming = Incoming(lake_of(spark, pipeline), pipeline.name, holds=sink.hold_keys)
     report = DeliveriesReport(pipeline.name)
+    warnings = LossWarnings(sink.on_loss, sink.format)
     checkpoint = Checkpoint(spark, pipeline.checkpoint)
     read = KafkaInput(spark, source, checkpoint, way_out(pipeline))
     log = BatchLog(spark, pipeline.folder, pipeline.name)
@@ -195,6 +197,8 @@ def deliver(
         done.lag = read.lag(held)
         done.seconds = time.monotonic() - began
         report.add(done)
+        for note in warnings.of(map(loss_of, done.losses)):
+            say(note)
         progress(done)
 
     interrupts = Interrupts(say)

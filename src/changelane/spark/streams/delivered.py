@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 
 from changelane.delivery import Counts, Refused
 from changelane.kafka import Lag, behind
+from changelane.losses import loss_text
 from changelane.message import Message
 from changelane.spark.events import rows
 from changelane.spark.events.kept import rest_of
@@ -53,7 +54,8 @@ class DeliveryReport(msgspec.Struct):
         events: Events that they told.
         written: Messages that were sent.
         excluded: Events that the transforms left out.
-        losses: What the target format could not carry, by field and reason.
+        losses: What the target format could not carry of messages that were sent, by field and
+            reason, such as ``position (a mysql position is not written)``.
         quarantined: What was set aside, by reason code.
         lag: How many messages the source held behind it.
         seconds: How long it took.
@@ -125,7 +127,7 @@ def reported(batch: int, told: "Counter[tuple[str, ...]]") -> DeliveryReport:
         if kind == "done":
             setattr(report, words[0], count)
         elif kind == "loss":
-            report.losses[f"{words[0]} ({words[1]})"] = count
+            report.losses[loss_text((words[0], words[1]))] = count
         elif kind == "refused":
             report.quarantined[words[0]] = count
     return report

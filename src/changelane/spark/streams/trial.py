@@ -18,6 +18,7 @@ from changelane.delivery import Refused, counts
 from changelane.errors import DecodeError
 from changelane.findings import Finding, ok, problem, warning
 from changelane.kafka import KafkaSink, KafkaSource
+from changelane.losses import Loss, LossClass, LossWarnings, loss_class
 from changelane.message import Message
 from changelane.pipeline_options import Maintenance
 from changelane.position import (
@@ -301,6 +302,16 @@ def deliver(
         more = f" and {len(sent) - SHOWN} more" if len(sent) > SHOWN else ""
         total = sum(sent.values())
         yield ok("sink", f"they would be {total} {sink.format} messages in {shown}{more}")
-    if losses and sink.on_loss != "raise":
-        shown = "; ".join(f"{n} {field} ({why_})" for (field, why_), n in losses.most_common(SHOWN))
-        yield warning("sink", f"{sink.format} would lose {shown}")
+    yield from _lost(sink, losses)
+
+
+def _lost(sink: KafkaSink, losses: Counter[Loss]) -> Iterator[Finding]:
+    """Tell what would be lost of messages that would be sent; metadata that may go is no fault."""
+    by_class: dict[LossClass, list[str]] = {}
+    for (field, why), count in losses.most_common(SHOWN):
+        by_class.setdefault(loss_class(field), []).append(f"{count} {field} ({why})")
+    for told in LossWarnings(sink.on_loss, sink.format).of(losses):
+        yield warning("sink", told)
+    for one, parts in sorted(by_class.items()):
+        tell = warning if one is LossClass.DATA else ok
+        yield tell("sink", f"{sink.format} would lose of {one}: {'; '.join(parts)}")

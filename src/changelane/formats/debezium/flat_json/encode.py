@@ -152,7 +152,7 @@ class Encoder:
         taken = [name for name in image if name in names or name == DELETED]
         if not taken:
             return image
-        report(("columns", "a column has the name of an added field; not written"))
+        report(("column", "a column has the name of an added field; not written"))
         return {name: value for name, value in image.items() if name not in taken}
 
     def _added(self, told: "_Told") -> tuple[Added, ...]:

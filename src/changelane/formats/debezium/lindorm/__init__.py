@@ -240,7 +240,7 @@ class Lindorm:
             image is not None and ROW in image and self._hbase.is_taken_for(image)
             for image in (written.before, written.after)
         ):
-            report(("table", "a reader takes it for an HBase table (option tables)"))
+            report(("value", "a reader takes it for an HBase table (option tables)"))
         return (self._writer.change(written, parts, report),)
 
 

@@ -8,12 +8,12 @@ from typing import Any, Final
 
 import msgspec
 
-from changelane.carries import Loss
 from changelane.errors import DecodeError
 from changelane.event import DataChange, Image, Op
 from changelane.format import Report
 from changelane.formats.debezium.forms import bytes_in, bytes_out
 from changelane.formats.debezium.lindorm.options import Options, TableKind
+from changelane.losses import Loss
 from changelane.schema import Column, TableId, TableSchema, named
 from changelane.types import Boolean, Bytes, Float, Integer, LogicalType, String
 
