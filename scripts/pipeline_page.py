@@ -31,7 +31,8 @@ is generated from the classes that read the file (`make golden`), and a test com
 - Options of a format are on [its page](formats), those of a profile under
   [profiles](profiles.md), rules of transforms under [transforms](transforms.md).
 - A sink of topics takes these of `options`: {of_topics}.
-- A span of time is text with its unit, such as `30 seconds` or `7 days`.
+- A span of time is a whole number and its unit: `500ms`, `2s`, `2 s`, `2 seconds`, `5 min`,
+  `1 hour`, `7 days`, `2 weeks`.
 
 `changelane check --offline PIPELINE.yaml` looks at a file without running it.
 """

@@ -18,6 +18,7 @@
 """
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,8 @@ def load(path: str | Path, environment: Mapping[str, str] | None = None) -> Pipe
     for section in ("source", "sink"):
         check_secrets(raw.get(section), section)
     with hiding(raw, os.environ if environment is None else environment) as told:
+        if "name" not in raw:
+            raise ConfigError(_nameless(Path(path)))
         pipeline = _anchored(parse(told, raw), Path(path).resolve().parent)
         is_to_topics = isinstance(pipeline.sink, KafkaSink | DataHubSink)
         check_folder("sink.checkpoint" if is_to_topics else "sink.path", pipeline.folder)
@@ -196,6 +199,16 @@ def parse(raw: Mapping[str, Any], written: Any = None) -> Pipeline:
             raise ConfigError("a datahub source needs Spark 4, and Hudi tables Spark 3.5")
     check_formats(pipeline.source.format, pipeline.source.format_options, pipeline.sink)
     return pipeline
+
+
+def _nameless(path: Path) -> str:
+    """Return what to do about a pipeline without a name."""
+    suggested = re.sub(r"[^\w-]+", "-", path.name.partition(".")[0]).strip("-") or "shop"
+    return (
+        "the pipeline does not fit: name is missing. Its checkpoint, its quarantine and how far "
+        "its tables came are found by that name: choose one and keep it, such as "
+        f'`name: "{suggested}"` after this file'
+    )
 
 
 def _check_properties(pipeline: Pipeline) -> None:

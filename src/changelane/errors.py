@@ -135,16 +135,26 @@ class UnreachableError(ConfigError):
 
 
 class UnknownNameError(ConfigError):
-    """A name that nothing has; the message names the nearest one that exists."""
+    """A name that nothing has; the message names the nearest one that exists.
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+    Attributes:
+        kind: What it should be the name of.
+        name: The name.
+        known: The names that exist.
+        hint: What to do instead, where that is known of this name; the nearest one goes unsaid.
+    """
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
         names = sorted(known)
-        super().__init__(kind, name, names)
+        super().__init__(kind, name, names, hint)
         self.kind = kind
         self.name = name
         self.known = names
+        self.hint = hint
 
     def __str__(self) -> str:
+        if self.hint:
+            return f"unknown {self.kind} {self.name!r}: {self.hint}"
         near = difflib.get_close_matches(self.name, self.known, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(self.known)}"
         return f"unknown {self.kind} {self.name!r}; {hint}"

@@ -21,6 +21,7 @@ T = TypeVar("T")
 
 _AT: Final = re.compile(r" - at (`key` in )?`\$[^`]*`$")
 _LONGEST: Final = 60
+_MISSING: Final = re.compile(r"Object missing required field `([^`]+)`$")
 _EXPECTED: Final = re.compile(r"Expected `([a-z |]+)`, got `([a-z]+)`$")
 _WORDS: Final = {
     "str": "a text",
@@ -189,6 +190,8 @@ def _reason(part: _Part, error: msgspec.ValidationError) -> str:
     if reason.startswith("Invalid"):
         # an invalid value would be quoted, and it may come from a secret
         reason = reason.partition(" '")[0].partition(" `")[0]
+    if (missing := _MISSING.match(reason)) is not None:
+        reason = f"{missing[1]} is missing"
     if (expected := _EXPECTED.match(reason)) is not None:
         reason = _expected(*expected.groups())
     if found and found.group(1):

@@ -12,8 +12,23 @@ from changelane.misfits import fitted
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-_SPAN: Final = re.compile(r"\s*([0-9]{1,9})\s*(second|minute|hour|day|week)s?\s*")
-_UNITS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
+_SPAN: Final = re.compile(r"\s*([0-9]{1,9})\s*([A-Za-z]+)\s*", re.ASCII)
+_UNITS: Final[dict[str, int]] = {
+    name: milliseconds
+    for names, milliseconds in (
+        ("ms millisecond milliseconds", 1),
+        ("s sec second seconds", 1_000),
+        ("m min minute minutes", 60_000),
+        ("h hour hours", 3_600_000),
+        ("d day days", 86_400_000),
+        ("w week weeks", 604_800_000),
+    )
+    for name in names.split()
+}
+SPANS: Final = (
+    "a span of time is a whole number and a unit: ms, s, min, h, d or w, or milliseconds, seconds, "
+    "minutes, hours, days or weeks, such as `30 days` or `12h`"
+)
 
 
 def typed(owner: str, given: Mapping[str, Any], kind: type[T]) -> T:
@@ -57,19 +72,35 @@ def _parsed(owner: str, given: Mapping[str, Any], kind: type[msgspec.Struct]) ->
     return parsed
 
 
+def milliseconds(span: str) -> int:
+    """Return the milliseconds of a span of time, wherever one stands.
+
+    >>> milliseconds("500ms"), milliseconds("2 s"), milliseconds("1 hour")
+    (500, 2000, 3600000)
+
+    Raises:
+        ValueError: It is none; the units are named.
+    """
+    match = _SPAN.fullmatch(span)
+    unit = None if match is None else _UNITS.get(match.group(2).lower())
+    if match is None or unit is None:
+        raise ValueError(SPANS)
+    return int(match.group(1)) * unit
+
+
 def seconds(span: str) -> int:
-    """Return the seconds of a span of time.
+    """Return the seconds of a span of time that has no parts of one.
 
     >>> seconds("30 days")
     2592000
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is none, or has parts of a second.
     """
-    match = _SPAN.fullmatch(span)
-    if match is None:
-        raise ValueError("a span of time is a number and a unit, such as `30 days` or `12 hours`")
-    return int(match.group(1)) * _UNITS[match.group(2)]
+    whole, rest = divmod(milliseconds(span), 1000)
+    if rest:
+        raise ValueError("it is told in whole seconds, or in greater units")
+    return whole
 
 
 def given(options: msgspec.Struct) -> list[str]:

@@ -7,7 +7,7 @@ import msgspec
 
 from changelane.budget import Budget
 from changelane.errors import ConfigError
-from changelane.options import seconds
+from changelane.options import milliseconds, seconds
 
 Mode = Literal["upsert", "history", "append"]
 Deletes = Literal["hard", "soft"]
@@ -184,17 +184,24 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             _ = self.budget
         except ConfigError as error:
             raise ValueError(str(error)) from None
-        if "millisecond" not in self.interval:  # Spark's
-            _check_span("interval", self.interval)
+        try:
+            least_ms = max(1000, self.interval_ms)
+        except ValueError as error:
+            raise ValueError(f"interval: {error}") from None
         if self.max_interval is not None:
             if self.trigger != "continuous":
                 raise ValueError("max_interval needs `trigger: continuous`")
-            if _check_span("max_interval", self.max_interval) < max(1, seconds(self.interval)):
+            if _check_span("max_interval", self.max_interval) * 1000 < least_ms:
                 raise ValueError("max_interval is at least one second, and at least interval")
 
     def deletes_of(self, told: TableOptions) -> Deletes:
         """Return what a delete leaves in a table of its own options."""
         return (told.deletes or self.deletes) if (told.mode or self.mode) == "upsert" else "hard"
+
+    @property
+    def interval_ms(self) -> int:
+        """How often a continuous run looks for more, in milliseconds."""
+        return milliseconds(self.interval)
 
     @property
     def budget(self) -> Budget | None:

@@ -180,7 +180,7 @@ def hiding(raw: Any, environment: Mapping[str, str]) -> Iterator[Any]:
         yield told
     except UnknownNameError as error:
         name = _hidden(error.name, raw, environment)
-        raise UnknownNameError(error.kind, name, error.known) from None
+        raise UnknownNameError(error.kind, name, error.known, error.hint) from None
     except ConfigError as error:
         raise type(error)(_hidden(str(error), raw, environment)) from None
 

@@ -1,10 +1,12 @@
 """Pipeline files: typed, with the nearest name for a wrong one, and secrets that stay secret."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from changelane.codec import get_codec
 from changelane.config import Pipeline, load, parse
 from changelane.errors import ConfigError, UnknownNameError
 from changelane.schema import TableId
@@ -153,7 +155,7 @@ def test_a_value_that_looks_like_a_variable_is_not_filled_twice(tmp_path: Path) 
         (LEAST + "options: {epoch: high}\n", "does not fit"),
         (LEAST + "options: {epoch: -1}\n", "does not fit"),
         (LEAST + "options: {epoch: 4294967296}\n", "does not fit"),
-        (LEAST + "options: {trigger: continuous, interval: 10s}\n", "30 days"),
+        (LEAST + "options: {trigger: continuous, interval: 10 sek}\n", "30 days"),
         (LEAST.replace("name: shop", "name: a/../../b"), "its folder"),
         (LEAST.replace("name: shop", "name: ' '"), "its folder"),
     ],
@@ -161,6 +163,57 @@ def test_a_value_that_looks_like_a_variable_is_not_filled_twice(tmp_path: Path) 
 def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load(written(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [("orders.yaml", "orders"), ("my orders.v2.yml", "my-orders"), ("7.yaml", "7"), ("…", "shop")],
+)
+def test_a_pipeline_without_a_name_gets_one_proposed(tmp_path: Path, file: str, name: str) -> None:
+    path = tmp_path / file
+    path.write_text(LEAST.replace("name: shop\n", ""), "utf-8")
+    with pytest.raises(ConfigError, match="found by that name") as error:
+        load(path)
+    proposed = re.search("`(name: .*)`", str(error.value))[1]
+    assert proposed == f'name: "{name}"'
+    path.write_text(LEAST.replace("name: shop", proposed), "utf-8")
+    assert load(path).name == name
+
+
+def test_another_key_that_is_missing_is_named(tmp_path: Path) -> None:
+    for key, part in (("path", " path: changes,"), ("format", ", format: debezium-json")):
+        with pytest.raises(ConfigError, match=f"source: {key} is missing"):
+            load(written(tmp_path, LEAST.replace(part, "")))
+    with pytest.raises(ConfigError, match="does not fit: source is missing"):
+        load(written(tmp_path, "name: shop\n"))
+
+
+@pytest.mark.parametrize("name", ["debezium-avro", "avro", "Debezium_Avro", "confluent-avro"])
+def test_a_format_with_a_schema_registry_is_explained(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load(written(tmp_path, LEAST.replace("debezium-json", name)))
+    assert f"source.format: unknown format '{name}': Avro, Protobuf and JSON" in str(error.value)
+    assert "org.apache.kafka.connect.json.JsonConverter" in str(error.value)
+    assert "did you mean" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("debezium", "debezium-flat-json behind ExtractNewRecordState"),
+        ("maxwell", "messages are not read"),
+        ("ticdc", "canal-json reads its Canal JSON"),
+        ("dts", "dts-avro, or canal-json"),
+        ("json", "changelane inspect"),
+        ("dts_avro", "did you mean 'dts-avro'?"),
+        ("Canal JSON", "did you mean 'canal-json'?"),
+        ("canal-jsn", "did you mean 'canal-json'?"),
+        ("debezium-jsn", "did you mean 'debezium-json'?"),
+    ],
+)
+def test_a_format_that_is_called_otherwise_is_explained(name: str, hint: str) -> None:
+    with pytest.raises(UnknownNameError, match=re.escape(hint)):
+        get_codec(name)
 
 
 def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
@@ -381,7 +434,10 @@ def test_parts_of_a_file_may_be_named_and_used_again(tmp_path: Path) -> None:
             "options.tables.shop.orders.mode: 'upsrt' is none of upsert, history, append; did",
         ),
         (LEAST.replace("delta", "icberg"), "sink.type: 'icberg' is none of .*mean 'iceberg'"),
-        (LEAST.replace("type: delta, ", ""), "sink: .*`type`, which is one of delta, iceberg"),
+        (
+            LEAST.replace("type: delta, ", ""),
+            "sink: type is missing, which is one of delta, iceberg",
+        ),
         (
             LEAST.replace("debezium-json", "debezum-json"),
             "source.format: unknown format 'debezum-json'; did you mean 'debezium-json'",

@@ -6,6 +6,7 @@ from changelane.config import Pipeline, parse
 from changelane.errors import ConfigError
 from changelane.options import seconds
 from changelane.pipeline_options import Maintenance
+from changelane.spark.streams.pacing import Pace
 
 
 def pipeline(**options: object) -> Pipeline:
@@ -21,18 +22,58 @@ def pipeline(**options: object) -> Pipeline:
 
 @pytest.mark.parametrize(
     ("span", "count"),
-    [("1 second", 1), ("90 seconds", 90), (" 2 hours ", 7200), ("2weeks", 1_209_600)],
+    [
+        ("1 second", 1),
+        ("90 seconds", 90),
+        (" 2 hours ", 7200),
+        ("2weeks", 1_209_600),
+        ("2s", 2),
+        ("2 s", 2),
+        ("2 Sec", 2),
+        ("3000ms", 3),
+        ("5m", 300),
+        ("5 min", 300),
+        ("12h", 43_200),
+        ("7 d", 604_800),
+        ("1w", 604_800),
+    ],
 )
 def test_a_span_of_time_is_a_number_and_a_unit(span: str, count: int) -> None:
     assert seconds(span) == count
 
 
-@pytest.mark.parametrize("span", ["", "30", "days", "-1 day", "1.5 days", "1 month", "\u0661 day"])
+WRONG = [
+    "",
+    "30",
+    "days",
+    "-1 day",
+    "1.5 days",
+    "1 month",
+    "\u0661 day",
+    "1 day 2 hours",
+    "2 \u017f",
+]
+
+
+@pytest.mark.parametrize("span", WRONG)
 def test_other_texts_are_no_span_of_time(span: str) -> None:
-    with pytest.raises(ConfigError, match="30 days"):
-        pipeline(purge_after=span)
-    with pytest.raises(ConfigError, match="30 days"):
-        pipeline(maintenance={"keep": span})
+    more = [{"interval": span}, {"max_interval": span}]
+    for options in ({"purge_after": span}, {"maintenance": {"keep": span}}, *more):
+        with pytest.raises(ConfigError, match=r"ms, s, min, h, d or w.*30 days"):
+            pipeline(trigger="continuous", **options)
+
+
+def test_intervals_may_be_parts_of_a_second_and_nothing_else() -> None:
+    assert pipeline(interval="500ms").options.interval_ms == 500
+    assert pipeline(interval="250 milliseconds").options.interval_ms == 250
+    quick = pipeline(trigger="continuous", interval="500ms", max_interval="2s").options
+    assert Pace.of(quick) == Pace(0.5, 2, 100_000)
+    for options in ({"purge_after": "1500ms"}, {"maintenance": {"keep": "1500ms"}}):
+        with pytest.raises(ConfigError, match="in whole seconds"):
+            pipeline(**options)
+    # Spark would read more of it
+    with pytest.raises(ConfigError, match="interval: a span of time"):
+        pipeline(interval="1 second 500 milliseconds")
 
 
 @pytest.mark.parametrize("span", ["0 days", "0 seconds"])

@@ -16,7 +16,7 @@ from changelane.spark.streams import pacing
 from changelane.spark.streams.interrupts import STOPPING, InterruptedRunError, Interrupts
 from changelane.spark.streams.pacing import Pace, await_end, drive
 from changelane.spark.streams.pipeline import RunReport
-from changelane.spark.streams.stream import KEPT, Applying, ending
+from changelane.spark.streams.stream import KEPT, Applying, ending, writer
 
 LEAST_PIPELINE = {
     "name": "x",
@@ -50,6 +50,22 @@ def test_only_a_continuous_run_that_may_wait_has_a_pace() -> None:
         Options(max_interval="2 minutes")
     with pytest.raises(ValueError, match="at least interval"):
         Options(trigger="continuous", max_interval="2 seconds")
+
+
+def test_spark_gets_an_interval_in_its_own_words() -> None:
+    asked: list[dict[str, str]] = []
+    stream = SimpleNamespace(trigger=lambda **told: asked.append(told))
+    named = SimpleNamespace(queryName=lambda _: stream)
+    kept = SimpleNamespace(option=lambda *_: named)
+    told = SimpleNamespace(writeStream=SimpleNamespace(foreachBatch=lambda _: kept))
+    for interval in ("2s", "500ms", "5 min"):
+        options = Options(trigger="continuous", interval=interval)
+        writer(told, SimpleNamespace(name="x", checkpoint="/x", options=options), print)
+    assert [one["processingTime"] for one in asked] == [
+        "2000 milliseconds",
+        "500 milliseconds",
+        "300000 milliseconds",
+    ]
 
 
 class _Query:

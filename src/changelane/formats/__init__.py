@@ -7,6 +7,7 @@ module like the ones here: ``Options`` (a frozen msgspec Struct, keyword-only, w
 """
 
 import importlib
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import entry_points
@@ -33,6 +34,41 @@ FORMATS: Final[dict[str, str]] = {
     "dts-avro": "changelane.formats.dts",
 }
 """Public name -> module. What stands first is believed first when a message looks like several."""
+
+
+REGISTRY: Final = (
+    "Avro, Protobuf and JSON Schema with a schema registry are not read. Let the connector write "
+    "JSON: `value.converter` and `key.converter` org.apache.kafka.connect.json.JsonConverter, with "
+    "`schemas.enable` true, so that types are told. Then the format is debezium-json, or "
+    "debezium-flat-json behind ExtractNewRecordState (dts-avro is the Avro of Alibaba Cloud DTS)"
+)
+"""What to do with messages that need a schema registry."""
+
+_HINTS: Final[dict[str, str]] = {
+    "avro protobuf jsonschema confluent apicurio registry": REGISTRY,
+    "maxwell wal2json goldengate ogg cloudevents mongodb bson attunity qlik": (
+        "its messages are not read; of the same database changes in the form of Debezium or Canal "
+        "are (debezium-json, canal-json)"
+    ),
+    "ticdc tidb drs inlong ckafka tencent flink": (
+        "canal-json reads its Canal JSON, in a dialect of its own (docs/formats/canal-json.md), "
+        "and debezium-json its Debezium JSON"
+    ),
+    "streamx": "DataHub's StreamX messages are datahub-blob",
+}
+"""What to do instead of names that there are not, by words in them; the first one counts."""
+
+_FAMILIES: Final[dict[str, str]] = {
+    "datahub": "it is datahub-tuple (rows) or datahub-blob (StreamX's messages)",
+    "dts": "it is dts-avro, or canal-json or shareplex-json where the task writes these",
+    "cdl": "it is cdl-json, or cdl-debezium-json for message_version 2.0",
+    "debezium": "it is debezium-json, or debezium-flat-json behind ExtractNewRecordState",
+    "json": (
+        "several formats are JSON: `changelane inspect` recognises which, `changelane formats` "
+        "lists them"
+    ),
+}
+"""Which formats there are of a producer, by its name."""
 
 
 class FormatModule(Protocol):
@@ -66,7 +102,16 @@ def module(name: str) -> FormatModule:
         return importlib.import_module(FORMATS[name])
     for entry in entry_points(group="changelane.formats", name=name):
         return entry.load()  # type: ignore[no-any-return]
-    raise UnknownNameError("format", name, names())
+    raise UnknownNameError("format", name, names(), _hint(name))
+
+
+def _hint(name: str) -> str:
+    """Return what to do where a name is not that of a format here, but of one that people know."""
+    words = re.split(r"[^a-z0-9]+", name.lower())
+    if (usual := "-".join(words)) in names():
+        return f"did you mean {usual!r}?"
+    hints = (hint for known, hint in _HINTS.items() if not set(words).isdisjoint(known.split()))
+    return next(hints, _FAMILIES.get(usual, ""))
 
 
 def load(name: str, options: Mapping[str, Any]) -> Format:

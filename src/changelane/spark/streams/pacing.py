@@ -40,7 +40,8 @@ class Pace(NamedTuple):
         """Return the pace that options ask for; ``None`` = Spark's own trigger keeps it."""
         if options.trigger != "continuous" or options.max_interval is None:
             return None
-        return cls(seconds(options.interval), seconds(options.max_interval), options.merge_events)
+        least_s = options.interval_ms / 1000
+        return cls(least_s, seconds(options.max_interval), options.merge_events)
 
     def interval_s(self, events: int, past_s: float) -> float:
         """Return how long after the beginning of a batch the next one begins, seconds.

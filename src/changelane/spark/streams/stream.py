@@ -190,7 +190,7 @@ def writer(
     options = pipeline.options
     if options.trigger == "available_now" or options.max_interval is not None:
         return found.trigger(availableNow=True)
-    return found.trigger(processingTime=options.interval)
+    return found.trigger(processingTime=f"{options.interval_ms} milliseconds")
 
 
 def stop(query: StreamingQuery | None) -> None:
