@@ -164,13 +164,14 @@ def detect(messages: Sequence[Message]) -> tuple[str, tuple[str, ...]]:
     most = max(votes.values(), default=0)
     if most == 0:
         told = f"no format recognises the first messages; name one with -f: {', '.join(votes)}"
-        if messages and all(map(_is_registered, messages)):
+        values = [message.value for message in messages if message.value is not None]
+        if values and all(map(_is_registered, values)):
             told = f"the first messages look like those of a schema registry. {formats.REGISTRY}"
         raise DecodeError(told, code="unknown_format")
     best = [name for name, count in votes.items() if count == most]
     return best[0], tuple(best[1:])
 
 
-def _is_registered(message: Message) -> bool:
+def _is_registered(value: bytes) -> bool:
     """Say whether a value begins as a schema registry's: a zero, and the schema's number."""
-    return len(message.value or b"") > 5 and (message.value or b"").startswith(b"\0")
+    return len(value) > 5 and value.startswith(b"\0")

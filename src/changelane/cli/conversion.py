@@ -30,6 +30,7 @@ from changelane.message import Message
 from changelane.profile import Profile
 from changelane.schema import TableId
 from changelane.serdes import json
+from changelane.topic_input import TopicInput
 from changelane.transforms.chain import Chain
 from changelane.transforms.join import JoinHalves, Orphans
 from changelane.transforms.transactions import MARK, MOST_HELD, CollectTransactions
@@ -102,7 +103,7 @@ class Conversion:
         self._failures = failures
         self._fail_fast = fail_fast
 
-    def run(self, lines: Lines, output: IO[bytes]) -> Iterator[None]:
+    def run(self, lines: Lines | TopicInput, output: IO[bytes]) -> Iterator[None]:
         """Convert all lines; yields after each, so that the caller can show progress."""
         place = _Place(0, Message(None), self._output_form or LineForm.VALUES)
         for line in lines:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``changelane convert``: messages of one format into another, from file to file."""
 
+import os
 import sys
 from contextlib import ExitStack
 
@@ -20,6 +21,7 @@ from changelane.errors import (
     DecodeError,
 )
 from changelane.files import (
+    Input,
     LineForm,
     Lines,
     is_same_file,
@@ -27,6 +29,7 @@ from changelane.files import (
     open_output,
 )
 from changelane.losses import DEFAULT, LossPolicy, OnLoss
+from changelane.topic_input import TopicInput, is_topic_url, open_topic
 from changelane.transforms.chain import Chain
 from changelane.transforms.join import Orphans
 from changelane.transforms.transactions import MOST_HELD
@@ -141,6 +144,7 @@ _FORMS = click.Choice(["auto", *(form.value for form in LineForm)])
 @options("from", "format of --from")
 @options("to", "format of --to")
 @options("profile", "producer of --profile")
+@options("kafka", "Kafka client, such as kafka.security.protocol=SASL_SSL; for IN that is a topic")
 @click.option(
     "--output",
     "summary_form",
@@ -171,6 +175,7 @@ def convert(
     profile_name: str | None,
     partitions: int | None,
     profile_options: dict[str, str],
+    kafka_options: dict[str, str],
     summary_form: str,
 ) -> None:
     """Turn the messages in IN into another format, and write them to OUT.
@@ -178,8 +183,12 @@ def convert(
     IN and OUT are paths or - (the default); endings .gz and .zst mean compressed. OUT takes its
     place when it is complete. A summary goes to stderr.
 
+    IN may be a topic: its messages up to now are read, partition after partition; max=100 takes so
+    many at most, from=latest the last ones, partition=0 one partition. Nothing is committed.
+
     \b
     changelane convert -f debezium-json -t canal-json in.jsonl.gz out.jsonl
+    changelane convert -f debezium-json -t canal-json kafka://host:9092/shop.orders out.jsonl
     """  # noqa: D301 - click's own marker of a paragraph that keeps its lines
     budget = Budget.parse(max_failures, "--max-failures")
     summary = Summary(source, target, _policy(on_loss, accepted), budget)
@@ -187,6 +196,7 @@ def convert(
         for name, path in (("IN", input_path), ("OUT", output_path)):
             if is_same_file(path, failures_path):
                 raise ConfigError(f"{name} and --failures are the same file")
+    _check_topics(input_path, (output_path, failures_path), input_as, kafka_options)
     reader = get_codec(source, **from_options)
     if profile_name is None:
         if profile_options or partitions:
@@ -203,9 +213,14 @@ def convert(
     told = 0
     stop_cleanly_when_terminated()
     with ExitStack() as stack:
-        opened = stack.enter_context(open_input(input_path))
+        opened: Input | TopicInput
+        lines: Lines | TopicInput
+        if is_topic_url(input_path):
+            opened = lines = stack.enter_context(open_topic(input_path, kafka_options, os.environ))
+        else:
+            opened = stack.enter_context(open_input(input_path))
+            lines = Lines(opened.stream, None if input_as == "auto" else LineForm(input_as))
         failures = stack.enter_context(open_output(failures_path)) if failures_path else None
-        lines = Lines(opened.stream, None if input_as == "auto" else LineForm(input_as))
         conversion = Conversion(
             reader,
             writer,
@@ -238,6 +253,27 @@ def convert(
         click.echo(summary.as_text(), err=True)
     if summary.stopped or not summary.is_within_budget:
         sys.exit(1)
+
+
+def _check_topics(
+    input_path: str,
+    outputs: tuple[str | None, ...],
+    input_as: str,
+    kafka_options: dict[str, str],
+) -> None:
+    """Refuse what does not go with a topic, and topics where none is written.
+
+    Raises:
+        ConfigError: It says why.
+    """
+    if any(path is not None and is_topic_url(path) for path in outputs):
+        msg = "OUT and --failures are files: a pipeline writes to topics (changelane run)"
+        raise ConfigError(msg)
+    if not is_topic_url(input_path):
+        if kafka_options:
+            raise ConfigError("--kafka-option is for a topic: kafka://host:9092/topic")
+    elif input_as == LineForm.VALUES:
+        raise ConfigError("messages of a topic are records: leave --input-as out")
 
 
 def _policy(on_loss: str | None, accepted: tuple[str, ...]) -> OnLoss | LossPolicy:

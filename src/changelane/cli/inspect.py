@@ -3,6 +3,7 @@
 
 import datetime as dt
 import io
+import os
 import sys
 from collections.abc import Iterator
 from itertools import islice
@@ -17,15 +18,18 @@ import rich.text
 from changelane.cli import options
 from changelane.cli.terminal import printable, shortened
 from changelane.codec import Codec, detect, get_codec
-from changelane.errors import DecodeError
+from changelane.errors import ConfigError, DecodeError
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Image, Op
 from changelane.files import Line, Lines, open_input
 from changelane.message import Message
 from changelane.schema import TableSchema
 from changelane.serdes import json
+from changelane.topic_input import is_topic_url, open_topic
 from changelane.types import UNAVAILABLE, UNKNOWN, Value
 from changelane.values import value_text
 
+USUAL_LIMIT: Final = 10
+"""Messages of a file that are shown."""
 SAMPLE_COUNT: Final = 20
 """Messages that are asked for their format."""
 MAX_BYTES: Final = 64 << 20
@@ -45,17 +49,16 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 @click.command()
-@click.argument("path", metavar="[FILE]", default="-")
+@click.argument("path", metavar="[IN]", default="-")
 @click.option(
     "-f", "--from", "source", metavar="FORMAT", help="The format; detected when not given."
 )
 @options("from", "format of --from")
+@options("kafka", "Kafka client, such as kafka.security.protocol=SASL_SSL; for IN that is a topic")
 @click.option(
     "--limit",
     type=click.IntRange(min=0),
-    default=10,
-    show_default=True,
-    help="Messages to show; 0 shows all.",
+    help="Messages to show; 0 shows all. Default: 10, or max of a topic.",
 )
 @click.option(
     "--output",
@@ -65,29 +68,67 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
     help="text for people, json for lines of native-json.",
 )
 def inspect(
-    path: str, *, source: str | None, from_options: dict[str, str], limit: int, form: str
+    path: str,
+    *,
+    source: str | None,
+    from_options: dict[str, str],
+    kafka_options: dict[str, str],
+    limit: int | None,
+    form: str,
 ) -> None:
-    """Say what FILE holds, and show its first events in the canonical form.
+    """Say what IN holds, and show its first events in the canonical form.
 
-    FILE holds a message or a record a line (see convert), or one JSON document over many lines.
-    A detected format is a guess: name it with -f when it is wrong.
+    IN is a path or - (the default). The file holds a message or a record a line (see convert), or
+    one JSON document over many lines. A detected format is a guess: name it with -f when it is
+    wrong.
+
+    IN may be a topic: kafka://host:9092/topic?max=100 takes so many of its first messages (20
+    where max is not told), as many of each partition as there are, and with &from=latest its last
+    ones. Nothing is committed.
     """
-    with open_input(path) as opened:
-        data = opened.stream.read(MAX_BYTES)
-    lines = list(islice(_lines_of(data), limit or None))
+    is_topic = is_topic_url(path)
+    if is_topic:
+        sample = _of_topic(path, kafka_options, limit)
+        lines = sample[: limit or None]
+    else:
+        if kafka_options:
+            raise ConfigError("--kafka-option is for a topic: kafka://host:9092/topic")
+        with open_input(path) as opened:
+            data = opened.stream.read(MAX_BYTES)
+        limit = USUAL_LIMIT if limit is None else limit
+        lines = sample = list(islice(_lines_of(data), limit or None))
+        if len(lines) < SAMPLE_COUNT:
+            sample = list(islice(_lines_of(data), SAMPLE_COUNT))
     if not lines:
-        click.echo(f"{path} holds no messages", err=True)
+        click.echo(f"{printable(path)} holds no messages", err=True)
         return
     if source is None:
-        sample = lines if len(lines) >= SAMPLE_COUNT else islice(_lines_of(data), SAMPLE_COUNT)
         source, others = detect([m for m in map(_message, sample) if m is not None])
         click.echo(f"{printable(path)} looks like {source}", err=True)
         if others:
             click.echo(f"it may as well be {', '.join(others)}: choose with -f", err=True)
     codec = get_codec(source, **from_options)
-    shown = _show_native(codec, lines) if form == "json" else _show(codec, lines)
+    noun = "message" if is_topic else "line"
+    shown = _show_native(codec, lines, noun) if form == "json" else _show(codec, lines, noun)
     if not shown:
         sys.exit(1)
+
+
+def _of_topic(url: str, kafka_options: dict[str, str], limit: int | None) -> list[Line]:
+    """Return messages of a topic, and say on stderr how many of all they are."""
+    lines: list[Line] = []
+    size = 0
+    most = None if limit == 0 else max(limit or 0, SAMPLE_COUNT)
+    with open_topic(url, kafka_options, os.environ, most=most) as opened:
+        for line in opened:
+            lines.append(line)
+            if isinstance(line.content, Message):
+                size += len(line.content.value or b"")
+            if size >= MAX_BYTES:
+                break
+        if len(lines) < opened.total:
+            click.echo(f"these are {len(lines):,} of {opened.total:,} messages (max)", err=True)
+    return lines
 
 
 def _lines_of(data: bytes) -> Iterator[Line]:
@@ -122,7 +163,9 @@ def _message(line: Line) -> Message | None:
     return line.content if isinstance(line.content, Message) else None
 
 
-def _decoded(codec: Codec, lines: list[Line]) -> Iterator[tuple[Line, tuple[ChangeEvent, ...]]]:
+def _decoded(
+    codec: Codec, lines: list[Line], noun: str
+) -> Iterator[tuple[Line, tuple[ChangeEvent, ...]]]:
     """Decode lines; what cannot be is told on stderr."""
     for line in lines:
         try:
@@ -130,13 +173,13 @@ def _decoded(codec: Codec, lines: list[Line]) -> Iterator[tuple[Line, tuple[Chan
                 raise line.content
             yield line, codec.decode(line.content)
         except DecodeError as error:
-            click.echo(printable(f"line {line.number}: {codec.name}: {error}"), err=True)
+            click.echo(printable(f"{noun} {line.number}: {codec.name}: {error}"), err=True)
 
 
-def _show_native(codec: Codec, lines: list[Line]) -> int:
+def _show_native(codec: Codec, lines: list[Line], noun: str) -> int:
     native = get_codec("native-json")
     count = 0
-    for _, events in _decoded(codec, lines):
+    for _, events in _decoded(codec, lines, noun):
         count += 1
         for event in events:
             for message in native.encode(event).messages:
@@ -147,15 +190,15 @@ def _show_native(codec: Codec, lines: list[Line]) -> int:
 # -- for people ---------------------------------------------------------------------------------
 
 
-def _show(codec: Codec, lines: list[Line]) -> int:
+def _show(codec: Codec, lines: list[Line], noun: str) -> int:
     console = rich.console.Console(highlight=False, soft_wrap=True)
     if not console.is_terminal:
         console.width = 240
     count = 0
-    for line, events in _decoded(codec, lines):
+    for line, events in _decoded(codec, lines, noun):
         count += 1
         where = line.content.where if isinstance(line.content, Message) else ""
-        console.print(rich.text.Text(f"line {line.number}  {printable(where)}".rstrip(), "dim"))
+        console.print(rich.text.Text(f"{noun} {line.number}  {printable(where)}".rstrip(), "dim"))
         if not events:
             console.print("  no event")
         for event in events:

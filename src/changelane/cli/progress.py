@@ -13,6 +13,7 @@ import rich.progress
 from changelane.cli.summary import SHOWN_FAILURES, Summary
 from changelane.cli.terminal import printable
 from changelane.files import Input
+from changelane.topic_input import TopicInput
 
 
 def tell(summary: Summary, told: int) -> int:
@@ -42,7 +43,7 @@ class Progress:
 
     EVERY = 512
 
-    def __init__(self, opened: Input, *, quiet: bool) -> None:
+    def __init__(self, opened: Input | TopicInput, *, quiet: bool) -> None:
         self._opened = opened
         console = rich.console.Console(stderr=True)
         self._bar = rich.progress.Progress(

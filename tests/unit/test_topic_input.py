@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Topics as inputs of commands, as far as no broker is needed: addresses, options, shares."""
+
+import base64
+import json
+import sys
+import time
+
+import pytest
+from click.testing import CliRunner
+
+from changelane.cli import main
+from changelane.errors import ConfigError, UnknownNameError
+from changelane.topic_input import TopicAddress, address_of, client_settings, shares_of
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("kafka://h:9092/shop.orders", TopicAddress("h:9092", "shop.orders")),
+        ("KAFKA://h/t", TopicAddress("h:9092", "t")),
+        ("kafka://a:1,b,[::1]:3/t?max=100", TopicAddress("a:1,b:9092,[::1]:3", "t", 100)),
+        ("kafka://h/t?from=latest&max=5&partition=2", TopicAddress("h:9092", "t", 5, True, 2)),
+        ("kafka://h/t?from=earliest", TopicAddress("h:9092", "t")),
+    ],
+)
+def test_an_address_has_brokers_a_topic_and_how_much_of_it(url, address):
+    assert address_of(url) == address
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("kafka://h:9092", "a topic is told as kafka://host:9092/topic"),
+        ("kafka:///t", "a topic is told as"),
+        ("kafka://h/a/b", "a topic is told as"),
+        ("kafka://h/t?max=0", "max in the URL of a topic is a whole number, at least 1"),
+        ("kafka://h/t?max=many", "at least 1"),
+        ("kafka://h/t?max=1&max=2", "max twice"),
+        ("kafka://h/t?from=middle", "from=earliest or from=latest"),
+        ("kafka://h/t?mx=3", "unknown parameter of a topic's URL 'mx'; did you mean 'max'?"),
+    ],
+)
+def test_a_wrong_address_is_explained(url, why):
+    with pytest.raises(ConfigError) as error:
+        address_of(url)
+    assert why in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["kafka://me:hush@h:9092/t", "kafka://h/t?sasl.password=hush", "kafka://hush@h/t"]
+)
+@pytest.mark.parametrize("command", ["inspect", "convert"])
+def test_credentials_in_the_url_are_refused_with_the_place_where_they_go(command, url):
+    formats = [] if command == "inspect" else ["-f", "debezium-json", "-t", "canal-json"]
+    result = CliRunner().invoke(main, [command, *formats, url])
+    assert result.exit_code == 2
+    assert "--kafka-option 'kafka.sasl.password=${PASSWORD}'" in result.stderr
+    assert "hush" not in result.output
+
+
+def test_options_are_those_of_a_pipeline():
+    jaas = (
+        "org.apache.kafka.common.security.scram.ScramLoginModule required "
+        'username="me" password="a \\ b;";'
+    )
+    given = {
+        "kafka.security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.jaas.config": jaas,
+        "kafka.ssl.truststore.type": "PEM",
+        "kafka.ssl.truststore.location": "/etc/ca",
+    }
+    assert client_settings(given) == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "me",
+        "sasl.password": "a \\ b;",
+        "ssl.ca.location": "/etc/ca",
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"kafka.bootstrap.servers": "h:1"}, "bootstrap.servers is not yours to set: the URL"),
+        ({"enable.auto.commit": "true"}, "nothing is committed"),
+        ({"sasl.jaas.config": "hush required;"}, "holds no user and password of PLAIN or SCRAM"),
+        ({"ssl.truststore.location": "/x.jks"}, "must be a PEM file here"),
+    ],
+)
+def test_options_that_cannot_be_taken_say_what_to_do(options, why):
+    with pytest.raises(ConfigError) as error:
+        client_settings(options)
+    assert why in str(error.value)
+    assert "hush" not in str(error.value)
+
+
+OFFSETS = {0: (0, 1000), 1: (10, 15), 2: (7, 7), 3: (100, 200)}
+
+
+@pytest.mark.parametrize(
+    ("most", "shares"),
+    [
+        (None, {0: 1000, 1: 5, 3: 100}),
+        (5000, {0: 1000, 1: 5, 3: 100}),
+        (100, {0: 47, 1: 5, 3: 48}),
+        (7, {0: 2, 1: 3, 3: 2}),
+        (2, {1: 1, 3: 1}),
+        (1, {1: 1}),
+    ],
+)
+def test_each_partition_gives_as_much_as_it_has(most, shares):
+    first = shares_of(OFFSETS, most)
+    assert {one.number: one.most for one in first} == shares
+    assert sum(shares.values()) == min(most or 1105, 1105)
+    assert all(one.start == OFFSETS[one.number][0] for one in first)
+    for one in shares_of(OFFSETS, most, is_latest=True):
+        assert (one.start, one.end) == (one.end - one.most, OFFSETS[one.number][1])
+
+
+@pytest.mark.parametrize(
+    "command", [["inspect"], ["convert", "-f", "canal-json", "-t", "dts-avro"]]
+)
+def test_a_broker_that_is_not_there_is_told_soon(tmp_path, command):
+    began = time.monotonic()
+    place = ["kafka://127.0.0.1:1/shop?max=3"]
+    if command[0] == "convert":
+        place.append(str(tmp_path / "out"))
+    result = CliRunner().invoke(main, [*command, *place])
+    assert time.monotonic() - began < 5.5
+    assert result.exit_code == 1
+    assert "the broker at 127.0.0.1:1 does not answer" in result.stderr
+    assert "Connection refused" in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def ask(*arguments, **more):
+    return CliRunner().invoke(main, list(arguments), **more)
+
+
+def test_a_wrong_option_is_named_and_its_secret_is_not():
+    result = ask("inspect", "kafka://h:1/t", "--kafka-option", "sasl.pasword=hush")
+    assert result.exit_code == 2
+    assert 'No such configuration property: "sasl.pasword"' in result.stderr
+    variable = ["--kafka-option", "kafka.security.protocol=${PROTOCOL}"]
+    result = ask("inspect", "kafka://h:1/t", *variable, env={"PROTOCOL": "hush"})
+    assert result.exit_code == 2
+    assert "${PROTOCOL}" in result.stderr
+    assert "hush" not in result.output
+    result = ask("inspect", "kafka://h:1/t", *variable)
+    assert "the environment variable PROTOCOL is not set" in result.stderr
+
+
+def test_options_of_a_client_and_forms_go_with_a_topic_only():
+    option = ["--kafka-option", "client.id=x"]
+    formats = ["-f", "native-json", "-t", "native-json"]
+    for command in (["inspect", *option], ["convert", *formats, *option]):
+        result = ask(*command, input="")
+        assert (result.exit_code, "is for a topic" in result.stderr) == (2, True)
+    result = ask("convert", *formats, "--input-as", "values", "kafka://h/t")
+    assert (result.exit_code, "are records" in result.stderr) == (2, True)
+    for output in (["-", "kafka://h/t"], ["--failures", "kafka://h/t"]):
+        result = ask("convert", *formats, *output, input="")
+        assert (result.exit_code, "a pipeline writes to topics" in result.stderr) == (2, True)
+
+
+def test_without_the_library_its_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    result = ask("inspect", "kafka://h:1/t")
+    assert result.exit_code == 2
+    assert "pip install 'changelane[kafka]'" in result.stderr
+
+
+def test_the_nearest_parameter_is_named():
+    with pytest.raises(UnknownNameError, match="did you mean 'partition'"):
+        address_of("kafka://h/t?partitions=1")
+
+
+def test_messages_of_a_schema_registry_are_recognised():
+    value = base64.b64encode(b"\0\0\0\0\x07\x02\x0aHello").decode()
+    lines = [{"topic": "t", "value_base64": value}, {"topic": "t", "value": None}]
+    result = ask("inspect", input="\n".join(map(json.dumps, lines)))
+    assert result.exit_code == 1
+    assert "look like those of a schema registry" in result.stderr
+    assert "org.apache.kafka.connect.json.JsonConverter" in result.stderr
