@@ -15,9 +15,10 @@ from changelane.schema import TableId
 from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
 from changelane.spark.apply.upsert import Upserts
+from changelane.spark.events.additions import additions_of
 from changelane.spark.events.rows import table_id_text
 from changelane.spark.events.survey import BatchReport
-from changelane.spark.lake import Marker
+from changelane.spark.lake import Marker, name_of
 from changelane.spark.lakes import lake as open_lake
 from changelane.spark.runtime.environment import LAKE_SETTINGS
 from changelane.spark.runtime.jars import of_spark
@@ -107,6 +108,8 @@ def read(
     *convert* makes the values of the oracle of those columns that Spark has another type for.
     """
     rows, unknown, orders = {}, {}, {}
+    tables = open_lake(spark, lake, Path(lake).name)
+    added = additions_of(tables.properties(name_of(table_id_text(table))))
     found = table_of(spark, lake, table)
     columns = [name for name in found.columns if name not in {ORDER, COLUMNS}]
     told = found.select(*(F.col(f"`{name}`") for name in [*columns, ORDER, COLUMNS])).collect()
@@ -117,7 +120,7 @@ def read(
         key = key_bytes({name: row[name] for name in keys})
         assert key not in rows, f"two rows of the key {key!r}"
         exceptions = {name: bytes(order) for name, order in (one[COLUMNS] or {}).items()}
-        rows[key], orders[key] = row, unpack(bytes(one[ORDER]), exceptions, columns)
+        rows[key], orders[key] = row, unpack(bytes(one[ORDER]), exceptions, columns, added)
         if lacking := frozenset(name for name, order in orders[key].items() if not order):
             unknown[key] = lacking
     return Landed(rows, unknown, orders)
@@ -126,9 +129,9 @@ def read(
 def remembered(tables: MemoryTables, table: TableId) -> Landed:
     """Return the same of the oracle."""
     rows = tables.keyed(table)
-    states = tables.states(table)
+    states, added = tables.states(table), tables.additions(table)
     orders = {
-        key: {name: states[key].cell(name).order or None for name in row}
+        key: {name: states[key].cell(name, added).order or None for name in row}
         for key, row in rows.items()
     }
     return Landed(rows, tables.incomplete(table), orders)

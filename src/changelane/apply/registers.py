@@ -11,11 +11,12 @@ import datetime as dt
 import decimal
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from changelane.apply.additions import Addition, implied
 from changelane.apply.keys import canonical
 from changelane.scalars import Geometry, Value
 
@@ -50,9 +51,14 @@ class KeyState(msgspec.Struct, frozen=True):
         """``U``: the newest upsert."""
         return max((self.whole, *(cell.order for cell in self.cells.values())))
 
-    def cell(self, column: str) -> Cell:
-        """Return the newest cell of a column."""
-        return self.cells.get(column) or Cell(self.whole, None)
+    def cell(self, column: str, added: Iterable[Addition] = ()) -> Cell:
+        """Return the newest cell of a column.
+
+        Args:
+            column: The column.
+            added: The columns that came to the table later.
+        """
+        return self.cells.get(column) or Cell(implied(column, self.whole, added), None)
 
 
 EMPTY: Final = KeyState()
@@ -197,7 +203,11 @@ def settle(state: KeyState, truncated: bytes = NOTHING, rule: Rule = RULE) -> Ke
 
 
 def row_of(
-    state: KeyState, columns: Iterable[str], truncated: bytes = NOTHING, rule: Rule = RULE
+    state: KeyState,
+    columns: Iterable[str],
+    truncated: bytes = NOTHING,
+    rule: Rule = RULE,
+    added: Sequence[Addition] = (),
 ) -> tuple[dict[str, Value], frozenset[str]] | None:
     """Return the row and its unknown columns (NULL there); ``None`` when there is no row."""
     if not is_live(state, truncated, rule):
@@ -206,7 +216,7 @@ def row_of(
     row: dict[str, Value] = {}
     unknown: set[str] = set()
     for column in columns:
-        cell = settled.cell(column)
+        cell = settled.cell(column, added)
         row[column] = cell.value
         if cell.order == NOTHING:
             unknown.add(column)
@@ -234,11 +244,21 @@ def pack(orders: Mapping[str, bytes | None]) -> tuple[bytes, dict[str, bytes] | 
 
 
 def unpack(
-    base: bytes, exceptions: Mapping[str, bytes] | None, columns: Iterable[str]
+    base: bytes,
+    exceptions: Mapping[str, bytes] | None,
+    columns: Iterable[str],
+    added: Sequence[Addition] = (),
 ) -> dict[str, bytes | None]:
-    """Return the order of each column; ``None`` = unknown."""
+    """Return the order of each column; ``None`` = unknown.
+
+    Args:
+        base: The row's base order.
+        exceptions: The orders that it lists.
+        columns: The columns of the table.
+        added: Those that came to it without a statement.
+    """
     told = exceptions or {}
-    return {column: told.get(column, base) or None for column in columns}
+    return {column: told.get(column, implied(column, base, added)) or None for column in columns}
 
 
 def newest(base: bytes, exceptions: Mapping[str, bytes] | None) -> bytes:

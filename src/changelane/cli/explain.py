@@ -83,7 +83,7 @@ def show(found: "KeyHistory", console: Console) -> None:
             table.add_row(
                 escape(printable(one.column)),
                 escape(value) if one.known else "not known",
-                escape(one.position),
+                escape(printable(one.reason or one.position)),
             )
         console.print(table)
         if found.is_gone:

@@ -74,8 +74,10 @@ class FollowingTables:
     def memory(self) -> MemoryTables:
         """Return the tables as the rule makes them of all that was taken in, by first names."""
         tables = Tables(self._turns)
-        memory = MemoryTables()
-        for place, told in self._by_place(tables).items():
+        events = self._by_place(tables)
+        stated = (place for place in events if tables.altered(place) or tables.ends(place))
+        memory = MemoryTables(statements=frozenset(map(stand_in, stated)))
+        for place, told in events.items():
             newest = max((order for order, event in told if isinstance(event, DataChange)))
             gone = [end for end in tables.ends(place) if end.is_replaced or end.order < newest]
             cleared = max((end.order for end in gone), default=b"")

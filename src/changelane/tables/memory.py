@@ -2,7 +2,7 @@
 """Tables in memory: the rule of ``apply.md`` and nothing else, the oracle of every other table."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -28,12 +28,24 @@ from changelane.apply import (
     settle,
     steps,
 )
+from changelane.apply.additions import (
+    Addition,
+    Columns,
+    Default,
+    Listing,
+    Traits,
+    default_of,
+    lacking,
+    listing,
+    lists_columns,
+)
+from changelane.apply.registers import Cell
 from changelane.errors import ApplyError
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Op, Truncate
 from changelane.position import Position
-from changelane.schema import TableId, named
+from changelane.schema import Column, TableId, named
 from changelane.table import Row
-from changelane.types import UNAVAILABLE
+from changelane.types import UNAVAILABLE, UNKNOWN, Value
 
 DELETED: Final = "_changelane_deleted"
 """The column that says, with soft deletes, whether a row is gone."""
@@ -84,6 +96,10 @@ class _Table(msgspec.Struct):
     ghosts: dict[bytes, KeyState] = {}
     bases: dict[bytes, bytes] = {}
     """The newest upsert of each key that tells what columns its table had."""
+    source: Columns = Columns()
+    """The columns of its source, and those that came to rows which were there."""
+    defaults: dict[str, Value] = {}
+    """What older rows have in such columns, where the schema declares it."""
 
 
 class MemoryTables:
@@ -96,6 +112,7 @@ class MemoryTables:
         keyless: What a table without a key does.
         epoch: The epoch of the orders.
         rule: The decision points of the rule; only tests give another.
+        statements: The tables whose source tells statements: they say what becomes of new columns.
     """
 
     def __init__(
@@ -106,8 +123,10 @@ class MemoryTables:
         keyless: Keyless | str = Keyless.APPEND,
         epoch: int = 0,
         rule: Rule = RULE,
+        statements: Collection[TableId] = (),
     ) -> None:
         self._keys = dict(keys or {})
+        self._statements = frozenset(statements)
         self._deletes = Deletes(deletes)
         self._keyless = Keyless(keyless)
         self._epoch = epoch
@@ -150,7 +169,7 @@ class MemoryTables:
         held = self._tables.get(table) or _Table()
         found: dict[bytes, Row] = {}
         for key, state in held.states.items():
-            told = row_of(state, held.columns, held.truncated, self._rule)
+            told = row_of(state, held.columns, held.truncated, self._rule, held.source.added)
             if self._deletes is Deletes.HARD:
                 if told is not None:
                     found[key] = told[0]
@@ -165,7 +184,7 @@ class MemoryTables:
         held = self._tables.get(table) or _Table()
         found: dict[bytes, frozenset[str]] = {}
         for key, state in held.states.items():
-            told = row_of(state, held.columns, held.truncated, self._rule)
+            told = row_of(state, held.columns, held.truncated, self._rule, held.source.added)
             if told is not None and told[1]:
                 found[key] = told[1]
         return found
@@ -176,13 +195,18 @@ class MemoryTables:
         found: dict[bytes, StoredRow] = {}
         for key, row in self.keyed(table).items():
             state = held.ghosts[key] if row.get(DELETED) else held.states[key]
-            order, columns = pack({c: state.cell(c).order for c in held.columns})
+            added = held.source.added
+            order, columns = pack({c: state.cell(c, added).order for c in held.columns})
             found[key] = StoredRow(row, order, columns)
         return found
 
     def states(self, table: TableId) -> Mapping[bytes, KeyState]:
         """Return the registers of every key."""
         return dict((self._tables.get(table) or _Table()).states)
+
+    def additions(self, table: TableId) -> Sequence[Addition]:
+        """Return the columns that came to a table without a statement."""
+        return (self._tables.get(table) or _Table()).source.added
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -217,6 +241,16 @@ class MemoryTables:
             elif self._deletes is Deletes.HARD:
                 del held.states[key]
             # a row that is kept with its mark keeps its departure with it
+
+    def _add(self, held: _Table, batch: Sequence[tuple[Step, ChangeEvent]]) -> None:
+        """Take in the columns that a batch brings without a statement."""
+        upserts = [(event, step.order) for step, event in batch if isinstance(step, Upsert)]
+        listings = _listings(*zip(*upserts, strict=True)) if upserts else []
+        before, held.source = held.source, held.source.after(listings)
+        for one in held.source.added[len(before.added) :]:
+            if not one.is_unknown:
+                held.defaults[one.column] = _declared(one, upserts)
+                held.states = {key: _filled(s, one, held) for key, s in held.states.items()}
 
     def _columns(self, event: DataChange) -> tuple[str, ...] | None:
         return named(self._keys, event.table) or (None if event.key is None else event.key.columns)
@@ -254,6 +288,9 @@ class MemoryTables:
 
     def _apply(self, table: TableId, batch: Sequence[tuple[Step, ChangeEvent]]) -> None:
         held = self._tables.setdefault(table, _Table())
+        if table not in self._statements:
+            self._add(held, batch)
+            batch = [(_knowing(held, step), event) for step, event in batch]
         told = [step for step, _ in batch]
         states = {key: held.states[key] for key in _reached(held, told)}
         resolution = resolve(
@@ -287,6 +324,65 @@ class MemoryTables:
             self._counts["conflicts" if problem.code == UNORDERED else problem.code] += 1
             event = origin.get(id(problem.step), batch[0][1])
             self.quarantine.append(Refused(table, problem.code, event))
+
+
+def _listings(events: Iterable[ChangeEvent], orders: Iterable[bytes]) -> list[Listing]:
+    """Return the schemas of the events that tell rows, each with its oldest order."""
+    found: dict[tuple[object, ...], Listing] = {}
+    for event, order in zip(events, orders, strict=True):
+        change = event.change if isinstance(event, HalfUpdate) else event
+        if not isinstance(change, DataChange) or change.after is None:
+            continue
+        columns = (
+            [Column(name, UNKNOWN) for name in {**change.after, **(change.before or {})}]
+            if change.schema is None
+            else change.schema.columns
+        )
+        traits = [
+            Traits(
+                column.name,
+                column.nullable,
+                default := default_of(column),
+                (repr(column.default), str(column.type)) if default is Default.LITERAL else None,
+            )
+            for column in columns
+        ]
+        is_complete = lists_columns(change)
+        place = (*traits, is_complete)
+        reach = (order, order) if (held := found.get(place)) is None else (held.order, held.end)
+        first, last = min(order, *reach), max(order, *reach)
+        found[place] = listing(first, traits, is_complete=is_complete, last=last)
+    return list(found.values())
+
+
+def _declared(added: Addition, upserts: Iterable[tuple[ChangeEvent, bytes]]) -> Value:
+    """Return the default of a new column, as its first event declares it."""
+    for event, order in upserts:
+        change = event.change if isinstance(event, HalfUpdate) else event
+        if order == added.order and isinstance(change, DataChange) and change.schema is not None:
+            return change.schema.by_name[added.column].default
+    raise ValueError(added.column)
+
+
+def _filled(state: KeyState, added: Addition, held: _Table) -> KeyState:
+    """Return a row from before a column with the default that the schema declares."""
+    if not lacking(state.whole, state.cells, [added]) or not state.whole:
+        return state
+    cell = Cell(state.whole, held.defaults[added.column])
+    return msgspec.structs.replace(state, cells={**state.cells, added.column: cell})
+
+
+def _knowing(held: _Table, step: Step) -> Step:
+    """Return a step with the defaults of the columns that came after it, of a row that is whole."""
+    if not isinstance(step, Upsert) or not step.whole:
+        return step
+    names = {name.lower() for name in step.values}
+    told = {
+        one.column: held.defaults[one.column]
+        for one in lacking(step.order, names, held.source.added)
+        if not one.is_unknown
+    }
+    return msgspec.structs.replace(step, values={**step.values, **told}) if told else step
 
 
 def _tells_columns(step: Upsert, event: ChangeEvent) -> bool:

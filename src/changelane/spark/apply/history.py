@@ -18,7 +18,9 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from changelane.spark.events import fold
-from changelane.spark.events.fold import Target, nothing
+from changelane.spark.events.additions import versions_of
+from changelane.spark.events.fold import nothing
+from changelane.spark.events.target import Target, lacked
 from changelane.spark.lake.modes import IS_CURRENT, OWN, UNTIL, VALID_FROM, VALID_TO
 from changelane.spark.ledgers.ends import Ends
 from changelane.spark.schemas.evolve import Plan
@@ -68,6 +70,11 @@ def at(target: Target) -> dict[str, str]:
     return {name: f"c{index}" for index, name in enumerate(target.columns)}
 
 
+def stored_columns(target: Target) -> Column:
+    """Return the orders of the columns of a version; NULL = it knows all of them."""
+    return versions_of(target.additions, [c for c in target.columns if c not in target.keys])
+
+
 def key_columns(target: Target) -> list[str]:
     """Return the key columns as they are named here."""
     here = at(target)
@@ -79,13 +86,17 @@ def _told(rows: DataFrame, one: Plan) -> DataFrame:
     target = one.target
     told = fold.steps(rows, moves=one.work.has_moves)
     has = fold.carried(F.col("schema_id"), F.col("missing"), target)
+    unknown = lacked(F.col("o"), F.col("schema_id"), target)
+    every = F.array(*(F.lit(name) for name in target.columns))
+    is_whole = F.col("whole") & (F.size(unknown) == 0)
+    has = F.when(F.col("whole"), F.array_except(every, unknown)).otherwise(has)
     state = {
         f"{_OURS}o": F.col("o"),
         f"{_OURS}key": F.col("key"),
         f"{_OURS}time": F.col("time"),
         f"{_OURS}is_end": F.col("leaves"),
-        f"{_OURS}whole": F.col("whole"),
-        f"{_OURS}has": F.when(~F.col("whole"), has),
+        f"{_OURS}whole": is_whole,
+        f"{_OURS}has": F.when(~is_whole, has),
     }
     typed = fold.typed_rows(told, F.col("text"), F.col("schema_id"), target, state)
     named = [F.col(quoted(name)).alias(here) for name, here in at(target).items()]
@@ -150,13 +161,14 @@ def _spanned(table: DataFrame, target: Target, events: DataFrame) -> DataFrame:
 
 def _held(table: DataFrame, touched: Sequence[DataFrame], one: Plan) -> DataFrame:
     """Return the versions that the table holds of touched keys."""
-    own = F.map_filter(COLUMNS, lambda _, order: order == F.lit(bytearray(OWN)))
+    columns = stored_columns(one.target)
+    own = F.map_filter(columns, lambda _, order: order == F.lit(bytearray(OWN)))
     rows = table.select(
         *(F.col(quoted(name)).alias(here) for name, here in at(one.target).items()),
         F.col(ORDER).alias("o"),
         F.col(VALID_FROM).alias("time"),
         F.lit(False).alias("is_end"),
-        F.col(COLUMNS).isNull().alias("whole"),
+        columns.isNull().alias("whole"),
         F.map_keys(own).alias("has"),
         F.col(UNTIL).alias("held_until"),
         F.col(VALID_TO).alias("held_to"),

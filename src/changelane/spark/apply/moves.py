@@ -33,9 +33,12 @@ from changelane.apply import (
     unpack,
 )
 from changelane.apply import is_live as lives
+from changelane.apply.additions import Addition, implied
 from changelane.spark.apply.meetings import leaving, may_have_met, met_before
 from changelane.spark.events import fold
+from changelane.spark.events.additions import lacks
 from changelane.spark.events.fidelity import key_text
+from changelane.spark.events.target import Target, filled
 from changelane.spark.lake.held import held_rows, typed, written
 from changelane.spark.ledgers.side import Remembered, SideTable
 from changelane.spark.schemas.evolve import Plan
@@ -182,13 +185,7 @@ def resolved(
     everything = told
     for part in parts:
         everything = everything.unionByName(part, allowMissingColumns=True)
-    work = partial(
-        _resolve,
-        dict(target.columns),
-        tuple(target.keys),
-        remembered,
-        target.keeps_deleted,
-    )
+    work = partial(_resolve, target._replace(schemas={}), remembered)
     shaped = everything.selectExpr(
         "what", "key", "`order`", "other", "transaction", "whole", "has", "values", "orders"
     )
@@ -247,13 +244,13 @@ def _as_text(row: Column, kind: str, name: str) -> Column:
     return value.cast("string")
 
 
-def _texts(row: Column, target: fold.Target) -> Column:
+def _texts(row: Column, target: Target) -> Column:
     names = F.array(*(F.lit(name) for name in target.columns))
     values = F.array(*(_as_text(row, kind, name) for name, kind in target.columns.items()))
     return F.map_from_arrays(names, values)
 
 
-def _steps(rows: DataFrame, target: fold.Target) -> DataFrame:
+def _steps(rows: DataFrame, target: Target) -> DataFrame:
     """Return upserts and departures with typed values as text, and what each knows."""
     leaves = F.col("op") == "d"
     moves = (F.col("op") == "u") & F.col("other_key").isNotNull()
@@ -283,6 +280,7 @@ def _steps(rows: DataFrame, target: fold.Target) -> DataFrame:
     row = fold.parsed(F.col("text"), schema_id, target)
     complete = (F.col("what") == "arrive") & F.col("missing").isNull()
     complete = complete & (F.col("whole") | fold.names_all(schema_id, target))
+    row = filled(row, F.col("order"), schema_id, target)
     return each.withColumn("row", row).select(
         "what",
         "key",
@@ -290,12 +288,24 @@ def _steps(rows: DataFrame, target: fold.Target) -> DataFrame:
         "other",
         "transaction",
         "whole",
-        fold.carried(schema_id, F.col("missing"), target, complete).alias("has"),
+        _carried(target, complete).alias("has"),
         _texts(F.col("row"), target).alias("values"),
     )
 
 
-def _held(table: DataFrame, keys: DataFrame, target: fold.Target, what: str) -> DataFrame:
+def _carried(target: Target, complete: Column) -> Column:
+    """Return what an event carries: a whole one the defaults, too, of columns that came later."""
+    schema_id = F.col("schema_id")
+    has = fold.carried(schema_id, F.col("missing"), target, complete)
+    for one in target.additions:
+        if not one.is_unknown:
+            is_older = lacks(F.col("order"), schema_id, one, target.having(one.column))
+            is_filled = is_older & F.col("whole") & (F.col("what") == "arrive")
+            has = F.when(is_filled, F.array_append(has, F.lit(one.column))).otherwise(has)
+    return has
+
+
+def _held(table: DataFrame, keys: DataFrame, target: Target, what: str) -> DataFrame:
     return held_rows(table, keys, target).select(
         F.lit(what).alias("what"),
         "key",
@@ -335,12 +345,9 @@ def _write(value: Any) -> str | None:
 
 
 def _resolve(
-    kinds: Mapping[str, str],
-    key_columns: tuple[str, ...],
-    remembered: Remembered,
-    keeps_deleted: bool,  # noqa: FBT001 - bound by its place
-    batches: Iterable[pa.RecordBatch],
+    target: Target, remembered: Remembered, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
+    kinds, added = target.columns, target.additions
     read = {name: _read(kind) for name, kind in kinds.items()}
     states: dict[bytes, KeyState] = {}
     gone: dict[bytes, KeyState] = {}
@@ -360,9 +367,9 @@ def _resolve(
                         state.cells,
                     )
                 case "gone":
-                    gone[key] = _stored(values, told, kinds)
+                    gone[key] = _stored(values, told, kinds, added)
                 case "held":
-                    state, held = states.get(key, KeyState()), _stored(values, told, kinds)
+                    state, held = states.get(key, KeyState()), _stored(values, told, kinds, added)
                     states[key] = msgspec.structs.replace(state, whole=held.whole, cells=held.cells)
                 case _:
                     steps.append(_step(key, values, told))
@@ -375,10 +382,10 @@ def _resolve(
         truncated=truncated,
         horizon=purged,
         complete=[key for key, state in states.items() if len(state.cells) == len(kinds)],
-        keys=key_columns,
+        keys=tuple(target.keys),
     )
     kept: dict[bytes, KeyState] = {}
-    if keeps_deleted:
+    if target.keeps_deleted:
         left = [key for key, one in found.states.items() if not lives(one, found.truncated)]
         refused = {id(problem.step) for problem in found.problems}
         kept = last_known({**states, **gone}, (s for s in steps if id(s) not in refused), left)
@@ -387,7 +394,7 @@ def _resolve(
         shown = state
         if (last := kept.get(key)) is not None:
             shown = msgspec.structs.replace(state, whole=last.whole, cells=last.cells)
-        rows.append(_row(key, shown, kinds, key_columns, found.truncated))
+        rows.append(_row(key, shown, target, found.truncated))
     rows.extend(
         ((problem.key or b"").decode(), False, None, None, problem.step.order, (), (), problem.code)
         for problem in found.problems
@@ -395,10 +402,21 @@ def _resolve(
     yield _arrow(rows)
 
 
-def _stored(values: Mapping[str, Any], told: Mapping[str, Any], columns: Iterable[str]) -> KeyState:
+def _stored(
+    values: Mapping[str, Any],
+    told: Mapping[str, Any],
+    columns: Iterable[str],
+    added: Sequence[Addition],
+) -> KeyState:
     """Return what a stored row says; columns that come later are not newer than its base."""
-    state = stored_state(values, unpack(told["order"], dict(told["orders"] or ()), columns))
-    return msgspec.structs.replace(state, whole=min(state.whole, told["order"]))
+    orders = unpack(told["order"], dict(told["orders"] or ()), columns)
+    lacking = {one.column for one in added if not orders.get(one.column, told["order"])}
+    known = {column: order for column, order in orders.items() if column not in lacking}
+    state = stored_state(values, known)
+    whole = min(state.whole, told["order"])
+    if any(implied(column, whole, added) for column in lacking):
+        whole = NOTHING  # nothing but the list of its columns says that the row lacks some
+    return msgspec.structs.replace(state, whole=whole)
 
 
 def _before(state: KeyState) -> KeyState:
@@ -422,21 +440,16 @@ def _step(key: bytes, values: dict[str, Any], told: Mapping[str, Any]) -> Step:
     return Upsert(key, told["order"], known, told["whole"], other, told["transaction"])
 
 
-def _row(
-    key: bytes,
-    state: KeyState,
-    kinds: Mapping[str, str],
-    key_columns: tuple[str, ...],
-    truncated: bytes,
-) -> tuple[Any, ...]:
-    cells: dict[str, Cell] = {name: state.cell(name) for name in kinds}
+def _row(key: bytes, state: KeyState, target: Target, truncated: bytes) -> tuple[Any, ...]:
+    kinds, added = target.columns, target.additions
+    cells: dict[str, Cell] = {name: state.cell(name, added) for name in kinds}
     # columns that the table gets later are as old as the newest event that set the whole row
     order, orders = state.whole, {name: cell.order for name, cell in cells.items()}
     if order or not any(orders.values()):
-        orders = {name: one for name, one in orders.items() if one != order}
+        orders = {name: one for name, one in orders.items() if one != implied(name, order, added)}
     values = {name: _write(cell.value) for name, cell in cells.items()}
     # the key names the row to delete, whatever else is known of it
-    values.update(zip(key_columns, map(key_text, key_values(key)), strict=False))
+    values.update(zip(target.keys, map(key_text, key_values(key)), strict=False))
     return (
         key.decode(),
         lives(state, truncated),

@@ -13,9 +13,9 @@ from changelane.apply import TOO_LATE
 from changelane.spark.apply.crossings import CROSSED, REASON
 from changelane.spark.apply.late import LATE
 from changelane.spark.apply.moves import Moved
-from changelane.spark.events.fold import OPTIONS
 from changelane.spark.events.rows import table_id_of
 from changelane.spark.events.survey import BatchReport, TableReport, Work
+from changelane.spark.events.target import OPTIONS
 from changelane.spark.lake.layout import layout_of
 from changelane.spark.lake.modes import APPEND
 from changelane.spark.ledgers.quarantine import Misfit, Refused

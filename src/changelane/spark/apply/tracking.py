@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from changelane.spark.apply import history
-from changelane.spark.events.fold import Target
+from changelane.spark.events.target import Target
 from changelane.spark.lake.modes import IS_CURRENT, OWN, UNTIL, VALID_FROM, VALID_TO, TableMode
 from changelane.spark.schemas.evolve import Plan
 from changelane.spark.sql import COLUMNS, LIVE, ORDER, quoted
@@ -75,7 +75,7 @@ def _versions(table: DataFrame, touched: Sequence[DataFrame], one: Plan) -> Data
         F.col(UNTIL).alias("until"),
         F.col(VALID_FROM).alias("time"),
         F.col(VALID_TO).alias("to"),
-        F.col(COLUMNS).alias("orders"),
+        history.stored_columns(one.target).alias("orders"),
     )
     return history.of_keys(rows, touched, one)
 

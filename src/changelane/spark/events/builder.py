@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
+from changelane.apply.additions import lists_columns
+from changelane.carries import AbsentMeans
 from changelane.codec import Codec, get_codec
 from changelane.ddl import TruncateTable, statements_of
 from changelane.delivery import event_position
@@ -38,12 +40,12 @@ from changelane.position import (
 from changelane.schema import Column, TableId, TableSchema, named
 from changelane.spark.events.fidelity import RowWriter, key_as_text, spark_type
 from changelane.spark.events.kept import rest_of
+from changelane.spark.events.row_columns import row_columns
 from changelane.spark.events.row_keys import key_of, knows_key, moved
 from changelane.spark.events.rows import (
     AT,
     EMPTY,
     SHAPING,
-    RowColumn,
     RowSchema,
     Told,
     table_id_text,
@@ -77,21 +79,17 @@ class _Shape:
         server: str | None,
         *,
         is_partial: bool,
+        lists_columns: bool,
     ) -> None:
-        columns = tuple(
-            RowColumn(
-                c.name, str(c.type), spark_type(c.type), c.source_type, c.nullable, c.generated
-            )
-            for c in schema.columns
-        )
+        columns = row_columns(schema)
         more = [f"\0{name}" for name in key or ()]
         if server is not None:
             more.append(f"\0\0{server}")
         if is_partial:
             more.append("\0\0\0")
-        self.row = msgspec.json.encode(RowSchema(columns, key, server, is_partial)).decode()
-        told = TableSchema((*schema.columns, *(Column(name, UNKNOWN) for name in more)))
-        self.id = told.id
+        told = RowSchema(columns, key, server, is_partial, lists_columns)
+        self.row = msgspec.json.encode(told).decode()
+        self.id = TableSchema((*schema.columns, *(Column(name, UNKNOWN) for name in more))).id
         self.table_id = table_id_text(table)
         self.writer = RowWriter(schema)
         self.schema = schema
@@ -146,6 +144,7 @@ class RowBuilder:
         self._whole_row_is_key = keyless == "row"
         self._images = images
         self._event_ids = event_ids
+        self._omits_nulls = codec.carries.absent_means is AbsentMeans.NULL
         self._reads_debezium = codec.name == "debezium-json"
         self._reads_mysql = codec.carries.positions == {"mysql"}
         self._shapes: dict[tuple[object, ...], _Shape] = {}
@@ -334,7 +333,8 @@ class RowBuilder:
         is_partial = (
             schema is None and event.op is Op.UPDATE and event.after_holds is not Completeness.FULL
         )
-        of = id(schema) if schema else (names, is_partial)
+        lists = lists_columns(event, omits_nulls=self._omits_nulls)
+        of = id(schema) if schema else (names, is_partial, lists)
         place: tuple[object, ...] = (event.table, of, columns, server)
         shape = self._shapes.get(place)
         if shape is None or (schema is not None and shape.schema is not schema):
@@ -343,7 +343,9 @@ class RowBuilder:
             key = self._key(event.table, columns, schema)
             is_row = self._whole_row_is_key and not columns
             self._chain.check_key(event.table, key, is_row=is_row)
-            shape = _Shape(event.table, schema, key, server, is_partial=is_partial)
+            shape = _Shape(
+                event.table, schema, key, server, is_partial=is_partial, lists_columns=lists
+            )
             if len(self._shapes) >= _MAX_SHAPES:
                 self._shapes.clear()
             self._shapes[place] = shape

@@ -5,16 +5,26 @@ Per key, one pass over JSON text keeps the newest event that sets the whole row 
 ones; ``from_json`` runs only on what wins (apply.md section 6).
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from changelane.spark.events.additions import columns_of
 from changelane.spark.events.rows import RowSchema
+from changelane.spark.events.target import (
+    CORRUPT,
+    OPTIONS,
+    Target,
+    filled,
+    implied_order,
+    lacked,
+    literal,
+    unless_lacked,
+)
 from changelane.spark.sql import COLUMNS, DELETED, DEPARTED, LIVE, ORDER, UPSERTED, quoted
 
-CORRUPT: Final = "_changelane_corrupt"
 _WRONG: Final = "an event row is not the JSON that its schema says"
 TIED: Final = "_changelane_tied: two different whole events share a position"
 """How a statement fails whose source is not the whole truth: :func:`is_tied` knows it."""
@@ -23,24 +33,6 @@ _HELD: Final = "_changelane_held"
 _COVERED: Final = "_changelane_covered"
 _ORDERS: Final = "_changelane_orders"
 _IS_TIED: Final = "_changelane_is_tied"
-OPTIONS: Final = {
-    "columnNameOfCorruptRecord": CORRUPT,
-    "mode": "PERMISSIVE",
-    "maxStringLen": str(1 << 30),
-    "maxNumLen": "100000",
-}
-
-
-class Target(NamedTuple):
-    """The user columns of a table, name -> Spark type, and the schemas that its events use.
-
-    It may keep rows that are gone: with what was last known of them, and a mark.
-    """
-
-    columns: Mapping[str, str]
-    keys: Sequence[str]
-    schemas: Mapping[str, RowSchema]
-    keeps_deleted: bool = False
 
 
 def nothing() -> Column:
@@ -118,10 +110,13 @@ def fold_parts(told: DataFrame, target: Target, *, apart: bool) -> DataFrame:
     covers = F.col("whole") | names_all(F.col("schema_id"), target)
     complete = F.col("missing").isNull() & ~F.col("leaves") & covers
     known = carried(F.col("schema_id"), F.col("missing"), target, complete)
-    row = parsed(F.col("text"), F.col("schema_id"), target)
+    row = filled(
+        parsed(F.col("text"), F.col("schema_id"), target), F.col("o"), F.col("schema_id"), target
+    )
     partial = ~F.col("leaves") & ~F.col("whole")
     if apart:
         every = F.array(*(F.lit(name) for name in target.columns))
+        every = F.array_except(every, lacked(F.col("o"), F.col("schema_id"), target))
         partial, known = ~F.col("leaves"), F.when(F.col("whole"), every).otherwise(known)
     part = F.when(partial, F.struct("o", known.alias("has"), row.alias("r")))
     laid = told.withColumn("part", part).withColumn("covers", ~F.col("leaves") & covers)
@@ -209,17 +204,11 @@ def _fields(row: Column, schema: RowSchema, target: Target) -> list[Column]:
         if column is None:
             value = F.lit(None)
         elif column.fixed is not None:
-            value = _fixed(column.fixed)
+            value = literal(column.fixed)
         else:
             value = row[column.told or column.name]
         fields.append(value.cast(kind).alias(name))
     return fields
-
-
-def _fixed(told: tuple[str, str]) -> Column:
-    """Return a value that is the same for all events of a schema (:attr:`RowColumn.fixed`)."""
-    text, kind = told
-    return F.from_json(F.lit(text), f"v {kind}", OPTIONS)["v"]
 
 
 def _projected(text: Column, schema: RowSchema, target: Target) -> Column:
@@ -302,17 +291,15 @@ def is_tied(error: Exception) -> bool:
 
 def joined(folded: DataFrame, table: DataFrame, target: Target) -> DataFrame:
     """Return folded keys beside the rows that the table holds of them, as ``final`` wants them."""
+    text, schema_id = F.coalesce("w.text", "l.text"), F.coalesce("w.schema_id", "l.schema_id")
+    newest = filled(parsed(text, schema_id, target), F.col("w.o"), schema_id, target)
     typed = folded.select(
         "d",
         "u",
         "b",
         F.when(F.col("w").isNotNull(), F.col("w.o")).alias("w"),
-        F.when(
-            F.coalesce("w.text", "l.text").isNotNull(),
-            parsed(
-                F.coalesce("w.text", "l.text"), F.coalesce("w.schema_id", "l.schema_id"), target
-            ),
-        ).alias("row"),
+        lacked(F.col("w.o"), F.col("w.schema_id"), target).alias("lacked"),
+        F.when(F.coalesce("w.text", "l.text").isNotNull(), newest).alias("row"),
         "parts",
         "tied",
     )
@@ -368,7 +355,7 @@ def final(beside: DataFrame, target: Target) -> DataFrame:
         held = F.coalesce(F.try_element_at("t_map", F.lit(name)), F.col("t_order"))
         old = F.when(held > cleared, F.struct(held.alias("o"), F.col(f"t{index}").alias("v")))
         candidates = F.array_append(F.array_append(newer, whole), old)
-        picks.append(F.array_max(candidates).alias(f"p{index}"))
+        picks.append(unless_lacked(F.array_max(candidates), name, target).alias(f"p{index}"))
     picked = stage.select(
         "d",
         "u",
@@ -407,7 +394,7 @@ def final(beside: DataFrame, target: Target) -> DataFrame:
     unbased = (F.col(ORDER) == empty) & (F.array_max(_ORDERS) > empty)
     exceptions = F.map_filter(
         F.map_from_arrays(names, F.col(_ORDERS)),
-        lambda _, order: (order != F.col(ORDER)) | unbased,
+        lambda name, order: (order != implied_order(name, target)) | unbased,
     )
     return based.withColumn(COLUMNS, F.when(F.size(exceptions) > 0, exceptions)).select(
         *(quoted(name) for name in columns),
@@ -429,8 +416,16 @@ def appended(events: DataFrame, target: Target, truncated: bytes) -> DataFrame:
     """
     newer = F.col("order") > F.lit(bytearray(truncated))
     told = events.where(F.col("op").isin("c", "r") & newer)
-    none = F.lit(None).cast("map<string,binary>")
-    state = {ORDER: F.col("order"), COLUMNS: none}
+    listed = F.lit(None).cast("map<string,binary>")
+    for one in target.additions:
+        # a row from before a column came that names it all the same
+        if one.is_unknown and (having := target.having(one.column)):
+            knows = F.col("schema_id").isin(*having)
+            knows = knows & (F.col("order") < F.lit(bytearray(one.order)))
+            own = F.create_map(F.lit(one.column), F.col("order"))
+            both = F.map_concat(F.coalesce(listed, no_exceptions()), own)
+            listed = F.when(knows, both).otherwise(listed)
+    state = {ORDER: F.col("order"), COLUMNS: listed}
     return typed_rows(told, F.col("after"), F.col("schema_id"), target, state)
 
 
@@ -446,6 +441,7 @@ def truncated(table: DataFrame, target: Target, order: bytes) -> DataFrame:
     return touched.select(
         floor.alias("d"),
         *(F.lit(None).cast("binary").alias(name) for name in ("u", "b", "w")),
+        F.array().cast("array<string>").alias("lacked"),
         F.struct(*(F.col(quoted(name)).alias(name) for name in target.columns)).alias("row"),
         F.array().cast(none).alias("parts"),
         F.lit(False).alias("tied"),
@@ -456,7 +452,8 @@ def truncated(table: DataFrame, target: Target, order: bytes) -> DataFrame:
 
 def _held(target: Target) -> list[Column]:
     columns = [F.col(quoted(name)).alias(f"t{i}") for i, name in enumerate(target.columns)]
-    return [*columns, F.col(ORDER).alias("t_order"), F.col(COLUMNS).alias("t_columns")]
+    listed = columns_of(target.additions).alias("t_columns")
+    return [*columns, F.col(ORDER).alias("t_order"), listed]
 
 
 def no_exceptions() -> Column:

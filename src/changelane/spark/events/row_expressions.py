@@ -14,9 +14,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
 from changelane.errors import ConfigError
-from changelane.spark.events.fold import CORRUPT, OPTIONS
 from changelane.spark.events.rows import DATA, FIELDS, REFUSED, RowColumn, RowSchema, table_id_of
 from changelane.spark.events.sql_expression import SqlExpression
+from changelane.spark.events.target import CORRUPT, OPTIONS
 from changelane.spark.sql import quoted
 from changelane.transforms.expressions import Compute, Expressed, Filter
 

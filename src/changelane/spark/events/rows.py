@@ -34,6 +34,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
+from changelane.apply.additions import Default
 from changelane.schema import TableId
 
 FIELDS: Final[tuple[tuple[str, str, pa.DataType], ...]] = (
@@ -81,6 +82,8 @@ class RowColumn(msgspec.Struct, frozen=True):
         told: What the events call it, where that is something else.
         fixed: A value that the events do not have and leave all the same, as JSON of a row with
             one field ``v``, and its type; the column came after them.
+        default: The default that the schema declares.
+        value: That default, where it is a literal: as JSON of a row with one field ``v``.
     """
 
     name: str
@@ -91,6 +94,8 @@ class RowColumn(msgspec.Struct, frozen=True):
     generated: bool = False
     told: str | None = None
     fixed: tuple[str, str] | None = None
+    default: Default | None = None
+    value: str | None = None
 
 
 class RowSchema(msgspec.Struct, frozen=True):
@@ -102,12 +107,14 @@ class RowSchema(msgspec.Struct, frozen=True):
         server: The producer's name of the source, when it tells one.
         is_partial: The events tell no schema and not whole rows: their table may have columns
             that they do not name.
+        lists_columns: Its columns are all that the table had.
     """
 
     columns: tuple[RowColumn, ...]
     key: tuple[str, ...] | None = None
     server: str | None = None
     is_partial: bool = False
+    lists_columns: bool = False
 
 
 class Told(msgspec.Struct, frozen=True):

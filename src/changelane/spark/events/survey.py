@@ -170,6 +170,7 @@ class Work:
         counts: How many events have each.
         newest: The newest order of each.
         oldest: The oldest order of each.
+        rows: The oldest and the newest order of those that tell a row, and are no deletes.
         keyless: Events that name no key.
         widest_key: The characters of the longest key.
         changes: Updates and deletes.
@@ -191,6 +192,7 @@ class Work:
         self.counts: dict[str, int] = {}
         self.newest: dict[str, bytes] = {}
         self.oldest: dict[str, bytes] = {}
+        self.rows: dict[str, tuple[bytes, bytes]] = {}
         self.has_parts = False
         self.has_moves = False
         self.departures = 0
@@ -282,6 +284,7 @@ class Work:
         kept.counts = {name: self.counts.get(name, 0) for name in kept.schemas}
         kept.newest = {name: self.newest.get(name, b"") for name in kept.schemas}
         kept.oldest = {name: self.oldest[name] for name in kept.schemas if name in self.oldest}
+        kept.rows = {name: self.rows[name] for name in kept.schemas if name in self.rows}
         kept.reaches = {one: reach for one, reach in self.reaches.items() if one[0] in kept.schemas}
         return kept
 
@@ -320,6 +323,8 @@ def survey(events: DataFrame, report: BatchReport) -> Survey:
             F.count(F.lit(1)).alias("count"),
             F.max(order).alias("newest"),
             F.min(F.when(data, order)).alias("oldest"),
+            F.min(F.when(data & ~leaves, order)).alias("first"),
+            F.max(F.when(data & ~leaves, order)).alias("last"),
             F.max(data & ~leaves & ~F.col("whole")).alias("parts"),
             F.max(data & (F.col("op") == "u") & moved).alias("moves"),
             F.count_if(data & (leaves | ((F.col("op") == "u") & moved))).alias("leaves"),
@@ -359,7 +364,7 @@ def survey(events: DataFrame, report: BatchReport) -> Survey:
                 one = Statements(bytes(row["order"]), row["table_id"], said)
                 statements.append((told_at, one))
             continue
-        schema = msgspec.json.decode(row["after"][0], type=RowSchema)
+        schema = msgspec.json.decode(max(row["after"]), type=RowSchema)
         schemas[row["schema_id"]] = schema
         works[row["table_id"]].schemas[row["schema_id"]] = schema
     return Survey([works[name] for name in sorted(works)], schemas, _in_order(statements))
@@ -406,6 +411,10 @@ def _count(row: Row, works: dict[str, Work], report: BatchReport) -> None:
         oldest = bytes(row["oldest"])
         work.oldest[schema] = min(work.oldest.get(schema, oldest), oldest)
         work.reaches[schema, domain] = oldest, newest
+        if row["first"] is not None:
+            first, last = bytes(row["first"]), bytes(row["last"])
+            held = work.rows.get(schema, (first, last))
+            work.rows[schema] = min(first, held[0]), max(last, held[1])
     work.has_parts |= bool(row["parts"])
     work.has_moves |= bool(row["moves"])
     work.departures += row["leaves"]

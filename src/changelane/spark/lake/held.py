@@ -2,15 +2,18 @@
 """The rows that a table holds of some keys, found by the keys' canonical text."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from changelane.apply import key_values
+from changelane.apply.additions import Addition
+from changelane.spark.events.additions import columns_of
 from changelane.spark.events.fidelity import key_text
-from changelane.spark.events.fold import Target, no_exceptions
+from changelane.spark.events.fold import no_exceptions
+from changelane.spark.events.target import Target
 from changelane.spark.sql import COLUMNS, ORDER, quoted
 
 
@@ -28,7 +31,7 @@ def held_rows(
     # the columns are in a struct, where no name of theirs meets one of ours
     row = F.struct(*(F.col(quoted(name)).alias(name) for name in target.columns))
     rows = table.select(
-        row.alias("row"), F.col(ORDER).alias("order"), F.col(COLUMNS).alias("orders")
+        row.alias("row"), F.col(ORDER).alias("order"), columns_of(target.additions).alias("orders")
     )
     same = F.lit(True)
     for index, name in enumerate(target.keys):
@@ -56,9 +59,14 @@ def holds_newer_value(table: DataFrame, columns: Iterable[str], order: bytes) ->
     return not table.where(told).isEmpty()
 
 
-def is_incomplete(columns: Iterable[str]) -> Column:
-    """Say whether a row of a table with these columns has one whose value is not known."""
-    lacks = F.exists(F.map_values(COLUMNS), lambda order: F.length(order) == 0)
+def is_incomplete(columns: Iterable[str], added: Sequence[Addition] = ()) -> Column:
+    """Say whether a row of a table with these columns has one whose value is not known.
+
+    Args:
+        columns: The columns.
+        added: Those that came to the table without a statement.
+    """
+    lacks = F.exists(F.map_values(columns_of(added)), lambda order: F.length(order) == 0)
     # a row without a base order lists every column that was there when it was written last
     names = F.array(*map(F.lit, columns))
     later = (F.length(ORDER) == 0) & (F.size(F.array_except(names, F.map_keys(COLUMNS))) > 0)

@@ -7,20 +7,23 @@ from typing import Final, NamedTuple
 import msgspec
 from pyspark.sql import functions as F
 
-from changelane.spark.events.fold import Target
+from changelane.spark.events.additions import additions_of, note_of
 from changelane.spark.events.rows import RowSchema, table_id_of
-from changelane.spark.events.survey import Work, place_of
+from changelane.spark.events.survey import Work
+from changelane.spark.events.target import Target
 from changelane.spark.lake import Lake, name_of, widens
 from changelane.spark.lake.held import holds_newer
 from changelane.spark.lake.layout import Layout, NoColumnError, layout_of
-from changelane.spark.lake.modes import APPEND, TableMode, mode_of
+from changelane.spark.lake.modes import APPEND, HISTORY, TableMode, mode_of
 from changelane.spark.ledgers.companion import follow
 from changelane.spark.ledgers.fence import Fence
 from changelane.spark.ledgers.quarantine import Misfit, Refused
 from changelane.spark.ledgers.side import Remembered, remembers_newer
 from changelane.spark.schemas import turning
 from changelane.spark.schemas.admission import OTHER_SERVER, Admission, Policy, mine
+from changelane.spark.schemas.batch_properties import MANY, batch_properties, server_of, taken
 from changelane.spark.schemas.followed import NOTHING, Followed, Halted
+from changelane.spark.schemas.source_columns import fillings, new_columns
 
 MIXED: Final = "positions of different kinds never mix in one table"
 TRUNCATED_ELSEWHERE: Final = (
@@ -40,16 +43,6 @@ OTHER_SOURCE: Final = (
 )
 LACKING: Final = "lacking"
 CLEARED: Final = "cleared"
-MANY: Final = "many"
-
-
-def taken(properties: Mapping[str, str]) -> bytes:
-    """Return an order up to which a table has taken events, at least.
-
-    It is told with its schema, and once after each statement about the table: where nothing
-    changes, the events that the table has taken since are newer.
-    """
-    return bytes.fromhex(properties.get("schema_order", ""))
 
 
 def is_newer(lake: Lake, name: str, properties: Mapping[str, str], ended: bytes) -> bool:
@@ -94,7 +87,10 @@ class Plan(NamedTuple):
     @property
     def is_exceptional(self) -> bool:
         """Whether the table may hold columns of different ages, or the batch brings some."""
-        return self.work.has_parts or "exceptions" in self.properties
+        if self.work.has_parts or "exceptions" in self.properties:
+            return True
+        added = self.target.additions
+        return any(self.mode == HISTORY or self.work.first < one.order for one in added)
 
     @property
     def table_mode(self) -> TableMode:
@@ -149,6 +145,7 @@ def plan(
     kind = _kind(work, properties, known)
     if exists and followed.halted is not None and followed.halted.statements:
         _keep_lacking(lake, name, _behind(work, followed.halted, lake.columns(name)), properties)
+    before = additions_of(properties)
     work, refused = _before_halt(work, followed.halted, foreign)
     work.truncated = work.truncated_in.get(kind, b"")
     cleared = _cleared(work, followed, known, properties)
@@ -172,12 +169,16 @@ def plan(
             properties = _keep_lacking(lake, name, admission.lacking, properties)
         work = work.only(admission.admitted)
         if work.schemas:
-            told = _told(work, kind, properties, known, followed) | (
-                {} if fence is None else fence.told
-            )
-            told |= mode.properties
-            told |= {} if policy.sequence is None else {"sequence": policy.sequence}
-            told |= _ours(properties, work, exists=exists)
+            told = {
+                **batch_properties(work, kind, properties, known, followed),
+                **({} if fence is None else fence.told),
+                **mode.properties,
+                **({} if policy.sequence is None else {"sequence": policy.sequence}),
+                **_ours(properties, work, exists=exists),
+                **new_columns(
+                    lake, name, work, properties, followed=followed, policy=policy, held=held
+                ),
+            }
             properties = _evolved(
                 lake, name, admission, told, properties=properties, followed=followed, asked=asked
             )
@@ -193,11 +194,20 @@ def plan(
         work.truncated = b""
     active = msgspec.json.decode(properties["schema"], type=RowSchema)
     columns = own_columns(lake.columns(name), properties, mode)
-    target = Target(columns, tuple(active.key or ()), work.schemas, mode.keeps_deleted)
+    added = tuple(each for each in additions_of(properties) if each.column in columns)
+    target = Target(columns, tuple(active.key or ()), work.schemas, mode.keeps_deleted, added)
     if mode.is_tracked and (reason := follow(lake, name, columns)) is not None:
         raise Misfit("schema_mismatch", reason)
+    fresh = note_of([each for each in added if each not in before])
     return Plan(
-        work, name, target, properties, tuple(refused), crosses, cleared, asked.note(properties)
+        work,
+        name,
+        target,
+        properties,
+        tuple(refused),
+        crosses,
+        cleared,
+        _joined(asked.note(properties), fresh),
     )
 
 
@@ -222,6 +232,10 @@ def _ours(properties: Mapping[str, str], work: Work, *, exists: bool) -> dict[st
     names = {column.name.lower() for one in work.schemas.values() for column in one.columns}
     names.update(msgspec.json.decode(properties.get(turning.OURS, "[]"), type=list[str]))
     return {turning.OURS: msgspec.json.encode(sorted(names)).decode()}
+
+
+def _joined(*notes: str | None) -> str | None:
+    return "; ".join(filter(None, notes)) or None
 
 
 def own_columns(
@@ -275,7 +289,8 @@ def _evolved(
     told = {**told, **_laid_out(lake, name, asked, properties)}
     if any(properties.get(key) != value for key, value in told.items()):
         lake.set_properties(name, told)
-    return turning.fill_all(lake, name, {**properties, **told}, followed.fillings)
+    declared = fillings(additions_of({**properties, **told}))
+    return turning.fill_all(lake, name, {**properties, **told}, (*followed.fillings, *declared))
 
 
 def _laid_out(
@@ -362,7 +377,7 @@ def _by_server(
     """
     reason, truncates = SHARED, work.truncated_by
     if sources == "one":
-        reason, own = OTHER_SERVER, properties.get("server") or _server_of(work)
+        reason, own = OTHER_SERVER, properties.get("server") or server_of(work)
         truncates = [one for one in truncates if own and one.server not in {"", own}]
     kept, refused = work, []
     if truncates:
@@ -377,12 +392,6 @@ def _by_server(
         older = mine(work, "data") & (F.col("order") <= F.lit(bytearray(known.truncated)))
         refused.append(Refused(older, "source_conflict", BEFORE_SHARED, None))
     return kept, refused
-
-
-def _server_of(work: Work) -> str | None:
-    """Return the server of a batch's newest events that tell one."""
-    told = (work.schemas[name].server for name in work.newest_first)
-    return next(filter(None, told), None)
 
 
 def _check_sequence(asked: str | None, properties: Mapping[str, str]) -> None:
@@ -435,56 +444,3 @@ def _odd(work: Work, kind: bytes, size: int) -> Refused:
     is_row = (F.col("table_id") == work.table_id) & F.col("kind").isin("data", "truncate")
     rows = is_row & (F.substring("order", 1, 2) != F.lit(bytearray(kind)))
     return Refused(rows, "unordered", MIXED, size)
-
-
-def _told(
-    work: Work,
-    kind: bytes,
-    properties: Mapping[str, str],
-    known: Remembered,
-    followed: Followed,
-) -> dict[str, str]:
-    """Return the properties of a table that takes a batch: its newest schema, and its places.
-
-    As long as nothing changes they stay, for telling them is a commit of its own.
-    """
-    told = {"order": kind.hex(), "table": work.table_id}
-    newest, schema = max(work.newest.values(), default=b""), _plain(work.active)
-    is_other = properties.get("schema") != schema or taken(properties) < followed.newest
-    if is_other and newest > taken(properties):
-        told["schema"] = schema
-        told["schema_order"] = newest.hex()
-    server = _server_of(work)
-    if server is not None and "server" not in properties:
-        told["server"] = server
-    if work.places:
-        told["place"] = _place(work.places | place_of(known.truncated), properties.get("place"))
-    return told
-
-
-def _plain(schema: RowSchema) -> str:
-    """Return a schema as the table has it, whatever events call its columns."""
-    columns = tuple(
-        msgspec.structs.replace(column, told=None)
-        for column in schema.columns
-        if column.fixed is None
-    )
-    plain = msgspec.structs.replace(schema, columns=columns, is_partial=False)
-    return msgspec.json.encode(plain).decode()
-
-
-def _place(places: set[bytes], held: str | None) -> str:
-    """Return the newest epoch of offsets and its partition, or that there are several.
-
-    A new epoch begins anew: everything before it is older (apply.md section 1).
-    """
-    epochs = {place[:4].hex() for place in places}
-    tags = {place[4:].hex() for place in places}
-    epoch = max(epochs)
-    if held is not None:
-        before, _, tag = held.partition(":")
-        if before > epoch:
-            return f"{before}:{MANY}"
-        if before == epoch:
-            tags.add(tag)
-    return f"{epoch}:{tags.pop() if len(tags) == 1 and len(epochs) == 1 else MANY}"

@@ -19,7 +19,8 @@ from changelane.spark.ledgers.fence import raise_fence
 from changelane.spark.ledgers.side import Remembered, SideTable
 from changelane.spark.schemas import turning
 from changelane.spark.schemas.admission import Policy
-from changelane.spark.schemas.evolve import LACKING, taken
+from changelane.spark.schemas.batch_properties import taken
+from changelane.spark.schemas.evolve import LACKING
 from changelane.spark.schemas.followed import Evolution, Halted
 from changelane.spark.schemas.following import Follower, unfollowed
 

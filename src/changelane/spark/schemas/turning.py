@@ -13,6 +13,12 @@ from typing import Final
 import msgspec
 
 from changelane.apply.shapes import Filling, Step
+from changelane.spark.events.additions import (
+    SOURCE_COLUMNS,
+    property_of,
+    renamed,
+    source_columns,
+)
 from changelane.spark.events.rows import RowColumn, RowSchema
 from changelane.spark.lake import Lake, Marker, retried, widens
 from changelane.spark.lake.statements import drop_columns, rename_column
@@ -142,6 +148,8 @@ def finish(lake: Lake, name: str, one: Turning, properties: Mapping[str, str]) -
         turned["schema"] = _renamed_schema(properties["schema"], one)
         if OURS in properties:
             turned[OURS] = _renamed_columns(properties[OURS], one)
+        if SOURCE_COLUMNS in properties:
+            turned |= property_of(renamed(source_columns(properties), _final_names(one)))
     lake.set_properties(name, turned)
     return {**properties, **turned}
 

@@ -2,7 +2,7 @@
 """What is still known of one key: where its columns come from, and its events."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import islice
 from operator import and_
@@ -13,8 +13,10 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from changelane.apply import key_bytes, key_values, unpack
+from changelane.apply.additions import Addition
 from changelane.errors import ConfigError
 from changelane.position import shown_order
+from changelane.spark.events.additions import additions_of, reason_of
 from changelane.spark.events.fidelity import key_text
 from changelane.spark.events.rows import DATA, RowSchema, table_id_of
 from changelane.spark.lake import Commit, Lake, Marker
@@ -33,12 +35,21 @@ _OPS: Final = {"c": "insert", "u": "update", "d": "delete", "r": "snapshot row"}
 
 
 class ColumnState(msgspec.Struct):
-    """One column of a row: its value as text, and the event that it comes from."""
+    """One column of a row: its value as text, and the event that it comes from.
+
+    Attributes:
+        column: The column.
+        value: Its value.
+        known: Whether an event carried it.
+        position: Where that event stands in the source's log.
+        reason: Why it is not known, where that is of the column and not of the row.
+    """
 
     column: str
     value: str | None
     known: bool
     position: str
+    reason: str = ""
 
 
 class KeyEvent(msgspec.Struct):
@@ -144,8 +155,9 @@ def explain(lake: Lake, table: str, key: Mapping[str, Value], pipeline: str = ""
     table_id = properties["table"]
     found = KeyHistory(str(table_id_of(table_id)), canonical, [], mode=mode.name)
     events: list[_Event] = []
+    added = [one for one in additions_of(properties) if one.is_unknown]
     for row in rows:
-        events.extend(_events(found, row, list(columns)))
+        events.extend(_events(found, row, list(columns), added))
     events.extend(_departures(found, lake, table_id))
     commits = list(islice(lake.marked(name), MAX_COMMITS))
     for order, effect in sorted(events):
@@ -162,7 +174,9 @@ def explain(lake: Lake, table: str, key: Mapping[str, Value], pipeline: str = ""
     return found
 
 
-def _events(found: KeyHistory, row: Row, columns: list[str]) -> Iterator[_Event]:
+def _events(
+    found: KeyHistory, row: Row, columns: list[str], added: Sequence[Addition]
+) -> Iterator[_Event]:
     """Return the events that a row of the table tells of; note what it tells of the columns."""
     order = bytes(row[ORDER])
     if found.mode == APPEND:
@@ -171,7 +185,8 @@ def _events(found: KeyHistory, row: Row, columns: list[str]) -> Iterator[_Event]
     told = {c: bytes(o) for c, o in (row[COLUMNS] or {}).items()}
     if found.mode == HISTORY:
         told = {c: order if o == OWN else o for c, o in told.items()}
-    orders = unpack(order, told, columns)
+    orders = unpack(order, told, columns, added)
+    reasons = {one.column: reason_of(one) for one in added}
     by_order: dict[bytes, list[str]] = {}
     for column in columns:
         if known := orders[column]:
@@ -180,7 +195,10 @@ def _events(found: KeyHistory, row: Row, columns: list[str]) -> Iterator[_Event]
     if is_shown:
         for column, value in zip(columns, row["row"], strict=True):
             at = orders[column]
-            found.columns.append(ColumnState(column, value, bool(at), shown_order(at or b"")))
+            reason = "" if at else reasons.get(column, "")
+            found.columns.append(
+                ColumnState(column, value, bool(at), shown_order(at or b""), reason)
+            )
     found.is_gone = DELETED in row and row[DELETED]
     if found.mode != HISTORY:
         for at, names in by_order.items():

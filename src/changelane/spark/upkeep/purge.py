@@ -19,9 +19,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from changelane.position import BY_PARTITION, shown_order
-from changelane.spark.events.fold import Target
+from changelane.spark.events.additions import additions_of
 from changelane.spark.events.rows import RowSchema, table_id_of
 from changelane.spark.events.survey import Work
+from changelane.spark.events.target import Target
 from changelane.spark.lake import Lake, name_of
 from changelane.spark.lake.held import held_rows, is_incomplete
 from changelane.spark.lake.modes import HISTORY, TableMode, mode_of
@@ -185,14 +186,15 @@ def _wanting(lake: Lake, table_id: str, departed: DataFrame) -> DataFrame | None
     """Return the departed keys of a table whose rows are there and lack columns, or may."""
     name = name_of(table_id)
     properties = lake.properties(name) if lake.exists(name) else {}
-    if "exceptions" not in properties:
+    added = additions_of(properties)
+    if "exceptions" not in properties and not any(one.is_unknown for one in added):
         return None
     columns = own_columns(lake.columns(name), properties, mode_of(properties))
     # what a row without a base order does not have becomes unknown once the table gets it
-    may_want = is_incomplete(columns) | (F.length(ORDER) == 0)
+    may_want = is_incomplete(columns, added) | (F.length(ORDER) == 0)
     wanting = lake.read(name).where(may_want)
     schema = msgspec.json.decode(properties["schema"], type=RowSchema)
-    target = Target(columns, tuple(schema.key or ()), {})
+    target = Target(columns, tuple(schema.key or ()), {}, additions=added)
     keys = departed.where(F.col("table_id") == table_id).select("key")
     held = held_rows(wanting, keys, target, are_few=False)
     return held.select(F.lit(table_id).alias("table_id"), "key")

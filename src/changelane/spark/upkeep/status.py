@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from changelane.position import shown_order
+from changelane.spark.events.additions import additions_of, note_of
 from changelane.spark.events.rows import table_id_of
 from changelane.spark.lake import Lake, Marker, name_of
 from changelane.spark.lake.held import is_incomplete
@@ -49,7 +50,8 @@ class TableStatus(msgspec.Struct):
         late: How many of them came in a batch behind one that had told newer ones.
         ties: For how many keys and positions a batch told two different whole rows.
         halted: Why the table does not follow its source any more; empty = it does.
-        note: Whether the source gave it another name, or dropped it.
+        note: Whether the source gave it another name, or dropped it, and which columns its older
+            rows do not know.
     """
 
     table: str
@@ -100,7 +102,7 @@ def status(lake: Lake, pipeline: str = "") -> list[TableStatus]:
         called = {table_id, properties.get("named", "")} - {""}
         held, mode = lake.read(name), mode_of(properties)
         columns = own_columns(lake.columns(name), properties, mode)
-        incomplete = F.count_if(is_incomplete(columns))
+        incomplete = F.count_if(is_incomplete(columns, additions_of(properties)))
         if mode.keeps_deleted:
             held = held.where(~F.col(DELETED))
         held = held.agg(F.count(F.lit(1)).alias("rows"), incomplete.alias("incomplete"))
@@ -179,6 +181,8 @@ def _note(properties: Mapping[str, str]) -> str:
         notes.append(f"the source calls it {table_id_of(named)} now")
     if dropped := properties.get("dropped"):
         notes.append(f"the source dropped it (at {shown_order(bytes.fromhex(dropped))})")
+    if said := note_of(additions_of(properties)):
+        notes.append(said)
     return "; ".join(notes)
 
 

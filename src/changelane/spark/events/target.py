@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The columns of a table, and how whole events from before some of them are read."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from changelane.apply.additions import Addition
+from changelane.spark.events.additions import is_below, lacks
+from changelane.spark.events.rows import RowSchema
+from changelane.spark.sql import ORDER, quoted
+
+CORRUPT: Final = "_changelane_corrupt"
+OPTIONS: Final = {
+    "columnNameOfCorruptRecord": CORRUPT,
+    "mode": "PERMISSIVE",
+    "maxStringLen": str(1 << 30),
+    "maxNumLen": "100000",
+}
+
+
+class Target(NamedTuple):
+    """The user columns of a table, name -> Spark type, and the schemas that its events use.
+
+    It may keep rows that are gone: with what was last known of them, and a mark. Some columns may
+    have come without a statement, and older rows do not know them.
+    """
+
+    columns: Mapping[str, str]
+    keys: Sequence[str]
+    schemas: Mapping[str, RowSchema]
+    keeps_deleted: bool = False
+    additions: Sequence[Addition] = ()
+
+    def having(self, column: str) -> list[str]:
+        """Return the schemas whose events name a column."""
+        return [
+            schema_id
+            for schema_id, schema in self.schemas.items()
+            if any(one.name.lower() == column.lower() for one in schema.columns)
+        ]
+
+
+def literal(told: tuple[str, str]) -> Column:
+    """Return a value that is the same for all events of a schema (:attr:`RowColumn.fixed`)."""
+    text, kind = told
+    return F.from_json(F.lit(text), f"v {kind}", OPTIONS)["v"]
+
+
+def filled(row: Column, order: Column, schema_id: Column, target: Target) -> Column:
+    """Return the row of a whole event with the defaults of the columns that came after it."""
+    for one in target.additions:
+        if one.value is not None and one.column in target.columns:
+            value = literal(one.value).cast(target.columns[one.column])
+            is_older = lacks(order, schema_id, one, target.having(one.column))
+            row = row.withField(
+                quoted(one.column), F.when(is_older, value).otherwise(row[one.column])
+            )
+    return row
+
+
+def lacked(order: Column, schema_id: Column, target: Target) -> Column:
+    """Return the names of the columns that a whole event is too old to know."""
+    names = (
+        F.when(
+            lacks(order, schema_id, one, target.having(one.column)), F.array(F.lit(one.column))
+        ).otherwise(F.array().cast("array<string>"))
+        for one in target.additions
+        if one.is_unknown
+    )
+    return F.concat(F.array().cast("array<string>"), *names)
+
+
+def unless_lacked(picked: Column, name: str, target: Target) -> Column:
+    """Return what a column takes, and nothing where that is a whole event too old to know it."""
+    if not any(one.is_unknown and one.column == name for one in target.additions):
+        return picked
+    is_lacked = F.array_contains("lacked", F.lit(name)) & (picked["o"] == F.col("w"))
+    return F.when(~F.coalesce(is_lacked & picked["v"].isNull(), F.lit(False)), picked)
+
+
+def implied_order(name: Column, target: Target) -> Column:
+    """Return the order of a column, by its name, that a row does not list.
+
+    The same as :func:`changelane.apply.additions.implied`.
+    """
+    added = [one for one in target.additions if one.is_unknown]
+    if not added:
+        return F.col(ORDER)
+    unknown = F.lit(False)
+    for one in added:
+        unknown = unknown | ((name == F.lit(one.column)) & is_below(F.col(ORDER), one))
+    return F.when(unknown, F.unhex(F.lit(""))).otherwise(F.col(ORDER))

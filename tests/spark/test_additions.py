@@ -1,0 +1,163 @@
+"""Columns that came without a statement: tables do not say that older rows have NULL there."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import landed
+import pytest
+from cheap import lakes
+from pyspark.sql import SparkSession
+
+from changelane.event import ChangeEvent, DataChange, Key, Op, Source, Truncate
+from changelane.position import PostgresPosition, encode_order
+from changelane.schema import Column, TableId, TableSchema
+from changelane.spark.events.rows import table_id_text
+from changelane.spark.lake.modes import Modes, TableMode
+from changelane.spark.lakes import lake as open_lake
+from changelane.spark.ledgers.side import SideTable
+from changelane.spark.upkeep.explain import explain
+from changelane.spark.upkeep.purge import purge
+from changelane.spark.upkeep.status import status
+from changelane.types import UNAVAILABLE, Integer, String
+
+PG: Final = Source(product="postgresql")
+COLUMNS: Final = {
+    "id": Column("id", Integer(32), nullable=False),
+    "a": Column("a", String(), nullable=True),
+    "old": Column("old", String(), nullable=True),
+    "new": Column("new", String(), nullable=True),
+    "must": Column("must", Integer(32), nullable=False),
+    "five": Column("five", Integer(32), nullable=True, default=5),
+    "made": Column("made", String(), nullable=True, default=""),
+    "plain": Column("plain", String(), nullable=True),
+}
+RENAMED: Final = TableId("shop", "public", "renamed")
+ADDED: Final = TableId("shop", "public", "added")
+
+
+def event(
+    table: TableId, op: str, at: int, before: dict[str, Any] | None = None, **row: Any
+) -> DataChange:
+    """A change by PostgreSQL's connector, whose schema has the columns of *row*."""
+    schema = TableSchema(tuple(COLUMNS[name] for name in row))
+    images = (row, None) if op == "d" else (before, row)
+    position = PostgresPosition(at, at)
+    return DataChange(Op(op), table, Key(("id",)), *images, schema, position, None, PG)
+
+
+def renamed(op: str, at: int, before: dict[str, Any] | None = None, **row: Any) -> DataChange:
+    return event(RENAMED, op, at, before, **row)
+
+
+def added(op: str, at: int, before: dict[str, Any] | None = None, **row: Any) -> DataChange:
+    return event(ADDED, op, at, before, **row)
+
+
+BATCHES: Final[Sequence[Sequence[ChangeEvent]]] = [
+    [
+        *(renamed("c", 10 + key, id=key, a="x", old="v") for key in range(1, 8)),
+        *(added("c", 10 + key, id=key, a="x") for key in range(1, 6)),
+    ],
+    # old -> new, and four columns; no event says so
+    [
+        renamed("c", 50, id=20, a="x", new="v"),
+        added("c", 50, id=20, a="x", must=1, five=6, made="z", plain="p"),
+    ],
+    [
+        renamed("u", 60, id=1, a="y", new="v"),
+        renamed("u", 61, id=2, a="y", new=UNAVAILABLE),
+        renamed("u", 62, {"id": 3}, id=30, a="y", new=UNAVAILABLE),
+        renamed("d", 63, id=4),
+        # late, from before the rename; and one whose schema knew it
+        renamed("c", 30, id=21, a="late", old="v"),
+        renamed("u", 31, id=5, a="late", old="v"),
+        renamed("r", 5, id=22, a="x", new="v"),
+        added("u", 61, id=2, a="y", must=UNAVAILABLE, five=UNAVAILABLE, made="m", plain="p"),
+        added("c", 30, id=21, a="late"),
+        added("u", 62, {"id": 3}, id=30, a="y", must=UNAVAILABLE, five=7, made="m", plain="p"),
+    ],
+    [
+        renamed("u", 70, id=2, a="z", new="known"),
+        renamed("u", 71, {"id": 30}, id=31, a="z", new=UNAVAILABLE),
+        added("d", 70, id=4),
+        added("c", 71, id=4, a="again", must=2, five=5, made="m", plain=None),
+    ],
+    [Truncate(RENAMED, position=PostgresPosition(16, 16))],
+]
+
+
+@pytest.mark.parametrize("kind", lakes("delta"))
+def test_older_rows_do_not_know_a_column_that_came_without_a_statement(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    lake = str(tmp_path / kind)
+    reports = []
+    for number, batch in enumerate(BATCHES):
+        reports.append(landed.apply(spark, lake, batch, batch=number))
+        oracle = landed.oracle(BATCHES[: number + 1])
+        for table in (RENAMED, ADDED):
+            expected = landed.remembered(oracle, table)
+            assert landed.read(spark, lake, table, ("id",)) == expected, (number, table)
+    # by hand, what the tables in memory must say, too
+    unknown = oracle.incomplete(RENAMED)
+    assert unknown == {key: {"new"} for key in (b"[21]", b"[31]", b"[5]", b"[6]", b"[7]")}
+    unknown = oracle.incomplete(ADDED)
+    both, one = {"must", "made"}, {"must"}
+    assert unknown == {
+        b"[1]": both, b"[2]": one, b"[21]": both, b"[30]": one, b"[5]": both,
+    }  # fmt: skip
+    fives = {key: row["five"] for key, row in oracle.keyed(ADDED).items()}
+    assert fives == {b"[1]": 5, b"[2]": 5, b"[20]": 6, b"[21]": 5, b"[30]": 7, b"[4]": 5, b"[5]": 5}
+
+    notes = [{one.table: one.note for one in report.tables if one.note} for report in reports]
+    assert [set(one) for one in notes] == [set(), {str(RENAMED), str(ADDED)}, set(), set(), set()]
+    assert "'old' is gone at the same place" in notes[1][str(RENAMED)]
+    assert "execute-snapshot" in notes[1][str(RENAMED)]
+    named = [name for name in COLUMNS if repr(name) in notes[1][str(ADDED)]]
+    assert named == ["must", "made"]
+
+    tables = open_lake(spark, lake, kind)
+    found = {one.table: one for one in status(tables)}
+    assert found[str(RENAMED)].incomplete == 5
+    assert found[str(ADDED)].incomplete == 5
+    assert "'new' (new at LSN 0/32" in found[str(RENAMED)].note
+    state = {one.column: one for one in explain(tables, "renamed", {"id": 7}).columns}
+    assert (state["new"].known, state["a"].known) == (False, True)
+    assert "'old' is gone" in state["new"].reason
+
+    # a purge must not forget what an unknown column needs, and a full image makes it known
+    last = [renamed("u", 90, id=key, a="x", new="v") for key in (5, 6, 7, 21, 31)]
+    horizon = encode_order(PostgresPosition(65, 65), phase=0)
+    purge(tables, SideTable(spark, tables), {table_id_text(RENAMED): horizon})
+    landed.apply(spark, lake, last, batch=9)
+    assert {one.table: one.incomplete for one in status(tables)}[str(RENAMED)] == 0
+
+
+@pytest.mark.parametrize("kind", lakes("iceberg"))
+def test_nor_do_older_versions_of_rows(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    lake = str(tmp_path / kind)
+    modes = Modes(
+        tables={"added": TableMode("history"), "renamed": TableMode("history", track=("a", "new"))}
+    )
+    for number, batch in enumerate(BATCHES):
+        landed.apply(spark, lake, batch, batch=number, modes=modes)
+    tables = open_lake(spark, lake, kind)
+
+    def known(table: str, key: int) -> dict[str, bool]:
+        return {one.column: one.known for one in explain(tables, table, {"id": key}).columns}
+
+    assert known("added", 1) == {"id": True, "a": True, "plain": True} | dict.fromkeys(
+        ("must", "five", "made"), False
+    )
+    assert known("added", 2)["must"] is False
+    assert known("added", 2)["made"] is True
+    assert all(known("added", 20).values())
+    assert known("renamed", 7)["new"] is False
+    assert known("renamed", 5)["new"] is False
+    assert all(known("renamed", 22).values())
+    # a table of events keeps each as it came
+    lake = str(tmp_path / "events" / kind)
+    for number, batch in enumerate(BATCHES[:2]):
+        landed.apply(spark, lake, batch, batch=number, modes=Modes(TableMode("append")))
+    assert [one.incomplete for one in status(open_lake(spark, lake, kind))] == [0, 0]

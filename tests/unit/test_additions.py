@@ -1,0 +1,192 @@
+"""Columns that came without a statement: what the rows from before have in them."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pytest
+
+from changelane.apply.additions import (
+    Cause,
+    Default,
+    Listing,
+    Traits,
+    additions,
+    implied,
+    lacking,
+    listing,
+    newest,
+)
+from changelane.event import Completeness, DataChange, Key, Op, Source
+from changelane.position import PostgresPosition
+from changelane.schema import Column, TableId, TableSchema
+from changelane.tables.memory import MemoryTables
+from changelane.types import UNAVAILABLE, Integer, String
+
+T: Final = TableId("shop", "public", "t")
+ID: Final = Traits("id", nullable=False)
+A: Final = Traits("a", nullable=True)
+FIVE: Final = Traits("c", True, Default.LITERAL, ('{"v":5}', "INT"))
+
+
+def listed(order: int, *columns: Traits, complete: bool = True) -> Listing:
+    return listing(bytes([order]), columns, is_complete=complete)
+
+
+@pytest.mark.parametrize(
+    ("before", "column", "cause"),
+    [
+        ((ID, A), Traits("c", nullable=True), None),
+        ((ID, A), Traits("c", nullable=False), Cause.NOT_NULL),
+        ((ID, A), Traits("c"), Cause.UNTOLD),
+        ((ID, A), FIVE, Cause.DEFAULT),
+        ((ID, A), Traits("c", True, Default.COMPUTED), Cause.COMPUTED),
+        # another column is gone: a rename is possible
+        ((ID, A, Traits("b", nullable=True)), Traits("c", nullable=True), Cause.RENAMED),
+        ((ID, A, Traits("b", nullable=False)), Traits("c", nullable=True), Cause.RENAMED),
+        # but one that has another default was not renamed
+        ((ID, A, Traits("b", nullable=True)), FIVE, Cause.DEFAULT),
+        ((ID, A, Traits("b", True, Default.LITERAL, FIVE.value)), FIVE, Cause.RENAMED),
+        ((ID, A, Traits("b", True, None)), FIVE, Cause.RENAMED),
+    ],
+)
+def test_what_a_schema_says_of_rows_from_before_a_column(
+    before: tuple[Traits, ...], column: Traits, cause: Cause | None
+) -> None:
+    (held, later) = listed(1, *before), listed(5, ID, A, column)
+    for earlier, batch in ((held, [later]), (None, [later, held])):
+        found = additions(earlier, batch, {one.name for one in before} if earlier else ())
+        assert [(one.column, one.order, one.cause) for one in found] == (
+            [] if cause is None else [("c", b"\x05", cause)]
+        )
+        if cause is Cause.RENAMED:
+            assert found[0].gone == ("b",)
+        assert not found or (found[0].value is None) is found[0].is_unknown
+
+
+def test_a_column_that_went_before_another_came_was_not_renamed() -> None:
+    b, c = Traits("b", nullable=True), Traits("c", nullable=True)
+    batch = [listed(9, ID, c), listed(5, ID), listed(1, ID, b)]
+    assert additions(None, batch) == []
+    assert newest(None, batch) == batch[0]
+
+
+def test_an_event_that_does_not_list_all_columns_shows_none_that_is_gone() -> None:
+    held = listed(1, ID, A)
+    (one,) = additions(held, [listed(5, ID, Traits("c"), complete=False)], {"id", "a"})
+    assert (one.cause, one.gone) == (Cause.UNTOLD, ())
+    assert additions(held, [listed(5, ID, complete=False), listed(6, ID, A)], {"id", "a"}) == []
+    assert newest(held, [listed(5, ID, complete=False)]) == held
+    # nor is there a first schema that a column could be new to
+    assert additions(None, [listed(1, ID, complete=False), listed(2, ID, A, Traits("c"))]) == []
+
+
+def test_the_names_of_columns_differ_by_more_than_case() -> None:
+    held = listed(1, ID, Traits("Name", nullable=True))
+    assert additions(held, [listed(2, ID, Traits("name"))], {"id", "name"}) == []
+
+
+def test_an_order_says_which_rows_know_a_column() -> None:
+    added = additions(listed(1, ID), [listed(5, ID, Traits("N"), FIVE)], {"id"})
+    assert [implied("N", bytes([base]), added) for base in (4, 5)] == [b"", b"\x05"]
+    assert implied("a", b"\x04", added) == b"\x04"
+    # a default is written into the rows from before
+    (default,) = additions(listed(1, ID), [listed(5, ID, FIVE)], {"id"})
+    assert implied("c", b"\x04", [default]) == b"\x04"
+    assert lacking(b"\x04", {"id"}, [default]) == (default,)
+    assert lacking(b"\x05", {"id"}, [default]) == ()
+    assert lacking(b"\x04", {"id", "c"}, [default]) == ()
+
+
+# -- the tables in memory ----------------------------------------------------------------------
+
+
+def row(op: str, at: int, columns: Mapping[str, Column], **values: Any) -> DataChange:
+    schema = TableSchema(tuple(columns[name] for name in values))
+    images = (values, None) if op == "d" else (None, values)
+    return DataChange(
+        Op(op), T, Key(("id",)), *images, schema, PostgresPosition(at, at), None,
+        Source(product="postgresql"),
+    )  # fmt: skip
+
+
+COLUMNS: Final = {
+    "id": Column("id", Integer(32), nullable=False),
+    "a": Column("a", String(), nullable=True),
+    "b": Column("b", String(), nullable=True),
+    "c": Column("c", String(), nullable=True),
+    "n": Column("n", Integer(32), nullable=False),
+    "d": Column("d", Integer(32), nullable=False, default=5),
+    "z": Column("z", Integer(32), nullable=False, default=0),
+}
+
+
+def event(op: str, at: int, **values: Any) -> DataChange:
+    return row(op, at, COLUMNS, **values)
+
+
+def unknown(tables: MemoryTables) -> dict[bytes, set[str]]:
+    return {key: set(columns) for key, columns in tables.incomplete(T).items()}
+
+
+def test_older_rows_do_not_know_a_column_that_may_have_been_renamed() -> None:
+    tables = MemoryTables()
+    tables.apply([event("c", 1, id=1, a="x", b="1"), event("c", 2, id=2, a="x", b="2")])
+    assert unknown(tables) == {}
+    tables.apply([event("c", 5, id=3, a="x", c="3")])
+    assert unknown(tables) == {b"[1]": {"c"}, b"[2]": {"c"}}
+    # an event that lacks the column (unchanged TOAST) inherits that it is unknown
+    tables.apply([event("u", 6, id=1, a="y", c=UNAVAILABLE), event("u", 7, id=2, a="y", c="2")])
+    assert unknown(tables) == {b"[1]": {"c"}}
+    # late events from before it do not know it either; of the stream after it, all do
+    tables.apply([event("c", 3, id=4, a="z", b="4"), event("c", 8, id=5, a="z", c=None)])
+    assert unknown(tables) == {b"[1]": {"c"}, b"[4]": {"c"}}
+    # but one that names it does, wherever it stands
+    tables.apply([event("r", 4, id=6, a="z", c="6")])
+    assert unknown(tables) == {b"[1]": {"c"}, b"[4]": {"c"}}
+
+
+def test_a_key_change_takes_along_what_is_not_known() -> None:
+    tables = MemoryTables()
+    tables.apply([event("c", 1, id=1, a="x"), event("c", 5, id=2, a="x", n=1)])
+    before, after = {"id": 1}, {"id": 9, "a": "x", "n": UNAVAILABLE}
+    schema = TableSchema(tuple(COLUMNS[name] for name in after))
+    position = PostgresPosition(6, 6)
+    tables.apply([DataChange(Op.UPDATE, T, Key(("id",)), before, after, schema, position)])
+    assert unknown(tables) == {b"[9]": {"n"}}
+
+
+def test_the_default_of_the_schema_comes_first() -> None:
+    tables = MemoryTables()
+    tables.apply([event("c", 1, id=1, a="x")])
+    tables.apply([event("c", 5, id=2, a="x", d=6)])
+    tables.apply([event("c", 3, id=3, a="late")])
+    assert [one["d"] for one in tables.rows(T)] == [5, 6, 5]
+    assert unknown(tables) == {}
+    # what the connector sends for expressions, too, is none
+    tables.apply([event("c", 7, id=4, a="x", d=6, z=1)])
+    assert unknown(tables) == {key: {"z"} for key in (b"[1]", b"[2]", b"[3]")}
+
+
+def test_a_delete_from_before_a_column_leaves_the_row_that_came_later() -> None:
+    tables = MemoryTables()
+    tables.apply([event("c", 1, id=1, a="x"), event("c", 5, id=2, a="x", n=1)])
+    tables.apply([event("d", 6, id=1), event("c", 7, id=1, a="x", n=2)])
+    assert unknown(tables) == {}
+
+
+def test_an_image_without_a_schema_lists_all_columns_where_the_format_says_so() -> None:
+    def image(at: int, holds: Completeness, **values: Any) -> DataChange:
+        position = PostgresPosition(at, at)
+        return DataChange(
+            Op.CREATE, T, Key(("id",)), None, values, position=position, after_holds=holds
+        )
+
+    for holds, expected in ((Completeness.FULL, {b"[1]": {"c"}}), (Completeness.UNKNOWN, {})):
+        tables = MemoryTables()
+        tables.apply([image(1, holds, id=1, a="x")])
+        tables.apply([image(5, holds, id=2, a="x", c=1)])
+        assert unknown(tables) == expected, holds
+    # a source that tells statements would have told this one
+    tables = MemoryTables(statements=frozenset({T}))
+    tables.apply([event("c", 1, id=1, a="x"), event("c", 5, id=2, a="x", n=1)])
+    assert unknown(tables) == {}
