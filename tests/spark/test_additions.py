@@ -110,7 +110,7 @@ def test_older_rows_do_not_know_a_column_that_came_without_a_statement(
     fives = {key: row["five"] for key, row in oracle.keyed(ADDED).items()}
     assert fives == {b"[1]": 5, b"[2]": 5, b"[20]": 6, b"[21]": 5, b"[30]": 7, b"[4]": 5, b"[5]": 5}
 
-    notes = [{one.table: one.note for one in report.tables if one.note} for report in reports]
+    notes = [{one.table: one.warning for one in report.tables if one.warning} for report in reports]
     assert [set(one) for one in notes] == [set(), {str(RENAMED), str(ADDED)}, set(), set(), set()]
     assert "'old' is gone at the same place" in notes[1][str(RENAMED)]
     assert "execute-snapshot" in notes[1][str(RENAMED)]

@@ -177,6 +177,7 @@ def test_decimals_widen_where_the_format_can_without_a_changed_value(
     reports = landed.land(spark, both, batches)
     widened = Path(both).name in where
     assert reports[1].quarantined == ({} if widened else {"schema_mismatch": 1})
+    assert widened or "`cast` the column" in reports[1].tables[0].note
     assert rows(spark, both) == ([(1, one), (2, two)] if widened else [(1, one)])
 
 

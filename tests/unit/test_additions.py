@@ -1,10 +1,16 @@
 """Columns that came without a statement: what the rows from before have in them."""
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
+from random import Random
 from typing import Any, Final
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from changelane import Message, get_codec
 from changelane.apply.additions import (
     Cause,
     Default,
@@ -20,6 +26,8 @@ from changelane.event import Completeness, DataChange, Key, Op, Source
 from changelane.position import PostgresPosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.tables.memory import MemoryTables
+from changelane.testing.conformance import EFFORT
+from changelane.testing.histories import rewound
 from changelane.types import UNAVAILABLE, Integer, String
 
 T: Final = TableId("shop", "public", "t")
@@ -190,3 +198,69 @@ def test_an_image_without_a_schema_lists_all_columns_where_the_format_says_so() 
     tables = MemoryTables(statements=frozenset({T}))
     tables.apply([event("c", 1, id=1, a="x"), event("c", 5, id=2, a="x", n=1)])
     assert unknown(tables) == {}
+
+
+CAPTURED: Final = Path(__file__).resolve().parents[1] / "golden" / "debezium-json" / "captured"
+
+
+@pytest.mark.parametrize("name", ["schema", "noschema"])
+def test_what_a_connector_captured_of_added_and_dropped_columns(name: str) -> None:
+    """``ADD COLUMN phone text DEFAULT 'n/a'``, then ``DROP COLUMN vip``."""
+    codec = get_codec("debezium-json")
+    tables = MemoryTables()
+    customers = TableId("shop", "public", "customers")
+    for line in (CAPTURED / f"debezium-postgres-{name}.jsonl").read_text("utf-8").splitlines():
+        record = json.loads(line)
+        told = [record[part] and record[part].encode() for part in ("value", "key")]
+        message = Message(*told, topic=record["topic"], partition=0, offset=record["offset"])
+        tables.apply(
+            event
+            for event in codec.decode(message)
+            if isinstance(event, DataChange) and event.table == customers
+        )
+    phones = {row["id"]: row["phone"] for row in tables.rows(customers)}
+    default = "n/a" if name == "schema" else None
+    assert phones == {1: "+1 555", 4: default, 5: "n/a", 200: default, 1000: "n/a"}
+    lacking = {b"[200]": {"phone"}, b"[4]": {"phone"}}
+    found = {key: set(columns) for key, columns in tables.incomplete(customers).items()}
+    assert found == ({} if name == "schema" else lacking)
+    # the connector's own value for DEFAULT now() is not taken for one
+    assert {one.column for one in tables.additions(customers)} == {"phone"}
+
+
+@settings(max_examples=60 * EFFORT, deadline=None)
+@given(st.randoms(use_true_random=False), st.sampled_from(["new", "must", "five"]))
+def test_batches_and_rewinds_do_not_matter(chance: Random, column: str) -> None:
+    """Whoever reads a log in order, with rewinds, knows the same of every row."""
+    columns = {
+        **COLUMNS,
+        "new": Column("new", String(), nullable=True),
+        "must": Column("must", Integer(32), nullable=False),
+        "five": Column("five", Integer(32), nullable=False, default=5),
+    }
+    log: list[DataChange] = []
+    expected: dict[int, bool] = {}
+    value = "v" if column == "new" else 7
+    for place in range(1, 20):
+        key = chance.randrange(5)
+        if place < 10:
+            log.append(row("c", place, columns, id=key, a=str(place), b="v"))
+            expected[key] = column == "five"
+            continue
+        is_sent = place == 10 or key not in expected or chance.random() < 0.4
+        image = {"id": key, "a": str(place), **({} if column == "new" else {"b": "v"})}
+        sent = value if is_sent else UNAVAILABLE
+        log.append(row("u", place, columns, **image, **{column: sent}))
+        expected[key] = is_sent or expected[key]
+    outcomes = []
+    for batches in ([log], rewound(chance, log)):
+        tables = MemoryTables()
+        for batch in batches:
+            tables.apply(batch)
+        outcomes.append((tables.keyed(T), tables.incomplete(T)))
+    assert outcomes[0] == outcomes[1]
+    rows, lacking = outcomes[0]
+    assert {row["id"]: key not in lacking for key, row in rows.items()} == expected
+    assert all(
+        column == "five" or row[column] == value or key in lacking for key, row in rows.items()
+    )

@@ -44,7 +44,7 @@ def batch(**more: Any) -> BatchReport:
         "tables": [
             TableReport("shop.orders", "/lake/orders", 200),
             TableReport("shop.orders", "/lake/orders", 50),
-            TableReport("shop.log", "/lake/log", 10, APPLIED_BEFORE),
+            TableReport("shop.log", "/lake/log", 10, APPLIED_BEFORE, warning="once"),
             TableReport("shop.bad", "", 20, "wrong", "id"),
             TableReport("shop.refused", "", 20, "no_key: ..."),
         ],
@@ -88,6 +88,7 @@ def test_where_stderr_is_no_terminal_each_batch_is_a_line_of_json_there(
     assert (first["messages_in"], first["events"], first["messages_out"]) == (400, 300, None)
     assert first["lag"] == {"shop.orders": {"0": 5, "3": 20_000}, "shop.log": {"0": 0}}
     assert first["quarantined"] == {"malformed_json": 2}
+    assert (first["warnings"], merge["warnings"]) == ({"shop.log": "once"}, {})
     # neither a table that held the batch, nor one that failed, nor one that refused it
     assert first["tables"] == {"shop.orders": 250}
     # a second since the batch before, or the start

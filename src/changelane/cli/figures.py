@@ -39,6 +39,7 @@ class Figures(msgspec.Struct, frozen=True):
         quarantined: How many events were set aside, by reason code.
         losses: What the format of the sink could not carry of messages that were sent.
         is_merge: Tables took what waited for them in the change log, and nothing was read.
+        warnings: What is to be said of tables once, in this batch.
     """
 
     time: dt.datetime
@@ -55,6 +56,7 @@ class Figures(msgspec.Struct, frozen=True):
     quarantined: dict[str, int]
     losses: dict[str, int] = {}
     is_merge: bool = False
+    warnings: dict[str, str] = {}
 
 
 def figures(
@@ -90,6 +92,9 @@ def figures(
         quarantined=report.quarantined,
         losses=getattr(report, "losses", {}),
         is_merge=getattr(report, "is_merge", False),
+        warnings={
+            table.table: table.warning for table in getattr(report, "tables", ()) if table.warning
+        },
     )
 
 

@@ -206,6 +206,10 @@ def _summary(report: "RunReport", path: str) -> None:
         click.echo(f"{printable(name):<40} {count:>10,} events that an earlier run applied")
     if finished := sum(batch.finished_before for batch in report.batches):
         click.echo(f"{'batches that an earlier run applied':<40} {finished:>10,}")
+    for batch in report.batches:
+        for table in batch.tables:
+            if table.warning:
+                click.echo(f"warning: {printable(table.table)}: {printable(table.warning)}")
     for one in report.maintained:
         if one.is_compacted:
             click.echo(maintained(one))

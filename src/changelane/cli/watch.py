@@ -95,6 +95,8 @@ class LiveLine:
         if not one.is_merge:
             self._at = self._clock()
         self._step = ""
+        for table, warning in one.warnings.items():
+            self.say(f"{table}: {warning}")
 
     def on_step(self, step: str) -> None:
         if not self._step:

@@ -73,7 +73,7 @@ class Commits:
             told[one.note] = None
         path = self._lake.path(one.name)
         name = str(table_id_of(one.work.table_id))
-        table = TableReport(name, path, one.work.count, "; ".join(told))
+        table = TableReport(name, path, one.work.count, "; ".join(told), warning=one.warning)
         last = self._lake.last_batch(one.name, batch.marker)
         if last is not None and last >= batch.marker.batch:
             table.note = APPLIED_BEFORE

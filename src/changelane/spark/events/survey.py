@@ -38,6 +38,7 @@ class TableReport(msgspec.Struct):
         late: How many of them came behind newer ones that it had taken in batches before.
         ties: For how many keys and positions there were two whole rows that differ.
         applied_before: Events of the batch that the table held already, from an earlier run.
+        warning: What is to be said of the table once, when it came to be so.
     """
 
     table: str
@@ -48,6 +49,7 @@ class TableReport(msgspec.Struct):
     late: int = 0
     ties: int = 0
     applied_before: int = 0
+    warning: str = ""
 
     @property
     def is_taken(self) -> bool:
@@ -118,7 +120,8 @@ class BatchReport(msgspec.Struct):
         for one in later.tables:
             if (before := tables.get(one.table)) is not None:
                 sums = {name: getattr(before, name) + getattr(one, name) for name in _SUMS}
-                one = msgspec.structs.replace(one, **sums)  # noqa: PLW2901
+                said = {"warning": before.warning or one.warning}
+                one = msgspec.structs.replace(one, **sums, **said)  # noqa: PLW2901
             tables[one.table] = one
         codes = {**self.quarantined}
         for code, count in later.quarantined.items():

@@ -23,6 +23,11 @@ OTHER_SERVER: Final = (
 )
 STRICT: Final = "`schema_changes: strict` leaves the table as it is"
 MAX_NAMED: Final = 5
+CAST: Final = (
+    ", and the table's format cannot widen the one to the other: `cast` the column in the "
+    "pipeline's transforms, or read the table again into another folder (docs/schema-changes.md, "
+    "Types)"
+)
 MEND: Final = "`changelane schema apply` changes the table"
 
 
@@ -161,7 +166,7 @@ class Admission:
             elif column.fixed is not None:
                 if not widens(column.spark, there):
                     reason = f"the default of column {column.name!r} is {column.spark}"
-                    raise Misfit("schema_mismatch", f"{reason} and {there} in the table")
+                    raise Misfit("schema_mismatch", f"{reason} and {there} in the table{CAST}")
             elif widens(column.spark, there):
                 continue
             elif self._may_widen(column.name.lower(), there, column.spark):
@@ -173,7 +178,7 @@ class Admission:
                 wanted[column.name] = column.spark
             else:
                 reason = f"column {column.name!r} is {there} in the table"
-                raise Misfit("schema_mismatch", f"{reason} and {column.spark} in the events")
+                raise Misfit("schema_mismatch", f"{reason} and {column.spark} in the events{CAST}")
         if self._unmet:
             more = len(self._unmet) - MAX_NAMED
             named = [*self._unmet[:MAX_NAMED], *([f"{more} more"] if more > 0 else [])]

@@ -73,6 +73,7 @@ class Plan(NamedTuple):
         crosses: Whether events of several partitions meet, whose offsets cannot be compared.
         cleared: Rows up to here are of a table of the same name that went.
         note: What is to be said of the table.
+        warning: What is to be said of it once, as of now.
     """
 
     work: Work
@@ -83,6 +84,7 @@ class Plan(NamedTuple):
     crosses: bool = False
     cleared: bytes = b""
     note: str | None = None
+    warning: str = ""
 
     @property
     def is_exceptional(self) -> bool:
@@ -192,23 +194,22 @@ def plan(
         is_truncate = mine(work, "truncate")
         refused.append(Refused(is_truncate, "unordered", TRUNCATED_ELSEWHERE, work.truncates))
         work.truncated = b""
+    target = _target(lake, name, work, properties, mode)
+    if mode.is_tracked and (reason := follow(lake, name, target.columns)) is not None:
+        raise Misfit("schema_mismatch", reason)
+    note = asked.note(properties)
+    warning = note_of([each for each in target.additions if each not in before])
+    return Plan(work, name, target, properties, tuple(refused), crosses, cleared, note, warning)
+
+
+def _target(
+    lake: Lake, name: str, work: Work, properties: Mapping[str, str], mode: TableMode
+) -> Target:
+    """Return the columns of a table, and the schemas of the events that it takes."""
     active = msgspec.json.decode(properties["schema"], type=RowSchema)
     columns = own_columns(lake.columns(name), properties, mode)
-    added = tuple(each for each in additions_of(properties) if each.column in columns)
-    target = Target(columns, tuple(active.key or ()), work.schemas, mode.keeps_deleted, added)
-    if mode.is_tracked and (reason := follow(lake, name, columns)) is not None:
-        raise Misfit("schema_mismatch", reason)
-    fresh = note_of([each for each in added if each not in before])
-    return Plan(
-        work,
-        name,
-        target,
-        properties,
-        tuple(refused),
-        crosses,
-        cleared,
-        _joined(asked.note(properties), fresh),
-    )
+    added = tuple(one for one in additions_of(properties) if one.column in columns)
+    return Target(columns, tuple(active.key or ()), work.schemas, mode.keeps_deleted, added)
 
 
 def _check_owner(properties: Mapping[str, str], table_id: str) -> None:
@@ -232,10 +233,6 @@ def _ours(properties: Mapping[str, str], work: Work, *, exists: bool) -> dict[st
     names = {column.name.lower() for one in work.schemas.values() for column in one.columns}
     names.update(msgspec.json.decode(properties.get(turning.OURS, "[]"), type=list[str]))
     return {turning.OURS: msgspec.json.encode(sorted(names)).decode()}
-
-
-def _joined(*notes: str | None) -> str | None:
-    return "; ".join(filter(None, notes)) or None
 
 
 def own_columns(
