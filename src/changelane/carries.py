@@ -94,6 +94,8 @@ class Carries(msgspec.Struct, frozen=True, kw_only=True):
         key_change: An update may change the key.
         table: Parts of the table's name.
         positions: Domains of positions (``mysql``, ``postgresql`` ...).
+        shared_positions: Those of them that several changes of rows may have here, though they are
+            the names of one elsewhere (:class:`~changelane.position.Names`).
         transaction: Fields of the transaction.
         source: Fields of the source.
         products: Products whose changes are written; others are refused. Empty = all.
@@ -126,6 +128,7 @@ class Carries(msgspec.Struct, frozen=True, kw_only=True):
     key_change: bool = False
     table: frozenset[str] = frozenset()
     positions: frozenset[str] = frozenset()
+    shared_positions: frozenset[str] = frozenset()
     transaction: frozenset[str] = frozenset()
     source: frozenset[str] = frozenset()
     products: frozenset[str] = frozenset()

@@ -10,6 +10,7 @@ never an order, with one exception: :class:`TimePosition`.
 import datetime as dt
 import struct
 import zlib
+from enum import StrEnum
 from functools import lru_cache
 from typing import ClassVar, Final
 
@@ -22,6 +23,22 @@ DEPARTURE: Final = 0
 """Phase of a delete, of the departure of a key and of a truncate."""
 ARRIVAL: Final = 1
 """Phase of an upsert and of the arrival of a key."""
+
+
+class Names(StrEnum):
+    """What a position is the name of, in the events that a producer sends.
+
+    It decides how an event is known that a producer sends again, as it does after it was killed.
+    """
+
+    ROW = "row"
+    """One change of a row: whatever comes again at it is the same change."""
+    GROUP = "group"
+    """A statement, a transaction or a record of the log, which may change several rows: the
+    change's number in its transaction tells them apart, where the producer counts."""
+    MESSAGE = "message"
+    """The message: an event that is sent again has another one."""
+
 
 _U32: Final = (1 << 32) - 1
 _U64: Final = (1 << 64) - 1
@@ -45,6 +62,7 @@ class MySqlPosition(
     """
 
     code: ClassVar[int] = 1
+    names: ClassVar[Names] = Names.ROW
     file: str
     pos: int
     row: int = 0
@@ -70,10 +88,12 @@ class PostgresPosition(
     """A change in PostgreSQL's log as Debezium tells it.
 
     The commit LSN is not sent; ``sequence[0]``, the last commit before the event, orders
-    transactions, and the event's own LSN orders inside one.
+    transactions, and the event's own LSN orders inside one. Rows of one COPY, or of one INSERT,
+    may stand in one record of the log, and have its LSN.
     """
 
     code: ClassVar[int] = 2
+    names: ClassVar[Names] = Names.GROUP
     lsn: int
     last_commit_lsn: int | None = None
     row: int = 0
@@ -93,6 +113,15 @@ class ScnPosition(msgspec.Struct, frozen=True, tag="scn", tag_field="domain", om
     rs_id: str | None = None
     ssn: int = 0
     tx_seq: int = 0
+
+    @property
+    def names(self) -> Names:
+        """What it is the name of: an SCN alone is that of a transaction.
+
+        "The tuple (RS_ID, SSN) together uniquely identifies a row in V$LOGMNR_CONTENTS" (Oracle's
+        Database Reference); ``tx_seq`` counts the changes of a transaction.
+        """
+        return Names.ROW if self.rs_id or self.tx_seq else Names.GROUP
 
     def key(self) -> bytes:
         """Return the order-preserving form; SCNs take 16 bytes."""
@@ -125,6 +154,12 @@ class LsnPosition(msgspec.Struct, frozen=True, tag="lsn", tag_field="domain", om
     change_lsn: str | None = None
     event_serial_no: int | None = None
 
+    @property
+    def names(self) -> Names:
+        """What it is the name of: a commit's LSN alone is that of a transaction."""
+        is_row = bool(self.change_lsn) and self.event_serial_no is not None
+        return Names.ROW if is_row else Names.GROUP
+
     def key(self) -> bytes:
         """Return the order-preserving form; hexadecimal segments compare as numbers."""
         return (
@@ -151,9 +186,13 @@ def _hex_segments(text: str) -> bytes:
 class SequencePosition(
     msgspec.Struct, frozen=True, tag="sequence", tag_field="domain", omit_defaults=True
 ):
-    """A whole number that the producer or a column of the user's choice counts up."""
+    """A whole number that the producer or a column of the user's choice counts up.
+
+    A format whose numbers are those of transactions says so (``Carries.shared_positions``).
+    """
 
     code: ClassVar[int] = 5
+    names: ClassVar[Names] = Names.ROW
     value: int
     row: int = 0
 
@@ -197,6 +236,7 @@ class OffsetPosition(
     """
 
     code: ClassVar[int] = 6
+    names: ClassVar[Names] = Names.MESSAGE
     topic: str
     partition: int
     offset: int
@@ -221,6 +261,7 @@ class EventIdPosition(OffsetPosition, frozen=True):
     """
 
     code: ClassVar[int] = 9  # 8 are several columns that order plain rows (spark.events.sequence)
+    names: ClassVar[Names] = Names.ROW
 
 
 class TimePosition(msgspec.Struct, frozen=True, tag="time", tag_field="domain", omit_defaults=True):
@@ -235,6 +276,7 @@ class TimePosition(msgspec.Struct, frozen=True, tag="time", tag_field="domain", 
     """
 
     code: ClassVar[int] = 7
+    names: ClassVar[Names] = Names.MESSAGE
     time_ms: int
     offset: int
     row: int = 0
@@ -261,6 +303,9 @@ Position = (
 
 BY_PARTITION: Final = frozenset({OffsetPosition.code, EventIdPosition.code})
 """Codes of positions that are compared inside one partition only."""
+
+BY_MESSAGE: Final = frozenset({OffsetPosition.code, TimePosition.code})
+"""Codes of positions that tell of no event that it was sent again (:attr:`Names.MESSAGE`)."""
 
 _HEADER: Final = struct.Struct(">BBIB")
 

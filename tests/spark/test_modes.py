@@ -47,8 +47,8 @@ def change(op: str, at: int, table: TableId = LOG, **image: Any) -> DataChange:
     before, after = (image, None) if op == "d" else (None, image)
     key = None if table == BARE else Key(("id",))
     time_ns = at * 1_000_000_000
-    position = PostgresPosition(at)
-    return DataChange(Op(op), table, key, before, after, SCHEMA, position, source_time_ns=time_ns)
+    place = PostgresPosition(at), Transaction("t", at)
+    return DataChange(Op(op), table, key, before, after, SCHEMA, *place, source_time_ns=time_ns)
 
 
 def logged(spark: SparkSession, lake: str, table: TableId = LOG) -> list[tuple[Any, ...]]:
@@ -179,7 +179,8 @@ def test_an_event_that_comes_again_beside_a_statement_is_not_appended_again(
         if isinstance(what, str):
             return SchemaChange(LOG, "alter", what, position=position, source=source)
         schema = TableSchema(tuple(Column(name, Integer(32)) for name in what))
-        return DataChange(Op.CREATE, LOG, Key(("id",)), None, what, schema, position, source=source)
+        place = position, Transaction("t", at)
+        return DataChange(Op.CREATE, LOG, Key(("id",)), None, what, schema, *place, source)
 
     first = [told(1, {"id": 1, "a": 1}), told(2, {"id": 2, "a": 2})]
     for ddl in ("ADD COLUMN b INT", "ADD COLUMN b INT DEFAULT (1 + 1)"):

@@ -54,8 +54,9 @@ def test_memory_tables_are_tables() -> None:
 def test_appended_rows_without_a_key_stay_apart_and_come_once() -> None:
     tables = MemoryTables()
     events = [change("c", at, key=None, after=row(1)) for at in (1, 2)]
-    for batch in (events, events[:1]):
-        tables.apply(batch)
+    places = [OffsetPosition("t", 0, at) for at in (1, 2)]
+    for size in (2, 1):
+        tables.apply(events[:size], positions=places[:size])
     assert tables.rows(T) == [row(1), row(1)]
     tables.apply([change("d", 3, key=None, before=row(1))])
     tables.apply([change("u", 4, key=None, before=row(1), after=row(2))])

@@ -29,6 +29,9 @@ def status(file: str, *, master: str | None, output: str) -> None:
     applied     changes of rows that its commits took
     late        of them, those behind newer ones of batches before
     ties        keys and positions told twice, with different rows
+    repeats     events that came again, in a table that only adds rows, and added none
+    possible duplicates  of such tables: events that added a row, and equal others
+                but for their message
     incomplete  rows with a column whose value is not known
     remembered  keys whose row is gone
     set aside   events in the quarantine
@@ -66,6 +69,12 @@ def show(found: "list[TableStatus]", console: Console) -> None:
         # what nothing is told of takes no room
         ("late", False, lambda one: f"{one.late:,}" if one.late else ""),
         ("ties", False, lambda one: f"{one.ties:,}" if one.ties else ""),
+        ("repeats", False, lambda one: f"{one.repeats:,}" if one.repeats else ""),
+        (
+            "possible duplicates",
+            False,
+            lambda one: f"{one.possible_duplicates:,}" if one.possible_duplicates else "",
+        ),
         ("incomplete", False, lambda one: f"{one.incomplete:,}" if one.incomplete else ""),
         ("remembered", False, lambda one: f"{one.remembered:,}" if one.remembered else ""),
         ("set aside", False, lambda one: f"{one.quarantined:,}" if one.quarantined else ""),

@@ -139,6 +139,7 @@ class Native:
         key_change=True,
         table=frozenset({"database", "schema", "name"}),
         positions=frozenset({"mysql", "postgresql", "scn", "lsn", "sequence", "offset", "time"}),
+        shared_positions=frozenset({"mysql", "sequence"}),  # it may tell what these formats told
         transaction=frozenset({"id", "order", "table_order", "size", "last"}),
         source=frozenset({"product", "connector", "server", "version", "snapshot"}),
         source_time="ns",

@@ -19,6 +19,7 @@ from changelane.apply import (
     Step,
     TableTruncate,
     Upsert,
+    canonical,
     is_live,
     last_known,
     pack,
@@ -40,6 +41,7 @@ from changelane.apply.additions import (
     lists_columns,
 )
 from changelane.apply.registers import Cell
+from changelane.apply.repeats import ordinal_of
 from changelane.errors import ApplyError
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Op, Truncate
 from changelane.position import Position
@@ -61,10 +63,13 @@ class Deletes(StrEnum):
 class Keyless(StrEnum):
     """What makes a row of a table without a key.
 
-    ``append``: each insert or snapshot row is a row of its own, known by its order, so that
-    applying it twice adds nothing; updates and deletes say of which row they are only by its
-    values, and go to the quarantine. ``row``: the whole row is the key, so that equal rows are one
-    row here, and one delete of them deletes it; an update needs its complete before image.
+    ``append``: each insert or snapshot row is a row of its own. Applying it twice adds nothing: it
+    is known by its order, its content and its ordinal (:mod:`changelane.apply.repeats`), or where
+    it has none by its place in the topic; without both, it is added each time. Updates and deletes
+    say of which row they are only by its values, and go to the quarantine.
+
+    ``row``: the whole row is the key, so that equal rows are one row here, and one delete of them
+    deletes it; an update needs its complete before image.
     """
 
     APPEND = "append"
@@ -142,7 +147,8 @@ class MemoryTables:
 
         Args:
             events: Events of any tables.
-            positions: Where each event stands in its topic, for those without a position.
+            positions: Where each event stands in its topic, for those without a position, and
+                those that nothing else tells from others.
         """
         told: dict[TableId, list[tuple[Step, ChangeEvent]]] = {}
         for index, event in enumerate(events):
@@ -279,12 +285,26 @@ class MemoryTables:
         held.columns.update(dict.fromkeys(names))
         if columns is None:
             return tuple(
-                msgspec.structs.replace(step, key=b"@" + step.order)
+                msgspec.structs.replace(step, key=self._added(step, change, fallback))
                 for step in found
                 if isinstance(step, Upsert)
             )
         held.keys = columns
         return found
+
+    def _added(self, step: Upsert, event: DataChange, fallback: Position | None) -> bytes:
+        """Return what a row of a table without a key is known by."""
+        is_snapshot = event.op is Op.READ or event.source.snapshot is not None
+        position = event.position or fallback
+        assert position is not None  # noqa: S101 - the step has an order
+        ordinal = ordinal_of(position, event.transaction, is_snapshot=is_snapshot)
+        place: list[Value] = [event.op.value, ordinal]
+        if ordinal is None and fallback is not None:
+            place.append(fallback.key())
+        elif ordinal is None:
+            self._counts["added"] += 1
+            place.append(self._counts["added"])
+        return b"@" + step.order + canonical([*place, dict(step.values)]).encode()
 
     def _apply(self, table: TableId, batch: Sequence[tuple[Step, ChangeEvent]]) -> None:
         held = self._tables.setdefault(table, _Table())

@@ -171,6 +171,7 @@ def carries(dialect: Dialect) -> Carries:
         key_change=True,
         table=frozenset({"database", "name"} if dialect.writes("table") else ()),
         positions=frozenset({"sequence"} if dialect.has_commit_ts else ()),
+        shared_positions=frozenset({"sequence"}),  # a time stamp of TiDB is that of a transaction
         stamp=SOURCE,
         source_time=times if dialect.writes("es") else "",
         process_time=times if dialect.writes("ts") else "",

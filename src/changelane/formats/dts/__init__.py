@@ -85,6 +85,7 @@ class Dts:
         key_change=True,
         table=frozenset({"database", "schema", "name"}),
         positions=frozenset({"mysql"}),
+        shared_positions=frozenset({"mysql"}),  # without the number of the row in its event
         transaction=frozenset({"id"}),
         source=frozenset({"product"}),
         stamp=Source(connector=CONNECTOR),

@@ -2,38 +2,27 @@
 """The mode ``append``: every event of a table is a row of it, with what it did and where it stood.
 
 Exactly once by the marker, as in every mode. Beyond that, where positions order the events, one
-that comes again in another batch is known by its order and its content and is not appended again;
-where only offsets do, it is: a topic that was copied tells other offsets.
+that comes again is known (:mod:`changelane.spark.apply.repeats`).
 """
-
-from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from changelane.position import OffsetPosition
 from changelane.spark.events import fold
-from changelane.spark.events.fold import nothing
-from changelane.spark.events.survey import told_schema
+from changelane.spark.events.fold import no_exceptions, nothing
+from changelane.spark.events.target import Target
+from changelane.spark.lake.modes import EVENT, ORDINAL
 from changelane.spark.schemas.evolve import Plan
-from changelane.spark.sql import COLUMNS, ORDER, quoted
-
-EVENT: Final = "_changelane_event"
+from changelane.spark.sql import COLUMNS, DELETED, ORDER, quoted
 
 
-def changes(rows: DataFrame, one: Plan, table: DataFrame, high: str) -> DataFrame:
-    """Return the events of a batch that the table does not hold, with its columns.
+def changes(told: DataFrame, one: Plan) -> DataFrame:
+    """Return events as rows of the table, with its columns.
 
     Args:
-        rows: ``data`` and ``truncate`` rows of one table.
+        told: ``data`` and ``truncate`` rows of one table, with what an event is known by.
         one: How the table's events are applied.
-        table: The table.
-        high: The newest order that the table holds, as hexadecimal digits.
     """
-    content = ("kind", "op", "key", "other_key", told_schema(), "before", "after")
-    told = rows.withColumn(EVENT, F.xxhash64(*content))
-    if is_known_by_order(one):
-        told = _fresh(told.dropDuplicates(["order", EVENT]), table, high)
     leaves = F.col("op") == "d"
     state = {
         "_changelane_op": F.col("op"),
@@ -47,6 +36,7 @@ def changes(rows: DataFrame, one: Plan, table: DataFrame, high: str) -> DataFram
         "_changelane_offset": F.col("offset"),
         "_changelane_index": F.col("row_index"),
         EVENT: F.col(EVENT),
+        ORDINAL: F.col(ORDINAL),
     }
     columns = one.target.columns
     if not one.work.schemas:
@@ -57,28 +47,34 @@ def changes(rows: DataFrame, one: Plan, table: DataFrame, high: str) -> DataFram
     return typed.select(*(F.col(quoted(name)) for name in (*columns, *state)))
 
 
-def newest(table: DataFrame) -> str:
-    """Return the newest order that a table holds, as hexadecimal digits."""
-    (row,) = table.agg(F.max(ORDER).alias("newest")).collect()
-    return bytes(row["newest"] or b"").hex()
+def inserted(rows: DataFrame, truncated: bytes) -> DataFrame:
+    """Return the events that add rows to a table without a key: inserts and snapshot rows.
+
+    Not those that the newest truncate took.
+    """
+    newer = F.col("order") > F.lit(bytearray(truncated))
+    return rows.where(F.col("op").isin("c", "r") & newer)
 
 
-def is_known_by_order(one: Plan) -> bool:
-    """Say whether an event that comes again has the order that it had."""
-    # those of other kinds are set aside
-    return one.kind[1:] != bytes([OffsetPosition.code])
+def appended(told: DataFrame, one: Plan) -> DataFrame:
+    """Return the rows that :func:`inserted` events add, with what they are known by."""
+    listed = _listed(one.target)
+    state = {ORDER: F.col("order"), COLUMNS: listed, EVENT: F.col(EVENT), ORDINAL: F.col(ORDINAL)}
+    if one.target.keeps_deleted:
+        state[DELETED] = F.lit(False)
+    return fold.typed_rows(told, F.col("after"), F.col("schema_id"), one.target, state)
 
 
-def _fresh(told: DataFrame, table: DataFrame, high: str) -> DataFrame:
-    (row,) = told.agg(F.min("order").alias("lowest")).collect()
-    if row["lowest"] is None:
-        return told
-    if bytes(row["lowest"]).hex() > high:
-        return told
-    held = table.where(F.col(ORDER) >= F.lit(row["lowest"])).select(
-        F.col(ORDER).alias("order"), EVENT
-    )
-    return told.join(held, ["order", EVENT], "left_anti")
+def _listed(target: Target) -> Column:
+    """Return the exceptions of rows from before a column came that name it all the same."""
+    listed = F.lit(None).cast("map<string,binary>")
+    for added in target.additions:
+        if added.is_unknown and (having := target.having(added.column)):
+            is_older = F.col("order") < F.lit(bytearray(added.order))
+            own = F.create_map(F.lit(added.column), F.col("order"))
+            both = F.map_concat(F.coalesce(listed, no_exceptions()), own)
+            listed = F.when(F.col("schema_id").isin(*having) & is_older, both).otherwise(listed)
+    return listed
 
 
 def _unknown(one: Plan) -> Column:

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a batch tells of one table becomes a commit of it, with the batch's marker and the sums."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from changelane.spark.apply import append, history, tracking
+from changelane.spark.apply import append, history, repeats, tracking
 from changelane.spark.apply.moves import Moved
 from changelane.spark.apply.truncates import clear
 from changelane.spark.apply.upsert import Upserts
@@ -86,21 +86,35 @@ class Commits:
         elif one.mode == UPSERT:
             if one.work.truncated and known is not None:
                 clear(self._lake.spark, self._lake, one, known.truncated)
-            if one.work.schemas:
+            if one.work.schemas and one.target.keys:
                 moved = batch.moved.get(one.work.table_id)
                 self._upserts.merge(writing.session, writing.changes, one, known, moved)
+            elif one.work.schemas:
+                floor = b"" if known is None else known.truncated
+                rows = append.inserted(writing.changes, floor)
+                self._append(writing, rows, append.appended)
         else:
-            held = self._lake.read(one.name)
-            high = writing.before.high
-            if high is None or next(self._lake.marked(one.name), None) is None:
-                # the commits that told it are forgotten, or of a version that told none; what is
-                # kept of the newest one is as old as the last maintenance
-                high = append.newest(held)
-                writing.before = msgspec.structs.replace(writing.before, high=high)
-            source = append.changes(writing.rows, one, held, high)
-            self._lake.append(writing.session(), one.name, source)
+            self._append(writing, writing.rows, append.changes)
         table.late, table.ties = writing.late, writing.ties
+        table.repeats, table.possible_duplicates = writing.repeats, writing.possible_duplicates
         return table
+
+    def _append(
+        self, writing: "_Writing", rows: DataFrame, made: Callable[[DataFrame, Plan], DataFrame]
+    ) -> None:
+        """Add event rows to a table, as *made* makes rows of them, but for those that it holds."""
+        one = writing.plan
+        held = self._lake.read(one.name)
+        high = writing.before.high
+        if high is None or next(self._lake.marked(one.name), None) is None:
+            # the commits that told it are forgotten, or of a version that told none; what is
+            # kept of the newest one is as old as the last maintenance
+            high = repeats.newest(held)
+            writing.before = msgspec.structs.replace(writing.before, high=high)
+        with repeats.taken(rows, one, held, high) as taken:
+            writing.repeats = taken.repeats
+            writing.possible_duplicates = taken.possible_duplicates
+            self._lake.append(writing.session(), one.name, made(taken.rows, one))
 
     def _versions(self, writing: "_Writing", known: Remembered) -> None:
         one, rows = writing.plan, writing.rows
@@ -136,6 +150,8 @@ class _Writing:
         before: What the table took up to its newest commit.
         late: How many of the changes come behind newer ones of batches before.
         ties: For how many keys and positions two whole rows differ.
+        repeats: How many events came again, which the table does not take.
+        possible_duplicates: How many that it takes may have come before.
     """
 
     def __init__(self, lake: Lake, batch: Batch, plan: Plan, *, counts: bool) -> None:
@@ -147,7 +163,7 @@ class _Writing:
         self.before = Tally.of(lake.last_commit(plan.name))
         taken = without(self.changes, batch.refused)
         self.late = self.before.late_in(taken, plan.work, plan.kind)
-        self.ties = 0
+        self.ties = self.repeats = self.possible_duplicates = 0
         self._applied = taken.count() if counts else sum(plan.work.counts.values())
 
     def session(self, ties: int = 0) -> SparkSession:
@@ -155,7 +171,13 @@ class _Writing:
         self.ties = ties
         work = self.plan.work
         after = self.before.plus(
-            work, self.plan.kind, applied=self._applied, late=self.late, ties=self.ties
+            work,
+            self.plan.kind,
+            applied=self._applied,
+            late=self.late,
+            ties=self.ties,
+            repeats=self.repeats,
+            possible_duplicates=self.possible_duplicates,
         )
         oldest, newest = work.reach(self.plan.kind)
         reach = {"oldest": oldest.hex(), "newest": max(newest, work.truncated).hex()}

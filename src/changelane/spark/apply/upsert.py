@@ -15,7 +15,6 @@ from changelane.spark.lake import Lake
 from changelane.spark.lake.merges import Form, column_form, row_form
 from changelane.spark.ledgers.side import Remembered, SideTable
 from changelane.spark.schemas.evolve import Plan
-from changelane.spark.sql import DELETED
 
 MAX_REMEMBERED_BYTES: Final = 32 << 20
 """So much is read whole, which takes less time than to look up the keys of a batch."""
@@ -64,19 +63,12 @@ class Upserts:
         Args:
             begin: Returns what commits with the batch's marker, told for how many keys and
                 positions two whole rows differ.
-            rows: ``data`` rows of one table.
+            rows: ``data`` rows of one table, which has a key.
             one: How they are applied.
             known: What is remembered of the whole table; ``None`` when it never lost a row.
             moved: The keys that the rule itself decided, and what became of them.
         """
         target = one.target
-        if not target.keys:
-            floor = b"" if known is None else known.truncated
-            told = fold.appended(rows, target, floor)
-            if target.keeps_deleted:
-                told = told.withColumn(DELETED, F.lit(False))
-            self._lake.append(begin(0), one.name, told)
-            return
         batch = _Batch(rows.where("key IS NOT NULL"), one, known, moved)
         session = begin(0)
         form = column_form(keeps_deleted=target.keeps_deleted)

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from changelane.apply.additions import lists_columns
+from changelane.apply.repeats import ALONE, ordinal_of
 from changelane.carries import AbsentMeans
 from changelane.codec import Codec, get_codec
 from changelane.ddl import TruncateTable, statements_of
@@ -44,10 +45,10 @@ from changelane.spark.events.row_columns import row_columns
 from changelane.spark.events.row_keys import key_of, knows_key, moved
 from changelane.spark.events.rows import (
     AT,
-    EMPTY,
     SHAPING,
     RowSchema,
     Told,
+    row_of,
     table_id_text,
 )
 from changelane.transforms.chain import Chain
@@ -147,6 +148,7 @@ class RowBuilder:
         self._omits_nulls = codec.carries.absent_means is AbsentMeans.NULL
         self._reads_debezium = codec.name == "debezium-json"
         self._reads_mysql = codec.carries.positions == {"mysql"}
+        self._shared = codec.carries.shared_positions
         self._shapes: dict[tuple[object, ...], _Shape] = {}
         self._last: tuple[object, object, object, _Shape] | None = None
         self._told: set[tuple[str, str]] = set()
@@ -161,7 +163,7 @@ class RowBuilder:
                 if made is not None:
                     self._event(made, message, index, built, fresh)
                 else:
-                    built.append(_row(message, kind="other", op="excluded", row_index=index))
+                    built.append(row_of(message, kind="other", op="excluded", row_index=index))
         except DecodeError as error:
             return [self.refuse(message, error)]
         except (ApplyError, TransformError) as error:
@@ -177,7 +179,7 @@ class RowBuilder:
             shape.is_told = True
             if (shape.table_id, shape.id) not in self._told:
                 self._told.add((shape.table_id, shape.id))
-                told = _row(
+                told = row_of(
                     message,
                     kind="schema",
                     table_id=shape.table_id,
@@ -191,7 +193,7 @@ class RowBuilder:
         """Return the row of a message, or of a line, that cannot be read; with a mask, its hash."""
         withheld, is_masked = self._chain.withheld, self._chain.is_masking
         rest = rest_of(message, epoch=self._epoch, is_line=is_line, is_withheld=is_masked)
-        return _row(
+        return row_of(
             message,
             kind="error",
             after=rest,
@@ -239,7 +241,7 @@ class RowBuilder:
                 built.extend(self._statements(event, message, index))
             case _:
                 tag = str(event.__struct_config__.tag)
-                built.append(_row(message, kind="other", op=tag, row_index=index))
+                built.append(row_of(message, kind="other", op=tag, row_index=index))
 
     def _fallback(self, source: Source, message: Message, index: int) -> Position:
         """Return the position of an event that tells none.
@@ -274,7 +276,7 @@ class RowBuilder:
         index: int,
         transaction: str | None = None,
     ) -> Row:
-        return _row(
+        return row_of(
             message,
             kind="truncate",
             op="t",
@@ -282,6 +284,7 @@ class RowBuilder:
             schema_id=self._chain.feed(table, event.source.server) or "",
             order=self._order(event, message, index),
             transaction=transaction,
+            ordinal=ALONE,  # two truncates of one table and position are one
             source_time=_microseconds(event.source_time_ns),
             row_index=index,
         )
@@ -304,9 +307,9 @@ class RowBuilder:
             if isinstance(change, TruncateTable)
         ]
         if not any(statement.action in SHAPING for statement in found):
-            return built or [_row(message, kind="other", op="schema", row_index=index)]
+            return built or [row_of(message, kind="other", op="schema", row_index=index)]
         told = Told(event.ddl or "", event.source.product or "")
-        row = _row(
+        row = row_of(
             message,
             kind="ddl",
             op=event.action,
@@ -412,13 +415,17 @@ class RowBuilder:
         position = event.position
         if position is None:
             position = self._fallback(source, message, index)
+        is_snapshot = source.snapshot is not None
         order = encode_order(
             position,
             epoch=self._epoch,
-            snapshot=source.snapshot is not None and is_first_snapshot(source),
+            snapshot=is_snapshot and is_first_snapshot(source),
             phase=DEPARTURE if deleted else ARRIVAL,
         )
         transaction, time_ns = event.transaction, event.source_time_ns
+        ordinal = ordinal_of(
+            position, transaction, is_snapshot=is_snapshot or op is Op.READ, shared=self._shared
+        )
         return (
             "data",
             op._value_,
@@ -433,6 +440,7 @@ class RowBuilder:
             whole,
             order,
             None if transaction is None else transaction.id,
+            ordinal,
             _microseconds(time_ns),
             message.topic,
             message.partition,
@@ -444,17 +452,6 @@ class RowBuilder:
             None,
             None,
         )
-
-
-def _row(message: Message, **values: object) -> Row:
-    row: list[Any] = list(EMPTY)
-    row[AT["topic"]] = message.topic
-    row[AT["partition"]] = message.partition
-    row[AT["offset"]] = message.offset
-    row[AT["row_index"]] = 0
-    for name, value in values.items():
-        row[AT[name]] = value
-    return tuple(row)
 
 
 def _microseconds(time_ns: int | None) -> int | None:

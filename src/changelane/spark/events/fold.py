@@ -409,26 +409,6 @@ def _above(order: Column, floor: Column) -> Column:
     return F.when(order > floor, order).otherwise(nothing())
 
 
-def appended(events: DataFrame, target: Target, truncated: bytes) -> DataFrame:
-    """Return the rows that a table without a key takes: inserts and snapshot rows.
-
-    Not those that the newest truncate took.
-    """
-    newer = F.col("order") > F.lit(bytearray(truncated))
-    told = events.where(F.col("op").isin("c", "r") & newer)
-    listed = F.lit(None).cast("map<string,binary>")
-    for one in target.additions:
-        # a row from before a column came that names it all the same
-        if one.is_unknown and (having := target.having(one.column)):
-            knows = F.col("schema_id").isin(*having)
-            knows = knows & (F.col("order") < F.lit(bytearray(one.order)))
-            own = F.create_map(F.lit(one.column), F.col("order"))
-            both = F.map_concat(F.coalesce(listed, no_exceptions()), own)
-            listed = F.when(knows, both).otherwise(listed)
-    state = {ORDER: F.col("order"), COLUMNS: listed}
-    return typed_rows(told, F.col("after"), F.col("schema_id"), target, state)
-
-
 def truncated(table: DataFrame, target: Target, order: bytes) -> DataFrame:
     """Return the rows of a table that a truncate touches, as ``final`` wants them."""
     floor = F.lit(bytearray(order))

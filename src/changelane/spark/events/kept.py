@@ -99,12 +99,13 @@ class KeptEvent(msgspec.Struct, frozen=True):
     whole: bool | None = None
     order: str = ""
     transaction: str | None = None
+    ordinal: int | None = None
     source_time_us: int | None = None
 
 
 _SAME: Final = (
     *("kind", "op", "schema_id", "key", "other_key", "before", "before_missing"),
-    *("after", "after_missing", "whole", "transaction"),
+    *("after", "after_missing", "whole", "transaction", "ordinal"),
 )
 
 

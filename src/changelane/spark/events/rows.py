@@ -18,6 +18,7 @@ column             meaning
 ``whole``          the event sets every column: an insert, a snapshot row
 ``order``          apply.md section 1, at the phase of an arrival (``d``: of a departure)
 ``transaction``    id of the transaction
+``ordinal``        which of the changes at its position it is (:mod:`changelane.apply.repeats`)
 ``source_time``    when the database made the change
 ``topic`` ..       coordinates of the message, and the event's index in it
 ``code`` ..        of an ``error``: reason code, reason, JSON path; the raw message is kept, and in
@@ -35,6 +36,7 @@ import msgspec
 import pyarrow as pa
 
 from changelane.apply.additions import Default
+from changelane.message import Message
 from changelane.schema import TableId
 
 FIELDS: Final[tuple[tuple[str, str, pa.DataType], ...]] = (
@@ -51,6 +53,7 @@ FIELDS: Final[tuple[tuple[str, str, pa.DataType], ...]] = (
     ("whole", "BOOLEAN", pa.bool_()),
     ("order", "BINARY", pa.binary()),
     ("transaction", "STRING", pa.string()),
+    ("ordinal", "BIGINT", pa.int64()),
     ("source_time", "TIMESTAMP", pa.timestamp("us", "UTC")),
     ("topic", "STRING", pa.string()),
     ("partition", "INT", pa.int32()),
@@ -126,6 +129,18 @@ class Told(msgspec.Struct, frozen=True):
 
 SHAPING: Final = frozenset({"alter", "create", "drop", "rename", "drop_database"})
 """Actions of statements that may change the shape of a table, or which table it is."""
+
+
+def row_of(message: Message, **values: object) -> tuple[Any, ...]:
+    """Return an event row of a message, with some columns by name; the others are NULL."""
+    row: list[Any] = list(EMPTY)
+    row[AT["topic"]] = message.topic
+    row[AT["partition"]] = message.partition
+    row[AT["offset"]] = message.offset
+    row[AT["row_index"]] = 0
+    for name, value in values.items():
+        row[AT[name]] = value
+    return tuple(row)
 
 
 def table_id_text(table: TableId, generation: str = "") -> str:

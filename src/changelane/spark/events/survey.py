@@ -21,7 +21,7 @@ TRANSACTIONAL: Final = {PostgresPosition.code, ScnPosition.code, LsnPosition.cod
 
 AT: Final = "@"
 """What parts an event's schema from the number of a span of names in its batch, if it has one."""
-_SUMS: Final = ("events", "late", "ties", "applied_before")
+_SUMS: Final = ("events", "late", "ties", "applied_before", "repeats", "possible_duplicates")
 _TOLD_AT: Final = ("topic", "partition", "offset", "row_index")
 """Where a statement stands among the messages: what parts those of one place in the log."""
 
@@ -39,6 +39,9 @@ class TableReport(msgspec.Struct):
         ties: For how many keys and positions there were two whole rows that differ.
         applied_before: Events of the batch that the table held already, from an earlier run.
         warning: What is to be said of the table once, when it came to be so.
+        repeats: Where rows are only added: how many events came again, and added none.
+        possible_duplicates: How many that added one equal another but for their message, so that
+            nothing tells whether their producer told one row twice, or two rows.
     """
 
     table: str
@@ -50,6 +53,8 @@ class TableReport(msgspec.Struct):
     ties: int = 0
     applied_before: int = 0
     warning: str = ""
+    repeats: int = 0
+    possible_duplicates: int = 0
 
     @property
     def is_taken(self) -> bool:

@@ -29,6 +29,8 @@ class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
             not counted: each partition has its own, and gives them in their order.
         ties: For how many keys and positions a batch told two different whole rows, of which each
             column took the greater value.
+        repeats: Where rows are only added: how many events came again, and added none.
+        possible_duplicates: How many that added one may have come again.
         high: The newest order, as hexadecimal digits; nothing in the commits of older versions.
         source_time_us: The newest time at the source, microseconds since 1970-01-01 UTC.
     """
@@ -36,6 +38,8 @@ class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
     applied: int = 0
     late: int = 0
     ties: int = 0
+    repeats: int = 0
+    possible_duplicates: int = 0
     high: str | None = None
     source_time_us: int | None = None
 
@@ -62,17 +66,27 @@ class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
         return rows.where(F.col("order") <= F.lit(bytearray.fromhex(self.high or ""))).count()
 
     def plus(
-        self, work: Work, kind: bytes, *, applied: int, late: int = 0, ties: int = 0
+        self,
+        work: Work,
+        kind: bytes,
+        *,
+        applied: int,
+        late: int = 0,
+        ties: int = 0,
+        repeats: int = 0,
+        possible_duplicates: int = 0,
     ) -> "Tally":
         """Return the sums with those of a batch."""
         _, newest = work.reach(kind)
         times = [one for one in (self.source_time_us, work.time_us) if one is not None]
         return Tally(
-            self.applied + applied,
-            self.late + late,
-            self.ties + ties,
-            max(self.high or "", work.truncated.hex(), newest.hex()),
-            max(times, default=None),
+            applied=self.applied + applied,
+            late=self.late + late,
+            ties=self.ties + ties,
+            repeats=self.repeats + repeats,
+            possible_duplicates=self.possible_duplicates + possible_duplicates,
+            high=max(self.high or "", work.truncated.hex(), newest.hex()),
+            source_time_us=max(times, default=None),
         )
 
     @property

@@ -114,6 +114,8 @@ class ChangeLog:
         if not self._exists:
             self._lake.create(NAME, COLUMNS, {})
             self._exists = True
+        elif lacking := self._lacking():
+            self._lake.add_columns(NAME, lacking)
         told = events.where(~F.col("kind").isin("error", "other", "file", rows.REFUSED))
         # a reader wants a few tables of many
         batch = F.lit(marker.batch).cast("bigint")
@@ -123,6 +125,11 @@ class ChangeLog:
             batch.alias("batch"),
         ).sortWithinPartitions("table_id")
         self._lake.append(session, NAME, told)
+
+    def _lacking(self) -> dict[str, str]:
+        """Return the columns that a log of before they were thought of does not have."""
+        held = self._lake.columns(NAME)
+        return {name: kind for name, kind in COLUMNS.items() if name not in held}
 
     def pending(self) -> list[Pending]:
         """Return what the log holds, by query and table."""
@@ -149,6 +156,8 @@ class ChangeLog:
         """
         mine = (F.col("query") == query) & (F.col("batch") > min(taken.values(), default=-1))
         rows = self._lake.read(NAME).where(mine).drop("query")
+        for name, kind in self._lacking().items():
+            rows = rows.withColumn(name, F.lit(None).cast(kind))
         beside = rows.join(_taken(rows, taken), "table_id")
         return beside.where(F.col("batch") > F.col(_TAKEN)).drop(_TAKEN)
 

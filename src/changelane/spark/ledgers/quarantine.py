@@ -61,6 +61,7 @@ _EVENT: Final = (
     "after",
     "after_missing",
     "transaction",
+    "ordinal",
 )
 
 

@@ -14,7 +14,7 @@ from changelane.spark.events.target import Target
 from changelane.spark.lake import Lake, name_of, widens
 from changelane.spark.lake.held import holds_newer
 from changelane.spark.lake.layout import Layout, NoColumnError, layout_of
-from changelane.spark.lake.modes import APPEND, HISTORY, TableMode, mode_of
+from changelane.spark.lake.modes import ADDED, APPEND, HISTORY, TableMode, mode_of
 from changelane.spark.ledgers.companion import follow
 from changelane.spark.ledgers.fence import Fence
 from changelane.spark.ledgers.quarantine import Misfit, Refused
@@ -207,7 +207,7 @@ def _target(
 ) -> Target:
     """Return the columns of a table, and the schemas of the events that it takes."""
     active = msgspec.json.decode(properties["schema"], type=RowSchema)
-    columns = own_columns(lake.columns(name), properties, mode)
+    columns = own_columns(_held(lake, name, mode, active), properties, mode)
     added = tuple(one for one in additions_of(properties) if one.column in columns)
     return Target(columns, tuple(active.key or ()), work.schemas, mode.keeps_deleted, added)
 
@@ -226,6 +226,14 @@ def _check_owner(properties: Mapping[str, str], table_id: str) -> None:
         raise Misfit("foreign_table", reason)
 
 
+def _held(lake: Lake, name: str, mode: TableMode, active: RowSchema) -> dict[str, str]:
+    """Return the columns of a table, which gets those that were thought of after it was made."""
+    held, state = lake.columns(name), mode.made_with(has_key=bool(active.key))
+    if lacking := {one: state[one] for one in ADDED if one in state and one not in held}:
+        lake.add_columns(name, lacking)
+    return held
+
+
 def _ours(properties: Mapping[str, str], work: Work, *, exists: bool) -> dict[str, str]:
     """Return which columns a table has from its source, beside those that came by hand."""
     if exists and turning.OURS not in properties:
@@ -239,7 +247,7 @@ def own_columns(
     held: Mapping[str, str], properties: Mapping[str, str], mode: TableMode
 ) -> dict[str, str]:
     """Return the columns that are written: not those that somebody added to the table by hand."""
-    state = mode.state_types
+    state = {**mode.state_types, **ADDED}
     ours = properties.get(turning.OURS)
     names = None if ours is None else set(msgspec.json.decode(ours, type=list[str]))
     return {
@@ -267,7 +275,8 @@ def _evolved(
         told = {**told, **followed.created, **asked.told}
         if filled:
             told[turning.FILLED] = ",".join(filled)
-        columns = {**admission.added, **mode_of(told).state_types}
+        schema = msgspec.json.decode(told["schema"], type=RowSchema)
+        columns = {**admission.added, **mode_of(told).made_with(has_key=bool(schema.key))}
         try:
             lake.create(name, columns, told, asked)
         except NoColumnError as error:

@@ -49,6 +49,8 @@ class TableStatus(msgspec.Struct):
         applied: How many changes of rows its commits took, those without effect among them.
         late: How many of them came in a batch behind one that had told newer ones.
         ties: For how many keys and positions a batch told two different whole rows.
+        repeats: Where rows are only added: how many events came again, and added none.
+        possible_duplicates: How many that added a row equal another but for their message.
         halted: Why the table does not follow its source any more; empty = it does.
         note: Whether the source gave it another name, or dropped it, and which columns its older
             rows do not know.
@@ -74,6 +76,8 @@ class TableStatus(msgspec.Struct):
     applied: int = 0
     late: int = 0
     ties: int = 0
+    repeats: int = 0
+    possible_duplicates: int = 0
 
 
 def status(lake: Lake, pipeline: str = "") -> list[TableStatus]:
@@ -136,6 +140,8 @@ def status(lake: Lake, pipeline: str = "") -> list[TableStatus]:
                 taken.applied,
                 taken.late,
                 taken.ties,
+                taken.repeats,
+                taken.possible_duplicates,
             )
         )
     waiting: Counter[str] = Counter()
