@@ -17,6 +17,7 @@ from changelane.delivery import written_by
 from changelane.errors import ConfigError, MissingExtraError
 from changelane.files_source import FilesSource
 from changelane.kafka import KafkaSink, KafkaSource
+from changelane.position import MESSAGE_DOMAINS
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -100,8 +101,9 @@ def of_configuration(pipeline: Pipeline) -> Iterator[Finding]:
         target = f"{pipeline.table_format} tables in {sink.path}"
     yield ok("configuration", f"pipeline {pipeline.name}: {source.format} of {told} to {target}")
     is_to_tables = not isinstance(sink, KafkaSink | DataHubSink)
-    if is_to_tables and (note := order_note(pipeline)) is not None:
-        yield warning("order", note)
+    if is_to_tables:
+        notes = {"order": order_note(pipeline), "repeats": repeat_note(pipeline)}
+        yield from (warning(about, note) for about, note in notes.items() if note is not None)
 
 
 def order_note(pipeline: Pipeline) -> str | None:
@@ -114,4 +116,25 @@ def order_note(pipeline: Pipeline) -> str | None:
     return (
         f"{source.format} tells no positions: its events are ordered by {offsets} inside one "
         "partition, or file; a key that comes in two of them is set aside as `unordered`"
+    )
+
+
+def repeat_note(pipeline: Pipeline) -> str | None:
+    """Return what to say aloud when nothing tells that an event is sent again, and rows are added.
+
+    Where tables have keys it is the same row again.
+    """
+    source, options = pipeline.source, pipeline.options
+    modes = {options.mode, *(one.mode for one in options.tables.values())}
+    if options.keyless != "append" and "append" not in modes:
+        return None
+    if get_codec(source.format, **source.format_options).carries.positions - MESSAGE_DOMAINS:
+        return None
+    if isinstance(source, KafkaSource) and source.order_by_event_id:
+        return None
+    return (
+        f"{source.format} tells no positions of its events: what a producer that was killed sends "
+        "again is added again, in tables without a key (keyless: append) and in change logs (mode: "
+        "append); name key columns under options.keys where there are some, or read a format that "
+        "tells positions"
     )

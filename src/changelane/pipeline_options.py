@@ -94,8 +94,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             ``write.parquet.compression-codec``; they win over changelane's.
         keys: Key columns by table name, where the messages do not tell or should not decide.
         keyless: Tables without a key: ``quarantine`` their events, ``append`` them, or take the
-            whole ``row`` as the key (equal rows are then one). ``append`` is exactly once by the
-            marker only: events that come again in another batch are appended again.
+            whole ``row`` as the key (equal rows are then one). With ``append`` what a producer
+            sends again is added once where positions tell (docs/modes.md), and again where the
+            format tells none.
         sources: ``one`` server feeds a table, and events of another are set aside; ``many`` may,
             when their keys never meet. Then truncates and statements of one are set aside.
         apply: ``direct`` merges every table of a batch with it. ``log`` makes the batch one commit

@@ -304,8 +304,11 @@ Position = (
 BY_PARTITION: Final = frozenset({OffsetPosition.code, EventIdPosition.code})
 """Codes of positions that are compared inside one partition only."""
 
-BY_MESSAGE: Final = frozenset({OffsetPosition.code, TimePosition.code})
+_OF_MESSAGES: Final = (OffsetPosition, TimePosition)
+BY_MESSAGE: Final = frozenset(one.code for one in _OF_MESSAGES)
 """Codes of positions that tell of no event that it was sent again (:attr:`Names.MESSAGE`)."""
+MESSAGE_DOMAINS: Final = frozenset(str(one.__struct_config__.tag) for one in _OF_MESSAGES)
+"""Their domains."""
 
 _HEADER: Final = struct.Struct(">BBIB")
 
@@ -392,6 +395,11 @@ def domain_of(order: bytes) -> int:
 def epoch_of(order: bytes) -> int:
     """Return the epoch of an order."""
     return int.from_bytes(order[2:6], "big")
+
+
+def is_of_stream(order: bytes) -> bool:
+    """Say whether an order is of the stream, and not of a row of the epoch's first snapshot."""
+    return order[_HEADER.size - 1] != 0
 
 
 def phase_of(order: bytes) -> int:

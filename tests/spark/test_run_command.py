@@ -120,10 +120,14 @@ def test_a_format_without_positions_is_said_aloud_at_the_start(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     assert spark.sparkContext.appName
-    file = written(tmp_path)
-    assert "offsets" not in run(file).stderr
+    file = written(tmp_path, "options: {keyless: append}")
+    said = run(file).stderr
+    assert "offsets" not in said
+    assert "sends again" not in said
     file.write_text(file.read_text().replace("native-json", "canal-json"))
-    assert "canal-json tells no positions" in run(file).stderr
+    said = run(file).stderr
+    assert "canal-json tells no positions: its events are ordered by their offsets" in said
+    assert said.count("what a producer that was killed sends again is added again") == 1
 
 
 def test_the_reason_of_a_failed_run_quotes_no_value() -> None:

@@ -54,6 +54,27 @@ def test_a_format_without_positions_is_a_warning(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("format", "options", "warns"),
+    [
+        ("canal-json", {"keyless": "append"}, True),
+        ("canal-json", {"mode": "append"}, True),
+        ("canal-json", {"tables": {"clicks": {"mode": "append"}}}, True),
+        ("canal-json", {}, False),
+        # times at the source tell nothing: the message decides between two of them
+        ("lindorm-json", {"keyless": "append"}, True),
+        ("debezium-json", {"keyless": "append"}, False),
+    ],
+)
+def test_rows_that_come_twice_when_they_are_sent_again_are_a_warning(
+    tmp_path: Path, format: str, options: dict[str, Any], warns: bool
+) -> None:
+    done = check(tmp_path, SOURCE | {"format": format}, TABLES, options=options)
+    assert done.exit_code == 0
+    told = f"warning  repeats: {format} tells no positions of its events: what a producer"
+    assert (told in done.stdout) == warns
+
+
+@pytest.mark.parametrize(
     ("source", "sink", "more", "told"),
     [
         ({"format": "native-jsn"}, TABLES, {}, "source.format: .*did you mean 'native-json'"),

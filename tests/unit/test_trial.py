@@ -119,6 +119,33 @@ def test_events_without_a_key_are_told_unless_options_say_what_becomes_of_them(
     assert any("`no_key`" in line for line in found) == warns
 
 
+LSN = {"domain": "postgresql", "lsn": 5}
+PLACELESS = "warning  table shop.orders: its events tell no positions: "
+SHARED = "warning  table shop.orders: 2 events tell a position that several rows may have"
+
+
+@pytest.mark.parametrize("options", [{"keyless": "append"}, {"mode": "append"}])
+@pytest.mark.parametrize(
+    ("more", "start"),
+    [
+        ({"position": None}, PLACELESS),
+        ({"position": LSN}, SHARED),
+        ({"position": LSN, "transaction": {"id": "7", "order": 1}}, None),
+        ({"position": LSN, "op": "r", "source": {"snapshot": "true"}}, None),
+    ],
+)
+def test_where_rows_are_added_it_is_told_that_events_sent_again_are_not_known(
+    options: dict[str, Any], more: dict[str, Any], start: str | None
+) -> None:
+    found = lines(tables(told(1, key=None, **more), told(2, key=None, **more), options=options))
+    warnings = [line for line in found if line.startswith("warning")]
+    assert len(warnings) == (start is not None)
+    assert not warnings or warnings[0].startswith(start or "")
+    # a row that has a key is the same row again
+    keyed = lines(tables(told(1, **more), options={"keyless": "append"}))
+    assert not [line for line in keyed if line.startswith("warning")]
+
+
 def test_a_name_in_the_options_that_is_nearly_that_of_a_table_is_told() -> None:
     options = {
         "keys": {"ordrs": ["id"], "customers": ["id"]},

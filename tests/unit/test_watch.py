@@ -21,6 +21,7 @@ from changelane.errors import ConfigError
 from changelane.pipeline_options import Options
 from changelane.spark.events.survey import APPLIED_BEFORE, BatchReport, TableReport
 from changelane.spark.streams.delivered import DeliveryReport
+from changelane.spark.streams.repeated import with_repeat_note
 
 
 class Clock:
@@ -75,7 +76,8 @@ def test_where_stderr_is_no_terminal_each_batch_is_a_line_of_json_there(
     with watched(clock) as watch:
         watch.say("a note \x1b[2J")
         clock.now += 10
-        watch.took(batch())
+        tables = [*batch().tables, TableReport("shop.orders", "/lake", possible_duplicates=3)]
+        watch.took(batch(tables=tables))
         clock.now += 2
         watch.took(BatchReport(7, tables=[TableReport("shop.log", "/lake/log", 8)], is_merge=True))
         clock.now += 2
@@ -91,6 +93,7 @@ def test_where_stderr_is_no_terminal_each_batch_is_a_line_of_json_there(
     assert (first["warnings"], merge["warnings"]) == ({"shop.log": "once"}, {})
     # neither a table that held the batch, nor one that failed, nor one that refused it
     assert first["tables"] == {"shop.orders": 250}
+    assert (first["possible_duplicates"], second["possible_duplicates"]) == ({"shop.orders": 3}, {})
     # a second since the batch before, or the start
     assert (first["in_per_s"], first["out_per_s"]) == (40.0, 25.0)
     assert (merge["is_merge"], merge["in_per_s"], merge["tables"]) == (True, 0.0, {"shop.log": 8})
@@ -196,7 +199,8 @@ def test_prometheus_reads_counts_lag_tables_and_what_was_set_aside(
         assert before["changelane_events_total",] == 0
         assert ("changelane_messages_in_total",) not in before
         watch.took(batch())
-        watch.took(batch(batch=8, lag={"shop.orders": {0: 1}}, tables=[]))
+        twice = TableReport("shop.log", "/lake/log", possible_duplicates=4)
+        watch.took(batch(batch=8, lag={"shop.orders": {0: 1}}, tables=[twice, twice]))
         hostile = 'a"b\\c\n{d}'
         watch.took(BatchReport(8, tables=[TableReport(hostile, "/x", 3)], is_merge=True))
         told = scraped(address)
@@ -208,6 +212,7 @@ def test_prometheus_reads_counts_lag_tables_and_what_was_set_aside(
     assert ("changelane_messages_out_total",) not in told
     assert told["changelane_table_events_total", "shop.orders"] == 250
     assert told["changelane_table_events_total", hostile.replace("\n", "\\n")] == 3
+    assert told["changelane_possible_duplicates_total", "shop.log"] == 8
     assert told["changelane_quarantined_total", "malformed_json"] == 4
     # lag is that behind the newest batch, and partitions that are gone are gone
     lag = {place: value for place, value in told.items() if place[0] == "changelane_lag"}
@@ -254,3 +259,17 @@ def test_the_port_of_the_command_wins_over_that_of_the_file() -> None:
         options = Options(metrics_port=taken.getsockname()[1])
         with Watch("shop", options, 0):
             pass
+
+
+def test_a_run_says_once_that_tables_took_possible_duplicates() -> None:
+    seen: list[int] = []
+    said: list[str] = []
+    took = with_repeat_note(lambda one: seen.append(one.batch), said.append)
+    few = TableReport("shop.few", "/lake/few", possible_duplicates=1)
+    many = TableReport("shop.many", "/lake/many", possible_duplicates=35)
+    for number, tables in enumerate([[TableReport("shop.few", "/lake/few")], [few, many], [few]]):
+        took(BatchReport(number, tables=tables))
+    assert seen == [0, 1, 2]
+    (note,) = said
+    assert note.startswith("35 rows that shop.many took are possible duplicates")
+    assert "provide.transaction.metadata" in note

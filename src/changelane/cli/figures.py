@@ -36,6 +36,8 @@ class Figures(msgspec.Struct, frozen=True):
         lag: How many messages each partition of the source held behind it.
         tables: How many events came for each table that took them, those that were set aside
             among them.
+        possible_duplicates: How many rows each table added that it may hold already, where there
+            were some.
         quarantined: How many events were set aside, by reason code.
         losses: What the format of the sink could not carry of messages that were sent.
         is_merge: Tables took what waited for them in the change log, and nothing was read.
@@ -53,6 +55,7 @@ class Figures(msgspec.Struct, frozen=True):
     out_per_s: float
     lag: Lag | None
     tables: dict[str, int]
+    possible_duplicates: dict[str, int]
     quarantined: dict[str, int]
     losses: dict[str, int] = {}
     is_merge: bool = False
@@ -71,9 +74,11 @@ def figures(
         passed_s: How many seconds before that the one before it was over.
     """
     tables: Counter[str] = Counter()
+    possible: Counter[str] = Counter()
     for table in getattr(report, "tables", ()):
         if table.is_taken:
             tables[table.table] += table.events
+            possible[table.table] += table.possible_duplicates
     sent: int | None = getattr(report, "written", None)
     passed_s = max(passed_s, report.seconds, 0.001)
     taken = report.events if report.messages is None else report.messages
@@ -89,6 +94,7 @@ def figures(
         out_per_s=round((sum(tables.values()) if sent is None else sent) / passed_s, 1),
         lag=report.lag,
         tables=dict(tables),
+        possible_duplicates=dict(+possible),
         quarantined=report.quarantined,
         losses=getattr(report, "losses", {}),
         is_merge=getattr(report, "is_merge", False),
@@ -114,6 +120,7 @@ class Totals(msgspec.Struct, frozen=True):
     events: int = 0
     messages_out: int | None = None
     tables: dict[str, int] = {}
+    possible_duplicates: dict[str, int] = {}
     quarantined: dict[str, int] = {}
     losses: dict[str, int] = {}
     last: Figures | None = None
@@ -133,6 +140,9 @@ class Totals(msgspec.Struct, frozen=True):
             events=self.events + one.events,
             messages_out=_sum(self.messages_out, one.messages_out),
             tables=dict(Counter(self.tables) + Counter(one.tables)),
+            possible_duplicates=dict(
+                Counter(self.possible_duplicates) + Counter(one.possible_duplicates)
+            ),
             quarantined=dict(Counter(self.quarantined) + Counter(one.quarantined)),
             losses=dict(Counter(self.losses) + Counter(one.losses)),
             last=one if is_batch else self.last,

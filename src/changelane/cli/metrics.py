@@ -66,6 +66,14 @@ class Metrics:
         for table, count in told.tables.items():
             tables.add_metric([printable(table)], count)
         yield tables
+        possible = CounterMetricFamily(
+            "changelane_possible_duplicates",
+            "Rows that a table added and may hold already: nothing tells them from others.",
+            labels=["table"],
+        )
+        for table, count in told.possible_duplicates.items():
+            possible.add_metric([printable(table)], count)
+        yield possible
         aside = CounterMetricFamily(
             "changelane_quarantined", "Events that were set aside.", labels=["reason"]
         )

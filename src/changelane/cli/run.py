@@ -18,7 +18,7 @@ from changelane.config import Pipeline, load
 from changelane.datahub.sink import DataHubSink
 from changelane.errors import MissingExtraError
 from changelane.files_source import FilesSource
-from changelane.findings import order_note
+from changelane.findings import order_note, repeat_note
 from changelane.kafka import KafkaSink
 from changelane.losses import loss_class, loss_of
 from changelane.preflight import check_before_spark
@@ -125,7 +125,7 @@ def _applied(
         from changelane.spark.streams import pipeline as spark_pipeline
     except ImportError as error:
         raise MissingExtraError(error.name or "pyspark", "spark") from None
-    if (note := order_note(pipeline)) is not None:
+    for note in filter(None, (order_note(pipeline), repeat_note(pipeline))):
         watch.say(note)
     spark = _session(pipeline, master, watch)
     watch.start()
@@ -184,32 +184,42 @@ def _told_of_messages(report: "DeliveriesReport", path: str) -> None:
         click.echo(f"quarantine in {path}/_changelane/quarantine")
 
 
+def _tables(report: "RunReport") -> None:
+    """Tell what came for each table, what an earlier run had applied, and what to know of it."""
+    tables = [table for batch in report.batches for table in batch.tables]
+    counts: Counter[str] = Counter()
+    notes: dict[str, str] = {}
+    sums: dict[str, Counter[str]] = {
+        "events that an earlier run applied": Counter(),
+        "came again, and added no row": Counter(),
+        "possible duplicates": Counter(),
+    }
+    for table in tables:
+        name = table.table
+        counts[name] += table.events
+        if table.note and (table.events or not table.applied_before):
+            notes[name] = table.note
+        parts = (table.applied_before, table.repeats, table.possible_duplicates)
+        for total, count in zip(sums.values(), parts, strict=True):
+            total[name] += count
+    for name in sorted(counts):
+        note = f"  ({printable(notes[name])})" if name in notes else ""
+        click.echo(f"{printable(name):<40} {counts[name]:>10,} events{note}")
+        for words, total in sums.items():
+            if total[name]:
+                click.echo(f"{'  ' + words:<40} {total[name]:>10,}")
+    if finished := sum(batch.finished_before for batch in report.batches):
+        click.echo(f"{'batches that an earlier run applied':<40} {finished:>10,}")
+    for table in tables:
+        if table.warning:
+            click.echo(f"warning: {printable(table.table)}: {printable(table.warning)}")
+
+
 def _summary(report: "RunReport", path: str) -> None:
     if not report.batches:
         _nothing("apply", report)
         return
-    counts: dict[str, int] = {}
-    notes: dict[str, str] = {}
-    before: Counter[str] = Counter()
-    for batch in report.batches:
-        for table in batch.tables:
-            if table.applied_before:
-                before[table.table] += table.applied_before
-            if table.events or not table.applied_before:
-                counts[table.table] = counts.get(table.table, 0) + table.events
-                if table.note:
-                    notes[table.table] = table.note
-    for name in sorted(counts):
-        note = f"  ({printable(notes[name])})" if name in notes else ""
-        click.echo(f"{printable(name):<40} {counts[name]:>10,} events{note}")
-    for name, count in sorted(before.items()):
-        click.echo(f"{printable(name):<40} {count:>10,} events that an earlier run applied")
-    if finished := sum(batch.finished_before for batch in report.batches):
-        click.echo(f"{'batches that an earlier run applied':<40} {finished:>10,}")
-    for batch in report.batches:
-        for table in batch.tables:
-            if table.warning:
-                click.echo(f"warning: {printable(table.table)}: {printable(table.warning)}")
+    _tables(report)
     for one in report.maintained:
         if one.is_compacted:
             click.echo(maintained(one))

@@ -2,12 +2,13 @@
 """What a batch tells of one table becomes a commit of it, with the batch's marker and the sums."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from changelane.position import BY_MESSAGE, domain_of
 from changelane.spark.apply import append, history, repeats, tracking
 from changelane.spark.apply.moves import Moved
 from changelane.spark.apply.truncates import clear
@@ -24,6 +25,8 @@ from changelane.spark.ledgers.ends import Ends
 from changelane.spark.ledgers.quarantine import Refused, without
 from changelane.spark.ledgers.side import Remembered, SideTable
 from changelane.spark.schemas.evolve import Plan
+
+NO_POSITIONS: Final = "its events tell no positions: what their producer sends again is added again"
 
 
 class Batch(NamedTuple):
@@ -71,6 +74,8 @@ class Commits:
         told = dict.fromkeys(f"{refused.code}: {refused.reason}" for refused in one.refused)
         if one.note is not None:
             told[one.note] = None
+        if one.is_adding and domain_of(one.kind) in BY_MESSAGE:
+            told[NO_POSITIONS] = None
         path = self._lake.path(one.name)
         name = str(table_id_of(one.work.table_id))
         table = TableReport(name, path, one.work.count, "; ".join(told), warning=one.warning)
@@ -86,13 +91,13 @@ class Commits:
         elif one.mode == UPSERT:
             if one.work.truncated and known is not None:
                 clear(self._lake.spark, self._lake, one, known.truncated)
-            if one.work.schemas and one.target.keys:
-                moved = batch.moved.get(one.work.table_id)
-                self._upserts.merge(writing.session, writing.changes, one, known, moved)
-            elif one.work.schemas:
+            if one.work.schemas and one.is_adding:
                 floor = b"" if known is None else known.truncated
                 rows = append.inserted(writing.changes, floor)
                 self._append(writing, rows, append.appended)
+            elif one.work.schemas:
+                moved = batch.moved.get(one.work.table_id)
+                self._upserts.merge(writing.session, writing.changes, one, known, moved)
         else:
             self._append(writing, writing.rows, append.changes)
         table.late, table.ties = writing.late, writing.ties

@@ -75,9 +75,9 @@ def apply_changes(
             and one that a table holds already is skipped. Without it the call stands alone.
         batch: The number of the batch in that query.
         epoch: The epoch of plain rows' orders (apply.md section 1).
-        keyless: What happens to tables without a key: ``quarantine``, or ``append``, which is
-            exactly once by the marker only: events that come again in another batch are appended
-            again.
+        keyless: What happens to tables without a key: ``quarantine``, or ``append``: what comes
+            again in another batch is added once where positions tell that it does
+            (:mod:`changelane.spark.apply.repeats`).
         sources: ``one`` server feeds a table, and events of another are set aside; ``many`` may,
             whose keys never meet.
 

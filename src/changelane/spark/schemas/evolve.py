@@ -14,7 +14,7 @@ from changelane.spark.events.target import Target
 from changelane.spark.lake import Lake, name_of, widens
 from changelane.spark.lake.held import holds_newer
 from changelane.spark.lake.layout import Layout, NoColumnError, layout_of
-from changelane.spark.lake.modes import ADDED, APPEND, HISTORY, TableMode, mode_of
+from changelane.spark.lake.modes import ADDED, APPEND, HISTORY, UPSERT, TableMode, mode_of
 from changelane.spark.ledgers.companion import follow
 from changelane.spark.ledgers.fence import Fence
 from changelane.spark.ledgers.quarantine import Misfit, Refused
@@ -103,6 +103,11 @@ class Plan(NamedTuple):
     def kind(self) -> bytes:
         """The kind of positions that the table compares (2 bytes)."""
         return bytes.fromhex(self.properties.get("order", ""))[:2]
+
+    @property
+    def is_adding(self) -> bool:
+        """Whether rows are only added: of every event, or where no key tells which row is meant."""
+        return self.mode == APPEND or (self.mode == UPSERT and not self.target.keys)
 
     @property
     def mode(self) -> str:

@@ -26,6 +26,7 @@ from changelane.spark.schemas.followed import evolution_of
 from changelane.spark.streams.checkpoint import Checkpoint
 from changelane.spark.streams.interrupts import Interrupts
 from changelane.spark.streams.pacing import Pace, drive
+from changelane.spark.streams.repeated import with_repeat_note
 from changelane.spark.streams.stream import (
     KEPT,
     Applying,
@@ -118,6 +119,7 @@ def run(
     """
     expressions = expressions_of(spark, pipeline)
     report, options = RunReport(pipeline.name), pipeline.options
+    progress = with_repeat_note(progress, say)
     log = BatchLog(spark, pipeline.folder, pipeline.name)
     checkpoint = Checkpoint(spark, pipeline.checkpoint)
     source = input_of(spark, pipeline, checkpoint)

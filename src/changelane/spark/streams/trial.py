@@ -22,6 +22,7 @@ from changelane.losses import Loss, LossClass, LossWarnings, loss_class
 from changelane.message import Message
 from changelane.pipeline_options import Maintenance
 from changelane.position import (
+    BY_MESSAGE,
     EventIdPosition,
     LsnPosition,
     MySqlPosition,
@@ -31,6 +32,7 @@ from changelane.position import (
     SequencePosition,
     TimePosition,
     domain_of,
+    is_of_stream,
 )
 from changelane.schema import named
 from changelane.spark.events.builder import RowBuilder, row_builder
@@ -103,6 +105,7 @@ class _Seen:
     def __init__(self) -> None:
         self.events = 0
         self.keyless = 0
+        self.unnumbered = 0
         self.schemas: dict[str, RowSchema] = {}
         self.domains: Counter[bytes] = Counter()
 
@@ -113,7 +116,10 @@ class _Seen:
             return
         self.events += 1
         self.keyless += row[AT["kind"]] == "data" and row[AT["key"]] is None
-        self.domains[row[AT["order"]][:2]] += 1
+        order = row[AT["order"]]
+        self.domains[order[:2]] += 1
+        is_placed = domain_of(order) not in BY_MESSAGE and is_of_stream(order)
+        self.unnumbered += is_placed and row[AT["ordinal"]] is None
 
 
 class TableTrial:
@@ -233,6 +239,8 @@ class TableTrial:
         if seen.keyless and mode.name != APPEND and options.keyless == "quarantine":
             text = f"{seen.keyless} events name no key and would be set aside as `no_key`"
             yield warning(about, text, "give its key columns in options.keys, or options.keyless")
+        if mode.name == APPEND or (seen.keyless and options.keyless == "append"):
+            yield from _repeats(about, seen, is_log=mode.name == APPEND)
         servers = dict.fromkeys(told.server for told in seen.schemas.values() if told.server)
         if len(servers) > 1 and options.sources == "one":
             text = f"{len(servers)} servers or routed tables feed it, and only one of them may"
@@ -251,6 +259,23 @@ class TableTrial:
                 f"{seen.events} would be set aside as `unordered`"
             )
             yield warning(about, text)
+
+
+def _repeats(about: str, seen: _Seen, *, is_log: bool) -> Iterator[Finding]:
+    """Yield a warning where nothing tells that events of a table are sent again."""
+    if seen.domains and all(domain_of(kind) in BY_MESSAGE for kind in seen.domains):
+        text = "its events tell no positions: what their producer sends again is added again"
+        fix = "read a format that tells positions"
+        if not is_log:
+            fix = f"give its key columns in options.keys, where it has some, or {fix}"
+        yield warning(about, text, fix)
+    elif seen.unnumbered:
+        text = (
+            f"{seen.unnumbered} events tell a position that several rows may have, and not their "
+            "number in the transaction: of equal ones that are sent again each adds a row, and is "
+            "counted as a possible duplicate"
+        )
+        yield warning(about, text, "for Debezium, set provide.transaction.metadata: true")
 
 
 # -- into topics
