@@ -122,11 +122,11 @@ def order_note(pipeline: Pipeline) -> str | None:
 def repeat_note(pipeline: Pipeline) -> str | None:
     """Return what to say aloud when nothing tells that an event is sent again, and rows are added.
 
-    Where tables have keys it is the same row again.
+    Where tables hold the newest row of a key it is the same row again.
     """
     source, options = pipeline.source, pipeline.options
     modes = {options.mode, *(one.mode for one in options.tables.values())}
-    if options.keyless != "append" and "append" not in modes:
+    if options.keyless != "append" and not modes & {"append", "history"}:
         return None
     if get_codec(source.format, **source.format_options).carries.positions - MESSAGE_DOMAINS:
         return None
@@ -134,7 +134,7 @@ def repeat_note(pipeline: Pipeline) -> str | None:
         return None
     return (
         f"{source.format} tells no positions of its events: what a producer that was killed sends "
-        "again is added again, in tables without a key (keyless: append) and in change logs (mode: "
-        "append); name key columns under options.keys where there are some, or read a format that "
-        "tells positions"
+        "again is added again, in tables without a key (keyless: append), change logs (mode: "
+        "append) and histories (mode: history); name key columns under options.keys where there "
+        "are some, or read a format that tells positions"
     )

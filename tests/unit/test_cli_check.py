@@ -58,6 +58,7 @@ def test_a_format_without_positions_is_a_warning(tmp_path: Path) -> None:
     [
         ("canal-json", {"keyless": "append"}, True),
         ("canal-json", {"mode": "append"}, True),
+        ("canal-json", {"mode": "history"}, True),
         ("canal-json", {"tables": {"clicks": {"mode": "append"}}}, True),
         ("canal-json", {}, False),
         # times at the source tell nothing: the message decides between two of them

@@ -69,6 +69,7 @@ def test_an_event_comes_again_as_its_stream_told_it() -> None:
         "after_missing": ["v"],
         "whole": False,
         "order": "0A01",
+        "ordinal": 4,
         "source_time_us": 7,
     }
     row = event_row(json.dumps(told), ("t", 3, 17), 2)

@@ -141,6 +141,10 @@ def test_where_rows_are_added_it_is_told_that_events_sent_again_are_not_known(
     warnings = [line for line in found if line.startswith("warning")]
     assert len(warnings) == (start is not None)
     assert not warnings or warnings[0].startswith(start or "")
+    # a version is known by its key and its position
+    past = lines(tables(told(1, **more), options={"mode": "history"}))
+    assert any(line.startswith(PLACELESS) for line in past) == (start == PLACELESS)
+    assert not any("several rows" in line for line in past)
     # a row that has a key is the same row again
     keyed = lines(tables(told(1, **more), options={"keyless": "append"}))
     assert not [line for line in keyed if line.startswith("warning")]

@@ -67,6 +67,7 @@ class ChangeLog:
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
         self._exists = lake.exists(NAME)
+        self._is_complete = not self._exists
 
     def append(
         self,
@@ -128,8 +129,12 @@ class ChangeLog:
 
     def _lacking(self) -> dict[str, str]:
         """Return the columns that a log of before they were thought of does not have."""
+        if self._is_complete:
+            return {}
         held = self._lake.columns(NAME)
-        return {name: kind for name, kind in COLUMNS.items() if name not in held}
+        lacking = {name: kind for name, kind in COLUMNS.items() if name not in held}
+        self._is_complete = not lacking
+        return lacking
 
     def pending(self) -> list[Pending]:
         """Return what the log holds, by query and table."""

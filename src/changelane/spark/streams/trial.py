@@ -38,7 +38,7 @@ from changelane.schema import named
 from changelane.spark.events.builder import RowBuilder, row_builder
 from changelane.spark.events.rows import AT, RowSchema, table_id_of
 from changelane.spark.lake import Lake, name_of
-from changelane.spark.lake.modes import APPEND, mode_of, modes_of
+from changelane.spark.lake.modes import APPEND, HISTORY, UPSERT, mode_of, modes_of
 from changelane.spark.streams.deliver import delivery_of
 from changelane.spark.streams.first import First
 from changelane.spark.streams.reading import reading_of
@@ -239,8 +239,8 @@ class TableTrial:
         if seen.keyless and mode.name != APPEND and options.keyless == "quarantine":
             text = f"{seen.keyless} events name no key and would be set aside as `no_key`"
             yield warning(about, text, "give its key columns in options.keys, or options.keyless")
-        if mode.name == APPEND or (seen.keyless and options.keyless == "append"):
-            yield from _repeats(about, seen, is_log=mode.name == APPEND)
+        if mode.name != UPSERT or (seen.keyless and options.keyless == "append"):
+            yield from _repeats(about, seen, mode.name)
         servers = dict.fromkeys(told.server for told in seen.schemas.values() if told.server)
         if len(servers) > 1 and options.sources == "one":
             text = f"{len(servers)} servers or routed tables feed it, and only one of them may"
@@ -261,15 +261,15 @@ class TableTrial:
             yield warning(about, text)
 
 
-def _repeats(about: str, seen: _Seen, *, is_log: bool) -> Iterator[Finding]:
+def _repeats(about: str, seen: _Seen, mode: str) -> Iterator[Finding]:
     """Yield a warning where nothing tells that events of a table are sent again."""
     if seen.domains and all(domain_of(kind) in BY_MESSAGE for kind in seen.domains):
         text = "its events tell no positions: what their producer sends again is added again"
         fix = "read a format that tells positions"
-        if not is_log:
+        if mode == UPSERT:
             fix = f"give its key columns in options.keys, where it has some, or {fix}"
         yield warning(about, text, fix)
-    elif seen.unnumbered:
+    elif seen.unnumbered and mode != HISTORY:  # there its key and its position make it one version
         text = (
             f"{seen.unnumbered} events tell a position that several rows may have, and not their "
             "number in the transaction: of equal ones that are sent again each adds a row, and is "
