@@ -19,8 +19,8 @@ ORDER = """
     errors budget misfits options memo scalars types values schema source_types position event
     nesting message losses carries reduction ddl serde serdes format formats codec profile profiles
     transform transforms apply table tables
-    files yaml_file files_source pipeline_options kafka topic_input delivery datahub sinks config
-    preflight findings connector_settings spark capture
+    compression files yaml_file files_source pipeline_options kafka topic_input delivery datahub
+    sinks config preflight findings connector_settings spark capture
     cli demo testing
 """.split()
 

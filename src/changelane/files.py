@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Messages in files: one a line, plain or compressed by gzip or zstd (told by the ending).
+r"""Messages in files: one a line, plain or compressed by gzip, zstd or bzip2 (told by the ending).
 
 *values*: a line is the value of one message, and nothing else of it::
 
@@ -19,34 +19,26 @@ Lines end with a line feed and with nothing else; blank lines are skipped.
 
 import base64
 import binascii
-import gzip
-import io
 import os
 import stat
 import sys
 import uuid
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, Any, BinaryIO, Final, Protocol
+from typing import IO, Any, BinaryIO, Final, NamedTuple
 
 import msgspec
-import zstandard
 
+from changelane.compression import compressed, expanded
 from changelane.errors import ConfigError, DecodeError, EncodeError
 from changelane.message import Message
 from changelane.serdes import json
 
 MAX_LINE_BYTES: Final = 256 << 20
 """A line beyond this is refused and skipped; it is never held in memory."""
-MAX_EXPANSION: Final = 1000
-"""Bytes that one compressed byte may become, once the first :data:`FREE_EXPANSION` are read."""
-FREE_EXPANSION: Final = 64 << 20
 
-_GZIP: Final = (".gz", ".gzip")
-_ZSTD: Final = (".zst", ".zstd")
 _BOM: Final = b"\xef\xbb\xbf"
 
 
@@ -212,6 +204,53 @@ def _text(data: bytes | None) -> str | None:
 # -- lines -------------------------------------------------------------------------------------
 
 
+class RawLine(NamedTuple):
+    """A line as it stands in its stream.
+
+    Attributes:
+        start: How many bytes are before it.
+        raw: It without its line feed, or its first bytes.
+        is_too_long: Whether it is beyond :data:`MAX_LINE_BYTES`, and only its first bytes are here.
+    """
+
+    start: int
+    raw: bytes
+    is_too_long: bool
+
+
+def raw_lines(stream: BinaryIO, start: int = 0) -> Iterator[RawLine]:
+    """Yield the lines of a stream, blank ones too; one that is too long is never held in memory.
+
+    Args:
+        stream: The expanded bytes, from a place where a line begins.
+        start: How many bytes are before that; a byte order mark is skipped where there are none.
+    """
+    while raw := stream.readline(MAX_LINE_BYTES):
+        length, ended = len(raw), raw.endswith(b"\n")
+        content = raw[:-1] if ended else raw
+        if start == 0:
+            content = content.removeprefix(_BOM)
+        rest, more = (0, False) if ended or length < MAX_LINE_BYTES else _skip_rest(stream)
+        yield RawLine(start, content[:1024] if more else content, more)
+        start += length + rest
+
+
+def _skip_rest(stream: BinaryIO) -> tuple[int, bool]:
+    """Skip the rest of a line; return how many bytes that were, and whether it had any content."""
+    skipped, has_content = 0, False
+    while rest := stream.readline(1 << 20):
+        skipped += len(rest)
+        has_content |= rest != b"\n"
+        if rest.endswith(b"\n"):
+            break
+    return skipped, has_content
+
+
+def too_long() -> DecodeError:
+    """Return what is wrong with a line that is too long."""
+    return DecodeError("the line is too long", code="line_too_long")
+
+
 class Lines:
     """The messages of a stream, line by line.
 
@@ -225,28 +264,11 @@ class Lines:
         self.form = form
 
     def __iter__(self) -> Iterator[Line]:
-        number = 0
-        while raw := self._stream.readline(MAX_LINE_BYTES):
-            number += 1
-            ended = raw.endswith(b"\n")
-            if ended:
-                raw = raw[:-1]
-            if number == 1:
-                raw = raw.removeprefix(_BOM)
-            if not ended and len(raw) >= MAX_LINE_BYTES and self._skip_rest():
-                error = DecodeError("the line is too long", code="line_too_long")
-                yield Line(number, raw[:1024], error)
+        for number, (_, raw, is_too_long) in enumerate(raw_lines(self._stream), 1):
+            if is_too_long:
+                yield Line(number, raw, too_long())
             elif raw and not raw.isspace():
                 yield self._line(number, raw)
-
-    def _skip_rest(self) -> bool:
-        """Skip to the end of a line that is longer than the limit; say whether there was more."""
-        skipped = 0
-        while rest := self._stream.readline(1 << 20):
-            skipped += len(rest.rstrip(b"\n"))
-            if rest.endswith(b"\n"):
-                break
-        return skipped > 0
 
     def _line(self, number: int, raw: bytes) -> Line:
         if self.form is None:
@@ -277,85 +299,6 @@ def line_of(message: Message, form: LineForm) -> bytes | None:
 # -- reading -----------------------------------------------------------------------------------
 
 
-class _Decompress(Protocol):
-    """What zlib's and zstandard's decompressors share here."""
-
-    def decompress(self, data: bytes, /) -> bytes: ...
-
-    @property
-    def eof(self) -> bool: ...
-
-    @property
-    def unused_data(self) -> bytes: ...
-
-
-class _Bounded(io.RawIOBase):
-    """Expands a compressed stream of one or many members, and stops at a bomb."""
-
-    def __init__(self, raw: BinaryIO, path: str, *, kind: str) -> None:
-        self._raw = raw
-        self._path = path
-        self._kind = kind
-        self._member: _Decompress | None = None
-        self._input = b""
-        self._output = memoryview(b"")
-        self._consumed = self._expanded = self._member_count = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._output:
-            if not self._fill():
-                return 0
-        count = min(len(buffer), len(self._output))
-        buffer[:count] = self._output[:count]
-        self._output = self._output[count:]
-        return count
-
-    def _fill(self) -> bool:
-        """Expand a little more; say whether there is anything left."""
-        if not self._input:
-            # So few at a time, because zstd makes up to 32 kB of one byte.
-            self._input = self._raw.read(2048)
-            self._consumed += len(self._input)
-        if not self._input:
-            if self._member is not None:
-                raise self._broken("the compressed file ends too early")
-            return False
-        if self._member is None:
-            if self._kind == "gzip" and self._member_count:
-                self._input = self._input.lstrip(b"\0")  # tapes pad with zeros
-                if not self._input:
-                    return True
-            self._member = self._start()
-            self._member_count += 1
-        try:
-            data = self._member.decompress(self._input)
-        except (zlib.error, zstandard.ZstdError):
-            raise self._broken(f"the file is not whole {self._kind}") from None
-        self._input = b""
-        if self._member.eof:
-            self._input, self._member = self._member.unused_data, None
-        self._output = memoryview(data)
-        self._expanded += len(data)
-        if self._expanded > max(FREE_EXPANSION, MAX_EXPANSION * self._consumed):
-            raise self._broken(
-                f"the compressed file expands more than {MAX_EXPANSION} times; "
-                "expand it yourself if you trust it",
-                "expansion",
-            )
-        return True
-
-    def _start(self) -> _Decompress:
-        if self._kind == "gzip":
-            return zlib.decompressobj(wbits=31)
-        return zstandard.ZstdDecompressor().decompressobj()
-
-    def _broken(self, reason: str, code: str = "corrupt_compression") -> DecodeError:
-        return DecodeError(reason, code=code, where=self._path)
-
-
 class Input:
     """An opened input.
 
@@ -366,22 +309,14 @@ class Input:
 
     def __init__(self, raw: BinaryIO, path: str) -> None:
         self._raw = raw
-        self.stream: BinaryIO = raw
         self.size: int | None = None
         if path != "-" and Path(path).is_file():
             self.size = Path(path).stat().st_size
-        if kind := _compression(path):
-            bounded: Any = _Bounded(raw, path, kind=kind)
-            self.stream = io.BufferedReader(bounded, 1 << 18)
+        self.stream = expanded(raw, path)
 
     def position(self) -> int:
         """Return how many bytes of the file were read."""
         return self._raw.tell()
-
-
-def _compression(path: str) -> str:
-    suffix = Path(path).suffix.lower()
-    return "gzip" if suffix in _GZIP else "zstd" if suffix in _ZSTD else ""
 
 
 @contextmanager
@@ -446,7 +381,7 @@ def open_output(path: str) -> Iterator[IO[bytes]]:
         with raw:
             if not direct and target.exists():  # from the start: rows may be for few eyes only
                 written.chmod(stat.S_IMODE(target.stat().st_mode))
-            with _compressed(raw, path) as stream:
+            with compressed(raw, path) as stream:
                 yield stream
             if not direct:
                 raw.flush()
@@ -457,17 +392,3 @@ def open_output(path: str) -> Iterator[IO[bytes]]:
         if not direct:
             written.unlink(missing_ok=True)
         raise
-
-
-@contextmanager
-def _compressed(raw: BinaryIO, path: str) -> Iterator[IO[bytes]]:
-    match _compression(path):
-        case "gzip":
-            # No name and no time inside: the same messages give the same file.
-            with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as stream:
-                yield stream  # type: ignore[misc]  # a GzipFile is one in all but name
-        case "zstd":
-            with zstandard.ZstdCompressor().stream_writer(raw, closefd=False) as stream:
-                yield stream
-        case _:
-            yield raw

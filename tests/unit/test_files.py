@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of messages: values and records, compression, and what can be wrong with them."""
 
+import bz2
 import gzip
 import io
 import os
@@ -13,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from changelane import files
+from changelane.compression import FREE_EXPANSION
 from changelane.errors import ConfigError, DecodeError, EncodeError
-from changelane.files import LineForm, Lines, line_of, open_input, open_output
+from changelane.files import LineForm, Lines, line_of, open_input, open_output, raw_lines
 from changelane.message import Message
 
 
@@ -77,6 +79,10 @@ def test_a_line_beyond_the_limit_is_refused_and_never_held(monkeypatch):
         (4, False),
     ]
     assert lines[2].content.code == "line_too_long"
+    starts = [(line.start, line.is_too_long) for line in raw_lines(io.BytesIO(data))]
+    assert starts == [(0, False), (100, False), (201, True), (5_000_202, False)]
+    (last,) = raw_lines(io.BytesIO(b"x" * 101))  # without a line feed, one byte too long
+    assert (last.start, len(last.raw), last.is_too_long) == (0, 100, True)
 
 
 # -- records ------------------------------------------------------------------------------------
@@ -204,7 +210,7 @@ def content(path) -> bytes:
         return opened.stream.read()
 
 
-def test_gzip_and_zstd_are_told_by_their_ending(tmp_path):
+def test_gzip_zstd_and_bzip2_are_told_by_their_ending(tmp_path):
     data = b'{"a":1}\n' * 10_000
     compressed = {
         "a.jsonl": data,
@@ -212,6 +218,7 @@ def test_gzip_and_zstd_are_told_by_their_ending(tmp_path):
         "a.GZ": gzip.compress(data),
         "a.jsonl.zst": zstandard.compress(data),
         "a.zstd": zstandard.compress(data),
+        "a.jsonl.bz2": bz2.compress(data),
     }
     for name, held in compressed.items():
         (tmp_path / name).write_bytes(held)
@@ -230,10 +237,11 @@ def test_an_empty_compressed_file_holds_nothing(tmp_path):
         assert content(tmp_path / name) == b""
 
 
-@pytest.mark.parametrize("ending", ["gz", "zst"])
+@pytest.mark.parametrize("ending", ["gz", "zst", "bz2"])
 def test_a_truncated_compressed_file_is_told_at_every_length(tmp_path, ending):
     data = bytes(range(256)) * 20
-    whole = gzip.compress(data) if ending == "gz" else zstandard.compress(data)
+    compress = {"gz": gzip.compress, "zst": zstandard.compress, "bz2": bz2.compress}
+    whole = compress[ending](data)
     path = tmp_path / f"a.{ending}"
     for length in range(1, len(whole)):
         path.write_bytes(whole[:length])
@@ -242,7 +250,7 @@ def test_a_truncated_compressed_file_is_told_at_every_length(tmp_path, ending):
         assert caught.value.code == "corrupt_compression"
 
 
-@pytest.mark.parametrize("ending", ["gz", "zst"])
+@pytest.mark.parametrize("ending", ["gz", "zst", "bz2"])
 def test_what_is_not_compressed_is_told(tmp_path, ending):
     path = tmp_path / f"a.{ending}"
     path.write_bytes(b'{"plain":"text"}\n')
@@ -264,7 +272,7 @@ def test_a_bomb_is_stopped_long_before_it_is_expanded(tmp_path):
     with open_input(str(bomb)) as opened, pytest.raises(DecodeError) as caught:
         seen.extend(len(part) for part in iter(lambda: opened.stream.read(1 << 20), b""))
     assert caught.value.code == "expansion"
-    assert sum(seen) <= 2 * files.FREE_EXPANSION
+    assert sum(seen) <= 2 * FREE_EXPANSION
 
 
 def test_much_expansion_of_little_is_fine(tmp_path):
@@ -283,7 +291,7 @@ def test_what_cannot_be_read_is_wrong_use(tmp_path, name):
 # -- writing ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz", "out.jsonl.zst"])
+@pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz", "out.jsonl.zst", "out.jsonl.bz2"])
 def test_what_is_written_is_read_again(tmp_path, name):
     with open_output(str(tmp_path / name)) as stream:
         stream.write(b"a\n" * 1000)
@@ -291,7 +299,7 @@ def test_what_is_written_is_read_again(tmp_path, name):
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-@pytest.mark.parametrize("name", ["out.gz", "out.zst"])
+@pytest.mark.parametrize("name", ["out.gz", "out.zst", "out.bz2"])
 def test_the_same_messages_give_the_same_file(tmp_path, name):
     written = []
     for _ in range(2):

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compressed files: gzip, zstd and bzip2, which the ending of a name tells.
+
+What is read may come from anybody: a file that is cut is never taken for a whole one, and one that
+expands beyond all measure is not expanded.
+"""
+
+import bz2
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, BinaryIO, Final, Protocol
+
+import zstandard
+
+from changelane.errors import DecodeError
+
+MAX_EXPANSION: Final = 1000
+"""Bytes that one compressed byte may become, once the first :data:`FREE_EXPANSION` are read."""
+FREE_EXPANSION: Final = 64 << 20
+
+_GZIP: Final = (".gz", ".gzip")
+_ZSTD: Final = (".zst", ".zstd")
+_BZIP2: Final = (".bz2", ".bzip2")
+
+
+def expanded(raw: BinaryIO, path: str) -> BinaryIO:
+    """Return what a stream holds: its bytes, or what they expand to as the path's ending tells.
+
+    Reading it raises a :class:`DecodeError` (``corrupt_compression``, ``expansion``).
+    """
+    if not (kind := compression(path)):
+        return raw
+    bounded: Any = _Bounded(raw, path, kind=kind)
+    return io.BufferedReader(bounded, 1 << 18)
+
+
+def compression(path: str) -> str:
+    """Return how a file is compressed, as its ending tells; empty = not."""
+    suffix = Path(path).suffix.lower()
+    endings = (("gzip", _GZIP), ("zstd", _ZSTD), ("bzip2", _BZIP2))
+    return next((kind for kind, told in endings if suffix in told), "")
+
+
+class _Decompress(Protocol):
+    """What zlib's and zstandard's decompressors share here."""
+
+    def decompress(self, data: bytes, /) -> bytes: ...
+
+    @property
+    def eof(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes: ...
+
+
+class _Bounded(io.RawIOBase):
+    """Expands a compressed stream of one or many members, and stops at a bomb."""
+
+    def __init__(self, raw: BinaryIO, path: str, *, kind: str) -> None:
+        self._raw = raw
+        self._path = path
+        self._kind = kind
+        self._member: _Decompress | None = None
+        self._input = b""
+        self._output = memoryview(b"")
+        self._consumed = self._expanded = self._member_count = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._output:
+            if not self._fill():
+                return 0
+        count = min(len(buffer), len(self._output))
+        buffer[:count] = self._output[:count]
+        self._output = self._output[count:]
+        return count
+
+    def _fill(self) -> bool:
+        """Expand a little more; say whether there is anything left."""
+        if not self._input:
+            # So few at a time, because zstd makes up to 32 kB of one byte.
+            self._input = self._raw.read(2048)
+            self._consumed += len(self._input)
+        if not self._input:
+            if self._member is not None:
+                raise self._broken("the compressed file ends too early")
+            return False
+        if self._member is None:
+            if self._kind == "gzip" and self._member_count:
+                self._input = self._input.lstrip(b"\0")  # tapes pad with zeros
+                if not self._input:
+                    return True
+            self._member = self._start()
+            self._member_count += 1
+        try:
+            data = self._member.decompress(self._input)
+        except (zlib.error, zstandard.ZstdError, OSError):  # bzip2 has no error of its own
+            raise self._broken(f"the file is not whole {self._kind}") from None
+        self._input = b""
+        if self._member.eof:
+            self._input, self._member = self._member.unused_data, None
+        self._output = memoryview(data)
+        self._expanded += len(data)
+        if self._expanded > max(FREE_EXPANSION, MAX_EXPANSION * self._consumed):
+            raise self._broken(
+                f"the compressed file expands more than {MAX_EXPANSION} times; "
+                "expand it yourself if you trust it",
+                "expansion",
+            )
+        return True
+
+    def _start(self) -> _Decompress:
+        if self._kind == "gzip":
+            return zlib.decompressobj(wbits=31)
+        if self._kind == "bzip2":
+            return bz2.BZ2Decompressor()
+        return zstandard.ZstdDecompressor().decompressobj()
+
+    def _broken(self, reason: str, code: str = "corrupt_compression") -> DecodeError:
+        return DecodeError(reason, code=code, where=self._path)
+
+
+@contextmanager
+def compressed(raw: BinaryIO, path: str) -> Iterator[IO[bytes]]:
+    """Give what compresses into a stream, as the path's ending tells."""
+    match compression(path):
+        case "gzip":
+            # No name and no time inside: the same messages give the same file.
+            with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as stream:
+                yield stream  # type: ignore[misc]  # a GzipFile is one in all but name
+        case "zstd":
+            with zstandard.ZstdCompressor().stream_writer(raw, closefd=False) as stream:
+                yield stream
+        case "bzip2":
+            with bz2.BZ2File(raw, "wb") as stream:
+                yield stream
+        case _:
+            yield raw
