@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The README's blocks run as they are printed, in their order, in a fresh copy of the checkout.
+
+Shell blocks run in one shell, YAML blocks become the files that the text before them names, and a
+text block is what the block before it prints (a line ``...`` stands for any lines). The environment
+is a link to the one that runs the tests. ``make demo`` and ``make test`` are left out by name: CI
+runs them. Python blocks that start Spark are run by ``tests/spark/test_readme.py``.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LEFT_OUT = {"make demo", "make test"}
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+FILE = re.compile(r"`([\w-]+\.yaml)`:?\s*\Z")
+PORT = re.compile(r"--port (\d+)")
+MARK = "== block "
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SPARK = """\
+spark.sql.codegen.wholeStage false
+spark.sql.codegen.factoryMode NO_CODEGEN
+spark.sql.adaptive.enabled false
+spark.sql.shuffle.partitions 2
+spark.ui.enabled false
+"""
+"""What keeps short what Spark does with a few rows; ``tests/spark/cheap.py`` has the reasons."""
+
+
+class Block(NamedTuple):
+    """A fenced block: its language, its text, and the words before it."""
+
+    kind: str
+    text: str
+    before: str
+
+
+def blocks_of(page: str) -> Iterator[Block]:
+    end = 0
+    for found in BLOCK.finditer(page):
+        yield Block(found[1], found[2], page[end : found.start()])
+        end = found.end()
+
+
+def script_of(blocks: list[Block]) -> str:
+    """One shell script of all blocks; it prints a line before the output of each."""
+    lines = ["set -euo pipefail"]
+    for number, block in enumerate(blocks):
+        lines.append(f"echo '{MARK}{number}'")
+        if block.kind == "sh":
+            commands = block.text.splitlines()
+            lines += [line for line in commands if line.partition("#")[0].strip() not in LEFT_OUT]
+        elif block.kind == "yaml":
+            named = FILE.search(block.before.rstrip("\n"))
+            assert named, f"the text before a YAML block names no file:\n{block.text}"
+            lines.append(f"cat > {named[1]} <<'END OF FILE'\n{block.text}END OF FILE")
+        elif block.kind == "python" and "spark" not in block.text:
+            lines.append(f"python - <<'END OF FILE'\n{block.text}END OF FILE")
+        else:
+            assert block.kind in {"text", "python"}, block
+    return "\n".join([*lines, ""])
+
+
+def is_shown(shown: str, printed: str) -> bool:
+    """Say whether the lines of a text block are those of an output, in their order."""
+    parts = re.split(r"^\.\.\.\n", shown.strip() + "\n", flags=re.MULTILINE)
+    printed = re.sub(r"[ \t]+$", "", printed, flags=re.MULTILINE)
+    return re.search(".*?".join(map(re.escape, parts)), printed, re.DOTALL) is not None
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """The files of the checkout that git knows or would add, and an environment."""
+    told = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+    )
+    if told.returncode != 0:
+        pytest.skip("this is no checkout of git")
+    folder = tmp_path / "changelane"
+    for name in told.stdout.decode().split("\0"):
+        if name and (ROOT / name).is_file() and not (ROOT / name).is_symlink():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, folder / name)
+    (folder / ".venv").symlink_to(sys.prefix)
+    return folder
+
+
+def test_the_blocks_of_the_readme_run_as_printed(checkout: Path) -> None:
+    page = (checkout / "README.md").read_text("utf-8")
+    blocks = list(blocks_of(page))
+    script = script_of(blocks)
+    for port in PORT.findall(script):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", int(port))) == 0:
+                pytest.skip(f"port {port}, which the README names, is taken on this machine")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT / "src"),  # the same files, with the jars that are fetched
+        "JDK_JAVA_OPTIONS": JAVA,
+        "SPARK_CONF_DIR": str(checkout.parent),
+        "LC_ALL": "C.UTF-8",
+        "COLUMNS": "120",
+    }
+    (checkout.parent / "readme.sh").write_text(script, "utf-8")
+    (checkout.parent / "spark-defaults.conf").write_text(SPARK, "utf-8")
+    run = subprocess.Popen(
+        ["bash", "../readme.sh"],
+        cwd=checkout,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        encoding="utf-8",
+    )
+    try:
+        output, errors = run.communicate(timeout=500)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(run.pid, signal.SIGKILL)
+    assert run.returncode == 0, output + errors
+    parts = (part.partition("\n") for part in output.split(MARK)[1:])
+    printed = {int(number): text for number, _, text in parts}
+    assert printed.keys() == set(range(len(blocks)))
+    for number, block in enumerate(blocks):
+        if block.kind == "text" and "spark" not in blocks[number - 1].text:
+            before = printed[number - 1]
+            assert is_shown(block.text, before), f"{block.text}\nis not what is printed:\n{before}"
+
+
+def test_only_the_targets_that_ci_runs_are_left_out() -> None:
+    ci = (ROOT / ".ci" / "run").read_text("utf-8")
+    assert all(re.search(rf"^{target}\b", ci, re.MULTILINE) for target in LEFT_OUT)
