@@ -4,6 +4,8 @@
 Connector files, SQL and the README's blocks have tests of their own, which run them.
 """
 
+import ast
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -45,16 +47,16 @@ def blocks(page: Path) -> Iterator[tuple[str, str]]:
     yield from FENCED.findall(page.read_text("utf-8"))
 
 
-def pipelines() -> list[Any]:
+def parts(kind: str) -> list[Any]:
     return [
         pytest.param(text, id=f"{page.relative_to(ROOT)}-{number}")
         for page in PAGES
-        for number, (kind, text) in enumerate(blocks(page))
-        if kind == "yaml"
+        for number, (found, text) in enumerate(blocks(page))
+        if found == kind
     ]
 
 
-@pytest.mark.parametrize("text", pipelines())
+@pytest.mark.parametrize("text", parts("yaml"))
 def test_a_yaml_block_is_a_pipeline_or_a_part_of_one(text: str, tmp_path: Path) -> None:
     told = msgspec.yaml.decode(text.encode())
     sink = told.get("sink", {})
@@ -65,6 +67,18 @@ def test_a_yaml_block_is_a_pipeline_or_a_part_of_one(text: str, tmp_path: Path) 
     file = tmp_path / "pipeline.yaml"
     file.write_bytes(msgspec.yaml.encode(told))
     load(file, dict.fromkeys(VARIABLE.findall(text), "a secret of 24 characters"))
+
+
+@pytest.mark.parametrize("text", parts("python"))
+def test_a_python_block_compiles_and_imports_what_exists(text: str) -> None:
+    tree = ast.parse(text)
+    imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    exec(compile(ast.Module(imports, []), "page", "exec"), {})
+
+
+@pytest.mark.parametrize("text", parts("json"))
+def test_a_json_block_is_json(text: str) -> None:
+    json.loads(text)
 
 
 def lines_of(text: str) -> Iterator[str]:
@@ -133,5 +147,5 @@ def _split(words: list[str]) -> Iterator[list[str]]:
 
 
 def test_pages_have_what_these_tests_look_for() -> None:
-    assert len(pipelines()) > 20
+    assert len(parts("yaml")) > 20
     assert len(commands()) > 40
