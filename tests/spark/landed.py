@@ -14,6 +14,7 @@ from changelane.event import ChangeEvent
 from changelane.schema import TableId
 from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
+from changelane.spark.apply.commits import Commits
 from changelane.spark.apply.upsert import Upserts
 from changelane.spark.events.additions import additions_of
 from changelane.spark.events.rows import table_id_text
@@ -68,15 +69,23 @@ def land(
 
 
 def merges_fail(patch: pytest.MonkeyPatch, sql: str, table: TableId | None = None) -> None:
-    """Let a statement fail wherever a table is merged, or one of them."""
-    merge = Upserts.merge
+    """Let a statement fail wherever a table takes its rows, or one of them."""
+    merge, append = Upserts.merge, Commits._append
 
-    def fail(self: Any, begin: Any, rows: Any, one: Any, *rest: Any) -> None:
+    def fail(rows: Any, one: Any) -> None:
         if table is None or one.work.table_id == table_id_text(table):
             rows.sparkSession.sql(sql).collect()
+
+    def merged(self: Any, begin: Any, rows: Any, one: Any, *rest: Any) -> None:
+        fail(rows, one)
         merge(self, begin, rows, one, *rest)
 
-    patch.setattr(Upserts, "merge", fail)
+    def appended(self: Any, writing: Any, rows: Any, made: Any) -> None:
+        fail(rows, writing.plan)
+        append(self, writing, rows, made)
+
+    patch.setattr(Upserts, "merge", merged)
+    patch.setattr(Commits, "_append", appended)
 
 
 def path(lake: str, table: TableId) -> str:

@@ -14,10 +14,13 @@ from pyspark.sql import SparkSession
 from changelane.schema import TableId
 from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
+from changelane.spark.events.rows import table_id_text
 from changelane.spark.events.survey import BatchReport
 from changelane.spark.lake import Marker
-from changelane.spark.lake.modes import Modes, TableMode
+from changelane.spark.lake.modes import ADDED, Modes, TableMode
 from changelane.spark.lakes import lake as open_lake
+from changelane.spark.ledgers import change_log
+from changelane.spark.ledgers.change_log import ChangeLog
 from changelane.spark.upkeep.status import status
 
 pytestmark = pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
@@ -117,3 +120,29 @@ def test_what_a_producer_sends_again_is_added_once(spark: SparkSession, lake: st
         "binlog": 0,
         "nowhere": 0,
     }
+
+
+def test_tables_of_before_ordinals_were_thought_of_get_them(spark: SparkSession, lake: str) -> None:
+    row = postgres("facts", 10, "x", 1)
+    take(spark, lake, [row], first=0, marker=("one", 0))
+    tables = open_lake(spark, lake, Path(lake).name)
+    tables.drop_columns("tables/shop.public.facts", list(ADDED))
+    events = decode(
+        spark.createDataFrame([message(row, 7)], "value binary, t string, p int, o bigint"),
+        "debezium-json",
+    )
+    log = ChangeLog(tables)
+    log.append(events, Marker("test", "log", 0))
+    tables.drop_columns(change_log.NAME, ["ordinal"])
+    # nothing is known of the row that is there; from here on, it is
+    for batch in (1, 2):
+        take(spark, lake, [row], first=batch, marker=("one", batch))
+    assert values(spark, lake, "facts") == "xx"
+    wanted = {table_id_text(TableId("shop", "public", "facts")): -1}
+    log = ChangeLog(tables)
+    assert [one["ordinal"] for one in log.rows("log", wanted).where("kind = 'data'").collect()] == [
+        None
+    ]
+    log.append(events, Marker("test", "log", 1))
+    told = log.rows("log", wanted).where("kind = 'data'").orderBy("batch").collect()
+    assert [one["ordinal"] for one in told] == [None, 1]
