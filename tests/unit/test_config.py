@@ -9,6 +9,7 @@ import pytest
 from changelane.codec import get_codec
 from changelane.config import Pipeline, load, parse
 from changelane.errors import ConfigError, UnknownNameError
+from changelane.files_source import FilesSource
 from changelane.schema import TableId
 from changelane.sinks import IcebergSink, Partition
 from changelane.spark.lake.modes import TableMode, mode_of, modes_of
@@ -487,3 +488,39 @@ def test_soft_deletes_are_for_rows_of_delta_and_iceberg(tmp_path: Path) -> None:
         assert "hudi" in told
         with pytest.raises(ConfigError, match="Hudi"):
             load(written(tmp_path, f"{told}options: {options}\n"))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"lineSep": "\r\n"}, "lines end with a line feed"),
+        ({"pathGlobFilter": "*.x"}, r"say it as source\.glob"),
+        ({"cleanSource": "burn"}, "off, delete or archive"),
+        ({"cleanSource": "archive"}, "needs spark.sourceArchiveDir"),
+        ({"maxBytesPerTrigger": "much"}, "a number of bytes"),
+        ({"maxFilesPerTrigger": "0"}, "at least 1"),
+    ],
+)
+def test_options_of_sparks_file_source_that_would_read_something_else_are_refused(
+    options: dict[str, str], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        FilesSource(path="in", format="native-json", spark=options)
+
+
+def test_options_of_sparks_file_source_that_make_sense_are_taken() -> None:
+    told = {
+        "latestFirst": "TRUE",
+        "cleansource": "Archive",
+        "sourceArchiveDir": "done",
+        "maxFilesPerTrigger": "7",
+        "maxBytesPerTrigger": "2k",
+        "maxFileAge": "7d",
+        "fs.s3a.endpoint": "x",
+    }
+    one = FilesSource(path="in", format="native-json", spark=told)
+    assert (one.is_newest_first, one.clean, one.archive) == (True, "archive", "done")
+    assert (one.most_files, one.most_bytes) == (7, 2048)
+    assert one.hadoop == {"fs.s3a.endpoint": "x"}
+    plain = FilesSource(path="in", format="native-json", max_files_per_batch=3)
+    assert (plain.most_files, plain.most_bytes, plain.clean) == (3, None, "off")

@@ -12,7 +12,7 @@ from changelane.spark.events.builder import row_builder
 from changelane.spark.events.kept import event_row, read_rest, schema_row
 from changelane.spark.events.rows import AT
 from changelane.spark.ledgers.replays import Settings
-from changelane.spark.streams.files import record_rows
+from changelane.spark.streams.file_reading import record_rows
 from changelane.spark.streams.mended import read_mended
 from changelane.spark.streams.replay import check
 from changelane.transforms.listing import steps_of

@@ -180,8 +180,8 @@ def convert(
 ) -> None:
     """Turn the messages in IN into another format, and write them to OUT.
 
-    IN and OUT are paths or - (the default); endings .gz and .zst mean compressed. OUT takes its
-    place when it is complete. A summary goes to stderr.
+    IN and OUT are paths or - (the default); endings .gz, .zst and .bz2 mean compressed. OUT takes
+    its place when it is complete. A summary goes to stderr.
 
     IN may be a topic: its messages up to now are read, partition after partition; max=100 takes so
     many at most, from=latest the last ones, partition=0 one partition. Nothing is committed.

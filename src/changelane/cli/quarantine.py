@@ -153,7 +153,8 @@ def _print(one: dict[str, Any]) -> None:
     click.echo(printable(f"  {one['reason']}{path}"))
     if not one["replayable"]:
         click.echo("  it cannot be replayed from here, only read again from its source")
-    for name in ("key", "key_base64", "value", "value_base64", "headers", "event", "withheld"):
+    parts = ("key", "key_base64", "value", "value_base64", "headers", "event", "file", "withheld")
+    for name in parts:
         if one.get(name):
             text = (
                 one[name] if isinstance(one[name], str) else msgspec.json.encode(one[name]).decode()

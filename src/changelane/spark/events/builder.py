@@ -189,10 +189,13 @@ class RowBuilder:
                 built.insert(0, told)
         return built
 
-    def refuse(self, message: Message, error: DecodeError, *, is_line: bool = False) -> Row:
-        """Return the row of a message, or of a line, that cannot be read; with a mask, its hash."""
+    def refuse(self, message: Message, error: DecodeError, **more: Any) -> Row:
+        """Return the row of a message, or of a line, that cannot be read; with a mask, its hash.
+
+        *more* is for :func:`~changelane.spark.events.kept.rest_of`.
+        """
         withheld, is_masked = self._chain.withheld, self._chain.is_masking
-        rest = rest_of(message, epoch=self._epoch, is_line=is_line, is_withheld=is_masked)
+        rest = rest_of(message, epoch=self._epoch, is_masked=is_masked, **more)
         return row_of(
             message,
             kind="error",

@@ -22,13 +22,16 @@ class Rest(msgspec.Struct, frozen=True, omit_defaults=True):
         headers: Its headers, as a record of a file holds them.
         epoch: The epoch of its events' orders.
         is_line: Its value is a line of a file that could not be read as a record.
-        is_withheld: Of key and value only hashes are kept, because the pipeline masks columns.
+        is_withheld: Of key and value only hashes are kept, because the pipeline masks columns, or
+            only the first bytes, because there are too many.
+        file: There is no message but a whole file that could not be read, and this is its path.
     """
 
     headers: list[tuple[str, Any]] = []
     epoch: int = 0
     is_line: bool = False
     is_withheld: bool = False
+    file: str | None = None
 
     def message(self, value: bytes | None, key: bytes | None, place: "Place") -> Message:
         """Return the message as it was read.
@@ -63,11 +66,27 @@ Place = tuple[str | None, int | None, int | None]
 
 
 def rest_of(
-    message: Message, *, epoch: int = 0, is_line: bool = False, is_withheld: bool = False
+    message: Message,
+    *,
+    epoch: int = 0,
+    is_masked: bool = False,
+    is_line: bool = False,
+    is_cut: bool = False,
+    file: str | None = None,
 ) -> str:
-    """Return the text of a :class:`Rest`."""
+    """Return the text of a :class:`Rest`.
+
+    Args:
+        message: The message.
+        epoch: As there, like *is_line* and *file*.
+        is_masked: Of key and value only hashes are kept, if there is a message.
+        is_line: Its value is a line.
+        is_cut: Its value is only the beginning of what there was.
+        file: The path of the file that there is instead.
+    """
+    is_withheld = is_cut or (is_masked and file is None)
     headers: Any = [] if is_withheld else headers_of(message)
-    return msgspec.json.encode(Rest(headers, epoch, is_line, is_withheld)).decode()
+    return msgspec.json.encode(Rest(headers, epoch, is_line, is_withheld, file)).decode()
 
 
 def read_rest(text: str | None) -> Rest:

@@ -76,7 +76,7 @@ class BatchReport(msgspec.Struct):
         skipped: How many of them held the batch before.
         logged: How many tables have rows of it in the change log.
         ties: Of plain rows, for how many keys and sequences there were rows that differ.
-        files: The files that it read lines of.
+        files: The files that it read.
         messages: How many messages it took, by their offsets, where the source is of topics.
         lag: How many messages the topics held behind it.
         seconds: How long it took.
@@ -351,7 +351,7 @@ def survey(events: DataFrame, report: BatchReport) -> Survey:
         _count(row, works, report)
     is_statement = F.col("kind") == "ddl"
     told = (
-        events.where("kind IN ('schema', 'ddl', 'file')")
+        events.where("kind IN ('schema', 'ddl')")
         .groupBy("kind", "table_id", "schema_id", "order")
         .agg(
             F.collect_set("after").alias("after"),
@@ -362,9 +362,6 @@ def survey(events: DataFrame, report: BatchReport) -> Survey:
     schemas: dict[str, RowSchema] = {}
     statements: list[tuple[tuple[str | int, ...], Statements]] = []
     for row in told:
-        if row["kind"] == "file":
-            report.files.extend(row["after"])
-            continue
         if row["kind"] == "ddl":
             for topic, *numbers, text in row["told"]:
                 told_at = (topic or "", *(number or 0 for number in numbers), text)
@@ -388,8 +385,6 @@ def _in_order(
 
 def _count(row: Row, works: dict[str, Work], report: BatchReport) -> None:
     kind, count = row["kind"], row["count"]
-    if kind == "file":
-        return
     if kind == "error":
         report.set_aside(row["code"], count)
         report.unread += count

@@ -117,7 +117,7 @@ class ChangeLog:
             self._exists = True
         elif lacking := self._lacking():
             self._lake.add_columns(NAME, lacking)
-        told = events.where(~F.col("kind").isin("error", "other", "file", rows.REFUSED))
+        told = events.where(~F.col("kind").isin("error", "other", rows.REFUSED))
         # a reader wants a few tables of many
         batch = F.lit(marker.batch).cast("bigint")
         told = told.select(

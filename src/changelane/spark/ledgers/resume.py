@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from changelane.errors import ConfigError
 from changelane.kafka import Span
@@ -34,7 +33,7 @@ class Held(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a batch read.
 
     Attributes:
-        files: Files.
+        files: The addresses of files.
         span: The part of each topic.
     """
 
@@ -77,11 +76,24 @@ class BatchLog:
     def _at(self, *parts: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path("/".join((self._path, *filter(None, parts))))
 
-    def begin(self, query: str, batch: int, held: Held) -> None:
-        """Note what a batch reads, before anything of it is committed."""
+    def begin(
+        self,
+        query: str,
+        batch: int,
+        held: Held,
+        is_known: Callable[[str], bool] = lambda _: True,
+    ) -> None:
+        """Note what a batch reads, before anything of it is committed.
+
+        Args:
+            query: The id of the checkpoint.
+            batch: The batch.
+            held: What it reads.
+            is_known: Whether a file has to be remembered, by its address; others may come again.
+        """
         name = f"{batch:012}.json"
         if batch and batch % _JOIN_EVERY == 0:
-            self._join(query)
+            self._join(query, is_known)
         if not self._system.exists(self._at(query, name)):
             self._write(query, name, held)
 
@@ -112,14 +124,14 @@ class BatchLog:
         if not self._system.rename(part, whole):
             raise OSError(f"cannot rename {part}")
 
-    def _join(self, query: str) -> None:
+    def _join(self, query: str, is_known: Callable[[str], bool]) -> None:
         held = self._files(query)
         joined = max((number for is_joined, number in held if is_joined), default=-1)
         newest = max((number for _, number in held), default=-1)
         if newest <= joined:
             return
         told = [self._read(query, held[key]) for key in sorted(held, key=lambda key: key[1])]
-        files = sorted({name for one in told for name in one.files})
+        files = sorted({name for one in told for name in one.files if is_known(name)})
         # all of these batches came to their end: of topics only where they ended counts
         span = next((Span(s.ends, s.ends, s.ids) for one in told[::-1] if (s := one.span)), None)
         self._write(query, f"upto-{newest:012}.json", Held(tuple(files), span))
@@ -196,14 +208,6 @@ def lost(checkpoint: str, keyless: str) -> str:
     return AGAIN.format(checkpoint=checkpoint)
 
 
-def without(told: DataFrame, files: frozenset[str]) -> DataFrame:
-    """Return lines (with a column ``path``) but those of the files."""
-    if not files:
-        return told
-    applied = told.sparkSession.createDataFrame([(name,) for name in sorted(files)], "path string")
-    return told.join(F.broadcast(applied), "path", "left_anti").select(*told.columns)
-
-
 def applied_elsewhere(began: Iterable[Began], query: str) -> frozenset[str]:
     """Return the files that other checkpoints of the pipeline applied."""
     others: Mapping[str, frozenset[str]] = {
@@ -212,30 +216,5 @@ def applied_elsewhere(began: Iterable[Began], query: str) -> frozenset[str]:
     return frozenset[str]().union(*others.values())
 
 
-Land = Callable[[DataFrame, str, int, Held], None]
-
-
-def finish(began: Began, told: DataFrame, land: Land) -> None:
-    """Apply the newest batch of a lost checkpoint again, under its own marker.
-
-    Args:
-        began: What the log holds of the checkpoint.
-        told: The lines that the source holds now.
-        land: Applies lines under a query and a batch.
-
-    Raises:
-        ConfigError: Files of the batch are gone, so that it cannot come to its end.
-    """
-    files = began.newest.files
-    if not files or began.is_finished:
-        return
-    names = told.sparkSession.createDataFrame([(name,) for name in files], "path string")
-    lines = told.join(F.broadcast(names), "path", "left_semi").select(*told.columns)
-    there = lines.select("path").distinct().count()
-    if there < len(files):
-        msg = (
-            f"{len(files) - there} files of batch {began.batch}, which may not have come to "
-            "its end, are gone from the source: put them back"
-        )
-        raise ConfigError(msg)
-    land(lines, began.query, began.batch, began.newest)
+Land = Callable[[Any, str, int, Held], None]
+"""Applies a batch, as its source has it, under a query and a number."""

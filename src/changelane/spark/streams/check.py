@@ -167,11 +167,17 @@ def _refused(about: str, error: ConfigError) -> Finding:
 
 def _files(spark: SparkSession, source: FilesSource) -> Looked:
     try:
-        count, first = of_files(spark, source)
+        told, first = of_files(spark, source)
     except ConfigError as error:
         yield problem("source", str(error), "see source.path")
         return None
-    if not count:
+    if told.outside:
+        text = f"{len(told.outside)} symbolic links lead out of {source.path} and are not followed"
+        text += f", such as {min(told.outside)}"
+        yield warning("source", text, "say source.follow_links: true, or copy what they lead to")
+    for path, why in sorted(told.unlisted.items())[:SHOWN]:
+        yield warning("source", f"{path} is not read: {why}")
+    if not (count := len(told.files)):
         text = f"no file in {source.path} is one of {source.glob}"
         yield warning("source", text, "see source.glob, or wait for files")
         return None

@@ -2,9 +2,11 @@
 """Spark's checkpoint of a stream, read by the driver: its id, and the offsets of its batches.
 
 Spark writes ``offsets/N`` before batch N runs and ``commits/N`` behind it; ``sources/0/0`` holds
-the offsets that the first batch of a Kafka source began with.
+the offsets that the first batch of a Kafka source began with, and ``sources/0`` of a file source
+all files that it ever listed.
 """
 
+import uuid
 from typing import Any
 
 import msgspec
@@ -12,6 +14,8 @@ from pyspark.sql import SparkSession
 
 from changelane.kafka import Offsets
 from changelane.spark.lake import file_system
+from changelane.spark.ledgers.files_read import SparkLog, spark_log
+from changelane.spark.ledgers.small_files import SmallFiles
 
 
 class _Metadata(msgspec.Struct):
@@ -27,6 +31,7 @@ class Checkpoint:
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self.path = path.rstrip("/")
+        self._spark = spark
         self._jvm: Any = spark._jvm
         self._query = ""
         self._system, _ = file_system(spark, f"{self.path}/metadata")
@@ -51,6 +56,25 @@ class Checkpoint:
         if not self._query:
             self._query = msgspec.json.decode(self._read("metadata"), type=_Metadata).id
         return self._query
+
+    def make(self) -> None:
+        """Make the checkpoint, as Spark would, where there is none."""
+        if not self.is_known:
+            told = msgspec.json.encode(_Metadata(str(uuid.uuid4())))
+            SmallFiles(self._spark, self.path).write("metadata", told)
+
+    def file_log(self) -> SparkLog | None:
+        """Return what Spark's file source noted here, if it did."""
+        sources, offsets = self._files("sources/0"), self._files("offsets")
+        names = [name for name in sources.names() if name.partition(".")[0].isdigit()]
+        if not names:
+            return None
+        told = {int(name): offsets.read(name) for name in offsets.names() if name.isdigit()}
+        done = {int(name) for name in self._files("commits").names() if name.isdigit()}
+        return spark_log(map(sources.read, names), told, done)
+
+    def _files(self, folder: str) -> SmallFiles:
+        return SmallFiles(self._spark, f"{self.path}/{folder}")
 
     def begin(self, starts: Offsets) -> Offsets:
         """Note where the first batch begins, where the source does not; return what is noted.

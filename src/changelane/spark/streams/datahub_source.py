@@ -117,8 +117,9 @@ class DataHubInput:
         del query
         return batch
 
-    def held(self, number: int) -> Held:
+    def held(self, number: int, batch: Any = None) -> Held:
         """Return which part of the topic a batch takes."""
+        del batch
         ends, starts = self._checkpoint.offsets(number), self._checkpoint.offsets(number - 1)
         topic = self._source.topic
         return Held(span=Span({topic: ends.get(topic, {})}, {topic: starts.get(topic, {})}))

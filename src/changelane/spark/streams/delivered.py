@@ -210,7 +210,7 @@ def _error_row(refused: Refused, message: Message) -> tuple[Any, ...]:
         "code": refused.code,
         "reason": refused.reason,
         "path": refused.path,
-        "after": rest_of(message, is_withheld=refused.is_withheld),
+        "after": rest_of(message, is_masked=refused.is_withheld),
         "raw_key": message.key,
         "raw_value": message.value,
     }

@@ -1,95 +1,77 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ``files`` source: lines of a folder's files, with coordinates that order them."""
+"""The ``files`` source: which files of a folder come next, and what becomes of them.
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+Spark's own file source forgets files by their age, remembers all others in the driver for ever, and
+fails for ever at one that cannot be read. So changelane lists the folder and notes what it read.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
 from typing import Any, Final
 
-import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from changelane.config import Pipeline
-from changelane.errors import ConfigError, DecodeError
-from changelane.files import LineForm, read_record, recognise
+from changelane.errors import ConfigError
+from changelane.files import LineForm
 from changelane.files_source import FilesSource
 from changelane.kafka import Lag
-from changelane.message import Message
-from changelane.spark.events import rows
-from changelane.spark.events.builder import RowBuilder, row_builder
-from changelane.spark.events.kept import Place
+from changelane.spark.events.builder import row_builder
 from changelane.spark.lake import file_system
-from changelane.spark.ledgers.resume import Began, Held, Land, applied_elsewhere, finish, without
+from changelane.spark.ledgers.files_read import File, Files, FilesRead
+from changelane.spark.ledgers.resume import Began, Held, Land, applied_elsewhere
+from changelane.spark.ledgers.small_files import SmallFiles
+from changelane.spark.streams.checkpoint import Checkpoint
+from changelane.spark.streams.file_reading import NOT_PERMITTED, NOT_THERE
+from changelane.spark.streams.file_rows import cloned, file_rows, pieces_of
+from changelane.spark.streams.listing import Root, address, is_local, listing, path_of, root_of
 from changelane.spark.streams.reading import reading_of
-from changelane.transforms.step import Step
 
-LINE: Final = "line BINARY, path STRING, block BIGINT"
+SHOWN: Final = 5
+"""How many files are named one by one where the same is to be said of many."""
+MOST_CHANGED: Final = 100
+"""How many files a report names that changed after they were read."""
+_FOR_GOOD: Final = {
+    "FileNotFoundException": NOT_THERE,
+    "AccessControlException": NOT_PERMITTED,
+    "AccessDeniedException": NOT_PERMITTED,
+}
 
 
-def lines(spark: SparkSession, source: FilesSource, *, streams: bool = True) -> DataFrame:
-    """Return the lines of a folder: ``line`` (bytes), ``path``, ``block``.
+class FilesInput:
+    """Files of a folder as what a pipeline reads.
 
     Args:
         spark: The session.
         source: The folder.
-        streams: Whether they are a stream, or those of the files that are there now.
+        checkpoint: Where what was read is noted.
+        say: Told what people should know.
 
-    Raises:
-        ConfigError: There is no such folder.
+    Attributes:
+        changed: Files that changed after they were read, the first of them.
+        is_read: Whether all messages of the newest batch could be read.
     """
-    reader = (
-        (spark.readStream if streams else spark.read)
-        .format("text")
-        .option("lineSep", "\n")
-        .option("pathGlobFilter", source.glob)
-        .option("recursiveFileLookup", "true")
-        .option("maxFilesPerTrigger", source.max_files_per_batch)
-        .options(**source.spark)
-    )
-    system, folder = file_system(spark, source.path)
-    if not system.exists(folder):
-        raise ConfigError(f"there is no folder {source.path}")
-    return reader.load(source.path).select(
-        F.col("value").cast("binary").alias("line"),
-        F.col("_metadata.file_path").alias("path"),
-        F.col("_metadata.file_block_start").alias("block"),
-    )
 
-
-def decode_lines(
-    told: DataFrame,
-    source: FilesSource,
-    *,
-    keys: Mapping[str, tuple[str, ...]] | None = None,
-    keyless: str = "quarantine",
-    epoch: int = 0,
-    images: bool = False,
-    event_ids: bool = False,
-    transforms: Sequence[Step] = (),
-) -> DataFrame:
-    """Return the event rows of lines."""
-    make = partial(
-        row_builder,
-        source.format,
-        dict(source.format_options),
-        epoch=epoch,
-        keys=keys,
-        keyless=keyless,
-        images=images,
-        event_ids=event_ids,
-        transforms=tuple(transforms),
-    )
-    form = None if source.contents == "auto" else LineForm(source.contents)
-    return told.mapInArrow(partial(_decode, make, form, source.path), rows.DDL)
-
-
-class FilesInput:
-    """Lines of a folder's files as what a pipeline reads."""
-
-    def __init__(self, spark: SparkSession, source: FilesSource) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        source: FilesSource,
+        checkpoint: Checkpoint,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._spark = spark
         self._source = source
+        self._checkpoint = checkpoint
+        self._say = say
         self._began: list[Began] = []
+        self._root: Root | None = None
+        self._ledger: FilesRead | None = None
+        self._told: set[str] = set()
+        self._refused: dict[str, str] = {}
+        self.changed: list[str] = []
+        self.is_read = True
 
     def verify(self) -> None:
         """Look whether the folder is there, before anything is written.
@@ -97,34 +79,108 @@ class FilesInput:
         Raises:
             ConfigError: It is not.
         """
-        system, folder = file_system(self._spark, self._source.path)
-        if not system.exists(folder):
-            raise ConfigError(f"there is no folder {self._source.path}")
+        _ = self.root
 
-    def stream(self) -> DataFrame:
-        """Return the lines as a stream.
+    @property
+    def root(self) -> Root:
+        """The folder.
 
         Raises:
-            ConfigError: There is no such folder.
+            ConfigError: There is none.
         """
-        return lines(self._spark, self._source)
+        if self._root is None:
+            self._root = root_of(self._spark, self._source)
+        return self._root
 
-    def events(self, batch: DataFrame, pipeline: Pipeline) -> DataFrame:
-        """Return the event rows of lines."""
-        return decode_lines(
-            batch,
-            self._source,
-            **reading_of(pipeline),
+    @cached_property
+    def _session(self) -> SparkSession:
+        """What plans batches, as Spark's own streams do: each stage as it was planned."""
+        found = cloned(self._spark)
+        found.conf.set("spark.sql.adaptive.enabled", "false")
+        return found
+
+    @property
+    def ledger(self) -> FilesRead:
+        """What the checkpoint has read; it is made where there is none."""
+        if self._ledger is None:
+            self._checkpoint.make()
+            store = SmallFiles(self._spark, f"{self._checkpoint.path}/files")
+            self._ledger = FilesRead(store, self._checkpoint.file_log())
+        return self._ledger
+
+    def waiting(self) -> list[File]:
+        """Return the files that no batch has read, in the order in which they are to be.
+
+        Raises:
+            ConfigError: The folder cannot be read.
+        """
+        found = listing(self._spark, self._source, self.root)
+        compared = self.ledger.compare(found.files, int(time.time() * 1000), hidden=found.unlisted)
+        self._tell(
+            {
+                one: f"the symbolic link {one} leads out of {self._source.path} and is not "
+                "followed: say source.follow_links: true, or copy what it leads to"
+                for one in found.outside
+            }
+            | {path: f"{path} is not read: {why}" for path, why in found.unlisted.items()}
+        )
+        self._tell({now.path: _changed(was, now) for was, now in compared.changed}, is_change=True)
+        return sorted(
+            compared.unread,
+            key=lambda one: (one.time_ms, one.path),
+            reverse=self._source.is_newest_first,
         )
 
-    def fresh(self, batch: DataFrame, query: str) -> DataFrame:
-        """Return a batch without the files that other checkpoints of the pipeline applied."""
-        return without(batch, applied_elsewhere(self._began, query))
+    def batches(self, files: Sequence[File]) -> Iterator[Files]:
+        """Yield files by batches, as the options cut them."""
+        most, most_bytes = self._source.most_files, self._source.most_bytes
+        batch: list[File] = []
+        size = 0
+        for one in files:
+            size += one.size or 0
+            is_full = most_bytes is not None and size > most_bytes
+            if batch and (len(batch) >= most or is_full):
+                yield tuple(batch)
+                batch, size = [], one.size or 0
+            batch.append(one)
+        if batch:
+            yield tuple(batch)
 
-    def held(self, number: int) -> Held:
-        """Return what is known of a batch before it is read: nothing."""
+    def _tell(self, notes: dict[str, str], *, is_change: bool = False) -> None:
+        """Say something of files, once of each."""
+        fresh = {path: note for path, note in notes.items() if path not in self._told}
+        self._told.update(fresh)
+        if is_change:
+            self.changed += sorted(fresh)[: max(0, MOST_CHANGED - len(self.changed))]
+        for note in [fresh[path] for path in sorted(fresh)][:SHOWN]:
+            self._say(note)
+        if len(fresh) > SHOWN:
+            self._say(f"and the same of {len(fresh) - SHOWN:,} more files")
+
+    def events(self, batch: Files, pipeline: Pipeline) -> DataFrame:
+        """Return the event rows of files."""
+        source = self._source
+        make = partial(
+            row_builder, source.format, dict(source.format_options), **reading_of(pipeline)
+        )
+        form = None if source.contents == "auto" else LineForm(source.contents)
+        pieces = pieces_of(batch, self.root, self._refused, follow_links=source.follow_links)
+        return file_rows(self._session, source, pieces, make, form)
+
+    def fresh(self, batch: Files, query: str) -> Files:
+        """Return a batch without the files that other checkpoints of the pipeline applied."""
+        applied = {path_of(name) for name in applied_elsewhere(self._began, query)}
+        return tuple(one for one in batch if one.path not in applied)
+
+    def held(self, number: int, batch: Files) -> Held:
+        """Return which files a batch takes."""
         del number
-        return Held()
+        return Held(files=tuple(address(one.path) for one in batch))
+
+    def keeps(self, name: str) -> bool:
+        """Say whether a file has to be remembered, by its address: it may be listed again."""
+        # without one another checkpoint is brought to its end, before there is a new one
+        return self._ledger is None or path_of(name) in self._ledger
 
     def details(self, held: Held) -> dict[str, object]:
         """Return what the commits of a batch say of its source."""
@@ -150,7 +206,7 @@ class FilesInput:
 
         Args:
             began: What the log holds of each checkpoint.
-            land: Applies lines under a query and a batch.
+            land: Applies files under a query and a batch.
             skip_lost: Is for topics.
 
         Returns:
@@ -161,80 +217,70 @@ class FilesInput:
         """
         del skip_lost
         self._began = began
+        there = {one.path: one for one in listing(self._spark, self._source, self.root).files}
         for one in began:
-            finish(one, lines(self._spark, self._source, streams=False), land)
+            if one.is_finished:
+                continue
+            names = [path_of(name) for name in one.newest.files]
+            files = tuple(there[name] for name in names if name in there)
+            if lacking := len(names) - len(files):
+                msg = (
+                    f"{lacking} files of batch {one.batch}, which may not have come to its end, "
+                    "are gone from the source: put them back"
+                )
+                raise ConfigError(msg)
+            if files:
+                land(files, one.query, one.batch, one.newest)
         return None
 
+    def refuse(self, files: Files) -> bool:
+        """Look which files made a batch fail that Hadoop reads; say whether some did, for good.
 
-def _decode(
-    make: "partial[RowBuilder]",
-    form: LineForm | None,
-    root: str,
-    batches: Iterator[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
-    builder = make()
-    reader = _Reader(builder, form, root)
-    for batch in batches:
-        columns = (batch.column(index).to_pylist() for index in range(3))
-        told = zip(*columns, strict=True)
-        yield from rows.gather(
-            (size, reader.rows(*line)) for line in told if (size := len(line[0]))
-        )
+        They are set aside when the batch is applied again.
+        """
+        found: dict[str, str] = {}
+        for one in files:
+            if is_local(one.path) or one.path in self._refused:
+                continue
+            try:
+                system, path = file_system(self._spark, one.path)
+                system.open(path).close()
+            except Py4JJavaError as error:
+                kind = str(error.java_exception.getClass().getSimpleName())
+                if (why := _FOR_GOOD.get(kind)) is not None:
+                    found[one.path] = why
+        self._refused |= found
+        return bool(found)
+
+    def clean(self, files: Files) -> None:
+        """Delete or move files that were applied, as ``cleanSource`` says.
+
+        Files of a batch stay where something could not be read: it may have to be read again.
+        """
+        if self._source.clean == "off" or not self.is_read:
+            return
+        jvm: Any = self._spark._jvm
+        for one in files:
+            try:
+                system, path = file_system(self._spark, one.path)
+                if self._source.clean == "delete":
+                    system.delete(path, False)
+                    continue
+                inside = str(path.toUri().getPath()).lstrip("/")
+                target = jvm.org.apache.hadoop.fs.Path(
+                    f"{self._source.archive.rstrip('/')}/{inside}"
+                )
+                system.mkdirs(target.getParent())
+                if not system.rename(path, target):
+                    self._say(f"{one.path} was applied and could not be moved to {target}")
+            except Py4JJavaError as error:  # the table has it: that is no reason to stop
+                kind = error.java_exception.getClass().getSimpleName()
+                self._say(f"{one.path} was applied and could not be cleaned up ({kind})")
 
 
-def record_rows(builder: RowBuilder, line: bytes, place: Place) -> list[tuple[Any, ...]]:
-    """Return the rows of a line that holds a record; *place* is that of the line."""
-    try:
-        message = read_record(line)
-        _check_place(message)
-    except DecodeError as error:
-        return [builder.refuse(Message(line, None, (), *place), error, is_line=True)]
-    if message.offset is None:
-        message = Message(message.value, message.key, message.headers, *place)
-    return builder.rows(message)
-
-
-def _check_place(message: Message) -> None:
-    partition, offset = message.partition or 0, message.offset or 0
-    if not (0 <= partition < 1 << 31 and 0 <= offset < 1 << 63):
-        reason = "partition or offset is out of range"
-        raise DecodeError(reason, code="value_out_of_range", path="$.offset")
-
-
-def _file(path: str) -> tuple[Any, ...]:
-    """Return the row that tells of a file."""
-    told: list[Any] = list(rows.EMPTY)
-    told[rows.AT["kind"]], told[rows.AT["after"]] = "file", path
-    return tuple(told)
-
-
-class _Reader:
-    """Turns lines into rows; a task reads each block of a file in order."""
-
-    def __init__(self, builder: RowBuilder, form: LineForm | None, root: str) -> None:
-        self._builder = builder
-        self._form = form
-        self._root = root.rstrip("/") + "/"
-        self._path = ""
-        self._block = -1
-        self._index = 0
-        self._found = form
-        self._topic = ""
-
-    def rows(self, line: bytes, path: str, block: int) -> list[tuple[Any, ...]]:
-        """Return the rows of one line."""
-        if path != self._path or block != self._block:
-            self._path, self._block, self._index, self._found = path, block, 0, self._form
-            self._topic = path.rpartition(self._root)[2] if self._root in path else path
-            return [_file(path), *self.rows(line, path, block)]
-        # a line that is not the first of its block starts at least this many bytes after it, so
-        # the sum rises inside a file, however Spark cuts it
-        offset = block + self._index
-        self._index += 1
-        if not line or line.isspace():
-            return []  # as `convert` does
-        if self._found is None:
-            self._found = recognise(line)
-        if self._found is LineForm.RECORDS:
-            return record_rows(self._builder, line, (self._topic, 0, offset))
-        return self._builder.rows(Message(line, None, (), self._topic, 0, offset))
+def _changed(was: File, now: File) -> str:
+    sizes = "" if was.size is None else f" ({was.size:,} bytes then, {now.size:,} now)"
+    return (
+        f"{now.path} changed after it was read{sizes}: what came later is not read; write it to a "
+        "new file, or, if the file was set aside, `changelane quarantine replay` reads it again"
+    )

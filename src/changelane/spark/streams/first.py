@@ -11,15 +11,16 @@ from typing import Any, Final
 import msgspec
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from changelane.errors import ConfigError, DecodeError
 from changelane.files import LineForm, read_record, recognise
 from changelane.files_source import FilesSource
 from changelane.kafka import KafkaSource, Offsets, client_options, partitions
 from changelane.message import Message
-from changelane.spark.streams.files import lines
+from changelane.spark.streams.file_reading import Piece
+from changelane.spark.streams.file_rows import first_of
 from changelane.spark.streams.kafka import COMMITTED
+from changelane.spark.streams.listing import Listing, listing, root_of
 from changelane.spark.streams.topics import kinds
 
 MOST: Final = 100
@@ -134,21 +135,25 @@ def _place(one: Message | DecodeError) -> tuple[int, int]:
     return one.partition or 0, one.offset or 0
 
 
-def of_files(spark: SparkSession, source: FilesSource) -> tuple[int, First]:
-    """Return how many files there are, and the first lines of some of them.
+def of_files(spark: SparkSession, source: FilesSource) -> tuple[Listing, First]:
+    """Return which files there are, and the first lines of some of them.
 
     Raises:
         ConfigError: There is no such folder.
     """
-    told = lines(spark, source, streams=False)
-    files = sorted(told.inputFiles())
+    root = root_of(spark, source)
+    told = listing(spark, source, root)
     found: First = {}
-    for name in files[:MOST_FILES]:
-        # Spark spells the address of a local file in two ways
-        same = F.col("path").isin(name, name.replace("file:///", "file:/", 1))
-        rows = told.where(same).limit(MOST).select("line").collect()
-        found[name.rpartition("/")[2]] = _messages([bytes(row["line"]) for row in rows], source)
-    return len(files), found
+    for file in sorted(told.files)[:MOST_FILES]:
+        piece = Piece(file.path, root.topic(file.path), file.size)
+        try:
+            held = _messages(first_of(spark, source, piece, MOST), source)
+        except DecodeError as error:
+            held = [error]
+        except OSError as error:
+            raise ConfigError(f"cannot read {file.path}: {error.strerror}") from None
+        found[file.path.rpartition("/")[2]] = held
+    return told, found
 
 
 def _messages(told: list[bytes], source: FilesSource) -> list[Message | DecodeError]:

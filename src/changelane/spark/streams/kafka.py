@@ -167,12 +167,13 @@ class KafkaInput:
 
     # -- where it is
 
-    def held(self, number: int) -> Held:
+    def held(self, number: int, batch: Any = None) -> Held:
         """Return which part of the topics a batch takes.
 
         Raises:
             ConfigError: A topic was deleted and created again meanwhile.
         """
+        del batch
         ends, starts = self._checkpoint.offsets(number), self._checkpoint.offsets(number - 1)
         with self._ask() as broker:
             facts = broker.facts(ends)

@@ -89,9 +89,13 @@ def _mended(message: Message, row: Row) -> Sequence[object]:
     if not row["is_message"]:
         msg = f"entry {entry} is an event that a table refused: it cannot be mended, only replayed"
         raise ConfigError(msg)
+    rest = read_rest(row["message"])
+    if rest.file is not None:
+        msg = f"entry {entry} is a whole file: mend {rest.file} itself, and replay the entry"
+        raise ConfigError(msg)
     place = row["topic"], row["partition"], row["offset"]
     if (message.topic, message.partition, message.offset) != place:
         msg = f"entry {entry}: leave topic, partition and offset as they were: they may order it"
         raise ConfigError(msg)
-    held = msgspec.structs.replace(read_rest(row["message"]), headers=headers_of(message))
+    held = msgspec.structs.replace(rest, headers=headers_of(message))
     return entry, message.value, message.key, msgspec.json.encode(held).decode()

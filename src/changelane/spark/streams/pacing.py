@@ -9,12 +9,9 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple, Self
 
-from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.streaming.readwriter import DataStreamWriter
-
 from changelane.options import seconds
 from changelane.pipeline_options import Options
-from changelane.spark.streams.stream import stop
+from changelane.spark.streams.stream import Query, Starter, stop
 
 TICK_S: Final = 5
 """How often tables are looked at that wait for a time, seconds."""
@@ -56,7 +53,7 @@ class Pace(NamedTuple):
 
 
 def drive(
-    stream: DataStreamWriter,
+    stream: Starter,
     pace: Pace | None,
     events: Callable[[], int],
     tick: Callable[[], None],
@@ -82,7 +79,7 @@ def drive(
         past_s = time.monotonic() - began
 
 
-def await_end(query: StreamingQuery, tick: Callable[[], None], check: Callable[[], None]) -> None:
+def await_end(query: Query, tick: Callable[[], None], check: Callable[[], None]) -> None:
     """Wait for the end of a stream, or stop it; meanwhile do what :func:`drive` says."""
     ticked = time.monotonic()
     try:

@@ -6,8 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec.structs import replace
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from changelane.codec import get_codec
 from changelane.config import Pipeline
@@ -24,6 +23,7 @@ from changelane.spark.lakes import lake_of
 from changelane.spark.ledgers.resume import BatchLog, Began, Held, lost
 from changelane.spark.schemas.followed import evolution_of
 from changelane.spark.streams.checkpoint import Checkpoint
+from changelane.spark.streams.files import FilesInput
 from changelane.spark.streams.interrupts import Interrupts
 from changelane.spark.streams.pacing import Pace, drive
 from changelane.spark.streams.repeated import with_repeat_note
@@ -34,16 +34,18 @@ from changelane.spark.streams.stream import (
     ending,
     input_of,
     opening,
+    stream_of,
     with_batch,
-    writer,
 )
 from changelane.spark.upkeep.maintenance import Upkeep
 from changelane.transforms.mask import masks_of
 
 if TYPE_CHECKING:
     from changelane.spark.streams.datahub_source import DataHubInput
-    from changelane.spark.streams.files import FilesInput
     from changelane.spark.streams.kafka import KafkaInput
+
+if TYPE_CHECKING:
+    Input = FilesInput | KafkaInput | DataHubInput
 
 Progress = Callable[[BatchReport], None]
 
@@ -56,6 +58,7 @@ class RunReport(msgspec.Struct):
         batches: Its batches; of more than :data:`KEPT` the oldest are told as one.
         parked: Tables whose events wait in the change log, and why.
         maintained: What maintenance did last.
+        changed: Files that changed after they were read; what came later is not read.
         is_interrupted: Somebody stopped it; what it did not come to waits for the next run.
     """
 
@@ -63,6 +66,7 @@ class RunReport(msgspec.Struct):
     batches: list[BatchReport] = []
     parked: dict[str, str] = {}
     maintained: list[Upkeep] = []
+    changed: list[str] = []
     is_interrupted: bool = False
 
     def add(self, batch: BatchReport) -> None:
@@ -122,7 +126,7 @@ def run(
     progress = with_repeat_note(progress, say)
     log = BatchLog(spark, pipeline.folder, pipeline.name)
     checkpoint = Checkpoint(spark, pipeline.checkpoint)
-    source = input_of(spark, pipeline, checkpoint)
+    source = input_of(spark, pipeline, checkpoint, say)
     source.verify()
     tables = lake_of(spark, pipeline)
     stops = options.on_error == "stop"
@@ -137,23 +141,21 @@ def run(
             report.add(merged)
             progress(merged)
 
-    def land(batch: DataFrame, query: str, number: int, held: Held) -> None:
+    def land(batch: Any, query: str, number: int, held: Held) -> None:
         if log.is_finished(query, number):
-            done = BatchReport(number, finished_before=1, lag=source.lag(held))
-            report.add(done)
-            progress(done)
+            report.add(known := _told(BatchReport(number, finished_before=1), source, held))
+            progress(known)
             return
         with expressed(source.events(batch, pipeline), expressions) as events:
             done = fanout.take(
                 events,
                 Marker(pipeline.name, query, number),
                 source.details(held),
-                begin=lambda told: log.begin(query, number, replace(held, files=tuple(told.files))),
+                begin=lambda _: _note(log, source, query, number, held),
             )
         log.record_finished(query, number)
-        done.messages, done.lag = source.taken(held), source.lag(held)
-        report.add(done)
-        progress(done)
+        report.add(told := _told(done, source, held))
+        progress(told)
         with fanout.alone():
             report.maintained.extend(keeper.after_batch(applier.take_seen()))
             del report.maintained[:-KEPT]
@@ -161,13 +163,14 @@ def run(
     resumes = partial(source.resume, land=land, skip_lost=skip_lost) if resume else None
     _begin(pipeline, source, log, resumes=resumes, is_known=checkpoint.is_known, say=say)
 
-    def apply(batch: DataFrame, number: int) -> None:
+    def apply(batch: Any, number: int) -> None:
         check_budget(options, report)
         query = checkpoint.query()
-        land(source.fresh(batch, query), query, number, source.held(number))
+        fresh: Any = source.fresh(batch, query)
+        land(fresh, query, number, source.held(number, fresh))
 
     applying = Applying(apply, interrupts := Interrupts(say))
-    stream = writer(source.stream(), pipeline, applying)
+    stream = stream_of(spark, source, pipeline, applying)
     tick = partial(merge, all_of_them=False)
     with ending(report, applying, pipeline), interrupts:
         # what waits in the log is older than what comes at once
@@ -177,7 +180,29 @@ def run(
         interrupts.check()
         report.maintained.extend(keeper.at_the_end(applier.take_seen()))
     report.parked = fanout.parked
-    return report
+    return msgspec.structs.replace(report, changed=_changed(source))
+
+
+def _told(done: BatchReport, source: "Input", held: Held) -> BatchReport:
+    """Return what a batch did, with what its source knows of it."""
+    if isinstance(source, FilesInput):
+        # of a batch that an earlier run finished nothing was read now: its files stay
+        is_read = not (done.unread or done.finished_before)
+        done.files, source.is_read = [*held.files], is_read
+    done.messages, done.lag = source.taken(held), source.lag(held)
+    return done
+
+
+def _changed(source: "Input") -> list[str]:
+    return source.changed if isinstance(source, FilesInput) else []
+
+
+def _note(log: BatchLog, source: "Input", query: str, number: int, held: Held) -> None:
+    """Note what a batch reads; files that are not remembered any more leave the log."""
+    if isinstance(source, FilesInput):
+        log.begin(query, number, held, source.keeps)
+    else:
+        log.begin(query, number, held)
 
 
 def applier_of(
@@ -220,7 +245,7 @@ def expressions_of(spark: SparkSession, pipeline: Pipeline) -> list[Prepared]:
 
 def _begin(
     pipeline: Pipeline,
-    source: "FilesInput | KafkaInput | DataHubInput",
+    source: "Input",
     log: BatchLog,
     *,
     resumes: Callable[[list[Began]], Held | None] | None,

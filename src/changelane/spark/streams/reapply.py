@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Replays for tables: messages are decoded again, events of tables come again as they were told."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -10,6 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from changelane.config import Pipeline
+from changelane.files import LineForm
+from changelane.files_source import FilesSource
 from changelane.spark.apply.fanout import Cadence, Fanout
 from changelane.spark.events import rows
 from changelane.spark.events.builder import RowBuilder, row_builder
@@ -17,8 +20,11 @@ from changelane.spark.events.expressions import expressed
 from changelane.spark.events.kept import Entry, Row, event_row, read_rest, schema_row
 from changelane.spark.events.rows import AT
 from changelane.spark.lake import Lake
+from changelane.spark.ledgers.files_read import File
 from changelane.spark.ledgers.replays import Begun, ReplayReport, Replays
-from changelane.spark.streams.files import record_rows
+from changelane.spark.streams.file_reading import record_rows
+from changelane.spark.streams.file_rows import file_rows, pieces_of
+from changelane.spark.streams.listing import root_of
 from changelane.spark.streams.pipeline import applier_of, expressions_of
 from changelane.spark.streams.reading import reading_of
 
@@ -65,9 +71,37 @@ class Reapplying:
 def decoded(
     content: DataFrame, pipeline: Pipeline, name: str, options: Mapping[str, Any]
 ) -> DataFrame:
-    """Return the event rows of what a replay replays."""
+    """Return the event rows of what a replay replays; whole files are read again."""
     make = partial(row_builder, name, options, **reading_of(pipeline))
-    return content.select(*Entry._fields).mapInArrow(partial(_decode, make), rows.DDL)
+    found = content.select(*Entry._fields).mapInArrow(partial(_decode, make), rows.DDL)
+    if not isinstance(pipeline.source, FilesSource):
+        return found
+    told = content.where(F.get_json_object("message", "$.file").isNotNull())
+    by_epoch: dict[int, dict[str, str]] = defaultdict(dict)
+    for row in told.select("topic", "message").collect():
+        rest = read_rest(row["message"])
+        by_epoch[rest.epoch][rest.file or ""] = row["topic"] or ""
+    for epoch, files in sorted(by_epoch.items()):
+        theirs = _of_files(content.sparkSession, pipeline.source, files, partial(make, epoch=epoch))
+        found = found.unionByName(theirs)
+    return found
+
+
+def _of_files(
+    spark: SparkSession,
+    source: FilesSource,
+    files: Mapping[str, str],
+    make: "partial[RowBuilder]",
+) -> DataFrame:
+    """Return the event rows of whole files, which are told with the topics of their messages."""
+    root = root_of(spark, source)
+    form = None if source.contents == "auto" else LineForm(source.contents)
+    whole = [File(path, None, 0) for path in sorted(files)]
+    pieces = [
+        one._replace(topic=files[one.path])
+        for one in pieces_of(whole, root, {}, follow_links=source.follow_links)
+    ]
+    return file_rows(spark, source, pieces, make, form)
 
 
 # -- on the workers
@@ -101,6 +135,8 @@ class _Reader:
             row = event_row(one.event, one.place, one.row_index)
             return len(one.event), self._event(row, one.schema)
         rest, value = read_rest(one.message), one.raw_value
+        if rest.file is not None:
+            return 0, []  # the driver sees to it
         builder = self._builders.get(rest.epoch)
         if builder is None:
             builder = self._builders[rest.epoch] = self._make(epoch=rest.epoch)

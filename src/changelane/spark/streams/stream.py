@@ -3,11 +3,10 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from changelane.budget import beyond
@@ -18,6 +17,7 @@ from changelane.kafka import KafkaSource
 from changelane.pipeline_options import Options
 from changelane.spark.reasons import sentence_of
 from changelane.spark.streams.checkpoint import Checkpoint
+from changelane.spark.streams.file_stream import FileStream
 from changelane.spark.streams.files import FilesInput
 from changelane.spark.streams.interrupts import InterruptedRunError, Interrupts
 from changelane.spark.streams.kafka import KafkaInput, is_data_loss, way_out
@@ -97,7 +97,10 @@ def opening(first: Callable[[], None]) -> None:
 
 
 def input_of(
-    spark: SparkSession, pipeline: Pipeline, checkpoint: Checkpoint
+    spark: SparkSession,
+    pipeline: Pipeline,
+    checkpoint: Checkpoint,
+    say: Callable[[str], None] = lambda _: None,
 ) -> "FilesInput | KafkaInput | DataHubInput":
     """Return what a pipeline reads."""
     source = pipeline.source
@@ -108,7 +111,7 @@ def input_of(
         return DataHubInput(spark, source, checkpoint)
     if isinstance(source, KafkaSource):
         return KafkaInput(spark, source, checkpoint, way_out(pipeline))
-    return FilesInput(spark, source)
+    return FilesInput(spark, source, checkpoint, say)
 
 
 class Applying:
@@ -120,13 +123,13 @@ class Applying:
     """
 
     def __init__(
-        self, apply: Callable[[DataFrame, int], None], interrupts: Interrupts | None = None
+        self, apply: Callable[[Any, int], None], interrupts: Interrupts | None = None
     ) -> None:
         self._apply = apply
         self._interrupts = interrupts
         self.error: ChangelaneError | None = None
 
-    def __call__(self, batch: DataFrame, number: int) -> None:
+    def __call__(self, batch: Any, number: int) -> None:
         """Apply a batch."""
         interrupts = self._interrupts
         try:
@@ -193,7 +196,44 @@ def writer(
     return found.trigger(processingTime=f"{options.interval_ms} milliseconds")
 
 
-def stop(query: StreamingQuery | None) -> None:
+class Query(Protocol):
+    """A stream that goes on, one of Spark's or one of files."""
+
+    def awaitTermination(self, timeout: int) -> bool | None:  # noqa: N802 - Spark's name
+        """Wait for its end, but not longer than so many seconds; say whether it came."""
+        ...
+
+    def stop(self) -> None:
+        """End it."""
+        ...
+
+
+class Starter(Protocol):
+    """What starts a stream, from where it stopped."""
+
+    def start(self) -> Query:
+        """Start it."""
+        ...
+
+
+def stream_of(
+    spark: SparkSession,
+    source: "FilesInput | KafkaInput | DataHubInput",
+    pipeline: Pipeline,
+    apply: Callable[[Any, int], None],
+) -> Starter:
+    """Return what starts a pipeline's stream.
+
+    Raises:
+        ConfigError: What it reads is not there.
+    """
+    if isinstance(source, FilesInput):
+        _ = source.root  # a folder that is not there is said before anything begins
+        return FileStream(spark, source, f"changelane {pipeline.name}", pipeline.options, apply)
+    return writer(source.stream(), pipeline, apply)
+
+
+def stop(query: Query | None) -> None:
     """Stop a stream, if it was started."""
     if query is not None:
         with contextlib.suppress(Exception):

@@ -171,7 +171,10 @@ def _shown(row: Row) -> dict[str, Any]:
         return told | named | {"event": msgspec.json.decode(row["event"])}
     key, value = (None if row[n] is None else bytes(row[n]) for n in ("raw_key", "raw_value"))
     try:
-        message = read_rest(row["message"]).message(value, key, place)
+        rest = read_rest(row["message"])
+        if rest.file is not None:
+            return told | named | {"file": rest.file}
+        message = rest.message(value, key, place)
     except DecodeError:  # somebody wrote here
         message = Message(value, key, (), *place)
     return told | record_of(message)

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small files in a folder of any file system, which are there whole or not at all."""
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from changelane.spark.lake import file_system
+
+
+class SmallFiles:
+    """A folder of small files.
+
+    Args:
+        spark: The session.
+        path: The folder; it is made with the first file.
+    """
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self._jvm: Any = spark._jvm
+        self._path = path.rstrip("/")
+        self._system, _ = file_system(spark, self._path)
+
+    def _at(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(f"{self._path}/{name}" if name else self._path)
+
+    def exists(self, name: str = "") -> bool:
+        """Say whether there is such a file, or the folder itself."""
+        return bool(self._system.exists(self._at(name)))
+
+    def names(self) -> list[str]:
+        """Return the names of the files; none when there is no folder."""
+        if not self.exists():
+            return []
+        return [str(one.getPath().getName()) for one in self._system.listStatus(self._at(""))]
+
+    def read(self, name: str) -> str:
+        """Return the text of a file."""
+        stream = self._system.open(self._at(name))
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def write(self, name: str, text: bytes) -> None:
+        """Write a new file.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        part = self._at(f".{name}.part")
+        stream = self._system.create(part, True)
+        try:
+            stream.write(bytearray(text))
+        finally:
+            stream.close()
+        if not self._system.rename(part, self._at(name)):
+            raise OSError(f"cannot rename {part}")
+
+    def delete(self, name: str) -> None:
+        """Delete a file, if it is there."""
+        self._system.delete(self._at(name), False)

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The batches of a ``files`` source, one after the other, as Spark's streams run theirs."""
+
+import re
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from changelane.options import seconds
+from changelane.pipeline_options import Options
+from changelane.spark.ledgers.files_read import Files
+from changelane.spark.streams.file_reading import ReadingError
+from changelane.spark.streams.files import FilesInput
+
+Apply = Callable[[Files, int], None]
+_READING: Final = re.compile(rf"{ReadingError.__name__}: (.*)")
+_MILLISECONDS: Final = re.compile(r"(.*\D)?\b([0-9]+)\s*milliseconds?")
+_LOOK_S: Final = 1.0
+"""How often a thread that waits looks whether somebody presses Ctrl-C."""
+
+
+class FileStream:
+    """What starts a stream of files, from where it stopped.
+
+    Args:
+        spark: The session.
+        source: The files.
+        name: What Spark's jobs are called.
+        options: When batches begin.
+        apply: Applies a batch.
+    """
+
+    def __init__(
+        self, spark: SparkSession, source: FilesInput, name: str, options: Options, apply: Apply
+    ) -> None:
+        self._spark = spark
+        self._source = source
+        self._name = name
+        self._apply = apply
+        is_once = options.trigger == "available_now" or options.max_interval is not None
+        self._interval_s = None if is_once else interval_s(options.interval)
+
+    def start(self) -> "FileQuery":
+        """Start a stream."""
+        return FileQuery(self._spark, self._name, self._run)
+
+    def _run(self, stopped: threading.Event) -> None:
+        source = self._source
+        if (pending := source.ledger.pending) is not None:
+            self._take(pending.files, pending.number)
+        while not stopped.is_set():
+            began = time.monotonic()
+            for batch in source.batches(source.waiting()):
+                if stopped.is_set():
+                    return
+                self._take(batch, source.ledger.begin(batch, int(time.time() * 1000)))
+                if self._interval_s is not None:
+                    break
+            if self._interval_s is None:
+                return
+            stopped.wait(max(0.0, began + self._interval_s - time.monotonic()))
+
+    def _take(self, files: Files, number: int) -> None:
+        """Apply a batch, and once more without the files that made it fail for good."""
+        try:
+            self._apply(files, number)
+        except Exception as error:
+            if match := _READING.search(str(error)):
+                raise ReadingError(match[1]) from error
+            if not self._source.refuse(files):
+                raise
+            self._apply(files, number)
+        self._source.ledger.done()
+        self._source.clean(files)
+
+
+def interval_s(text: str) -> float:
+    """Return the seconds of an interval, which may tell milliseconds as Spark's have them.
+
+    >>> interval_s("10 seconds"), interval_s("1 second 500 milliseconds")
+    (10, 1.5)
+
+    Raises:
+        ValueError: It is none.
+    """
+    if (match := _MILLISECONDS.fullmatch(text.strip())) is None:
+        return seconds(text)
+    return (seconds(match[1].strip()) if match[1] else 0) + int(match[2]) / 1000
+
+
+class FileQuery:
+    """A stream that works in a thread of its own, with the methods of Spark's that a run needs.
+
+    Args:
+        spark: The session.
+        name: What Spark's jobs are called.
+        work: Does all of it; it ends soon once the event is set.
+    """
+
+    def __init__(
+        self, spark: SparkSession, name: str, work: Callable[[threading.Event], None]
+    ) -> None:
+        self._context = spark.sparkContext
+        self._name = name
+        self._group = str(uuid.uuid4())
+        self._work = work
+        self._stopped = threading.Event()
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._context.setJobGroup(self._group, self._name, interruptOnCancel=True)
+            self._work(self._stopped)
+        except Exception as error:  # noqa: BLE001 - whoever waits for the end gets it
+            self._error = error
+
+    def awaitTermination(self, timeout: int) -> bool:  # noqa: N802 - Spark's name
+        """Wait for the end, but not longer than so many seconds; say whether it came.
+
+        Raises:
+            Exception: What it ended with.
+        """
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            return False
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def stop(self) -> None:
+        """End it: what it works on is cut off, and comes again with the next start."""
+        self._stopped.set()
+        while self._thread.is_alive():
+            self._context.cancelJobGroup(self._group)
+            self._thread.join(_LOOK_S)

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ledger of files: what comes next, what comes again, and what is forgotten."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from changelane.spark.ledgers import files_read
+from changelane.spark.ledgers.files_read import FORGET_MS, File, FilesRead, SparkLog, spark_log
+
+DAY_MS = 24 * 3600 * 1000
+
+
+class Folder:
+    """A local folder as a store."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.path.mkdir(exist_ok=True)
+
+    def names(self) -> list[str]:
+        return [one.name for one in self.path.iterdir()]
+
+    def read(self, name: str) -> str:
+        return (self.path / name).read_text()
+
+    def write(self, name: str, text: bytes) -> None:
+        (self.path / name).write_bytes(text)
+
+    def delete(self, name: str) -> None:
+        (self.path / name).unlink(missing_ok=True)
+
+
+def files(names: Iterable[str], size: int = 1, time_ms: int = 0) -> list[File]:
+    return [File(name, size, time_ms) for name in names]
+
+
+def unread(ledger: FilesRead, there: list[File], now_ms: int = 0) -> list[str]:
+    return [one.path for one in ledger.compare(there, now_ms).unread]
+
+
+def test_a_file_is_read_once_however_old_it_is(tmp_path: Path) -> None:
+    ledger = FilesRead(Folder(tmp_path))
+    new = files(["/in/new"], time_ms=100 * DAY_MS)
+    assert unread(ledger, new) == ["/in/new"]
+    assert ledger.begin(new, 0) == 0
+    ledger.done()
+    # `cp -p`, `rsync -t` and `tar x` keep the time: Spark's maxFileAge would leave it out
+    late = [*new, *files(["/in/late"], time_ms=1)]
+    assert unread(ledger, late) == ["/in/late"]
+    assert ledger.begin(files(["/in/late"], time_ms=1), 0) == 1
+    ledger.done()
+    again = FilesRead(Folder(tmp_path))
+    assert again.pending is None
+    assert unread(again, late) == []
+
+
+def test_a_batch_that_died_comes_again_with_the_same_files_and_sizes(tmp_path: Path) -> None:
+    ledger = FilesRead(Folder(tmp_path))
+    ledger.begin(files(["/in/a"]), 0)
+    ledger.done()
+    told = files(["/in/b", "/in/c"], size=7, time_ms=3)
+    number = ledger.begin(told, 0)
+    again = FilesRead(Folder(tmp_path))
+    assert again.pending == (number, tuple(told))
+    # what was appended or arrived meanwhile is no part of it
+    there = [*files(["/in/a", "/in/b", "/in/c"], size=9), *files(["/in/d"])]
+    assert unread(again, there) == ["/in/d"]
+    again.done()
+    assert FilesRead(Folder(tmp_path)).pending is None
+
+
+def test_lines_appended_to_a_file_that_was_read_are_told(tmp_path: Path) -> None:
+    ledger = FilesRead(Folder(tmp_path))
+    ledger.begin(files(["/in/a", "/in/b"], size=10, time_ms=1), 0)
+    ledger.done()
+    longer = File("/in/a", 15, 2)
+    touched = File("/in/b", 10, 2)
+    found = ledger.compare([longer, touched], 0)
+    assert found.unread == []
+    assert found.changed == [(File("/in/a", 10, 1), longer)]
+
+
+def test_what_is_remembered_has_the_size_of_the_folder_and_not_of_its_past(
+    tmp_path: Path,
+) -> None:
+    ledger, folder = FilesRead(Folder(tmp_path)), Folder(tmp_path)
+    most = 0
+    for day in range(100):  # each day brings 1,000 files, and takes those of yesterday away
+        now_ms = day * DAY_MS
+        there = files(f"/in/{day}/{number}" for number in range(1000))
+        ledger.begin(ledger.compare(there, now_ms).unread, now_ms)
+        ledger.done()
+        most = max(most, len(ledger))
+    assert most <= 9 * 1000  # of 100,000: those that are there, and those of the last 7 days
+    assert len(ledger) == most
+    # and on disk, once batches are joined
+    for number in range(files_read._JOIN_EVERY + 1):
+        ledger.begin(files([f"/in/99/{1000 + number}"]), 99 * DAY_MS)
+        ledger.done()
+    (joined,) = [name for name in folder.names() if name.startswith("upto-")]
+    assert len(json.loads(folder.read(joined))["files"]) <= most + files_read._JOIN_EVERY
+    assert len(folder.names()) <= 2 * files_read._JOIN_EVERY + 1
+
+
+def test_a_folder_that_is_empty_for_a_while_is_not_read_again(tmp_path: Path) -> None:
+    ledger = FilesRead(Folder(tmp_path))
+    there = files(["/in/a", "/in/b"])
+    ledger.begin(there, 0)
+    ledger.done()
+    assert unread(ledger, [], now_ms=1) == []  # unmounted
+    assert unread(ledger, there, now_ms=FORGET_MS) == []
+    # its time begins anew when it goes again
+    assert unread(ledger, [], now_ms=FORGET_MS + 1) == []
+    assert unread(ledger, there, now_ms=2 * FORGET_MS) == []
+    # what is under a folder that cannot be listed is not gone
+    assert ledger.compare([], 2 * FORGET_MS + 1, hidden=["/in"]).unread == []
+    assert ledger.compare([], 9 * FORGET_MS, hidden=["/in"]).unread == []
+    assert unread(ledger, there, now_ms=9 * FORGET_MS) == []
+    # and what is gone for long is forgotten
+    assert unread(ledger, there[:1], now_ms=10 * FORGET_MS) == []
+    assert unread(ledger, there[:1], now_ms=12 * FORGET_MS) == []
+    assert len(ledger) == 1
+    assert unread(ledger, there, now_ms=12 * FORGET_MS) == ["/in/b"]
+
+
+def test_since_when_a_file_is_gone_outlives_a_run(tmp_path: Path) -> None:
+    ledger = FilesRead(Folder(tmp_path))
+    ledger.begin(files(["/in/a", "/in/b"]), 0)
+    ledger.done()
+    assert unread(ledger, files(["/in/b", "/in/c"]), now_ms=5) == ["/in/c"]
+    ledger.begin(files(["/in/c"]), 5)
+    ledger.done()
+    again = FilesRead(Folder(tmp_path))
+    assert unread(again, files(["/in/b", "/in/c"]), now_ms=FORGET_MS + 6) == []
+    assert "/in/a" not in again
+    assert "/in/b" in again
+
+
+@pytest.mark.parametrize("step", range(4))
+def test_a_ledger_that_died_while_it_joined_is_whole(tmp_path: Path, step: int) -> None:
+    store = Folder(tmp_path)
+    ledger = FilesRead(store)
+    for number in range(files_read._JOIN_EVERY):
+        ledger.begin(files([f"/in/{number}"]), 0)
+        ledger.done()
+    deletes: list[str] = []
+    delete = store.delete
+
+    def dying(name: str) -> None:
+        if len(deletes) == step:
+            raise KeyboardInterrupt
+        deletes.append(name)
+        delete(name)
+
+    store.delete = dying  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        ledger.begin(files(["/in/last"]), 0)
+    again = FilesRead(Folder(tmp_path))
+    assert (len(again), again.pending) == (files_read._JOIN_EVERY, None)
+    assert again.begin(files(["/in/last"]), 0) == files_read._JOIN_EVERY
+    assert len([name for name in Folder(tmp_path).names() if name.endswith("json")]) == 2
+
+
+# -- checkpoints of Spark's own source
+
+
+SOURCES = [
+    (
+        'v1\n{"path":"file:///in/a%20%C3%A9.jsonl","timestamp":11,"batchId":0}\n'
+        '{"path":"file:///in/b.jsonl","timestamp":12,"batchId":0}\n'
+        '{"path":"file:/in/c.jsonl","timestamp":13,"batchId":1}'
+    ),
+    'v1\n{"path":"s3a://in/d%25.jsonl","timestamp":14,"batchId":2}',
+    'v1\n{"path":"file:///in/e.jsonl","timestamp":15,"batchId":3}',
+]
+
+
+def offset(number: int) -> str:
+    return f'v1\n{{"batchWatermarkMs":0,"conf":{{}}}}\n{{"logOffset":{number}}}'
+
+
+def test_what_sparks_source_read_is_read() -> None:
+    # a batch that was planned and not done, and a file that was listed and not planned
+    told = spark_log(SOURCES, {0: offset(0), 1: offset(1), 2: offset(2)}, {0, 1})
+    assert told.done == 1
+    assert told.files == {"/in/a é.jsonl": 11, "/in/b.jsonl": 12, "/in/c.jsonl": 13}
+    assert told.pending == {"s3a://in/d%.jsonl": 14}
+    assert spark_log(SOURCES, {0: offset(1)}, {0}).pending is None
+    first = spark_log(SOURCES, {0: offset(0)}, set())
+    assert (first.done, first.files) == (-1, {})
+    assert first.pending == {"/in/a é.jsonl": 11, "/in/b.jsonl": 12}
+
+
+def test_a_checkpoint_of_sparks_source_goes_on(tmp_path: Path) -> None:
+    older = SparkLog(6, {"/in/a": 11, "/in/b": 12}, {"/in/c": 13})
+    ledger = FilesRead(Folder(tmp_path), older)
+    assert ledger.pending == (7, (File("/in/c", None, 13),))
+    ledger.done()
+    again = FilesRead(Folder(tmp_path), older)
+    there = [File("/in/a", 5, 11), File("/in/b", 5, 99), File("/in/c", 5, 13), File("/in/d", 5, 1)]
+    found = again.compare(there, 0)
+    assert [one.path for one in found.unread] == ["/in/d"]
+    # nobody noted sizes: one that is newer now was written after it was read
+    assert [now.path for _, now in found.changed] == ["/in/b"]
+    assert again.begin(found.unread, 0) == 8
+
+
+def test_a_first_batch_of_sparks_source_that_died_comes_again(tmp_path: Path) -> None:
+    ledger = FilesRead(Folder(tmp_path), SparkLog(-1, {}, {"/in/c": 13}))
+    assert ledger.pending == (0, (File("/in/c", None, 13),))
