@@ -31,6 +31,8 @@ class Names(StrEnum):
     It decides how an event is known that a producer sends again, as it does after it was killed.
     """
 
+    EVENT = "event"
+    """One event, a row of a snapshot, too."""
     ROW = "row"
     """One change of a row: whatever comes again at it is the same change."""
     GROUP = "group"
@@ -261,7 +263,7 @@ class EventIdPosition(OffsetPosition, frozen=True):
     """
 
     code: ClassVar[int] = 9  # 8 are several columns that order plain rows (spark.events.sequence)
-    names: ClassVar[Names] = Names.ROW
+    names: ClassVar[Names] = Names.EVENT
 
 
 class TimePosition(msgspec.Struct, frozen=True, tag="time", tag_field="domain", omit_defaults=True):

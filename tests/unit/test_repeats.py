@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from changelane import get_codec
 from changelane.apply.repeats import ALONE, ordinal_of
 from changelane.codec import Codec
+from changelane.delivery import EVENT_ID
 from changelane.event import DataChange, Op, Source, Transaction
 from changelane.message import Message
 from changelane.position import (
@@ -49,7 +50,7 @@ NUMBERED = Transaction("7", 3, 2)
         (LsnPosition("1:2:3", "1:2:2"), Names.GROUP),
         (LsnPosition("1:2:3", "1:2:2", 1), Names.ROW),
         (SequencePosition(5), Names.ROW),
-        (EventIdPosition("t", 0, 5), Names.ROW),
+        (EventIdPosition("t", 0, 5), Names.EVENT),
         (OffsetPosition("t", 0, 5), Names.MESSAGE),
         (TimePosition(5, 5), Names.MESSAGE),
     ],
@@ -59,13 +60,14 @@ def test_a_position_is_the_name_of_a_row_of_a_group_or_of_a_message(
 ) -> None:
     assert position.names is names
     assert (position.code in BY_MESSAGE) == (names is Names.MESSAGE)
-    is_row = names is Names.ROW
+    is_event, is_row = names is Names.EVENT, names in {Names.EVENT, Names.ROW}
     assert ordinal_of(position, None, is_snapshot=False) == (ALONE if is_row else None)
     assert ordinal_of(position, NUMBERED, is_snapshot=False) == (ALONE if is_row else 3)
     # all rows of a snapshot have its position
-    assert ordinal_of(position, None, is_snapshot=True) is None
-    shared = {position.__struct_config__.tag}
-    assert ordinal_of(position, None, is_snapshot=False, shared=shared) is None
+    of_group = ALONE if is_event else None
+    assert ordinal_of(position, None, is_snapshot=True) == of_group
+    shared = {str(position.__struct_config__.tag)}
+    assert ordinal_of(position, None, is_snapshot=False, shared=shared) == of_group
 
 
 @pytest.mark.parametrize(
@@ -85,10 +87,10 @@ def test_the_number_in_the_transaction_tells_rows_of_a_group_apart(
     assert ordinal_of(PostgresPosition(5), transaction, is_snapshot=False) == ordinal
 
 
-def built(codec: Codec, message: Message) -> list[int | None]:
+def built(codec: Codec, message: Message, *, event_ids: bool = False) -> list[int | None]:
     builder = pytest.importorskip("changelane.spark.events.builder", exc_type=ImportError)
     rows = pytest.importorskip("changelane.spark.events.rows", exc_type=ImportError)
-    told = builder.RowBuilder(codec).rows(message)
+    told = builder.RowBuilder(codec, event_ids=event_ids).rows(message)
     return [row[rows.AT["ordinal"]] for row in told if row[0] in {"data", "truncate"}]
 
 
@@ -119,6 +121,13 @@ TIDB = (
 def test_formats_tell_what_an_event_is_known_by(codec: str, text: str, ordinal: int | None) -> None:
     told = get_codec(codec, **({"dialect": "ticdc"} if codec == "canal-json" else {}))
     assert built(told, Message(text.encode(), None, (), "t", 0, 9)) == [ordinal]
+
+
+def test_an_id_of_changelanes_own_is_that_of_one_event_a_row_of_a_snapshot_too() -> None:
+    text = DEBEZIUM % ("r", '"connector":"x","db":"shop","table":"facts","snapshot":"true"', "null")
+    message = Message(text.encode(), None, ((EVENT_ID, b"t-0-5-0-0"),), "copy", 0, 9)
+    assert built(get_codec("debezium-json"), message) == [None]
+    assert built(get_codec("debezium-json"), message, event_ids=True) == [ALONE]
 
 
 # -- in memory

@@ -35,7 +35,7 @@ def ordinal_of(
         shared: Domains whose positions several changes may have in the event's format.
     """
     is_shared = is_snapshot or position.__struct_config__.tag in shared
-    if position.names is Names.ROW and not is_shared:
+    if position.names is Names.EVENT or (position.names is Names.ROW and not is_shared):
         return ALONE
     if transaction is None:
         return None
