@@ -6,6 +6,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,7 +24,7 @@ from changelane.apply.additions import (
     newest,
 )
 from changelane.event import Completeness, DataChange, Key, Op, Source
-from changelane.position import PostgresPosition
+from changelane.position import OffsetPosition, PostgresPosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.tables.memory import MemoryTables
 from changelane.testing.conformance import EFFORT
@@ -264,3 +265,14 @@ def test_batches_and_rewinds_do_not_matter(chance: Random, column: str) -> None:
     assert all(
         column == "five" or row[column] == value or key in lacking for key, row in rows.items()
     )
+
+
+def test_offsets_of_another_partition_do_not_say_what_came_before_a_column() -> None:
+    def image(partition: int, offset: int, **values: Any) -> DataChange:
+        position = OffsetPosition("t", partition, offset)
+        return msgspec.structs.replace(event("c", 1, **values), position=position)
+
+    tables = MemoryTables()
+    tables.apply([image(0, 5, id=1, a="x"), image(1, 900, id=2, a="x")])
+    tables.apply([image(0, 6, id=3, a="x", n=1)])
+    assert unknown(tables) == {b"[1]": {"n"}, b"[2]": {"n"}}

@@ -16,11 +16,13 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from changelane.cli.figures import Totals, figures
+from changelane.cli.run import _summary
 from changelane.cli.watch import LiveLine, Watch
 from changelane.errors import ConfigError
 from changelane.pipeline_options import Options
 from changelane.spark.events.survey import APPLIED_BEFORE, BatchReport, TableReport
 from changelane.spark.streams.delivered import DeliveryReport
+from changelane.spark.streams.pipeline import RunReport
 from changelane.spark.streams.repeated import with_repeat_note
 
 
@@ -273,3 +275,14 @@ def test_a_run_says_once_that_tables_took_possible_duplicates() -> None:
     (note,) = said
     assert note.startswith("35 rows that shop.many took are possible duplicates")
     assert "provide.transaction.metadata" in note
+
+
+def test_the_summary_of_a_run_and_the_live_line_tell_warnings(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _summary(RunReport("shop", batches=[batch(), batch(tables=[])]), "/lake")
+    assert capsys.readouterr().out.count("warning: shop.log: once") == 1
+    console = Console(file=io.StringIO(), force_terminal=True, width=80)
+    live = LiveLine("shop", Totals, console)
+    live.took(figures("shop", batch(), dt.datetime.now(dt.UTC), 1.0))
+    assert "shop.log: once" in console.file.getvalue()

@@ -225,9 +225,18 @@ class Columns(msgspec.Struct, frozen=True, omit_defaults=True):
     known: tuple[str, ...] = ()
     added: tuple[Addition, ...] = ()
 
-    def after(self, listings: Sequence[Listing]) -> "Columns":
-        """Return the same after a batch with events of these schemas."""
+    def after(self, listings: Sequence[Listing], high: bytes = b"") -> "Columns":
+        """Return the same after a batch with events of these schemas.
+
+        Args:
+            listings: The schemas.
+            high: The newest order of all events, where orders are offsets of several partitions:
+                a column may be new to rows of another partition with greater offsets.
+        """
         found = additions(self.newest, listings, self.known)
+        if high:
+            above = high[:-1] + _AFTER
+            found = [msgspec.structs.replace(one, order=max(one.order, above)) for one in found]
         names = {name for one in listings for name in one.columns}
         return Columns(
             newest(self.newest, listings),

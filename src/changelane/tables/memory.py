@@ -44,7 +44,7 @@ from changelane.apply.registers import Cell
 from changelane.apply.repeats import ordinal_of
 from changelane.errors import ApplyError
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Op, Truncate
-from changelane.position import Position
+from changelane.position import BY_PARTITION, Position
 from changelane.schema import Column, TableId, named
 from changelane.table import Row
 from changelane.types import UNAVAILABLE, UNKNOWN, Value
@@ -103,6 +103,10 @@ class _Table(msgspec.Struct):
     """The newest upsert of each key that tells what columns its table had."""
     source: Columns = Columns()
     """The columns of its source, and those that came to rows which were there."""
+    high: bytes = NOTHING
+    """The newest upsert."""
+    places: set[bytes] = set()
+    """Where orders are offsets: the partitions that they are of."""
     defaults: dict[str, Value] = {}
     """What older rows have in such columns, where the schema declares it."""
 
@@ -252,7 +256,11 @@ class MemoryTables:
         """Take in the columns that a batch brings without a statement."""
         upserts = [(event, step.order) for step, event in batch if isinstance(step, Upsert)]
         listings = _listings(*zip(*upserts, strict=True)) if upserts else []
-        before, held.source = held.source, held.source.after(listings)
+        orders = [order for _, order in upserts]
+        held.high = max(held.high, *orders, NOTHING)
+        held.places.update(order[-9:-1] for order in orders if order[1] in BY_PARTITION)
+        crossing = held.high if len(held.places) > 1 else NOTHING
+        before, held.source = held.source, held.source.after(listings, crossing)
         for one in held.source.added[len(before.added) :]:
             if not one.is_unknown:
                 held.defaults[one.column] = _declared(one, upserts)

@@ -137,10 +137,27 @@ def _unknown(name: str) -> Column:
     return F.create_map(F.lit(name), F.unhex(F.lit("")))
 
 
-def note_of(added: Sequence[Addition]) -> str:
-    """Return what is to be said of columns that older rows do not know; empty = there are none."""
-    unknown = [one for one in added if one.is_unknown]
-    said = [f"{one.column!r} ({reason_of(one)})" for one in unknown[:MAX_NAMED]]
+def is_unknown(one: Addition) -> Column:
+    """Say whether a row of the table does not know a column."""
+    order = F.try_element_at(columns_of([one]), F.lit(one.column))
+    return F.coalesce(F.length(order) == 0, F.lit(False))
+
+
+def note_of(added: Sequence[Addition], counts: Mapping[str, int] | None = None) -> str:
+    """Return what is to be said of columns that older rows do not know; empty = there are none.
+
+    Args:
+        added: The columns.
+        counts: How many rows do not know each; ``None`` = nobody counted them.
+    """
+    unknown = [
+        one for one in added if one.is_unknown and (counts is None or counts.get(one.column))
+    ]
+    said = [
+        f"{one.column!r} ({'' if counts is None else f'{counts[one.column]:,} rows; '}"
+        f"{reason_of(one)})"
+        for one in unknown[:MAX_NAMED]
+    ]
     if (more := len(unknown) - MAX_NAMED) > 0:
         said.append(f"{more} more")
     return f"rows from before do not know {', '.join(said)}: {WAY_OUT}" if said else ""

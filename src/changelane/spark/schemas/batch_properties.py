@@ -51,7 +51,7 @@ def batch_properties(
     if server is not None and "server" not in properties:
         told["server"] = server
     if work.places:
-        told["place"] = _place(work.places | place_of(known.truncated), properties.get("place"))
+        told["place"] = place_text(work.places | place_of(known.truncated), properties.get("place"))
     return told
 
 
@@ -62,7 +62,7 @@ def _plain(schema: RowSchema) -> str:
     return msgspec.json.encode(plain).decode()
 
 
-def _place(places: set[bytes], held: str | None) -> str:
+def place_text(places: set[bytes], held: str | None) -> str:
     """Return the newest epoch of offsets and its partition, or that there are several.
 
     A new epoch begins anew: everything before it is older (apply.md section 1).

@@ -16,6 +16,7 @@ from changelane.spark.lake import Lake
 from changelane.spark.lake.modes import APPEND, HISTORY
 from changelane.spark.lake.tally import Tally
 from changelane.spark.schemas.admission import Policy
+from changelane.spark.schemas.batch_properties import MANY, place_text
 from changelane.spark.schemas.followed import Followed
 from changelane.types import UNKNOWN
 
@@ -63,7 +64,7 @@ def new_columns(
         names = {column for one in listings for column in one.columns}
         if before.newest is not None and not names <= set(before.known):
             before = msgspec.structs.replace(before, newest=_up_to_now(lake, name, before.newest))
-        after = before.after(listings)
+        after = before.after(listings, _crossing(work, properties, before))
         if mode.name == HISTORY:
             plain = (msgspec.structs.replace(one, value=None) for one in after.added)
             after = msgspec.structs.replace(after, added=tuple(plain))
@@ -80,6 +81,13 @@ def _up_to_now(lake: Lake, name: str, newest: Listing) -> Listing:
     """Return a schema that reaches as far as the table has taken events."""
     high = bytes.fromhex(Tally.of(lake.last_commit(name)).high or "")
     return msgspec.structs.replace(newest, last=max(high, newest.end))
+
+
+def _crossing(work: Work, properties: Mapping[str, str], before: Columns) -> bytes:
+    """Return the newest order so far, where orders are offsets of several partitions."""
+    if not work.places or not place_text(work.places, properties.get("place")).endswith(MANY):
+        return b""
+    return max(b"" if before.newest is None else before.newest.end, *work.newest.values())
 
 
 def _of_schema(properties: Mapping[str, str], held: Collection[str]) -> Columns:

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from changelane.position import shown_order
-from changelane.spark.events.additions import additions_of, note_of
+from changelane.spark.events.additions import additions_of, is_unknown, note_of
 from changelane.spark.events.rows import table_id_of
 from changelane.spark.lake import Lake, Marker, name_of
 from changelane.spark.lake.held import is_incomplete
@@ -106,11 +106,17 @@ def status(lake: Lake, pipeline: str = "") -> list[TableStatus]:
         called = {table_id, properties.get("named", "")} - {""}
         held, mode = lake.read(name), mode_of(properties)
         columns = own_columns(lake.columns(name), properties, mode)
-        incomplete = F.count_if(is_incomplete(columns, additions_of(properties)))
+        added = additions_of(properties)
+        incomplete = F.count_if(is_incomplete(columns, added))
         if mode.keeps_deleted:
             held = held.where(~F.col(DELETED))
-        held = held.agg(F.count(F.lit(1)).alias("rows"), incomplete.alias("incomplete"))
+        held = held.agg(
+            F.count(F.lit(1)).alias("rows"),
+            incomplete.alias("incomplete"),
+            *(F.count_if(is_unknown(one)) for one in added),
+        )
         (counted,) = held.collect()
+        unknown = {one.column: counted[2 + index] for index, one in enumerate(added)}
         commit = lake.last_commit(name)
         told: Mapping[str, Any] = {} if commit is None else commit.details
         taken = Tally.of(commit)
@@ -134,7 +140,7 @@ def status(lake: Lake, pipeline: str = "") -> list[TableStatus]:
                 str(told.get("pipeline", "")),
                 told.get("batch"),
                 _halted(properties),
-                _note(properties),
+                _note(properties, note_of(added, unknown)),
                 shown_order(purged[table_id]) if table_id in purged else "",
                 maintained_ms(properties),
                 taken.applied,
@@ -181,14 +187,14 @@ def _halted(properties: Mapping[str, str]) -> str:
     return "" if halted is None else f"{halted.code}: {halted.reason} (at {halted.where})"
 
 
-def _note(properties: Mapping[str, str]) -> str:
+def _note(properties: Mapping[str, str], unknown: str) -> str:
     notes = []
     if named := properties.get("named"):
         notes.append(f"the source calls it {table_id_of(named)} now")
     if dropped := properties.get("dropped"):
         notes.append(f"the source dropped it (at {shown_order(bytes.fromhex(dropped))})")
-    if said := note_of(additions_of(properties)):
-        notes.append(said)
+    if unknown:
+        notes.append(unknown)
     return "; ".join(notes)
 
 
