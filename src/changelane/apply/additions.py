@@ -18,8 +18,9 @@ from typing import Final
 
 import msgspec
 
-from changelane.event import Completeness, DataChange, Op
+from changelane.event import ChangeEvent, Completeness, DataChange, HalfUpdate, Op
 from changelane.schema import Column
+from changelane.types import UNKNOWN
 
 _AFTER: Final = b"\x02"
 """A phase above those of events: an order that ends in it stands between two events."""
@@ -263,6 +264,35 @@ def lists_columns(event: DataChange, *, omits_nulls: bool = False) -> bool:
     if event.op is Op.DELETE:
         return event.before_holds in {Completeness.FULL, Completeness.KEY}
     return event.after_holds is Completeness.FULL and not omits_nulls
+
+
+def listings_of(upserts: Iterable[tuple[ChangeEvent, bytes]]) -> list[Listing]:
+    """Return the schemas of events that tell rows, given with their orders."""
+    found: dict[tuple[object, ...], Listing] = {}
+    for event, order in upserts:
+        change = event.change if isinstance(event, HalfUpdate) else event
+        if not isinstance(change, DataChange) or change.after is None:
+            continue
+        columns = (
+            [Column(name, UNKNOWN) for name in {**change.after, **(change.before or {})}]
+            if change.schema is None
+            else change.schema.columns
+        )
+        traits = [
+            Traits(
+                column.name,
+                column.nullable,
+                default := default_of(column),
+                (repr(column.default), str(column.type)) if default is Default.LITERAL else None,
+            )
+            for column in columns
+        ]
+        is_complete = lists_columns(change)
+        place = (*traits, is_complete)
+        reach = (order, order) if (held := found.get(place)) is None else (held.order, held.end)
+        first, last = min(order, *reach), max(order, *reach)
+        found[place] = listing(first, traits, is_complete=is_complete, last=last)
+    return list(found.values())
 
 
 _PLACEHOLDERS: Final = (

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from changelane.apply.additions import Addition, lacking
 from changelane.apply.registers import NOTHING, typed
 from changelane.apply.steps import Departure, Upsert
 from changelane.apply.transactions import same_transaction
@@ -122,6 +123,7 @@ def versions(
     past: Past,
     columns: Collection[str],
     truncates: Mapping[bytes, int | None] | None = None,
+    added: Sequence[Addition] = (),
 ) -> tuple[list[Version], list[Departure]]:
     """Return the versions of a key in their order, and departures that nothing decides.
 
@@ -129,6 +131,7 @@ def versions(
         past: All that was told of the key.
         columns: The table's columns.
         truncates: The table's truncates: order -> the source's time.
+        added: The columns that came to the table without a statement.
     """
     ends, undecided = _ends(past, truncates or {})
     orders = sorted({*past.told, *ends})
@@ -140,7 +143,10 @@ def versions(
             held = {}
             continue
         if told.whole:
-            held = dict.fromkeys(columns)
+            older = lacking(order, {name.lower() for name in told.values}, added)
+            kept = {one.column: held[one.column] for one in older if one.column in held}
+            names = {one.column for one in older}
+            held = {**dict.fromkeys(column for column in columns if column not in names), **kept}
         held = {**held, **told.values}
         found.append(
             Version(

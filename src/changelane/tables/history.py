@@ -22,6 +22,7 @@ from changelane.apply import (
     Upsert,
     steps,
 )
+from changelane.apply.additions import Columns, listings_of
 from changelane.apply.registers import typed
 from changelane.apply.versions import (
     NO_PAST,
@@ -45,6 +46,7 @@ class _Table(msgspec.Struct):
     columns: dict[str, None] = {}
     truncates: dict[bytes, int | None] = {}
     ambiguous: dict[bytes, ChangeEvent] = {}
+    source: Columns = Columns()
 
 
 class HistoryTables:
@@ -80,6 +82,7 @@ class HistoryTables:
             events: Events of any tables.
             positions: Where each event stands in its topic, for those without a position.
         """
+        upserts: dict[TableId, list[tuple[ChangeEvent, bytes]]] = {}
         for index, event in enumerate(events):
             change = event.change if isinstance(event, HalfUpdate) else event
             if not isinstance(change, DataChange | Truncate):
@@ -89,9 +92,15 @@ class HistoryTables:
             try:
                 for step in self._steps(event, change, fallback):
                     self._take(change.table, held, step, event)
+                    if isinstance(step, Upsert):
+                        upserts.setdefault(change.table, []).append((event, step.order))
             except ApplyError as error:
                 code = getattr(error, "code", UNORDERED)
                 self._refused.append(Refused(change.table, code, event))
+
+        for table, batch in upserts.items():
+            held = self._tables[table]
+            held.source = held.source.after(listings_of(batch))
 
     def versions(self, table: TableId) -> Mapping[bytes, list[Version]]:
         """Return the versions of every key that ever had a row, in their order."""
@@ -99,7 +108,7 @@ class HistoryTables:
         track = self._track.get(table.name or "", self._track.get(str(table)))
         found: dict[bytes, list[Version]] = {}
         for key, past in sorted(held.pasts.items()):
-            told, _ = versions(past, held.columns, held.truncates)
+            told, _ = versions(past, held.columns, held.truncates, held.source.added)
             if told:
                 found[key] = told if track is None else tracked(told, track)
         return found

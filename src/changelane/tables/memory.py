@@ -32,22 +32,17 @@ from changelane.apply import (
 from changelane.apply.additions import (
     Addition,
     Columns,
-    Default,
-    Listing,
-    Traits,
-    default_of,
     lacking,
-    listing,
-    lists_columns,
+    listings_of,
 )
 from changelane.apply.registers import Cell
 from changelane.apply.repeats import ordinal_of
 from changelane.errors import ApplyError
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Op, Truncate
 from changelane.position import BY_PARTITION, Position
-from changelane.schema import Column, TableId, named
+from changelane.schema import TableId, named
 from changelane.table import Row
-from changelane.types import UNAVAILABLE, UNKNOWN, Value
+from changelane.types import UNAVAILABLE, Value
 
 DELETED: Final = "_changelane_deleted"
 """The column that says, with soft deletes, whether a row is gone."""
@@ -255,7 +250,7 @@ class MemoryTables:
     def _add(self, held: _Table, batch: Sequence[tuple[Step, ChangeEvent]]) -> None:
         """Take in the columns that a batch brings without a statement."""
         upserts = [(event, step.order) for step, event in batch if isinstance(step, Upsert)]
-        listings = _listings(*zip(*upserts, strict=True)) if upserts else []
+        listings = listings_of(upserts)
         orders = [order for _, order in upserts]
         held.high = max(held.high, *orders, NOTHING)
         held.places.update(order[-9:-1] for order in orders if order[1] in BY_PARTITION)
@@ -352,35 +347,6 @@ class MemoryTables:
             self._counts["conflicts" if problem.code == UNORDERED else problem.code] += 1
             event = origin.get(id(problem.step), batch[0][1])
             self.quarantine.append(Refused(table, problem.code, event))
-
-
-def _listings(events: Iterable[ChangeEvent], orders: Iterable[bytes]) -> list[Listing]:
-    """Return the schemas of the events that tell rows, each with its oldest order."""
-    found: dict[tuple[object, ...], Listing] = {}
-    for event, order in zip(events, orders, strict=True):
-        change = event.change if isinstance(event, HalfUpdate) else event
-        if not isinstance(change, DataChange) or change.after is None:
-            continue
-        columns = (
-            [Column(name, UNKNOWN) for name in {**change.after, **(change.before or {})}]
-            if change.schema is None
-            else change.schema.columns
-        )
-        traits = [
-            Traits(
-                column.name,
-                column.nullable,
-                default := default_of(column),
-                (repr(column.default), str(column.type)) if default is Default.LITERAL else None,
-            )
-            for column in columns
-        ]
-        is_complete = lists_columns(change)
-        place = (*traits, is_complete)
-        reach = (order, order) if (held := found.get(place)) is None else (held.order, held.end)
-        first, last = min(order, *reach), max(order, *reach)
-        found[place] = listing(first, traits, is_complete=is_complete, last=last)
-    return list(found.values())
 
 
 def _declared(added: Addition, upserts: Iterable[tuple[ChangeEvent, bytes]]) -> Value:
