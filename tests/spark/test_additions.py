@@ -64,7 +64,7 @@ def added(op: str, at: int, before: dict[str, Any] | None = None, **row: Any) ->
 
 BATCHES: Final[Sequence[Sequence[ChangeEvent]]] = [
     [
-        *(renamed("c", 10 + key, id=key, a="x", old="v") for key in range(1, 8)),
+        *(renamed("c", 10 + key, id=key, a="x", old="v") for key in range(1, 9)),
         *(added("c", 10 + key, id=key, a="x") for key in range(1, 6)),
         *(loose("c", 10 + key, id=key, a="x") for key in range(1, 3)),
     ],
@@ -92,6 +92,10 @@ BATCHES: Final[Sequence[Sequence[ChangeEvent]]] = [
     [
         renamed("u", 70, id=2, a="z", new="known"),
         renamed("u", 71, {"id": 30}, id=31, a="z", new=UNAVAILABLE),
+        # a snapshot sorts below the stream, and tells all the same what rows lack
+        renamed("r", 17, id=8, a="older", new="from the snapshot"),
+        added("r", 6, id=23, a="older", must=9, five=5, made="q", plain="p"),
+        added("c", 32, id=23, a="late"),
         added("d", 70, id=4),
         added("c", 71, id=4, a="again", must=2, five=5, made="m", plain=None),
     ],
@@ -119,8 +123,14 @@ def test_older_rows_do_not_know_a_column_that_came_without_a_statement(
     assert unknown == {
         b"[1]": both, b"[2]": one, b"[21]": both, b"[30]": one, b"[5]": both,
     }  # fmt: skip
+    assert oracle.keyed(RENAMED)[b"[8]"]["new"] == "from the snapshot"
+    assert oracle.keyed(ADDED)[b"[23]"] == {
+        "id": 23, "a": "late", "must": 9, "five": 5, "made": "q", "plain": None,
+    }  # fmt: skip
     fives = {key: row["five"] for key, row in oracle.keyed(ADDED).items()}
-    assert fives == {b"[1]": 5, b"[2]": 5, b"[20]": 6, b"[21]": 5, b"[30]": 7, b"[4]": 5, b"[5]": 5}
+    assert fives == {
+        b"[1]": 5, b"[2]": 5, b"[20]": 6, b"[21]": 5, b"[23]": 5, b"[30]": 7, b"[4]": 5, b"[5]": 5,
+    }  # fmt: skip
 
     notes = [{one.table: one.warning for one in report.tables if one.warning} for report in reports]
     assert [set(one) for one in notes] == [

@@ -276,3 +276,31 @@ def test_offsets_of_another_partition_do_not_say_what_came_before_a_column() -> 
     tables.apply([image(0, 5, id=1, a="x"), image(1, 900, id=2, a="x")])
     tables.apply([image(0, 6, id=3, a="x", n=1)])
     assert unknown(tables) == {b"[1]": {"n"}, b"[2]": {"n"}}
+
+
+@pytest.mark.parametrize("cuts", [(), (1,), (2,), (1, 2)])
+def test_a_snapshot_that_sorts_below_the_stream_tells_what_older_rows_lack(
+    cuts: tuple[int, ...],
+) -> None:
+    def snapshot(at: int, **values: Any) -> DataChange:
+        source = Source(product="postgresql", snapshot="true")
+        return msgspec.structs.replace(event("r", at, **values), source=source)
+
+    log: list[list[DataChange]] = [
+        [event("c", 10, id=1, a="x", b="1"), event("c", 11, id=2, a="x", b="2")],
+        [event("u", 50, id=3, a="x", c="3")],
+        [snapshot(60, id=1, a="old", c="1"), snapshot(60, id=3, a="old", c="old")],
+    ]
+    # a snapshot beside the first rows of the stream may be the first one of all
+    for order in ((0, 1, 2), (0, 2, 1)) if cuts != (2,) else ((0, 1, 2),):
+        parts = [log[index] for index in order]
+        batches = [
+            [one for part in parts[start:end] for one in part]
+            for start, end in zip((0, *cuts), (*cuts, 3), strict=True)
+        ]
+        tables = MemoryTables()
+        for batch in batches:
+            tables.apply(batch)
+        assert unknown(tables) == {b"[2]": {"c"}}, order
+        rows = {row["id"]: (row["a"], row["c"]) for row in tables.rows(T)}
+        assert rows == {1: ("x", "1"), 2: ("x", None), 3: ("x", "3")}

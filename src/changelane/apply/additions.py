@@ -134,21 +134,19 @@ def additions(
     found: dict[str, Addition] = {}
     names = set(known)
     last = before
-    for one in sorted(later, key=lambda listed: listed.order):
+    for one in sorted(later, key=lambda listed: listed.end):
         if last is None:
             if one.is_complete:
                 last = one
             names.update(one.columns)
             continue
-        # an event that is older than the newest schema says nothing of what came since
         order = one.order
-        if before is not None and order <= before.end < one.end:
+        if order <= last.end:
             # a snapshot sorts below the stream, and has the columns of a later time
-            order = before.end[:-1] + _AFTER
-        is_next = order > last.order
+            order = last.end[:-1] + _AFTER
         gone = (
             [traits for name, traits in last.columns.items() if name not in one.columns]
-            if one.is_complete and is_next
+            if one.is_complete
             else []
         )
         for name, traits in one.columns.items():
@@ -157,7 +155,7 @@ def additions(
                 value = traits.value if cause is Cause.DEFAULT else None
                 found[name] = Addition(traits.name, order, cause, renamed, value)
         names.update(one.columns)
-        if one.is_complete and is_next:
+        if one.is_complete and one.end > last.end:
             last = one
     return list(found.values())
 

@@ -12,6 +12,7 @@ import decimal
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -133,7 +134,20 @@ def typed(value: Value) -> tuple[Any, ...]:
 
 
 class Rule:
-    """The decision points of the rule. Tests replace them, to see that the tests notice."""
+    """The decision points of the rule. Tests replace them, to see that the tests notice.
+
+    Attributes:
+        added: The columns that came to the table without a statement: whole rows from before them
+            do not carry them.
+    """
+
+    added: Sequence[Addition] = ()
+
+    def knowing(self, added: Sequence[Addition]) -> "Rule":
+        """Return the same rule for a table with these additions."""
+        rule = copy(self)
+        rule.added = added
+        return rule
 
     def order(self, order: bytes) -> bytes:
         """Return the order of a step."""
@@ -176,14 +190,18 @@ def join(one: KeyState, other: KeyState, rule: Rule = RULE) -> KeyState:
         (one.deleted, one.moved_to or b""), (other.deleted, other.moved_to or b"")
     )
     whole = max(one.whole, other.whole)
-    return KeyState(deleted, moved_to or None, whole, lifted(cells, whole))
+    return KeyState(deleted, moved_to or None, whole, lifted(cells, whole, rule))
 
 
-def lifted(cells: Mapping[str, Cell], whole: bytes) -> Mapping[str, Cell]:
-    """Return the cells that are not older than the newest event that set the whole row."""
+def lifted(cells: Mapping[str, Cell], whole: bytes, rule: Rule = RULE) -> Mapping[str, Cell]:
+    """Return the cells that the newest event which set the whole row did not replace."""
     if not whole or all(cell.order >= whole for cell in cells.values()):
         return cells
-    return {column: cell for column, cell in cells.items() if cell.order >= whole}
+    return {
+        column: cell
+        for column, cell in cells.items()
+        if cell.order >= whole or not implied(column, whole, rule.added)
+    }
 
 
 def is_live(state: KeyState, truncated: bytes = NOTHING, rule: Rule = RULE) -> bool:
@@ -207,7 +225,6 @@ def row_of(
     columns: Iterable[str],
     truncated: bytes = NOTHING,
     rule: Rule = RULE,
-    added: Sequence[Addition] = (),
 ) -> tuple[dict[str, Value], frozenset[str]] | None:
     """Return the row and its unknown columns (NULL there); ``None`` when there is no row."""
     if not is_live(state, truncated, rule):
@@ -216,7 +233,7 @@ def row_of(
     row: dict[str, Value] = {}
     unknown: set[str] = set()
     for column in columns:
-        cell = settled.cell(column, added)
+        cell = settled.cell(column, rule.added)
         row[column] = cell.value
         if cell.order == NOTHING:
             unknown.add(column)

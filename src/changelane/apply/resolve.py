@@ -163,7 +163,7 @@ class _Timeline:
                     held = cells.get(column)
                     if held is None or rule.wins(cell, held):
                         cells[column] = cell
-        kept = lifted(cells, whole)
+        kept = lifted(cells, whole, rule)
         newest = max((whole, *(cell.order for cell in kept.values())))
         return _Carried(newest, kept, whole)
 
@@ -467,7 +467,7 @@ class _Work:
                     tied[column] = cell.order
                 if self.rule.wins(cell, held):
                     cells[column] = cell
-        kept = lifted(cells, whole)
+        kept = lifted(cells, whole, self.rule)
         ties = sum(column in kept and kept[column].order == at for column, at in tied.items())
         return KeyState(deleted, moved_to or None, whole, kept), ties
 

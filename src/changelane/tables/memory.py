@@ -174,7 +174,7 @@ class MemoryTables:
         held = self._tables.get(table) or _Table()
         found: dict[bytes, Row] = {}
         for key, state in held.states.items():
-            told = row_of(state, held.columns, held.truncated, self._rule, held.source.added)
+            told = row_of(state, held.columns, held.truncated, self._knowing(held))
             if self._deletes is Deletes.HARD:
                 if told is not None:
                     found[key] = told[0]
@@ -189,7 +189,7 @@ class MemoryTables:
         held = self._tables.get(table) or _Table()
         found: dict[bytes, frozenset[str]] = {}
         for key, state in held.states.items():
-            told = row_of(state, held.columns, held.truncated, self._rule, held.source.added)
+            told = row_of(state, held.columns, held.truncated, self._knowing(held))
             if told is not None and told[1]:
                 found[key] = told[1]
         return found
@@ -225,6 +225,9 @@ class MemoryTables:
             **{name: self._counts[name] for name in ("ties", TOO_LATE, "conflicts")},
             "incomplete": now,
         }
+
+    def _knowing(self, held: _Table) -> Rule:
+        return self._rule.knowing(held.source.added) if held.source.added else self._rule
 
     def purge(self, table: TableId, horizon: bytes) -> None:
         """Forget departures up to *horizon*; older upserts of rows that are not there are refused.
@@ -323,7 +326,7 @@ class MemoryTables:
             horizon=held.horizon,
             complete=states.keys() - self.incomplete(table).keys() if held.horizon else (),
             keys=held.keys,
-            rule=self._rule,
+            rule=self._knowing(held),
         )
         for step, event in batch:
             if isinstance(step, Upsert) and step.key is not None and _tells_columns(step, event):

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 
 from changelane.apply import (
     NOTHING,
+    RULE,
     Cell,
     Departure,
     KeyState,
@@ -383,6 +384,7 @@ def _resolve(
         horizon=purged,
         complete=[key for key, state in states.items() if len(state.cells) == len(kinds)],
         keys=tuple(target.keys),
+        rule=RULE.knowing(added),
     )
     kept: dict[bytes, KeyState] = {}
     if target.keeps_deleted:
@@ -410,13 +412,13 @@ def _stored(
 ) -> KeyState:
     """Return what a stored row says; columns that come later are not newer than its base."""
     orders = unpack(told["order"], dict(told["orders"] or ()), columns)
-    lacking = {one.column for one in added if not orders.get(one.column, told["order"])}
-    known = {column: order for column, order in orders.items() if column not in lacking}
-    state = stored_state(values, known)
+    later = {one.column for one in added if one.is_unknown}
+    state = stored_state(values, {c: order for c, order in orders.items() if c not in later})
     whole = min(state.whole, told["order"])
-    if any(implied(column, whole, added) for column in lacking):
+    if any(not orders[column] and implied(column, whole, added) for column in later):
         whole = NOTHING  # nothing but the list of its columns says that the row lacks some
-    return msgspec.structs.replace(state, whole=whole)
+    cells = {column: Cell(order, values[column]) for column, order in orders.items() if order}
+    return msgspec.structs.replace(state, whole=whole, cells=cells)
 
 
 def _before(state: KeyState) -> KeyState:

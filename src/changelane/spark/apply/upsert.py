@@ -77,9 +77,12 @@ class Upserts:
             changed = row_form(keeps_deleted=target.keeps_deleted)
             if self._merge_untied(session, fold.winners(folded, target), one, changed):
                 return
-        elif self._merge_untied(session, self._final(batch, apart=False), one, form):
+        elif not one.is_uneven and self._merge_untied(
+            session, self._final(batch, apart=False), one, form
+        ):
             return
-        # two whole events at one position: column by column, the greater value wins
+        # two whole events at one position: column by column, the greater value wins; of whole
+        # events that do not carry the same columns each column takes its newest
         session = begin(fold.tie_count(batch.steps()))
         self._merge(session, self._final(batch, apart=True), one, form)
 

@@ -21,7 +21,6 @@ from changelane.spark.events.target import (
     implied_order,
     lacked,
     literal,
-    unless_lacked,
 )
 from changelane.spark.sql import COLUMNS, DELETED, DEPARTED, LIVE, ORDER, UPSERTED, quoted
 
@@ -298,7 +297,6 @@ def joined(folded: DataFrame, table: DataFrame, target: Target) -> DataFrame:
         "u",
         "b",
         F.when(F.col("w").isNotNull(), F.col("w.o")).alias("w"),
-        lacked(F.col("w.o"), F.col("w.schema_id"), target).alias("lacked"),
         F.when(F.coalesce("w.text", "l.text").isNotNull(), newest).alias("row"),
         "parts",
         "tied",
@@ -355,7 +353,7 @@ def final(beside: DataFrame, target: Target) -> DataFrame:
         held = F.coalesce(F.try_element_at("t_map", F.lit(name)), F.col("t_order"))
         old = F.when(held > cleared, F.struct(held.alias("o"), F.col(f"t{index}").alias("v")))
         candidates = F.array_append(F.array_append(newer, whole), old)
-        picks.append(unless_lacked(F.array_max(candidates), name, target).alias(f"p{index}"))
+        picks.append(F.array_max(candidates).alias(f"p{index}"))
     picked = stage.select(
         "d",
         "u",
@@ -421,7 +419,6 @@ def truncated(table: DataFrame, target: Target, order: bytes) -> DataFrame:
     return touched.select(
         floor.alias("d"),
         *(F.lit(None).cast("binary").alias(name) for name in ("u", "b", "w")),
-        F.array().cast("array<string>").alias("lacked"),
         F.struct(*(F.col(quoted(name)).alias(name) for name in target.columns)).alias("row"),
         F.array().cast(none).alias("parts"),
         F.lit(False).alias("tied"),

@@ -73,14 +73,6 @@ def lacked(order: Column, schema_id: Column, target: Target) -> Column:
     return F.concat(F.array().cast("array<string>"), *names)
 
 
-def unless_lacked(picked: Column, name: str, target: Target) -> Column:
-    """Return what a column takes, and nothing where that is a whole event too old to know it."""
-    if not any(one.is_unknown and one.column == name for one in target.additions):
-        return picked
-    is_lacked = F.array_contains("lacked", F.lit(name)) & (picked["o"] == F.col("w"))
-    return F.when(~F.coalesce(is_lacked & picked["v"].isNull(), F.lit(False)), picked)
-
-
 def implied_order(name: Column, target: Target) -> Column:
     """Return the order of a column, by its name, that a row does not list.
 

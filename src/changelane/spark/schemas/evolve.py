@@ -95,6 +95,11 @@ class Plan(NamedTuple):
         return any(self.mode == HISTORY or self.work.first < one.order for one in added)
 
     @property
+    def is_uneven(self) -> bool:
+        """Whether whole events of the batch may not carry the same columns of the table."""
+        return any(one.is_unknown and self.work.first < one.order for one in self.target.additions)
+
+    @property
     def table_mode(self) -> TableMode:
         """What the table keeps of its changes."""
         return mode_of(self.properties)
