@@ -7,6 +7,7 @@ from changelane import (
     ChangeEvent,
     Codec,
     Encoded,
+    LossPolicy,
     Message,
     UnsupportedError,
     convert,
@@ -53,6 +54,7 @@ def public_api(message: Message, event: ChangeEvent, error: UnsupportedError) ->
     assert_type(codec, Codec)
     assert_type(codec.decode(message), tuple[ChangeEvent, ...])
     assert_type(codec.encode(event, on_loss="warn"), Encoded)
+    assert_type(codec.encode(event, on_loss=LossPolicy(accept=("data",))), Encoded)
     assert_type(convert(b"{}", "debezium-json", codec), Encoded)
     assert_type(error.losses, tuple[tuple[str, str], ...])
 

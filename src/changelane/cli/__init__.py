@@ -18,7 +18,7 @@ from changelane.errors import (
 
 COMMANDS: Final[dict[str, str]] = {
     "convert": "Turn messages of one format into another.",
-    "inspect": "Say what a file of messages holds, and show its events.",
+    "inspect": "Say what a file or a topic holds, and show its events.",
     "check": "Say whether a pipeline would run and what it would do; writes nothing (Spark).",
     "run": "Apply a pipeline's changes to its tables (Spark).",
     "resume": "Let parked tables take the events that wait for them (Spark).",
