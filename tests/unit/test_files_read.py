@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from changelane.spark.ledgers import files_read
+from changelane.spark.ledgers.fence import FencedError
 from changelane.spark.ledgers.files_read import FORGET_MS, File, FilesRead, SparkLog, spark_log
 
 DAY_MS = 24 * 3600 * 1000
@@ -22,6 +23,9 @@ class Folder:
 
     def names(self) -> list[str]:
         return [one.name for one in self.path.iterdir()]
+
+    def exists(self, name: str) -> bool:
+        return (self.path / name).exists()
 
     def read(self, name: str) -> str:
         return (self.path / name).read_text()
@@ -69,6 +73,19 @@ def test_a_batch_that_died_comes_again_with_the_same_files_and_sizes(tmp_path: P
     there = [*files(["/in/a", "/in/b", "/in/c"], size=9), *files(["/in/d"])]
     assert unread(again, there) == ["/in/d"]
     again.done()
+    assert FilesRead(Folder(tmp_path)).pending is None
+
+
+def test_of_two_runs_only_one_notes_a_batch(tmp_path: Path) -> None:
+    older, newer = FilesRead(Folder(tmp_path)), FilesRead(Folder(tmp_path))
+    newer.begin(files(["/in/a"]), 0)
+    with pytest.raises(FencedError, match="another run"):
+        older.begin(files(["/in/b"]), 0)
+    assert FilesRead(Folder(tmp_path)).pending == (0, tuple(files(["/in/a"])))
+    # one that brings the batch of the other to its end, too
+    third = FilesRead(Folder(tmp_path))
+    newer.done()
+    third.done()
     assert FilesRead(Folder(tmp_path)).pending is None
 
 

@@ -216,6 +216,11 @@ def _tables(report: "RunReport") -> None:
 
 
 def _summary(report: "RunReport", path: str) -> None:
+    if report.changed:
+        note = "  (what came later is not read)"
+        click.echo(
+            f"{'files that changed after they were read':<40} {len(report.changed):>10,}{note}"
+        )
     if not report.batches:
         _nothing("apply", report)
         return

@@ -19,6 +19,8 @@ from urllib.parse import unquote
 
 import msgspec
 
+from changelane.spark.ledgers.fence import FencedError
+
 _NAME: Final = re.compile(r"(upto-)?([0-9]+)\.(json|done)")
 _JOIN_EVERY: Final = 100
 """After so many batches their files are joined into one."""
@@ -66,6 +68,7 @@ class Store(Protocol):
     """Where the ledger lies, as :class:`~changelane.spark.ledgers.small_files.SmallFiles`."""
 
     def names(self) -> list[str]: ...
+    def exists(self, name: str) -> bool: ...
     def read(self, name: str) -> str: ...
     def write(self, name: str, text: bytes) -> None: ...
     def delete(self, name: str) -> None: ...
@@ -225,10 +228,18 @@ class FilesRead:
         Args:
             files: Files that no batch has read.
             now_ms: The time, milliseconds since 1970-01-01 UTC.
+
+        Raises:
+            FencedError: Another run of the pipeline noted that batch.
         """
         if len(self._written) >= _JOIN_EVERY:
             self._join()
         number = self._newest + 1
+        if self._store.exists(_named(number, "json")):
+            raise FencedError(
+                f"another run of the pipeline noted the files of batch {number} meanwhile: only "
+                "one may go on; run again when the other has ended"
+            )
         told = _Batch(
             [(one.path, one.size, one.time_ms) for one in files],
             now_ms,
@@ -245,7 +256,8 @@ class FilesRead:
 
     def done(self) -> None:
         """Note that the newest batch came to its end."""
-        self._store.write(_named(self._newest, "done"), b"")
+        if not self._store.exists(name := _named(self._newest, "done")):
+            self._store.write(name, b"")
         self._is_done, self._pending = True, ()
 
     def _join(self) -> None:
