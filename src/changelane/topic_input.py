@@ -7,6 +7,7 @@ created. The URL holds no credentials; security is told by options of Kafka's cl
 that a pipeline's file has them (``kafka.security.protocol``).
 """
 
+import difflib
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -342,7 +343,9 @@ class _Client:
             topics = self.consumer.list_topics(timeout=_ANSWER_S).topics
             if address.topic not in topics:
                 names = [name for name in topics if not name.startswith("__")]
-                raise UnknownNameError(f"topic at {address.servers}", address.topic, names)
+                is_far = not difflib.get_close_matches(address.topic, names, n=1, cutoff=0.5)
+                hint = f"topics there: {len(names)}, none with a like name" if is_far else ""
+                raise UnknownNameError(f"topic at {address.servers}", address.topic, names, hint)
             found = topics[address.topic]
             if found.error is not None:
                 raise self.refused(found.error.str())

@@ -8,10 +8,17 @@ import time
 
 import pytest
 from click.testing import CliRunner
+from confluent_kafka import Producer
 
 from changelane.cli import main
 from changelane.errors import ConfigError, UnknownNameError
-from changelane.topic_input import TopicAddress, address_of, client_settings, shares_of
+from changelane.topic_input import (
+    TopicAddress,
+    address_of,
+    client_settings,
+    open_topic,
+    shares_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -119,20 +126,103 @@ def test_each_partition_gives_as_much_as_it_has(most, shares):
         assert (one.start, one.end) == (one.end - one.most, OFFSETS[one.number][1])
 
 
-@pytest.mark.parametrize(
-    "command", [["inspect"], ["convert", "-f", "canal-json", "-t", "dts-avro"]]
-)
-def test_a_broker_that_is_not_there_is_told_soon(tmp_path, command):
+def test_a_broker_that_is_not_there_is_told_soon(tmp_path):
     began = time.monotonic()
-    place = ["kafka://127.0.0.1:1/shop?max=3"]
-    if command[0] == "convert":
-        place.append(str(tmp_path / "out"))
-    result = CliRunner().invoke(main, [*command, *place])
+    formats = ["-f", "debezium-json", "-t", "canal-json"]
+    result = ask("convert", *formats, "kafka://127.0.0.1:1/shop?max=3", str(tmp_path / "out"))
     assert time.monotonic() - began < 5.5
     assert result.exit_code == 1
     assert "the broker at 127.0.0.1:1 does not answer" in result.stderr
     assert "Connection refused" in result.stderr
     assert not list(tmp_path.iterdir())
+
+
+# -- with the broker inside librdkafka, which keeps what it gets in memory ------------------------
+
+
+@pytest.fixture(scope="module")
+def place():
+    """The address of a topic with 30 messages in two of its partitions."""
+    producer = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "none", "log_level": 0})
+    (broker,) = producer.list_topics(timeout=10).brokers.values()
+    for n in range(30):
+        headers = [("origin", b"eu"), ("origin", b"\xff"), ("empty", None)] if n == 0 else []
+        value = {"op": "c", "table": {"name": "t"}, "key": ["id"], "after": {"id": n}}
+        text = None if n == 8 else json.dumps(value).encode()
+        times = {"timestamp": 1_795_248_615_183, "headers": headers}
+        producer.produce("shop.orders", text, b"k%d" % n, n % 2, **times)
+    assert producer.flush(10) == 0
+    return f"kafka://{broker.host}:{broker.port}/shop.orders", producer
+
+
+def read(url):
+    with open_topic(url, {}, {}) as opened:
+        return opened.size, [line.content for line in opened]
+
+
+def test_a_topic_is_read_up_to_what_was_there_at_the_start(place):
+    url, producer = place
+    with open_topic(url, {"kafka.client.id": "x"}, {}) as opened:
+        producer.produce("shop.orders", b"late", None, 3)
+        producer.flush(10)
+        lines = list(opened)
+        assert (opened.size, opened.total, opened.position()) == (30, 30, 30)
+    assert [line.number for line in lines] == list(range(1, 31))
+    found = [line.content for line in lines]
+    assert [(m.partition, m.offset) for m in found] == [(p, n) for p in (0, 1) for n in range(15)]
+    assert [m.key for m in found[:3]] == [b"k0", b"k2", b"k4"]
+    assert found[0].headers == (("origin", b"eu"), ("origin", b"\xff"), ("empty", None))
+    assert (found[4].key, found[4].value, found[4].headers) == (b"k8", None, ())
+    assert {m.timestamp_ms for m in found} == {1_795_248_615_183}
+    assert {m.topic for m in found} == {"shop.orders"}
+
+
+@pytest.mark.parametrize(
+    ("query", "places"),
+    [
+        ("max=4&from=latest&partition=1", [(1, 11), (1, 12), (1, 13), (1, 14)]),
+        ("max=3&partition=0", [(0, 0), (0, 1), (0, 2)]),
+        ("partition=2", []),
+    ],
+)
+def test_a_part_of_a_topic_is_read(place, query, places):
+    size, found = read(f"{place[0]}?{query}")
+    assert [(m.partition, m.offset) for m in found] == places
+    assert size == len(places)
+
+
+def test_a_topic_or_partition_that_is_not_there_is_told(place):
+    url = place[0]
+    began = time.monotonic()
+    with pytest.raises(UnknownNameError, match=r"did you mean 'shop\.orders'"):
+        read(url[:-1])
+    with pytest.raises(UnknownNameError, match="topics there: 1, none"):
+        read(url.replace("shop.orders", "zzz"))
+    with pytest.raises(ConfigError, match="has the partitions 0 to 3"):
+        read(f"{url}?partition=9")
+    assert time.monotonic() - began < 5
+    assert set(place[1].list_topics(timeout=10).topics) == {"shop.orders"}
+
+
+def test_inspect_and_convert_take_a_topic(place, tmp_path):
+    url = f"{place[0]}?partition=0&max=5"
+    shown = ask("inspect", url, "--output", "json")
+    assert "looks like native-json" in shown.stderr
+    assert "these are 5 of 15 messages (max)" in shown.stderr
+    assert [json.loads(line)["after"]["id"] for line in shown.stdout.splitlines()] == [0, 2, 4, 6]
+    assert shown.exit_code == 0
+    text = ask("inspect", url, "--limit", "2", "-f", "native-json").stdout
+    assert [line for line in text.splitlines() if line.startswith("message")] == [
+        "message 1  shop.orders-0@0",
+        "message 2  shop.orders-0@1",
+    ]
+    formats = ["-f", "native-json", "-t", "debezium-json", "--output", "json", "--accept", "data"]
+    done = ask("convert", *formats, "--accept", "metadata", url, str(tmp_path / "out"))
+    summary = json.loads(done.stderr)
+    assert (summary["messages"], done.exit_code) == (5, 0)
+    records = [json.loads(line) for line in (tmp_path / "out").read_text("utf-8").splitlines()]
+    assert [json.loads(one["key"]) for one in records[:2]] == [{"id": 0}, {"id": 2}]
+    assert {one["timestamp"] for one in records} == {1_795_248_615_183}
 
 
 def ask(*arguments, **more):
