@@ -17,8 +17,8 @@ PACKAGE = SOURCE / "changelane"
 # functions and under TYPE_CHECKING count; a table of names that importlib reads does not.
 ORDER = """
     errors budget misfits options memo scalars types values schema source_types position event
-    nesting message losses carries reduction ddl serde serdes format formats codec profile profiles
-    transform transforms apply table tables
+    nesting message losses carries soundness reducer reduction ddl serde serdes format formats codec
+    profile profiles transform transforms apply table tables
     compression files yaml_file files_source pipeline_options kafka topic_input delivery datahub
     sinks config preflight findings connector_settings spark capture
     cli demo testing

@@ -10,11 +10,12 @@ import msgspec
 from changelane import formats, nesting
 from changelane.carries import Carries
 from changelane.errors import ChangelaneError, DecodeError, EncodeError, UnsupportedError
-from changelane.event import ChangeEvent
+from changelane.event import ChangeEvent, DataChange, HalfUpdate
 from changelane.format import Format
 from changelane.losses import DEFAULT, Loss, LossPolicy, OnLoss, refused
 from changelane.message import Message
 from changelane.reduction import Reductions
+from changelane.soundness import check_row, sound
 
 
 class Encoded(msgspec.Struct, frozen=True):
@@ -27,7 +28,7 @@ class Encoded(msgspec.Struct, frozen=True):
 class Codec:
     """A format with its options under its public name. Frozen, picklable, thread-safe."""
 
-    __slots__ = ("_decode", "_encode", "_format", "_options", "_reduce", "name")
+    __slots__ = ("_decode", "_encode", "_format", "_options", "_reduce", "_sound", "name")
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self.name = name
@@ -35,7 +36,10 @@ class Codec:
         self._format: Format = formats.load(name, self._options)
         self._decode = self._format.decode
         self._encode = self._format.encode
-        self._reduce = Reductions(self._format.carries)
+        carries = self._format.carries
+        self._reduce = Reductions(carries)
+        # whether deletes may be without a row; None = events are written as they are
+        self._sound = None if carries.unsound else carries.rowless_delete
 
     def __reduce__(self) -> tuple[object, ...]:
         return (Codec, (self.name, self._options))
@@ -81,7 +85,8 @@ class Codec:
         """
         if (name := nesting.too_deep(event)) is not None:
             raise EncodeError(f"the value of {name!r} is {nesting.REASON}")
-        reduced, losses = self._reduce(event)
+        reduced, losses = self.reduce(event)
+        self._check_rows(reduced)
         late: list[Loss] = []
         if len(reduced) == 1:
             messages = self._encode(reduced[0], report=late.append)
@@ -96,8 +101,26 @@ class Codec:
         return Encoded(messages, losses)
 
     def reduce(self, event: ChangeEvent) -> tuple[tuple[ChangeEvent, ...], tuple[Loss, ...]]:
-        """Return what the format carries of an event, and the losses."""
-        return self._reduce(event)
+        """Return what the format carries of an event, and the losses.
+
+        Raises:
+            EncodeError: The event lacks the row that it is about.
+        """
+        if self._sound is None:
+            return self._reduce(event)
+        mended, losses = sound(event, rowless_delete=self._sound)
+        if not losses:
+            return self._reduce(event)
+        reduced, more = self._reduce(mended)
+        return reduced, (*losses, *more)
+
+    def _check_rows(self, reduced: tuple[ChangeEvent, ...]) -> None:
+        """Refuse rows of which the reduction left nothing."""
+        if self._sound is not None:
+            for part in reduced:
+                change = part.change if isinstance(part, HalfUpdate) else part
+                if isinstance(change, DataChange):
+                    check_row(change, rowless_delete=self._sound)
 
     def detects(self, message: Message) -> bool:
         """Say whether a message looks like this format."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from changelane.carries import Carries, Reduced, Reducer, SchemaPlan
+from changelane.carries import Carries, SchemaPlan
 from changelane.event import (
     NO_DETAILS,
     ChangeEvent,
@@ -25,6 +25,7 @@ from changelane.event import (
     is_key_change,
 )
 from changelane.losses import Loss
+from changelane.reducer import Reduced, Reducer
 from changelane.schema import TableId, TableSchema
 
 _MOST: Final = 4096

@@ -2,6 +2,7 @@
 """Tables, columns and schemas as the messages describe them."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, TypeVar
@@ -43,9 +44,19 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class TableSchema(msgspec.Struct, frozen=True, dict=True):
-    """The columns of a table in their order, as known from one message."""
+    """The columns of a table in their order, as known from one message.
+
+    Raises:
+        ValueError: Two columns have one name.
+    """
 
     columns: tuple[Column, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse a name twice: an image could not tell the two columns apart."""
+        if len(self.names) < len(self.columns):
+            counts = Counter(column.name for column in self.columns)
+            raise ValueError(f"the column {counts.most_common(1)[0][0]!r} is named twice")
 
     @cached_property
     def by_name(self) -> Mapping[str, Column]:

@@ -224,9 +224,7 @@ def _checked(kind: LogicalType, python_type: type | tuple[type, ...]) -> Convert
     return inner
 
 
-def _integer_from(kind: Integer) -> Convert:
-    low, high = kind.range()
-
+def _integer_from(kind: LogicalType, low: int, high: int) -> Convert:
     def inner(value: Value) -> Value:
         if type(value) is not int:
             raise _wrong(kind)
@@ -332,9 +330,9 @@ def from_json(kind: LogicalType) -> Convert:
         case Boolean():
             return _checked(kind, bool)
         case Integer():
-            return _integer_from(kind)
+            return _integer_from(kind, *kind.range())
         case Year():
-            return _checked(kind, int)
+            return _integer_from(kind, *Integer(32).range())
         case Decimal():
             return _texts(kind, _decimal_from)
         case Float():

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from changelane import formats, get_codec
-from changelane.carries import Carries, Reducer
+from changelane.carries import Carries
 from changelane.event import Completeness, DataChange, Key, Op, Source, Transaction
 from changelane.position import OffsetPosition, PostgresPosition
+from changelane.reducer import Reducer
 from changelane.reduction import Reductions
 from changelane.schema import Column, TableId, TableSchema
 from changelane.testing.strategies import data_changes

@@ -40,7 +40,8 @@ class MisfitError(ApplyError):
 
 def created(change: CreateTable) -> Shape | None:
     """Return the shape of a new table; ``None`` when the statement does not tell all of it."""
-    if change.is_partial or change.like is not None:
+    names = {column.name for column in change.columns}
+    if change.is_partial or change.like is not None or len(names) < len(change.columns):
         return None
     return Shape(TableSchema(change.columns), change.key)
 
@@ -67,7 +68,10 @@ def evolved(shape: Shape, changes: Iterable[ColumnChange], *, ignore_case: bool 
     key = shape.key
     for change in changes:
         key = _apply(columns, key, change, ignore_case=ignore_case)
-    return Shape(TableSchema(tuple(columns)), key)
+    try:
+        return Shape(TableSchema(tuple(columns)), key)
+    except ValueError as error:
+        raise MisfitError(str(error)) from None
 
 
 def _apply(

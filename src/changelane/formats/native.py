@@ -145,6 +145,8 @@ class Native:
         source_time="ns",
         process_time="ns",
         details=True,
+        rowless_delete=True,
+        unsound=True,
     )
 
     def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
@@ -335,6 +337,9 @@ def event_of(native: NativeEvent) -> ChangeEvent:
             **parts,
         )
         if native.half:
+            if change.op not in {Op.CREATE, Op.DELETE}:
+                reason = "half an update is the row before (d) or the row after (c)"
+                raise DecodeError(reason, code="unknown_operation", path="$.op")
             other_key = _read_image(native.other_key, [], schema, "other_key")
             return HalfUpdate(change, other_key, native.pair)
         return change
@@ -403,7 +408,10 @@ def _read_schema(columns: list[NativeColumn] | None) -> TableSchema | None:
                 column.name, kind, column.source_type, column.nullable, column.generated, default
             )
         )
-    return TableSchema(tuple(read))
+    try:
+        return TableSchema(tuple(read))
+    except ValueError as error:
+        raise DecodeError(str(error), code="wrong_schema", path="$.schema") from None
 
 
 def _read_image(

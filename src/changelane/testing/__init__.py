@@ -30,6 +30,7 @@ from changelane.testing.conformance import (
 )
 from changelane.testing.placement import check_profile
 from changelane.testing.strategies import events
+from changelane.testing.wild import wild_events
 
 __all__ = [
     "CHECKS",
@@ -45,4 +46,5 @@ __all__ = [
     "check_spoilt_golden",
     "events",
     "golden",
+    "wild_events",
 ]

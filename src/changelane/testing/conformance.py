@@ -29,6 +29,7 @@ from changelane.message import Message
 from changelane.testing import golden, malformed
 from changelane.testing.compare import decode_all, differences, shown, without_echoes
 from changelane.testing.strategies import events
+from changelane.testing.wild import wild_events
 
 EXAMPLES: Final = 20
 """Examples that Hypothesis makes for each check."""
@@ -164,6 +165,27 @@ def check_stability(codec: Codec, *, examples: int = EXAMPLES) -> None:
         _require(second == third, "decode and encode never come to rest", event)
 
     _examples(events(_everything()), check, examples)
+
+
+def check_own_reading(codec: Codec, *, examples: int = EXAMPLES) -> None:
+    """What encode writes, decode reads, whatever the event: or it is refused with a reason."""
+
+    def check(event: ChangeEvent) -> None:
+        try:
+            messages = codec.encode(event, on_loss=OnLoss.IGNORE).messages
+        except EncodeError:
+            return
+        except Exception as error:
+            name = type(error).__name__
+            raise ConformanceError(f"{name} instead of EncodeError: {shown(event)}") from error
+        for message in messages:
+            try:
+                codec.decode(message)
+            except DecodeError as error:
+                what = f"does not read what it wrote ({error}): {message.value!r}"
+                raise ConformanceError("\n".join([what, shown(event)])) from error
+
+    _examples(wild_events(), check, examples)
 
 
 def _through(codec: Codec, messages: tuple[Message, ...]) -> tuple[Message, ...]:
@@ -395,6 +417,7 @@ EVENT_CHECKS: Final[tuple[Callable[[Codec], None], ...]] = (
     check_round_trip,
     check_honesty,
     check_stability,
+    check_own_reading,
     check_long_values,
     check_detection,
 )

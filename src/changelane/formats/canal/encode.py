@@ -308,9 +308,11 @@ class Writer:
         if self._dialect.json_values:
             message.data, message.old = _as_json(plan, message.data), _as_json(plan, message.old)
         message.mysqlType = self._part(plan.mysql_types)
-        if "sqlType" in details:
+        if isinstance(details.get("sqlType"), dict):
             message.sqlType = msgspec.Raw(json.dumps(details["sqlType"]))
         else:
+            if "sqlType" in details:
+                report(("details.sqlType", "not a map of codes"))
             message.sqlType = self._part(plan.sql_types(image))
         message.pkNames = self._part(self._key(event.key))
         if details:

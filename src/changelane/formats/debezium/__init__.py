@@ -22,6 +22,7 @@ from changelane.carries import Carries, Extreme, SchemaDetail
 from changelane.errors import DecodeError
 from changelane.event import ChangeEvent, Op, Source
 from changelane.format import Format, Report
+from changelane.formats.debezium.careful import carefully
 from changelane.formats.debezium.decode import Decoder
 from changelane.formats.debezium.encode import Encoder
 from changelane.formats.debezium.notices import is_debezium
@@ -60,6 +61,7 @@ def _carries(options: Options, dialect: Dialect) -> Carries:
         source_time="ns",
         process_time="ns",
         details=True,
+        rowless_delete=True,
     )
 
 
@@ -82,7 +84,7 @@ class Debezium:
         return self._carries
 
     def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
-        return self._encoder.encode(event, report)
+        return carefully(self._encoder.encode, self.decode, event, report)
 
     def detects(self, message: Message) -> bool:
         if not message.value:

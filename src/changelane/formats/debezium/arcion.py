@@ -35,6 +35,7 @@ from changelane.event import (
     Tombstone,
 )
 from changelane.format import Format, Report
+from changelane.formats.debezium.careful import carefully
 from changelane.formats.debezium.columns import DecimalFormat, Modes, TimePrecisionMode, modes_of
 from changelane.formats.debezium.connect import parse, unwrap
 from changelane.formats.debezium.layouts import Layout, MemberWriter, Parts, milliseconds, part_of
@@ -266,6 +267,9 @@ class Arcion:
             return False
 
     def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
+        return carefully(self._written, self._decode, event, report)
+
+    def _written(self, event: ChangeEvent, report: Report) -> tuple[Message, ...]:
         match event:
             case DataChange():
                 return self._change(event, report)

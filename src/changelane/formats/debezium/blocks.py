@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from changelane.event import DataChange, Op, Source, Transaction
 from changelane.format import Report
-from changelane.formats.debezium.connect import Schema, struct
+from changelane.formats.debezium.connect import UNSET, Schema, struct
 from changelane.position import (
     LsnPosition,
     MySqlPosition,
@@ -73,6 +73,10 @@ FIELD_NAMES: Final = tuple(_ALL)
 """Every field of a source block that is known."""
 
 
+FIELD_TYPES: Final[Mapping[str, str]] = {
+    name: field.type for name, field in _ALL.items() if field.name is UNSET
+}
+"""The types of those that have no meaning of their own."""
 _TIME_NAMES: Final = ("ts_ms", "ts_us", "ts_ns")
 
 

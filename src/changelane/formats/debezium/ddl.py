@@ -163,7 +163,11 @@ def _described(change: TableChange, raw: Any) -> tuple[TableSchema | None, Key |
         for column, told in zip(table.columns, raw["table"].get("columns", ()), strict=True)
     )
     names = table.primaryKeyColumnNames
-    return TableSchema(columns), Key(tuple(names), KeyOrigin.PAYLOAD) if names else None
+    try:
+        schema = TableSchema(columns)
+    except ValueError as error:
+        raise DecodeError(str(error), code="wrong_schema", path="$.tableChanges") from None
+    return schema, Key(tuple(names), KeyOrigin.PAYLOAD) if names else None
 
 
 def _column(column: TableColumn, raw: Mapping[str, Any]) -> Column:

@@ -259,7 +259,11 @@ def lenient_timestamp_in(text: str) -> dt.datetime | str:
 
 def text_timestamp_out(value: dt.datetime | str) -> str:
     """Return a local timestamp as ISO text."""
-    return value if isinstance(value, str) else value.isoformat()
+    if not isinstance(value, str):
+        return value.isoformat()
+    if _TIMESTAMP.fullmatch(value) is None:
+        raise Inexact("not a timestamp; written as null")
+    return value
 
 
 def iso_timestamp_out(value: dt.datetime | str) -> str:
@@ -307,8 +311,13 @@ def geometry_in(value: dict[str, Any]) -> Geometry:
     return Geometry(None if wkb is None else bytes_in(wkb), value.get("srid"))
 
 
+_INT32: Final = 1 << 31
+
+
 def geometry_out(value: Geometry) -> dict[str, object]:
     """Return a shape as well-known binary."""
+    if value.srid is not None and not -_INT32 <= value.srid < _INT32:
+        raise Inexact("a spatial reference beyond 32 bits; written as null")
     return {"wkb": None if value.wkb is None else bytes_out(value.wkb), "srid": value.srid}
 
 

@@ -10,7 +10,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from changelane.event import DataChange, Tombstone
+from changelane.errors import EncodeError
+from changelane.event import DataChange, Op, Tombstone
 from changelane.format import Report
 from changelane.formats.debezium.blocks import described, guessed, parsed
 from changelane.formats.debezium.columns import Modes
@@ -150,6 +151,8 @@ class MemberWriter:
             before = writer.write(event.before, report, hidden, fillers)
         if event.after is not None:
             after = writer.write(event.after, report, hidden)
+        if not (before if event.op is Op.DELETE else after):
+            raise EncodeError("the format has no form for any column of the row")
         return Images(writer, before, after)
 
     def change(self, event: DataChange, parts: Parts, report: Report) -> Message:

@@ -164,15 +164,15 @@ class Writer:
                 source_type = self._source_type(event.source, _mute)
                 text = event.ddl or ddl.truncate_statement(event.table, source_type)
                 return self._statement(event, "DDL", text, "truncate", report)
-            case TransactionMarker():
+            case TransactionMarker() if event.status in _STATUSES:
                 return self._record(event, _STATUSES[event.status], _NOTHING, report)
             case Watermark() if event.type == "heartbeat":
                 return self._record(event, "HEARTBEAT", _NOTHING, report)
             case Control() if event.type in CONTROLS:
                 body = b"\x00\x00" + _text_image(event.text)
                 return self._record(event, event.type, body, report)
-            case Watermark() | Control():
-                kind = type(event).__name__.lower()
+            case TransactionMarker() | Watermark() | Control():
+                kind = event.__struct_config__.tag
                 report((f"event:{kind}", "DTS has no such operation"))
                 return ()
             case _:
@@ -181,14 +181,16 @@ class Writer:
     # -- rows ----------------------------------------------------------------------------------
 
     def _row(self, event: DataChange, report: Report) -> tuple[Message, ...]:
+        if not event.table.name:
+            raise EncodeError("a row of no table")
         before, after = event.before, event.after
         if (before if event.op is _DELETE else after) is None:
             raise EncodeError("an event without the row that it is about")
-        if event.table.name is None:
-            raise EncodeError("a row of no table")
         schema = event.schema
         if schema is None:
             schema = _as_texts(before, after)
+        elif not all(image is None or image.keys() <= schema.names for image in (before, after)):
+            report(("column", "not in the schema; not written"))
         plan = self._plan(schema, self._source_type(event.source, _mute))
         body = (
             plan.fields

@@ -170,6 +170,9 @@ class Writer:
         seq = _told(rest, "seq", seq)
         size = _told(rest, "size", size)
         trans = transaction.id if transaction is not None else _told(rest, "trans", None, str)
+        if seq is not None and size is not None and seq > size:
+            report(("transaction.size", "less than the place in it; not written"))
+            size = None
         if transaction is not None and transaction.last not in {None, seq == size}:
             report(("transaction.last", "is told by seq and size alone"))
         known = {
@@ -242,6 +245,9 @@ def _told(rest: Row, name: str, value: Any, kind: type | tuple[type, ...] = int)
     return value
 
 
+_MOST: Final = 1 << 63
+
+
 def _scn(position: Any, report: Report) -> str | None:
     """Return the SCN of the commit, which is what the documents call ``scn``."""
     if position is None:
@@ -252,13 +258,20 @@ def _scn(position: Any, report: Report) -> str | None:
         report(("position.scn", "only the SCN of the commit is written"))
     if position.rs_id is not None or position.ssn:
         report(("position.rs_id", "not written"))
-    return str(position.scn if position.commit_scn is None else position.commit_scn)
+    scn = position.scn if position.commit_scn is None else position.commit_scn
+    if not 0 <= scn < _MOST:
+        report(("position.scn", "not a number of Oracle's log; not written"))
+        return None
+    return str(scn)
 
 
 def _seq(position: Any, transaction: Transaction | None, report: Report) -> int | None:
     """Return the number in the transaction, which orders the operations of one SCN."""
     order = None if transaction is None else transaction.order
     number = position.tx_seq if isinstance(position, ScnPosition) else None
+    if number is not None and not 0 <= number < _MOST:
+        report(("position.tx_seq", "not a count from 1 on; not written"))
+        number = None
     if number is None:
         return order
     if order is not None:

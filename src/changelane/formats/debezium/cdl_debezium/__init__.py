@@ -23,6 +23,7 @@ from changelane.carries import Carries, Extreme, SchemaDetail
 from changelane.errors import DecodeError
 from changelane.event import ChangeEvent, Op
 from changelane.format import Format, Report
+from changelane.formats.debezium.careful import carefully
 from changelane.formats.debezium.cdl_debezium.decode import Rules
 from changelane.formats.debezium.cdl_debezium.encode import Encoder
 from changelane.formats.debezium.cdl_debezium.wire import ORIGIN, PRODUCTS, Options
@@ -85,7 +86,7 @@ class CdlDebezium:
             return False
 
     def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
-        return self._encoder.encode(event, report)
+        return carefully(self._encoder.encode, self._decode, event, report)
 
 
 def make(options: Options) -> Format:

@@ -26,6 +26,7 @@ from changelane.carries import AbsentMeans, Carries, Extreme, SchemaDetail
 from changelane.errors import DecodeError
 from changelane.event import ChangeEvent, Op
 from changelane.format import Format, Report
+from changelane.formats.debezium.careful import carefully
 from changelane.formats.debezium.cdl_json.decode import Decoder
 from changelane.formats.debezium.cdl_json.encode import Encoder
 from changelane.formats.debezium.cdl_json.options import ORIGIN, Options, Owner
@@ -83,7 +84,7 @@ class CdlJson:
         return self._decode(message)
 
     def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
-        return self._encoder.encode(event, report)
+        return carefully(self._encoder.encode, self._decode, event, report)
 
     def detects(self, message: Message) -> bool:
         """Say whether a message has the three fields that only this format has (B-32)."""

@@ -20,6 +20,7 @@ from changelane.carries import AbsentMeans, Carries, Extreme, SchemaDetail
 from changelane.errors import DecodeError
 from changelane.event import ChangeEvent, Op, Source
 from changelane.format import Format, Report
+from changelane.formats.debezium.careful import carefully
 from changelane.formats.debezium.flat_json.added import ENVELOPE, SOURCE, TRANSACTION, Added, listed
 from changelane.formats.debezium.flat_json.decode import Decoder
 from changelane.formats.debezium.flat_json.encode import Encoder
@@ -119,7 +120,7 @@ class FlatJson:
         return self._decoder.decode(message)
 
     def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
-        return self._encoder.encode(event, report)
+        return carefully(self._encoder.encode, self._decoder.decode, event, report)
 
     def detects(self, message: Message) -> bool:
         """Say whether a row has an added field that tells its operation (B 8)."""

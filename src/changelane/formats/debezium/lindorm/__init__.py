@@ -27,6 +27,7 @@ from changelane.carries import AbsentMeans, Carries, Extreme, SchemaDetail
 from changelane.errors import DecodeError, EncodeError
 from changelane.event import ChangeEvent, DataChange, Key, KeyOrigin, Op, Source
 from changelane.format import Format, Report
+from changelane.formats.debezium.careful import carefully
 from changelane.formats.debezium.columns import Modes
 from changelane.formats.debezium.connect import unwrap
 from changelane.formats.debezium.layouts import Layout, MemberWriter, Parts, milliseconds
@@ -208,6 +209,9 @@ class Lindorm:
             return False
 
     def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
+        return carefully(self._written, self._decode, event, report)
+
+    def _written(self, event: ChangeEvent, report: Report) -> tuple[Message, ...]:
         if not isinstance(event, DataChange):
             raise EncodeError("lindorm-json has row changes only")
         options, table = self._options, event.table

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every format but the native one leaves out of an event that says what cannot be.
+
+``native-json`` keeps whatever is told, so that nothing is lost on the way to a quarantine. A
+product's format has readers who refuse a delete with a row after it, or a time after the year 9999:
+what is beside the point of an event is left out with a loss, and an event that lacks its point
+cannot be written at all.
+"""
+
+from typing import Final
+
+import msgspec
+
+from changelane.errors import EncodeError
+from changelane.event import ChangeEvent, DataChange, HalfUpdate, Op, Transaction
+from changelane.losses import Loss
+
+FIRST_NS: Final = -62_135_596_800 * 1_000_000_000
+"""The beginning of the year 1."""
+AFTER_LAST_NS: Final = 253_402_300_800 * 1_000_000_000
+"""The beginning of the year 10000."""
+_MOST: Final = (1 << 63) - 1
+_TIME: Final = "outside the years 1 to 9999; not written"
+_COUNT: Final = "not a count from 1 on; not written"
+
+# members by their own names, which saves a costly look-up in their class
+_UPDATE: Final = Op.UPDATE
+_DELETE: Final = Op.DELETE
+_HALVES: Final = frozenset({Op.CREATE, Op.DELETE})
+
+
+def check_row(event: DataChange, *, rowless_delete: bool) -> None:
+    """Refuse a change that tells no column of the row that it is about.
+
+    Raises:
+        EncodeError: It tells none.
+    """
+    if event.op is _DELETE:
+        if not event.before and not rowless_delete:
+            raise EncodeError("a delete without the row that went")
+    elif not event.after:
+        raise EncodeError("an event without the row that it is about")
+
+
+def sound(event: ChangeEvent, *, rowless_delete: bool) -> tuple[ChangeEvent, tuple[Loss, ...]]:
+    """Return an event without what cannot be, and what was left out.
+
+    Args:
+        event: The event.
+        rowless_delete: The format has deletes that tell no row.
+
+    Raises:
+        EncodeError: The row that a change is about is missing.
+    """
+    if isinstance(event, HalfUpdate):
+        if event.change.op not in _HALVES:
+            raise EncodeError("half an update is neither the row before nor the row after")
+        change, lost = sound(event.change, rowless_delete=rowless_delete)
+        if isinstance(change, DataChange) and change is not event.change:
+            event = msgspec.structs.replace(event, change=change)
+        return event, lost
+    changes: dict[str, object] = {}
+    losses: list[Loss] = []
+    if isinstance(event, DataChange):
+        op = event.op
+        check_row(event, rowless_delete=rowless_delete)
+        if op is _DELETE:
+            if event.after is not None:
+                changes["after"] = None
+                losses.append(("after", "a delete has no row after; not written"))
+        elif op is not _UPDATE and event.before is not None:
+            changes["before"] = None
+            losses.append(("before", "an insert has no row before; not written"))
+    for field in ("source_time", "process_time"):
+        time = getattr(event, f"{field}_ns", None)
+        if time is not None and not FIRST_NS <= time < AFTER_LAST_NS:
+            changes[f"{field}_ns"] = None
+            losses.append((field, _TIME))
+    transaction: Transaction | None = getattr(event, "transaction", None)
+    if transaction is not None:
+        wrong = {
+            name: None
+            for name in ("order", "table_order", "size")
+            if (count := getattr(transaction, name)) is not None and not 1 <= count <= _MOST
+        }
+        if wrong:
+            changes["transaction"] = msgspec.structs.replace(transaction, **wrong)
+            losses += [(f"transaction.{name}", _COUNT) for name in wrong]
+    return (msgspec.structs.replace(event, **changes) if changes else event), tuple(losses)
