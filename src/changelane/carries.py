@@ -89,6 +89,7 @@ class Carries(msgspec.Struct, frozen=True, kw_only=True):
         process_time: Unit of the process time, empty when it does not travel.
         details: The producer's own further fields travel inside this family.
         text_only: Values without a type travel as text.
+        other_images: An insert may have a row before, and a delete a row after.
         rowless_delete: A delete may come without the row that went.
         unsound: Even what cannot be travels (:mod:`changelane.soundness`).
     """
@@ -123,6 +124,7 @@ class Carries(msgspec.Struct, frozen=True, kw_only=True):
     process_time: str = ""
     details: bool = False
     text_only: bool = False
+    other_images: bool = False
     rowless_delete: bool = False
     unsound: bool = False
 

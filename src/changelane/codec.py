@@ -10,12 +10,12 @@ import msgspec
 from changelane import formats, nesting
 from changelane.carries import Carries
 from changelane.errors import ChangelaneError, DecodeError, EncodeError, UnsupportedError
-from changelane.event import ChangeEvent, DataChange, HalfUpdate
+from changelane.event import ChangeEvent
 from changelane.format import Format
 from changelane.losses import DEFAULT, Loss, LossPolicy, OnLoss, refused
 from changelane.message import Message
 from changelane.reduction import Reductions
-from changelane.soundness import check_row, sound
+from changelane.soundness import sound
 
 
 class Encoded(msgspec.Struct, frozen=True):
@@ -38,8 +38,7 @@ class Codec:
         self._encode = self._format.encode
         carries = self._format.carries
         self._reduce = Reductions(carries)
-        # whether deletes may be without a row; None = events are written as they are
-        self._sound = None if carries.unsound else carries.rowless_delete
+        self._sound = None if carries.unsound else carries
 
     def __reduce__(self) -> tuple[object, ...]:
         return (Codec, (self.name, self._options))
@@ -86,7 +85,6 @@ class Codec:
         if (name := nesting.too_deep(event)) is not None:
             raise EncodeError(f"the value of {name!r} is {nesting.REASON}")
         reduced, losses = self.reduce(event)
-        self._check_rows(reduced)
         late: list[Loss] = []
         if len(reduced) == 1:
             messages = self._encode(reduced[0], report=late.append)
@@ -108,19 +106,11 @@ class Codec:
         """
         if self._sound is None:
             return self._reduce(event)
-        mended, losses = sound(event, rowless_delete=self._sound)
+        mended, losses = sound(event, self._sound)
         if not losses:
             return self._reduce(event)
         reduced, more = self._reduce(mended)
         return reduced, (*losses, *more)
-
-    def _check_rows(self, reduced: tuple[ChangeEvent, ...]) -> None:
-        """Refuse rows of which the reduction left nothing."""
-        if self._sound is not None:
-            for part in reduced:
-                change = part.change if isinstance(part, HalfUpdate) else part
-                if isinstance(change, DataChange):
-                    check_row(change, rowless_delete=self._sound)
 
     def detects(self, message: Message) -> bool:
         """Say whether a message looks like this format."""

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from changelane.carries import Carries
 from changelane.errors import EncodeError
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Op, Transaction
 from changelane.losses import Loss
@@ -30,24 +31,20 @@ _HALVES: Final = frozenset({Op.CREATE, Op.DELETE})
 
 
 def check_row(event: DataChange, *, rowless_delete: bool) -> None:
-    """Refuse a change that tells no column of the row that it is about.
+    """Refuse a change without the row that it is about.
 
     Raises:
-        EncodeError: It tells none.
+        EncodeError: It has none.
     """
     if event.op is _DELETE:
-        if not event.before and not rowless_delete:
+        if event.before is None and not rowless_delete:
             raise EncodeError("a delete without the row that went")
-    elif not event.after:
+    elif event.after is None:
         raise EncodeError("an event without the row that it is about")
 
 
-def sound(event: ChangeEvent, *, rowless_delete: bool) -> tuple[ChangeEvent, tuple[Loss, ...]]:
+def sound(event: ChangeEvent, carries: Carries) -> tuple[ChangeEvent, tuple[Loss, ...]]:
     """Return an event without what cannot be, and what was left out.
-
-    Args:
-        event: The event.
-        rowless_delete: The format has deletes that tell no row.
 
     Raises:
         EncodeError: The row that a change is about is missing.
@@ -55,7 +52,7 @@ def sound(event: ChangeEvent, *, rowless_delete: bool) -> tuple[ChangeEvent, tup
     if isinstance(event, HalfUpdate):
         if event.change.op not in _HALVES:
             raise EncodeError("half an update is neither the row before nor the row after")
-        change, lost = sound(event.change, rowless_delete=rowless_delete)
+        change, lost = sound(event.change, carries)
         if isinstance(change, DataChange) and change is not event.change:
             event = msgspec.structs.replace(event, change=change)
         return event, lost
@@ -63,8 +60,10 @@ def sound(event: ChangeEvent, *, rowless_delete: bool) -> tuple[ChangeEvent, tup
     losses: list[Loss] = []
     if isinstance(event, DataChange):
         op = event.op
-        check_row(event, rowless_delete=rowless_delete)
-        if op is _DELETE:
+        check_row(event, rowless_delete=carries.rowless_delete)
+        if carries.other_images:
+            pass
+        elif op is _DELETE:
             if event.after is not None:
                 changes["after"] = None
                 losses.append(("after", "a delete has no row after; not written"))

@@ -109,14 +109,14 @@ def test_an_insert_without_image_is_refused(name):
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_images_that_an_operation_does_not_have_are_left_out(name):
-    source = Source("postgresql")
-    (event,), losses = written(name, change(before={"id": 9, "a": "old"}, source=source))
-    assert (event.op, event.before) == (Op.CREATE, None)
-    assert "before" in losses
-    events, losses = written(name, change(Op.DELETE, before=ROW, after=ROW, source=source))
-    assert (events[0].op, events[0].after) == (Op.DELETE, None)
-    assert "after" in losses
+def test_images_that_an_operation_does_not_have_come_back_or_are_a_loss(name):
+    source, old = Source("postgresql"), {"id": 9, "a": "old"}
+    (event, *_), losses = written(name, change(before=old, source=source))
+    assert event.op is Op.CREATE
+    assert "before" in losses or event.before["a"] == "old"
+    (event, *_), losses = written(name, change(Op.DELETE, before=ROW, after=old, source=source))
+    assert event.op is Op.DELETE
+    assert "after" in losses or event.after["a"] == "old"
 
 
 @pytest.mark.parametrize("time_ns", [AFTER_9999_NS, -62_135_596_800 * 10**9 - 1, 10**25, -(10**25)])

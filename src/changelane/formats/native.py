@@ -145,6 +145,7 @@ class Native:
         source_time="ns",
         process_time="ns",
         details=True,
+        other_images=True,
         rowless_delete=True,
         unsound=True,
     )

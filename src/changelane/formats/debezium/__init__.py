@@ -61,6 +61,7 @@ def _carries(options: Options, dialect: Dialect) -> Carries:
         source_time="ns",
         process_time="ns",
         details=True,
+        other_images=True,
         rowless_delete=True,
     )
 

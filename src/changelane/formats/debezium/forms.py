@@ -295,6 +295,13 @@ def micros_in(ticks: int) -> dt.timedelta:
     return dt.timedelta(0, 0, ticks)
 
 
+def nanos_out(value: int | str) -> int:
+    """Return a span as its count of nanoseconds."""
+    if isinstance(value, str):
+        raise Inexact("text, and no count of nanoseconds; written as null")
+    return value
+
+
 def micros_out(value: dt.timedelta) -> int:
     """Return a span as a count of microseconds."""
     return (value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds

@@ -223,7 +223,7 @@ _SEMANTIC: Final[Mapping[str, tuple[str, Callable[[Schema], Wire]]]] = {
         "int64",
         _count(64, Interval("us"), forms.micros_in, forms.micros_out),
     ),
-    f"{DEBEZIUM}time.NanoDuration": ("int64", _count(64, Interval("ns"))),
+    f"{DEBEZIUM}time.NanoDuration": ("int64", _count(64, Interval("ns"), None, forms.nanos_out)),
     f"{DEBEZIUM}time.Interval": ("string", _text(Interval())),
     f"{DEBEZIUM}time.IsoDate": (
         "string",

@@ -105,6 +105,7 @@ _CARRIES: Final = Carries(
     source_time="ms",
     process_time="ms",
     details=True,
+    other_images=True,
 )
 
 
