@@ -22,7 +22,8 @@ AFTER_LAST_NS: Final = 253_402_300_800 * 1_000_000_000
 """The beginning of the year 10000."""
 _MOST: Final = (1 << 63) - 1
 _TIME: Final = "outside the years 1 to 9999; not written"
-_COUNT: Final = "not a count from 1 on; not written"
+_COUNT: Final = "not such a count; not written"
+_COUNTS: Final = (("order", 1), ("table_order", 1), ("size", 0))
 
 # members by their own names, which saves a costly look-up in their class
 _UPDATE: Final = Op.UPDATE
@@ -79,8 +80,8 @@ def sound(event: ChangeEvent, carries: Carries) -> tuple[ChangeEvent, tuple[Loss
     if transaction is not None:
         wrong = {
             name: None
-            for name in ("order", "table_order", "size")
-            if (count := getattr(transaction, name)) is not None and not 1 <= count <= _MOST
+            for name, least in _COUNTS
+            if (count := getattr(transaction, name)) is not None and not least <= count <= _MOST
         }
         if wrong:
             changes["transaction"] = msgspec.structs.replace(transaction, **wrong)

@@ -457,6 +457,8 @@ def _write_instant(precision: int | None, zone: dt.tzinfo) -> Write:
 
 
 def _write_year(value: int) -> str:
+    if not 0 <= value <= 9999:
+        raise ValueError
     return f"{value:04d}"
 
 

@@ -24,6 +24,7 @@ from changelane.values import (
     plain,
     scaled,
     unscaled,
+    untyped_text,
 )
 
 Convert = Callable[[Any], Any]
@@ -293,6 +294,11 @@ def iso_time_out(text: str) -> str:
 def micros_in(ticks: int) -> dt.timedelta:
     """Return the span of a count of microseconds."""
     return dt.timedelta(0, 0, ticks)
+
+
+def untyped_out(value: Any) -> str:
+    """Return a value without a type as text, where only text may stand."""
+    return value if isinstance(value, str) else untyped_text(value)
 
 
 def nanos_out(value: int | str) -> int:

@@ -39,6 +39,7 @@ from changelane.types import (
     Time,
     Timestamp,
     TimeTz,
+    Unknown,
     Uuid,
     Xml,
     Year,
@@ -343,6 +344,8 @@ def _refined(wire: Wire, kind: LogicalType) -> Wire:
                 decode=lambda value: int(read(value)),
                 encode=lambda value: write(forms.whole(value)),
             )
+        case Unknown(), String():
+            return replace(wire, encode=forms.untyped_out)
         case Decimal(), String():
             return replace(wire, type=kind, decode=forms.decimal_text_in, encode=forms.plain_out)
         case Integer(), Integer() if kind.unsigned or kind.bits < told.bits:

@@ -170,7 +170,7 @@ class Writer:
         seq = _told(rest, "seq", seq)
         size = _told(rest, "size", size)
         trans = transaction.id if transaction is not None else _told(rest, "trans", None, str)
-        if seq is not None and size is not None and seq > size:
+        if size is not None and (seq or 1) > size:
             report(("transaction.size", "less than the place in it; not written"))
             size = None
         if transaction is not None and transaction.last not in {None, seq == size}:
