@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -79,6 +80,21 @@ def is_shown(shown: str, printed: str) -> bool:
     return re.search(".*?".join(map(re.escape, parts)), printed, re.DOTALL) is not None
 
 
+def is_taken(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def end(group: int, ports: list[int]) -> None:
+    """End a group of processes; `changelane dev broker` needs a moment to stop its broker."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGTERM)
+        until = time.monotonic() + 30
+        while any(map(is_taken, ports)) and time.monotonic() < until:
+            time.sleep(0.1)
+        os.killpg(group, signal.SIGKILL)
+
+
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """The files of the checkout that git knows or would add, and an environment."""
@@ -99,14 +115,14 @@ def checkout(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.usefixtures("own_place")
 def test_the_blocks_of_the_readme_run_as_printed(checkout: Path) -> None:
     page = (checkout / "README.md").read_text("utf-8")
     blocks = list(blocks_of(page))
     script = script_of(blocks)
-    for port in PORT.findall(script):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", int(port))) == 0:
-                pytest.skip(f"port {port}, which the README names, is taken on this machine")
+    ports = list(map(int, PORT.findall(script)))
+    if taken := [port for port in ports if is_taken(port)]:
+        pytest.skip(f"ports that the README names are taken on this machine: {taken}")
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT / "src"),  # the same files, with the jars that are fetched
@@ -130,8 +146,7 @@ def test_the_blocks_of_the_readme_run_as_printed(checkout: Path) -> None:
     try:
         output, errors = run.communicate(timeout=500)
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(run.pid, signal.SIGKILL)
+        end(run.pid, ports)
     assert run.returncode == 0, output + errors
     parts = (part.partition("\n") for part in output.split(MARK)[1:])
     printed = {int(number): text for number, _, text in parts}
