@@ -31,6 +31,7 @@ LONGEST_FIRST = [
     f"test_{name}.py"
     for name in (
         *("killed_run", "equality", "purge", "kafka_source", "cluster", "admission", "fanout"),
+        "readme_blocks",
         *("crash", "modes", "run_command", "schema_changes", "counterexamples", "kafka_sink"),
         *("fidelity", "keeping", "files_source", "expressions", "library", "catalogs"),
     )

@@ -4,7 +4,7 @@
 Shell blocks run in one shell, YAML blocks become the files that the text before them names, and a
 text block is what the block before it prints (a line ``...`` stands for any lines). The environment
 is a link to the one that runs the tests. ``make demo`` and ``make test`` are left out by name: CI
-runs them. Python blocks that start Spark are run by ``tests/spark/test_readme.py``.
+runs them. Python blocks that start Spark are run by ``test_readme.py``.
 """
 
 import contextlib
