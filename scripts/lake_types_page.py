@@ -231,7 +231,7 @@ class Database(msgspec.Struct, frozen=True):
 
 
 def _types(lines: str) -> tuple[DatabaseType, ...]:
-    found = []
+    types = []
     for line in lines.splitlines():
         parts = [*(part.strip() for part in line.split("|")), "", ""]
         texts, literal, name, parameters = parts[:4]
@@ -241,8 +241,8 @@ def _types(lines: str) -> tuple[DatabaseType, ...]:
         schema = None
         if literal != "-":
             schema = Schema(literal, name=name or None, parameters=pairs or None)
-        found.append(DatabaseType(tuple(text.strip() for text in texts.split(";")), schema))
-    return tuple(found)
+        types.append(DatabaseType(tuple(text.strip() for text in texts.split(";")), schema))
+    return tuple(types)
 
 
 DATABASES: Final = (
@@ -294,14 +294,14 @@ def lake_types() -> str:
 
 def column_types() -> list[str]:
     """Return all Spark types that the page has, each once."""
-    found: dict[str, None] = {}
+    columns: dict[str, None] = {}
     for database in DATABASES:
         for types in database.types:
             kinds = [parsed(text, database) for text in types.texts if database.dialect]
             if (kind := types.from_debezium) is not None:
                 kinds.append(kind)
-            found.update(dict.fromkeys(map(spark_type, kinds)))
-    return list(found)
+            columns.update(dict.fromkeys(map(spark_type, kinds)))
+    return list(columns)
 
 
 def parsed(text: str, database: Database) -> LogicalType:
@@ -315,8 +315,8 @@ def iceberg_type(kind: str) -> str:
     >>> iceberg_type("ARRAY<DECIMAL(10,2)>")
     'list<decimal(10, 2)>'
     """
-    found = re.sub(r"[A-Z_]{3,}", lambda match: ICEBERG[match[0]], kind)
-    return re.sub(r"\((\d+),(\d+)\)", r"(\1, \2)", found)
+    spelled = re.sub(r"[A-Z_]{3,}", lambda match: ICEBERG[match[0]], kind)
+    return re.sub(r"\((\d+),(\d+)\)", r"(\1, \2)", spelled)
 
 
 def hudi_type(kind: str) -> str:
@@ -339,14 +339,16 @@ def _rows(database: Database) -> Iterator[list[str]]:
                 groups.setdefault(kind, []).append(text)
         for kind, texts in groups.items():
             column = spark_type(kind)
-            told = "left out" if from_debezium is None else f"`{spark_type(from_debezium)}`"
+            from_connector = (
+                "left out" if from_debezium is None else f"`{spark_type(from_debezium)}`"
+            )
             yield [
                 ", ".join(_code(text) for text in texts),
                 f"`{kind}`",
                 f"`{column}`",
                 f"`{iceberg_type(column)}`",
                 f"`{hudi_type(column)}`",
-                "=" if told == f"`{column}`" else told,
+                "=" if from_connector == f"`{column}`" else from_connector,
             ]
 
 

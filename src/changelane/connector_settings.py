@@ -61,8 +61,8 @@ class Stream(msgspec.Struct):
         has_heartbeat: A heartbeat is among the messages.
         has_statement: A schema change is among the messages.
         has_connect_times: Times have the types of Kafka Connect, which end at milliseconds.
-        schemas: The columns of each table, as rows tell them; each schema once.
-        declared: The columns of each table, as schema changes tell them.
+        schemas: The columns of each table, as rows have them; each schema once.
+        declared: The columns of each table, as schema changes have them.
     """
 
     server: str | None = None
@@ -120,7 +120,7 @@ def streams(
 ) -> list[Stream]:
     """Return what the messages of each connector show; messages that cannot be read say nothing."""
     codec = get_codec(source_format, **format_options)
-    found: dict[str | None, Stream] = {}
+    by_server: dict[str | None, Stream] = {}
     for message in messages:
         try:
             events = codec.decode(message)
@@ -131,11 +131,11 @@ def streams(
             server = _server(change)
             if server is None and not isinstance(change, DataChange):
                 continue
-            stream = found.setdefault(server, Stream(server))
+            stream = by_server.setdefault(server, Stream(server))
             _take(stream, change, is_half=isinstance(event, HalfUpdate))
             if isinstance(change, DataChange) and _CONNECT_TIMES.search(message.value or b""):
                 stream.has_connect_times = True
-    return [stream for stream in found.values() if stream.rows]
+    return [stream for stream in by_server.values() if stream.rows]
 
 
 def _server(event: ChangeEvent) -> str | None:
@@ -280,16 +280,16 @@ def _knows_source_types(stream: Stream) -> bool:
 def _columns(
     stream: Stream, source_type: re.Pattern[str], is_wrong: Callable[[LogicalType], bool]
 ) -> str:
-    """Return the columns of a type of the database that came as a wrong one; empty = none."""
-    found: set[str] = set()
+    """Return the columns of a type of the database that came as another type; empty = none."""
+    names: set[str] = set()
     for table, schemas in stream.schemas.items():
         declared = stream.declared.get(table)
         for schema in schemas.values():
             for column in schema.columns:
                 text = column.source_type or _declared_type(declared, column.name)
                 if text and source_type.match(text) and is_wrong(column.type):
-                    found.add(f"{table}.{column.name}")
-    return _shown(found)
+                    names.add(f"{table}.{column.name}")
+    return _shown(names)
 
 
 def _declared_type(declared: TableSchema | None, name: str) -> str | None:
