@@ -95,20 +95,28 @@ def end(group: int, ports: list[int]) -> None:
         os.killpg(group, signal.SIGKILL)
 
 
+def files_of_the_checkout() -> list[str]:
+    """The files that git knows or would add; where git does not answer, all that are not made."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    with contextlib.suppress(OSError):
+        listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
+        if listed.returncode == 0:
+            return [name for name in listed.stdout.decode().split("\0") if name]
+    names = (path.relative_to(ROOT) for path in ROOT.rglob("*"))
+    made = {"__pycache__", "spark-warehouse", "build", "dist"}
+    return [
+        str(name)
+        for name in names
+        if not made & set(name.parts) and (name.parts[0] == ".ci" or name.parts[0][0] != ".")
+    ]
+
+
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """The files of the checkout that git knows or would add, and an environment."""
-    told = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        check=False,
-    )
-    if told.returncode != 0:
-        pytest.skip("this is no checkout of git")
+    """A copy of the checkout, with a link to this environment."""
     folder = tmp_path / "changelane"
-    for name in told.stdout.decode().split("\0"):
-        if name and (ROOT / name).is_file() and not (ROOT / name).is_symlink():
+    for name in files_of_the_checkout():
+        if (ROOT / name).is_file() and not (ROOT / name).is_symlink():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / name, folder / name)
     (folder / ".venv").symlink_to(sys.prefix)
