@@ -14,6 +14,7 @@ from changelane.testing.conformance import EFFORT
 
 NAMED = {
     "delta": [
+        "after the files are noted, before the batch",
         "between two tables",
         "in maintenance, after old versions expired",
     ],

@@ -1,6 +1,7 @@
 """What is kept of messages that are set aside, and how they come again."""
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,11 +10,12 @@ from changelane import Message
 from changelane.config import parse
 from changelane.errors import ConfigError
 from changelane.spark.events.builder import row_builder
-from changelane.spark.events.kept import event_row, read_rest, schema_row
+from changelane.spark.events.kept import Entry, event_row, read_rest, rest_of, schema_row
 from changelane.spark.events.rows import AT
 from changelane.spark.ledgers.replays import Settings
 from changelane.spark.streams.file_reading import record_rows
 from changelane.spark.streams.mended import read_mended
+from changelane.spark.streams.reapply import _Reader
 from changelane.spark.streams.replay import check
 from changelane.transforms.listing import steps_of
 from changelane.transforms.mask import masks_of
@@ -56,6 +58,16 @@ def test_a_line_that_is_no_record_comes_again_as_a_line() -> None:
         ("schema", 4),
         ("data", 4),
     ]
+
+
+def test_a_whole_file_is_read_again_by_a_source_of_files_and_stays_aside_in_any_other() -> None:
+    rest = rest_of(Message(None), epoch=3, is_masked=True, file="/in/a.gz")
+    entry = Entry(None, None, rest, "a.gz", None, None, 0, None, None)
+    make = partial(row_builder, "native-json", {})
+    assert _Reader(make, reads_files=True).rows(entry) == (0, [])
+    _, (row,) = _Reader(make, reads_files=False).rows(entry)
+    assert (named(row)["kind"], named(row)["code"]) == ("error", "unreadable_file")
+    assert named(row)["after"] == rest
 
 
 def test_an_event_comes_again_as_its_stream_told_it() -> None:

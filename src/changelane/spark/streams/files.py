@@ -124,7 +124,9 @@ class FilesInput:
             }
             | {path: f"{path} is not read: {why}" for path, why in found.unlisted.items()}
         )
-        self._tell({now.path: _changed(was, now) for was, now in compared.changed}, is_change=True)
+        changed = {now.path: _changed(was, now) for was, now in compared.changed}
+        self._tell(changed, is_change=True)
+        self._told &= {*changed, *found.outside, *found.unlisted}  # no more than there is
         return sorted(
             compared.unread,
             key=lambda one: (one.time_ms, one.path),
@@ -249,7 +251,8 @@ class FilesInput:
                 kind = str(error.java_exception.getClass().getSimpleName())
                 if (why := _FOR_GOOD.get(kind)) is not None:
                     found[one.path] = why
-        self._refused |= found
+        mine = {one.path for one in files}
+        self._refused = found | {p: why for p, why in self._refused.items() if p in mine}
         return bool(found)
 
     def clean(self, files: Files) -> None:

@@ -11,13 +11,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from changelane.config import Pipeline
+from changelane.errors import DecodeError
 from changelane.files import LineForm
 from changelane.files_source import FilesSource
+from changelane.message import Message
 from changelane.spark.apply.fanout import Cadence, Fanout
 from changelane.spark.events import rows
 from changelane.spark.events.builder import RowBuilder, row_builder
 from changelane.spark.events.expressions import expressed
-from changelane.spark.events.kept import Entry, Row, event_row, read_rest, schema_row
+from changelane.spark.events.kept import Entry, Rest, Row, event_row, read_rest, schema_row
 from changelane.spark.events.rows import AT
 from changelane.spark.lake import Lake
 from changelane.spark.ledgers.files_read import File
@@ -73,7 +75,9 @@ def decoded(
 ) -> DataFrame:
     """Return the event rows of what a replay replays; whole files are read again."""
     make = partial(row_builder, name, options, **reading_of(pipeline))
-    found = content.select(*Entry._fields).mapInArrow(partial(_decode, make), rows.DDL)
+    reads_files = isinstance(pipeline.source, FilesSource)
+    read = partial(_decode, make, reads_files=reads_files)
+    found = content.select(*Entry._fields).mapInArrow(read, rows.DDL)
     if not isinstance(pipeline.source, FilesSource):
         return found
     told = content.where(F.get_json_object("message", "$.file").isNotNull())
@@ -108,9 +112,9 @@ def _of_files(
 
 
 def _decode(
-    make: "partial[RowBuilder]", batches: Iterator[pa.RecordBatch]
+    make: "partial[RowBuilder]", batches: Iterator[pa.RecordBatch], *, reads_files: bool
 ) -> Iterator[pa.RecordBatch]:
-    reader = _Reader(make)
+    reader = _Reader(make, reads_files=reads_files)
     for batch in batches:
         yield from rows.gather(reader.rows(one) for one in entries_of(batch))
 
@@ -124,8 +128,9 @@ def entries_of(batch: pa.RecordBatch) -> Iterator[Entry]:
 class _Reader:
     """Turns what a replay replays into event rows, within one task."""
 
-    def __init__(self, make: "partial[RowBuilder]") -> None:
+    def __init__(self, make: "partial[RowBuilder]", *, reads_files: bool) -> None:
         self._make = make
+        self._reads_files = reads_files  # whole files, beside what this reads
         self._builders: dict[int, RowBuilder] = {}
         self._told: set[tuple[str, str]] = set()
 
@@ -136,14 +141,22 @@ class _Reader:
             return len(one.event), self._event(row, one.schema)
         rest, value = read_rest(one.message), one.raw_value
         if rest.file is not None:
-            return 0, []  # the driver sees to it
-        builder = self._builders.get(rest.epoch)
-        if builder is None:
-            builder = self._builders[rest.epoch] = self._make(epoch=rest.epoch)
+            return 0, [] if self._reads_files else [self._refused(one, rest)]
+        builder = self._builder(rest.epoch)
         size = len(value or b"")
         if rest.is_line and value is not None:
             return size, record_rows(builder, value, one.place)
         return size, builder.rows(rest.message(value, one.raw_key, one.place))
+
+    def _builder(self, epoch: int) -> RowBuilder:
+        if epoch not in self._builders:
+            self._builders[epoch] = self._make(epoch=epoch)
+        return self._builders[epoch]
+
+    def _refused(self, one: Entry, rest: Rest) -> Row:
+        error = DecodeError("a whole file, and the source is none of files", code="unreadable_file")
+        message = Message(None, None, (), one.topic)
+        return self._builder(rest.epoch).refuse(message, error, file=rest.file)
 
     def _event(self, row: Row, schema: str | None) -> list[Row]:
         if row[AT["kind"]] != "data" or schema is None:
