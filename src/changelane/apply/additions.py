@@ -131,48 +131,50 @@ def additions(
         later: The schemas of a batch.
         known: Names, in lower case, of columns that the table has had before.
     """
-    found: dict[str, Addition] = {}
+    columns: dict[str, Addition] = {}
     names = set(known)
     last = before
-    for one in sorted(later, key=lambda listed: listed.end):
+    for schema in sorted(later, key=lambda schema: schema.end):
         if last is None:
-            if one.is_complete:
-                last = one
-            names.update(one.columns)
+            if schema.is_complete:
+                last = schema
+            names.update(schema.columns)
             continue
-        order = one.order
+        order = schema.order
         if order <= last.end:
             # a snapshot sorts below the stream, and has the columns of a later time
             order = last.end[:-1] + _AFTER
         gone = (
-            [traits for name, traits in last.columns.items() if name not in one.columns]
-            if one.is_complete
+            [traits for name, traits in last.columns.items() if name not in schema.columns]
+            if schema.is_complete
             else []
         )
-        for name, traits in one.columns.items():
+        for name, traits in schema.columns.items():
             if name not in names and (cause := _cause(traits, gone)) is not None:
-                renamed = tuple(each.name for each in gone) if cause is Cause.RENAMED else ()
+                renamed = tuple(column.name for column in gone) if cause is Cause.RENAMED else ()
                 value = traits.value if cause is Cause.DEFAULT else None
-                found[name] = Addition(traits.name, order, cause, renamed, value)
-        names.update(one.columns)
-        if one.is_complete and one.end > last.end:
-            last = one
-    return list(found.values())
+                columns[name] = Addition(traits.name, order, cause, renamed, value)
+        names.update(schema.columns)
+        if schema.is_complete and schema.end > last.end:
+            last = schema
+    return list(columns.values())
 
 
 def newest(before: Listing | None, later: Iterable[Listing]) -> Listing | None:
     """Return the newest complete schema of a table and a batch."""
-    complete = [one for one in later if one.is_complete]
+    complete = [schema for schema in later if schema.is_complete]
     if before is not None:
         complete.append(before)
-    return max(complete, key=lambda one: one.end, default=None)
+    return max(complete, key=lambda schema: schema.end, default=None)
 
 
 def _cause(traits: Traits, gone: Sequence[Traits]) -> Cause | None:
     if traits.default is Default.LITERAL:
         # a rename leaves the default as it is, too
-        may_be = any(each.default is None or _default(each) == _default(traits) for each in gone)
-        return Cause.RENAMED if may_be else Cause.DEFAULT
+        is_possible = any(
+            column.default is None or _default(column) == _default(traits) for column in gone
+        )
+        return Cause.RENAMED if is_possible else Cause.DEFAULT
     if gone:
         return Cause.RENAMED
     if traits.default is Default.COMPUTED:
@@ -192,8 +194,9 @@ def implied(column: str, base: bytes, added: Iterable[Addition]) -> bytes:
     A row that moved to another key has the order of that change before its own: of what it took
     along, the last bytes are the order of the event that told it.
     """
-    for one in added:
-        if one.is_unknown and one.column == column and base[-len(one.order) :] < one.order:
+    for addition in added:
+        is_older = base[-len(addition.order) :] < addition.order
+        if addition.is_unknown and addition.column == column and is_older:
             return b""
     return base
 
@@ -208,7 +211,11 @@ def lacking(
         names: The columns that it names, in lower case.
         added: The additions of its table.
     """
-    return tuple(one for one in added if order < one.order and one.column.lower() not in names)
+    return tuple(
+        addition
+        for addition in added
+        if order < addition.order and addition.column.lower() not in names
+    )
 
 
 class Columns(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -232,22 +239,25 @@ class Columns(msgspec.Struct, frozen=True, omit_defaults=True):
             high: The newest order of all events, where orders are offsets of several partitions:
                 a column may be new to rows of another partition with greater offsets.
         """
-        found = additions(self.newest, listings, self.known)
+        new = additions(self.newest, listings, self.known)
         if high:
             above = high[:-1] + _AFTER
-            found = [msgspec.structs.replace(one, order=max(one.order, above)) for one in found]
-        names = {name for one in listings for name in one.columns}
+            new = [
+                msgspec.structs.replace(addition, order=max(addition.order, above))
+                for addition in new
+            ]
+        names = {name for schema in listings for name in schema.columns}
         return Columns(
             newest(self.newest, listings),
             tuple(sorted({*self.known, *names})),
-            (*self.added, *found),
+            (*self.added, *new),
         )
 
     def without(self, columns: Iterable[str]) -> "Columns":
         """Return the same without the additions of some columns (in lower case)."""
-        gone = set(columns)
-        kept = tuple(one for one in self.added if one.column.lower() not in gone)
-        return msgspec.structs.replace(self, added=kept)
+        stated = set(columns)
+        others = tuple(addition for addition in self.added if addition.column.lower() not in stated)
+        return msgspec.structs.replace(self, added=others)
 
 
 def lists_columns(event: DataChange, *, omits_nulls: bool = False) -> bool:
@@ -266,7 +276,7 @@ def lists_columns(event: DataChange, *, omits_nulls: bool = False) -> bool:
 
 def listings_of(upserts: Iterable[tuple[ChangeEvent, bytes]]) -> list[Listing]:
     """Return the schemas of events that tell rows, given with their orders."""
-    found: dict[tuple[object, ...], Listing] = {}
+    listings: dict[tuple[object, ...], Listing] = {}
     for event, order in upserts:
         change = event.change if isinstance(event, HalfUpdate) else event
         if not isinstance(change, DataChange) or change.after is None:
@@ -287,10 +297,14 @@ def listings_of(upserts: Iterable[tuple[ChangeEvent, bytes]]) -> list[Listing]:
         ]
         is_complete = lists_columns(change)
         place = (*traits, is_complete)
-        reach = (order, order) if (held := found.get(place)) is None else (held.order, held.end)
+        reach = (
+            (order, order)
+            if (earlier := listings.get(place)) is None
+            else (earlier.order, earlier.end)
+        )
         first, last = min(order, *reach), max(order, *reach)
-        found[place] = listing(first, traits, is_complete=is_complete, last=last)
-    return list(found.values())
+        listings[place] = listing(first, traits, is_complete=is_complete, last=last)
+    return list(listings.values())
 
 
 _PLACEHOLDERS: Final = (
@@ -326,4 +340,4 @@ def default_of(column: Column) -> Default:
 def _is_placeholder(value: object) -> bool:
     if isinstance(value, bytes):
         return not any(value)
-    return any(value == one for one in _PLACEHOLDERS)
+    return any(value == placeholder for placeholder in _PLACEHOLDERS)

@@ -55,10 +55,10 @@ def renamed(columns: Columns, names: Mapping[str, str | None]) -> Columns:
     """Return the same for columns with other names: old name -> new name, ``None`` = dropped."""
     lower = {old.lower(): new for old, new in names.items()}
     added = []
-    for one in columns.added:
-        name = lower.get(one.column.lower(), one.column)
+    for addition in columns.added:
+        name = lower.get(addition.column.lower(), addition.column)
         if name is not None:
-            added.append(msgspec.structs.replace(one, column=name))
+            added.append(msgspec.structs.replace(addition, column=name))
     return msgspec.structs.replace(columns, added=tuple(added))
 
 
@@ -69,11 +69,11 @@ def columns_of(added: Sequence[Addition]) -> Column:
         added: The additions of its table.
     """
     listed = F.col(COLUMNS)
-    for one in added:
-        if one.is_unknown:
-            is_unknown = is_below(F.col(ORDER), one) & ~_lists(listed, one.column)
+    for addition in added:
+        if addition.is_unknown:
+            is_unknown = is_below(F.col(ORDER), addition) & ~_lists(listed, addition.column)
             others = F.coalesce(listed, F.expr(_EMPTY))
-            with_it = F.map_concat(others, _unknown(one.column))
+            with_it = F.map_concat(others, _unknown(addition.column))
             listed = F.when(is_unknown, with_it).otherwise(listed)
     return listed
 
@@ -85,44 +85,44 @@ def versions_of(added: Sequence[Addition], columns: Sequence[str]) -> Column:
         added: The additions of its table.
         columns: The columns of the table that are not of its key.
     """
-    unknown = [one for one in added if one.is_unknown]
+    unknown = [addition for addition in added if addition.is_unknown]
     if not unknown:
         return F.col(COLUMNS)
     every = F.array(*(F.lit(name) for name in columns))
     own = F.map_from_arrays(every, F.transform(every, lambda _: F.lit(bytearray(_OWN))))
     below = F.lit(False)
-    for one in unknown:
-        below = below | is_below(F.col(ORDER), one)
+    for addition in unknown:
+        below = below | is_below(F.col(ORDER), addition)
     listed = F.when(F.col(COLUMNS).isNull() & below, own).otherwise(F.col(COLUMNS))
-    for one in unknown:
-        is_told = F.coalesce(_lists(F.col(COLUMNS), one.column), F.lit(False))
-        is_unknown = listed.isNotNull() & is_below(F.col(ORDER), one) & ~is_told
-        others = _without(listed, one.column)
-        with_it = F.map_concat(others, _unknown(one.column))
+    for addition in unknown:
+        is_told = F.coalesce(_lists(F.col(COLUMNS), addition.column), F.lit(False))
+        is_unknown = listed.isNotNull() & is_below(F.col(ORDER), addition) & ~is_told
+        others = _without(listed, addition.column)
+        with_it = F.map_concat(others, _unknown(addition.column))
         listed = F.when(is_unknown, with_it).otherwise(listed)
     return listed
 
 
-def lacks(order: Column, schema_id: Column, one: Addition, having: Collection[str]) -> Column:
+def lacks(order: Column, schema_id: Column, addition: Addition, having: Collection[str]) -> Column:
     """Say whether a whole event is from before a column came, and does not name it.
 
     Args:
         order: Its order.
         schema_id: Its schema.
-        one: The column.
+        addition: The column.
         having: The schemas that name the column.
     """
     names = schema_id.isin(*having) if having else F.lit(False)
-    return F.coalesce((order < F.lit(bytearray(one.order))) & ~names, F.lit(False))
+    return F.coalesce((order < F.lit(bytearray(addition.order))) & ~names, F.lit(False))
 
 
-def is_below(order: Column, one: Addition) -> Column:
+def is_below(order: Column, addition: Addition) -> Column:
     """Say whether a row with a base order is from before a column came.
 
     Of a row that moved to another key, the last bytes of the base are those of its newest event.
     """
-    own = F.substring(order, -len(one.order), len(one.order))
-    return F.coalesce(own, F.unhex(F.lit(""))) < F.lit(bytearray(one.order))
+    own = F.substring(order, -len(addition.order), len(addition.order))
+    return F.coalesce(own, F.unhex(F.lit(""))) < F.lit(bytearray(addition.order))
 
 
 def _lists(columns: Column, name: str) -> Column:
@@ -137,9 +137,9 @@ def _unknown(name: str) -> Column:
     return F.create_map(F.lit(name), F.unhex(F.lit("")))
 
 
-def is_unknown(one: Addition) -> Column:
+def is_unknown(addition: Addition) -> Column:
     """Say whether a row of the table does not know a column."""
-    order = F.try_element_at(columns_of([one]), F.lit(one.column))
+    order = F.try_element_at(columns_of([addition]), F.lit(addition.column))
     return F.coalesce(F.length(order) == 0, F.lit(False))
 
 
@@ -151,22 +151,24 @@ def note_of(added: Sequence[Addition], counts: Mapping[str, int] | None = None) 
         counts: How many rows do not know each; ``None`` = nobody counted them.
     """
     unknown = [
-        one for one in added if one.is_unknown and (counts is None or counts.get(one.column))
+        addition
+        for addition in added
+        if addition.is_unknown and (counts is None or counts.get(addition.column))
     ]
     said = [
-        f"{one.column!r} ({'' if counts is None else f'{counts[one.column]:,} rows; '}"
-        f"{reason_of(one)})"
-        for one in unknown[:MAX_NAMED]
+        f"{addition.column!r} ({'' if counts is None else f'{counts[addition.column]:,} rows; '}"
+        f"{reason_of(addition)})"
+        for addition in unknown[:MAX_NAMED]
     ]
     if (more := len(unknown) - MAX_NAMED) > 0:
         said.append(f"{more} more")
     return f"rows from before do not know {', '.join(said)}: {WAY_OUT}" if said else ""
 
 
-def reason_of(one: Addition) -> str:
+def reason_of(addition: Addition) -> str:
     """Return why the rows from before a column do not know it."""
-    cause = _CAUSES.get(one.cause)
+    cause = _CAUSES.get(addition.cause)
     if cause is None:
-        gone = ", ".join(map(repr, one.gone[:MAX_NAMED]))
+        gone = ", ".join(map(repr, addition.gone[:MAX_NAMED]))
         cause = f"{gone} is gone at the same place, and may have been renamed"
-    return f"new at {shown_order(one.order)}; {cause}"
+    return f"new at {shown_order(addition.order)}; {cause}"

@@ -178,7 +178,8 @@ class Work:
         counts: How many events have each.
         newest: The newest order of each.
         oldest: The oldest order of each.
-        rows: The oldest and the newest order of those that tell a row, and are no deletes.
+        rows: The oldest and the newest order of those that tell a row, and are no deletes, of each
+            schema and kind of positions.
         keyless: Events that name no key.
         widest_key: The characters of the longest key.
         changes: Updates and deletes.
@@ -200,7 +201,7 @@ class Work:
         self.counts: dict[str, int] = {}
         self.newest: dict[str, bytes] = {}
         self.oldest: dict[str, bytes] = {}
-        self.rows: dict[str, tuple[bytes, bytes]] = {}
+        self.rows: dict[tuple[str, bytes], tuple[bytes, bytes]] = {}
         self.has_parts = False
         self.has_moves = False
         self.departures = 0
@@ -292,7 +293,7 @@ class Work:
         kept.counts = {name: self.counts.get(name, 0) for name in kept.schemas}
         kept.newest = {name: self.newest.get(name, b"") for name in kept.schemas}
         kept.oldest = {name: self.oldest[name] for name in kept.schemas if name in self.oldest}
-        kept.rows = {name: self.rows[name] for name in kept.schemas if name in self.rows}
+        kept.rows = {one: reach for one, reach in self.rows.items() if one[0] in kept.schemas}
         kept.reaches = {one: reach for one, reach in self.reaches.items() if one[0] in kept.schemas}
         return kept
 
@@ -415,9 +416,7 @@ def _count(row: Row, works: dict[str, Work], report: BatchReport) -> None:
         work.oldest[schema] = min(work.oldest.get(schema, oldest), oldest)
         work.reaches[schema, domain] = oldest, newest
         if row["first"] is not None:
-            first, last = bytes(row["first"]), bytes(row["last"])
-            held = work.rows.get(schema, (first, last))
-            work.rows[schema] = min(first, held[0]), max(last, held[1])
+            work.rows[schema, domain] = bytes(row["first"]), bytes(row["last"])
     work.has_parts |= bool(row["parts"])
     work.has_moves |= bool(row["moves"])
     work.departures += row["leaves"]

@@ -39,7 +39,7 @@ class Target(NamedTuple):
         return [
             schema_id
             for schema_id, schema in self.schemas.items()
-            if any(one.name.lower() == column.lower() for one in schema.columns)
+            if any(event_column.name.lower() == column.lower() for event_column in schema.columns)
         ]
 
 
@@ -51,12 +51,12 @@ def literal(told: tuple[str, str]) -> Column:
 
 def filled(row: Column, order: Column, schema_id: Column, target: Target) -> Column:
     """Return the row of a whole event with the defaults of the columns that came after it."""
-    for one in target.additions:
-        if one.value is not None and one.column in target.columns:
-            value = literal(one.value).cast(target.columns[one.column])
-            is_older = lacks(order, schema_id, one, target.having(one.column))
+    for addition in target.additions:
+        if addition.value is not None and addition.column in target.columns:
+            value = literal(addition.value).cast(target.columns[addition.column])
+            is_older = lacks(order, schema_id, addition, target.having(addition.column))
             row = row.withField(
-                quoted(one.column), F.when(is_older, value).otherwise(row[one.column])
+                quoted(addition.column), F.when(is_older, value).otherwise(row[addition.column])
             )
     return row
 
@@ -65,10 +65,11 @@ def lacked(order: Column, schema_id: Column, target: Target) -> Column:
     """Return the names of the columns that a whole event is too old to know."""
     names = (
         F.when(
-            lacks(order, schema_id, one, target.having(one.column)), F.array(F.lit(one.column))
+            lacks(order, schema_id, addition, target.having(addition.column)),
+            F.array(F.lit(addition.column)),
         ).otherwise(F.array().cast("array<string>"))
-        for one in target.additions
-        if one.is_unknown
+        for addition in target.additions
+        if addition.is_unknown
     )
     return F.concat(F.array().cast("array<string>"), *names)
 
@@ -78,10 +79,10 @@ def implied_order(name: Column, target: Target) -> Column:
 
     The same as :func:`changelane.apply.additions.implied`.
     """
-    added = [one for one in target.additions if one.is_unknown]
+    added = [addition for addition in target.additions if addition.is_unknown]
     if not added:
         return F.col(ORDER)
     unknown = F.lit(False)
-    for one in added:
-        unknown = unknown | ((name == F.lit(one.column)) & is_below(F.col(ORDER), one))
+    for addition in added:
+        unknown = unknown | ((name == F.lit(addition.column)) & is_below(F.col(ORDER), addition))
     return F.when(unknown, F.unhex(F.lit(""))).otherwise(F.col(ORDER))

@@ -188,7 +188,14 @@ def plan(
                 **({} if policy.sequence is None else {"sequence": policy.sequence}),
                 **_ours(properties, work, exists=exists),
                 **new_columns(
-                    lake, name, work, properties, followed=followed, policy=policy, held=held
+                    lake,
+                    name,
+                    work,
+                    properties,
+                    kind=kind,
+                    followed=followed,
+                    policy=policy,
+                    held=held,
                 ),
             }
             properties = _evolved(

@@ -27,6 +27,7 @@ def new_columns(
     work: Work,
     properties: Mapping[str, str],
     *,
+    kind: bytes,
     followed: Followed,
     policy: Policy,
     held: Collection[str],
@@ -40,6 +41,7 @@ def new_columns(
         name: The table.
         work: The events that it takes.
         properties: Its properties; none = it is new.
+        kind: The kind of positions that it compares (2 bytes).
         followed: Its statements: where there are some, they tell of new columns.
         policy: What the user chose. A table that stays as it is gets no columns.
         held: The columns that it has.
@@ -58,8 +60,8 @@ def new_columns(
             before = _of_schema(properties, held)
         listings = [
             listing_of(work.schemas[schema_id], *reach)
-            for schema_id, reach in work.rows.items()
-            if schema_id in work.schemas
+            for (schema_id, domain), reach in work.rows.items()
+            if domain == kind and schema_id in work.schemas
         ]
         names = {column for one in listings for column in one.columns}
         if before.newest is not None and not names <= set(before.known):
