@@ -225,7 +225,8 @@ def test_topic_to_topic_is_told_with_targets_losses_and_profile(
     assert found["sink"][0].text.endswith(f"; topic {out} has 3 partitions")
     assert "orphan_half" in found["sink"][1].text
     assert found["sink"][2].text == f"they would be 5 debezium-json messages in {out} (5)"
-    assert "debezium-json would lose" in found["sink"][3].text
+    assert "debezium-json would lose of metadata" in found["sink"][3].text
+    assert "debezium-json does not carry position" in found["sink"][4].text
 
     # the other topic has no place, and no key; nothing of it is made
     file = written(tmp_path, source, sink | {"topic": "cdc.{table}", "on_loss": "warn"})

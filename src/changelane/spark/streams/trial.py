@@ -335,8 +335,8 @@ def _lost(sink: KafkaSink, losses: Counter[Loss]) -> Iterator[Finding]:
     by_class: dict[LossClass, list[str]] = {}
     for (field, why), count in losses.most_common(SHOWN):
         by_class.setdefault(loss_class(field), []).append(f"{count} {field} ({why})")
-    for told in LossWarnings(sink.on_loss, sink.format).of(losses):
-        yield warning("sink", told)
     for one, parts in sorted(by_class.items()):
         tell = warning if one is LossClass.DATA else ok
         yield tell("sink", f"{sink.format} would lose of {one}: {'; '.join(parts)}")
+    for told in LossWarnings(sink.on_loss, sink.format).of(losses):
+        yield warning("sink", told)
