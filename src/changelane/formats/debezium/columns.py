@@ -82,12 +82,23 @@ class DecimalFormat(StrEnum):
     STRING = "string"
 
 
+class BinaryMode(StrEnum):
+    """How bytes are written: Debezium's ``binary.handling.mode``."""
+
+    BYTES = "bytes"
+    """As Base64, which is what Connect's JSON has for bytes."""
+    BASE64 = "base64"
+    BASE64_URL_SAFE = "base64-url-safe"
+    HEX = "hex"
+
+
 class Modes(msgspec.Struct, frozen=True):
     """How a writer chooses among forms.
 
     Attributes:
         time: Form of dates and times.
         decimals: Form of decimals.
+        binary: Form of bytes.
         vendor: What the semantic names of a vendor start with, such as ``com.huawei``: decimals
             are text under its ``.cdc.data.Decimal``; empty for Debezium's own.
         binlog: The events tell of MySQL or MariaDB: types are those of their connectors.
@@ -96,19 +107,25 @@ class Modes(msgspec.Struct, frozen=True):
 
     time: TimePrecisionMode = TimePrecisionMode.ADAPTIVE
     decimals: DecimalFormat = DecimalFormat.BASE64
+    binary: BinaryMode = BinaryMode.BYTES
     vendor: str = ""
     vendor_timestamps: bool = False
     binlog: bool = False
 
 
-def modes_of(time: TimePrecisionMode, decimals: DecimalFormat, product: str | None) -> Modes:
+def modes_of(
+    time: TimePrecisionMode,
+    decimals: DecimalFormat,
+    product: str | None,
+    binary: BinaryMode = BinaryMode.BYTES,
+) -> Modes:
     """Return the modes for a product."""
     binlog = product in {"mysql", "mariadb"}
     if time is TimePrecisionMode.AUTO:
         time = TimePrecisionMode.ADAPTIVE
         if binlog or product is None:
             time = TimePrecisionMode.ADAPTIVE_TIME_MICROSECONDS
-    return Modes(time, decimals, binlog=binlog)
+    return Modes(time, decimals, binary, binlog=binlog)
 
 
 # -- reading -----------------------------------------------------------------------------------
@@ -281,16 +298,34 @@ def wire_with(field: Schema, modes: Modes, kind: LogicalType | None = None) -> W
         modes: The writer's choices.
         kind: The column's own type, where a field may not tell it.
     """
+    if isinstance(kind, Bytes) and field.type == "string" and not field.label:
+        return _BINARY[modes.binary]
     wire = wire_of_field(field) if kind is None else wire_of(field, kind)
     if modes.decimals is DecimalFormat.NUMERIC and field.label == f"{CONNECT}Decimal":
         scale = int(field.parameter.get("scale", "0"))
-        write = forms.numeric_out(scale)
+        read, write = forms.numeric_in(scale), forms.numeric_out(scale)
         if isinstance(wire.type, Integer):
+            low, high = wire.type.range()
             return msgspec.structs.replace(
-                wire, encode=lambda value: write(forms.whole(value)), filler=0
+                wire,
+                decode=lambda value: forms.within(int(read(value)), low, high),
+                encode=lambda value: write(forms.whole(forms.within(value, low, high))),
+                filler=0,
             )
-        return msgspec.structs.replace(wire, encode=write, filler=0)
+        return msgspec.structs.replace(wire, decode=read, encode=write, filler=0)
     return wire
+
+
+def _bytes_as(decode: forms.Convert, encode: forms.Convert) -> Wire:
+    return Wire(Bytes(), str, decode, encode, "", "bytes")
+
+
+_BINARY: Final[Mapping[BinaryMode, Wire]] = {
+    BinaryMode.BYTES: _bytes_as(forms.bytes_in, forms.bytes_out),
+    BinaryMode.BASE64: _bytes_as(forms.bytes_in, forms.bytes_out),
+    BinaryMode.BASE64_URL_SAFE: _bytes_as(forms.url_safe_in, forms.url_safe_out),
+    BinaryMode.HEX: _bytes_as(forms.hex_in, forms.hex_out),
+}
 
 
 def _named(literal: str, name: str, **more: Any) -> Schema:
@@ -324,6 +359,8 @@ _PLAIN: Final[Mapping[LogicalType, Schema]] = {
 
 def schema_of(kind: LogicalType, modes: Modes) -> Schema:
     """Return the schema of a logical type, without a column's own attributes."""
+    if isinstance(kind, Bytes) and modes.binary is not BinaryMode.BYTES:
+        return Schema("string")
     found = _PLAIN.get(kind)
     if found is not None:
         return found

@@ -57,7 +57,10 @@ class Declared:
             columns, key = known
             options = self._options
             modes = modes_of(
-                options.time_precision_mode, options.decimal_format, place.source.product
+                options.time_precision_mode,
+                options.decimal_format,
+                place.source.product,
+                options.binary_handling_mode,
             )
             fields = {column.name: field_of(column, modes) for column in columns}
             wires = {c.name: wire_with(fields[c.name], modes, c.type) for c in columns}

@@ -17,6 +17,7 @@ from changelane.formats.debezium import notices, sources
 from changelane.formats.debezium.connect import Blocks, unwrap
 from changelane.formats.debezium.declared import Declared
 from changelane.formats.debezium.keys import MISFIT, JsonRow, KeyReader, hint_of, is_hinted, read_as
+from changelane.formats.debezium.lenient import usual_row
 from changelane.formats.debezium.options import BeforeImage, Dialect, Options
 from changelane.formats.debezium.placeholders import Placeholder
 from changelane.formats.debezium.plans import PLAIN, RowPlan, ValuePlan, decoder
@@ -365,7 +366,9 @@ class Decoder:
 def _typed(plan: RowPlan, before: JsonRow | None, after: JsonRow | None) -> list[JsonRow | None]:
     """Return images that were read without types as those of a table that the user declares."""
     return [
-        None if row is None else notices.loads(plan.rows_reader, json.dumps(row), path)
+        None
+        if row is None
+        else notices.loads(plan.rows_reader, json.dumps(usual_row(row, plan.wires)), path)
         for row, path in ((before, "$.before"), (after, "$.after"))
     ]
 

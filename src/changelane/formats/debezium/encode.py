@@ -126,7 +126,12 @@ class Encoder:
 
     def _modes(self, product: str | None) -> Modes:
         options = self._options
-        return modes_of(options.time_precision_mode, options.decimal_format, product)
+        return modes_of(
+            options.time_precision_mode,
+            options.decimal_format,
+            product,
+            options.binary_handling_mode,
+        )
 
     def _writer(self, schema: TableSchema | None, event: DataChange | Tombstone) -> RowWriter:
         raw: Mapping[str, Any] = event.details.get("fields", _NOTHING)  # type: ignore[assignment]

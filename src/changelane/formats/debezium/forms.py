@@ -73,6 +73,17 @@ def cut_fraction(text: str, digits: int | None) -> str:
     return f"{clock}.{fraction[:kept]}" if kept else clock
 
 
+def within(number: int, low: int, high: int) -> int:
+    """Return a number of a column's range.
+
+    Raises:
+        ValueError: It is outside.
+    """
+    if not low <= number <= high:
+        raise ValueError
+    return number
+
+
 def whole(value: int) -> decimal.Decimal:
     """Return a whole number as a decimal."""
     return decimal.Decimal(value)
@@ -124,6 +135,27 @@ def float_out(value: float) -> float | str:
 def bytes_in(text: str) -> bytes:
     """Return the bytes of Base64 text."""
     return binascii.a2b_base64(text, strict_mode=True) if text else b""
+
+
+def url_safe_in(text: str) -> bytes:
+    """Return the bytes of URL-safe Base64, with or without its padding."""
+    text = text.replace("-", "+").replace("_", "/")
+    return bytes_in(text + "=" * (-len(text) % 4))
+
+
+def url_safe_out(value: bytes) -> str:
+    """Return bytes as URL-safe Base64 text."""
+    return base64.urlsafe_b64encode(value).decode("ascii")
+
+
+def hex_in(text: str) -> bytes:
+    """Return the bytes of hexadecimal text."""
+    return binascii.unhexlify(text)
+
+
+def hex_out(value: bytes) -> str:
+    """Return bytes as hexadecimal text."""
+    return value.hex()
 
 
 def bytes_out(value: bytes) -> str:
@@ -178,6 +210,15 @@ def _unscaled(value: decimal.Decimal, scale: int) -> int:
 def decimal_out(scale: int) -> Convert:
     """Return the writer of decimals as Base64 of the unscaled value."""
     return lambda value: _whole_out(_unscaled(value, scale))
+
+
+def numeric_in(scale: int) -> Convert:
+    """Return the reader of decimals as JSON numbers, or as their text."""
+
+    def decode(value: object) -> decimal.Decimal:
+        return _at_scale(number_in(value) if isinstance(value, str) else value, scale)
+
+    return decode
 
 
 def numeric_out(scale: int) -> Convert:

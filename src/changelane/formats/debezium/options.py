@@ -6,7 +6,7 @@ from enum import StrEnum
 import msgspec
 
 from changelane.carries import AbsentMeans
-from changelane.formats.debezium.columns import DecimalFormat, TimePrecisionMode
+from changelane.formats.debezium.columns import BinaryMode, DecimalFormat, TimePrecisionMode
 
 
 class BeforeImage(StrEnum):
@@ -41,6 +41,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         schemas_enable: Write schema blocks where the columns are known.
         time_precision_mode: Form of dates and times, where no schema block tells.
         decimal_format: Form of decimals.
+        binary_handling_mode: Form of bytes, where no schema block tells: Debezium's
+            ``binary.handling.mode``.
         tombstones: Write a tombstone after a delete.
     """
 
@@ -50,6 +52,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     schemas_enable: bool = True
     time_precision_mode: TimePrecisionMode = TimePrecisionMode.AUTO
     decimal_format: DecimalFormat = DecimalFormat.BASE64
+    binary_handling_mode: BinaryMode = BinaryMode.BYTES
     tombstones: Tombstones = Tombstones.AUTO
 
 

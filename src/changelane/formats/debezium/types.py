@@ -338,11 +338,12 @@ def _refined(wire: Wire, kind: LogicalType) -> Wire:
             return replace(wire, type=kind, decode=lambda value: cut(decode(value)))
         case Integer(unsigned=True), Decimal(scale=0):
             read, write = wire.decode or forms.same, wire.encode or forms.same
+            low, high = kind.range()
             return replace(
                 wire,
                 type=kind,
-                decode=lambda value: int(read(value)),
-                encode=lambda value: write(forms.whole(value)),
+                decode=lambda value: forms.within(int(read(value)), low, high),
+                encode=lambda value: write(forms.whole(forms.within(value, low, high))),
             )
         case Unknown(), String():
             return replace(wire, encode=forms.untyped_out)
