@@ -249,3 +249,35 @@ def test_created_tables_name_no_column_twice():
         Message(b'{"op":"schema","type":"create","table":{"name":"t"}}')
     )
     assert isinstance(event, SchemaChange)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("number", [-1, 2**64, 2**70])
+def test_a_number_that_no_bigint_unsigned_holds_is_not_written_as_one(name, number):
+    schema = TableSchema(
+        (
+            Column("id", Integer(64)),
+            Column("n", Integer(64, unsigned=True), "bigint unsigned"),
+        )
+    )
+    event = change(after={"id": 1, "n": number}, schema=schema, source=MYSQL)
+    try:
+        (found,), losses = written(name, event)
+    except EncodeError:
+        return
+    assert str(found.after["n"]) == str(number) or "value:uint64" in losses
+
+
+def test_a_bigint_unsigned_that_came_as_a_negative_number_is_refused():
+    field = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "version": 1}
+    field |= {"parameters": {"scale": "0", "__debezium.source.column.type": "BIGINT UNSIGNED"}}
+    row = {"type": "struct", "fields": [field | {"field": "n"}], "field": "after"}
+    source = {"type": "struct", "fields": [], "field": "source"}
+    message = {
+        "schema": {"type": "struct", "fields": [row, source]},
+        "payload": {"op": "c", "after": {"n": "/w=="}, "source": {"connector": "MYSQL"}},
+    }
+    for name in ("arcion-json", "debezium-json"):
+        with pytest.raises(DecodeError) as caught:
+            get_codec(name).decode(Message(json.dumps(message).encode()))
+        assert caught.value.code == "wrong_type"

@@ -398,3 +398,18 @@ def test_batches_are_cut_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = [batch.num_rows for batch in rows.gather((500, one) for _ in range(5))]
     assert sum(sizes) == 5
     assert max(sizes) == 1
+
+
+@pytest.mark.parametrize("depth", [200, 201, 250, 500, 800, 950, 999, 5000, 100_000])
+@pytest.mark.parametrize(("opening", "closing"), ["[]", ('{"a":', "}")])
+def test_a_deep_value_is_set_aside_and_one_at_the_limit_is_a_row(
+    depth: int, opening: str, closing: str
+) -> None:
+    value = opening * depth + ("1" if closing == "}" else "") + closing * depth
+    event = f'{{"op":"c","table":{{"name":"t"}},"key":["id"],"after":{{"id":1,"v":{value}}}}}'
+    (*_, row) = builder.RowBuilder(NATIVE).rows(Message(event.encode(), None, (), "t", 0, 5))
+    if depth <= 200:
+        assert row[0] == "data"
+    else:
+        assert (row[0], row[rows.AT["code"]]) == ("error", "too_deep")
+        assert bytes(row[rows.AT["raw_value"]]) == event.encode()

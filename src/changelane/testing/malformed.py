@@ -112,7 +112,7 @@ _LITERALS: Final = (
 
 
 def literals(data: bytes) -> Iterator[bytes]:
-    """Put text that is no JSON in the place of every part: or is nested too deeply."""
+    """Put text that is no JSON, or nested too deeply, in the place of every part."""
     document = json.loads(data)
     for path in _paths(document):
         marked = json.dumps(_replaced(document, path, "@@@"))

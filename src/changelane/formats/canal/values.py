@@ -308,6 +308,8 @@ def writer(of: MySqlType, *, labels: bool, zone: dt.tzinfo) -> Write | None:
     """
     kind = of.kind
     match kind:
+        case Integer(64, True):  # what is beyond it, no wider type holds
+            return _write_unsigned
         case Integer():
             return write_integer
         case Decimal():
@@ -336,6 +338,12 @@ def writer(of: MySqlType, *, labels: bool, zone: dt.tzinfo) -> Write | None:
             return write_geometry
         case _:
             return None
+
+
+def _write_unsigned(value: int) -> str:
+    if not 0 <= value < 1 << 64:
+        raise ValueError
+    return write_integer(value)
 
 
 def write_integer(value: int) -> str:
