@@ -73,10 +73,11 @@ FIELD_NAMES: Final = tuple(_ALL)
 """Every field of a source block that is known."""
 
 
-FIELD_TYPES: Final[Mapping[str, str]] = {
-    name: field.type for name, field in _ALL.items() if field.name is UNSET
+FIELD_TYPES: Final[Mapping[str | None, Mapping[str, str]]] = {
+    product: {name: field.type for name, field in block.items() if field.name is UNSET}
+    for product, block in _BLOCKS.items()
 }
-"""The types of those that have no meaning of their own."""
+"""Product -> its fields that have no meaning of their own, with their types."""
 _TIME_NAMES: Final = ("ts_ms", "ts_us", "ts_ns")
 
 

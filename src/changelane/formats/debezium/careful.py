@@ -34,8 +34,9 @@ def carefully(write: Write, read: Read, event: ChangeEvent, report: Report) -> t
     Raises:
         EncodeError: The event cannot be written.
     """
-    details = event.change.details if isinstance(event, HalfUpdate) else event.details
-    if not details or _is_usual(details):
+    change = event.change if isinstance(event, HalfUpdate) else event
+    details = change.details
+    if not details or _is_usual(details, change):
         return write(event, report)
     losses: list[Loss] = []
     try:
@@ -51,12 +52,16 @@ def carefully(write: Write, read: Read, event: ChangeEvent, report: Report) -> t
     return messages
 
 
-def _is_usual(details: Mapping[str, Any]) -> bool:
+def _is_usual(details: Mapping[str, Any], event: ChangeEvent) -> bool:
     """Say whether only known fields of a source block are there, as most messages have them."""
     if len(details) != 1 or type(block := details.get("source")) is not dict:
         return False
+    source = getattr(event, "source", None)
+    types = None if source is None else FIELD_TYPES.get(source.product)
+    if types is None:
+        return False
     for name, value in block.items():
-        kind = FIELD_TYPES.get(name)
+        kind = types.get(name)
         if type(value) is int:
             if kind != "int64" or not -_INT64 <= value < _INT64:
                 return False
