@@ -233,6 +233,15 @@ def test_halves_are_a_row_before_or_a_row_after():
                 get_codec("native-json").decode(message)
 
 
+def test_a_position_that_no_reader_takes_is_a_loss():
+    event = change(position=ScnPosition(-1), source=Source("oracle"))
+    assert "position" in written("debezium-json", event)[1]
+    (found,), losses = written(
+        "debezium-json", change(position=ScnPosition(7), source=Source("oracle"))
+    )
+    assert (found.position, "position" in losses) == (ScnPosition(7), False)
+
+
 def test_a_row_of_no_table_has_no_record_in_dts():
     with pytest.raises(EncodeError, match="a row of no table"):
         get_codec("dts-avro").encode(

@@ -37,7 +37,8 @@ def same_value(one: Value, two: Value) -> bool:
         case (float() as a, float() as b):
             return a == b or (math.isnan(a) and math.isnan(b))
         case (decimal.Decimal() as a, decimal.Decimal() as b):
-            return a == b or (a.is_nan() and b.is_nan())
+            # a signaling NaN cannot be compared
+            return (a.is_nan() and b.is_nan()) or (not a.is_nan() and not b.is_nan() and a == b)
         case (list() | tuple() as a, list() | tuple() as b):
             return len(a) == len(b) and all(map(same_value, a, b))
         case (dict() as a, dict() as b):
