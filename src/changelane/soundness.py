@@ -13,7 +13,7 @@ import msgspec
 
 from changelane.carries import Carries
 from changelane.errors import EncodeError
-from changelane.event import ChangeEvent, DataChange, HalfUpdate, Op, Transaction
+from changelane.event import ChangeEvent, DataChange, HalfUpdate, Op, Tombstone, Transaction
 from changelane.losses import Loss
 
 FIRST_NS: Final = -62_135_596_800 * 1_000_000_000
@@ -99,6 +99,11 @@ def sound(event: ChangeEvent, carries: Carries) -> tuple[ChangeEvent, tuple[Loss
         elif op is not _UPDATE and event.before is not None:
             changes["before"] = None
             losses.append(("before", "an insert has no row before; not written"))
+    elif isinstance(event, Tombstone) and not event.key:
+        for field in ("key", "schema"):
+            if getattr(event, field) is not None:
+                changes[field] = None
+                losses.append((field, "a tombstone of no column; not written"))
     for field in ("source_time", "process_time"):
         time = getattr(event, f"{field}_ns", None)
         if time is not None and not FIRST_NS <= time < AFTER_LAST_NS:

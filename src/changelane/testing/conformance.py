@@ -24,7 +24,7 @@ from changelane import formats
 from changelane.carries import Carries, SchemaDetail
 from changelane.codec import Codec, OnLoss, get_codec
 from changelane.errors import DecodeError, EncodeError, UnsupportedError
-from changelane.event import ChangeEvent
+from changelane.event import ChangeEvent, HalfUpdate
 from changelane.message import Message
 from changelane.testing import golden, malformed
 from changelane.testing.compare import decode_all, differences, shown, without_echoes
@@ -172,18 +172,20 @@ def check_own_reading(codec: Codec, *, examples: int = EXAMPLES) -> None:
 
     def check(event: ChangeEvent) -> None:
         try:
-            messages = codec.encode(event, on_loss=OnLoss.IGNORE).messages
+            encoded = codec.encode(event, on_loss=OnLoss.IGNORE)
         except EncodeError:
             return
         except Exception as error:
             name = type(error).__name__
             raise ConformanceError(f"{name} instead of EncodeError: {shown(event)}") from error
-        for message in messages:
+        for message in encoded.messages:
             try:
                 codec.decode(message)
             except DecodeError as error:
                 what = f"does not read what it wrote ({error}): {message.value!r}"
                 raise ConformanceError("\n".join([what, shown(event)])) from error
+        if not encoded.losses and not isinstance(event, HalfUpdate):
+            _compare(codec, event, codec.reduce(event)[0])
 
     _examples(wild_events(), check, examples)
 
