@@ -24,10 +24,18 @@ from changelane.kafka import KafkaSink, KafkaSource, client_options
 
 _ADDRESS: Final = re.compile(r"(?:[\w%.-]*://)?\[?([\w%.:-]*)]?:([0-9]+)")
 """Kafka's own pattern of an address (``Utils.HOST_PORT_PATTERN``)."""
+_JVM_VARIABLES: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 _CONNECT_S: Final = 2.0
 _LIST_S: Final = 2.0
 _UNKNOWN: Final = "unknown name"
-_CLUSTER_VARIABLES: Final = ("PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
+_CLUSTER_VARIABLES: Final = (
+    "HADOOP_CONF_DIR",
+    "PYSPARK_GATEWAY_PORT",
+    "SPARK_CONF_DIR",
+    "SPARK_HOME",
+    "YARN_CONF_DIR",
+)
+"""With one of them in the environment, a file that is not ours may set another file system."""
 
 
 def check_before_spark(pipeline: Pipeline, master: str | None = None) -> None:
@@ -46,9 +54,11 @@ def check_before_spark(pipeline: Pipeline, master: str | None = None) -> None:
     if _has_local_files(pipeline, master):
         if isinstance(source, FilesSource) and (path := local_path(source.path)) is not None:
             _check_source(source.path, path)
-        for folder in dict.fromkeys((pipeline.folder, pipeline.checkpoint)):
-            if (path := local_path(folder)) is not None:
-                _check_writable(folder, path)
+        for named, below in ((pipeline.folder, "_changelane"), (pipeline.checkpoint, "")):
+            if (path := local_path(named)) is not None:
+                _check_writable(named, path / below)
+    if _has_proxy(pipeline):
+        return
     for end in (source, sink):
         if isinstance(end, KafkaSource | KafkaSink):
             check_broker(end.servers)
@@ -77,6 +87,12 @@ def _has_local_files(pipeline: Pipeline, master: str | None) -> bool:
     return place.startswith("local") and not any("defaultFS" in name for name in options)
 
 
+def _has_proxy(pipeline: Pipeline) -> bool:
+    """Say whether the JVM may reach its brokers through a proxy."""
+    told = [*pipeline.options.spark.values(), *map(os.environ.get, _JVM_VARIABLES)]
+    return any("socksProxyHost" in text for text in told if text)
+
+
 def _check_source(named: str, path: Path) -> None:
     if not path.exists():
         raise ConfigError(f"there is no folder {named}")
@@ -101,8 +117,8 @@ def check_broker(servers: str) -> None:
         UnreachableError: None of them takes a connection within two seconds.
     """
     addresses = []
-    for server in servers.split(","):
-        parts = _ADDRESS.fullmatch(server.strip())
+    for server in filter(None, map(str.strip, servers.split(","))):
+        parts = _ADDRESS.fullmatch(server)
         if parts is None or not 0 < int(parts[2]) <= 65535:
             raise ConfigError("servers is a list of host:port, and one of them is not")
         addresses.append((parts[1], int(parts[2])))
@@ -116,7 +132,7 @@ def check_broker(servers: str) -> None:
         try:
             reason = answers.get(timeout=max(0.0, until - time.monotonic()))
         except queue.Empty:
-            reason = "its name was not found in time"
+            return  # a name server that takes its time: the run waits longer
         if reason is None:
             return
         reasons.append(reason)
@@ -127,12 +143,13 @@ def check_broker(servers: str) -> None:
 
 
 def _connect(host: str, port: int, answers: "queue.Queue[str | None]") -> None:
-    """Put why there is no connection into a queue; ``None`` = there is one."""
+    """Put why there is no connection into a queue; ``None`` = there may be one."""
     reason = None
     try:
         socket.create_connection((host, port), _CONNECT_S).close()
-    except socket.gaierror:
-        reason = _UNKNOWN
+    except socket.gaierror as error:
+        is_undecided = error.errno == socket.EAI_AGAIN
+        reason = None if is_undecided else _UNKNOWN
     except TimeoutError:
         reason = f"no answer in {_CONNECT_S:.0f} s"
     except OSError as error:
@@ -160,8 +177,8 @@ def _topics(servers: str) -> set[str]:
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
-    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     try:
+        admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
         return set(admin.list_topics(timeout=_LIST_S).topics)
     except KafkaException:
         raise _Unknown from None

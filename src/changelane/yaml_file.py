@@ -164,6 +164,10 @@ def _twice(root: Any) -> Iterator[tuple[str, int, int]]:
                 waiting.append((where, value))
 
 
+_FILLED: Final[dict[str, str]] = {}
+"""The variables that this process filled into files, by what they hold."""
+
+
 @contextmanager
 def hiding(raw: Any, environment: Mapping[str, str]) -> Iterator[Any]:
     """Give a value with its variables filled in; errors name them and do not show what they hold.
@@ -176,6 +180,7 @@ def hiding(raw: Any, environment: Mapping[str, str]) -> Iterator[Any]:
         ConfigError: A variable is not set, or what is done with the value raises it.
     """
     told = filled(raw, environment)
+    _FILLED.update(_names(raw, environment))
     try:
         yield told
     except UnknownNameError as error:
@@ -187,7 +192,20 @@ def hiding(raw: Any, environment: Mapping[str, str]) -> Iterator[Any]:
 
 def _hidden(text: str, raw: Any, environment: Mapping[str, str]) -> str:
     """Return a text with ``${NAME}`` for the values of the variables that a value names."""
-    names = {environment[name]: name for name in sorted(_named(raw)) if environment[name].strip()}
+    return _replaced(text, _names(raw, environment))
+
+
+def without_secrets(text: str) -> str:
+    """Return a text with ``${NAME}`` for the values of all variables that were filled in so far."""
+    return _replaced(text, _FILLED)
+
+
+def _names(raw: Any, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that a value names, by what they hold."""
+    return {environment[name]: name for name in sorted(_named(raw)) if environment[name].strip()}
+
+
+def _replaced(text: str, names: Mapping[str, str]) -> str:
     if not names:
         return text
     # the longest first, which may hold others

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from changelane import yaml_file
 from changelane.cli import failures
 from changelane.errors import ConfigError
 
 reasons = pytest.importorskip("changelane.spark.reasons", exc_type=ImportError)
 jvm = pytest.importorskip("changelane.spark.runtime.jvm", exc_type=ImportError)
 
+GONE = 2**22 + 1
+"""A process that there cannot be."""
 STACK = "".join(f"\n\tat org.apache.spark.Somewhere$.apply(Somewhere.scala:{n})" for n in range(60))
 
 
@@ -46,8 +49,8 @@ def test_a_fault_of_the_machine_is_one_sentence_with_its_way_out(words: str, sen
 
 def test_the_end_of_the_jvm_is_told_from_a_broken_connection_of_a_source() -> None:
     assert "JVM ended" in reasons.sentence_of(ConnectionRefusedError(111, "Connection refused"))
-    told = reasons.sentence_of(RuntimeError("s3a: Connection reset by peer"))
-    assert told == "s3a: Connection reset by peer"
+    for words in ("s3a: Connection reset by peer", "ConnectionRefusedError: the registry"):
+        assert reasons.sentence_of(RuntimeError(words)) == words
 
 
 def test_of_a_trace_in_python_the_last_line_is_told_and_of_another_error_the_first() -> None:
@@ -70,13 +73,20 @@ def test_a_machine_without_java_is_told_how_to_get_it(monkeypatch: pytest.Monkey
         jvm.check_java()
 
 
-def test_logs_are_private_and_only_the_newest_stay(
+def test_logs_are_private_and_the_oldest_of_ended_processes_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(jvm.LOG_DIR_VARIABLE, str(tmp_path / "logs"))
     logs = [jvm.create_log() for _ in range(25)]
     assert stat.S_IMODE(logs[-1].stat().st_mode) == 0o600
-    assert sorted((tmp_path / "logs").iterdir()) == logs[-20:]
+    kept = sorted((tmp_path / "logs").iterdir())
+    assert kept == logs  # the process that writes them still runs
+    others = [tmp_path / "logs" / f"changelane-20200101-00000{n}.0-{GONE}.log" for n in range(9)]
+    theirs = tmp_path / "logs" / "app-1.log"
+    for each in (*others, theirs):
+        each.touch()
+    logs.append(jvm.create_log())
+    assert sorted((tmp_path / "logs").iterdir()) == [theirs, *logs]
 
 
 def test_a_log_folder_that_somebody_else_could_have_made_is_not_taken(
@@ -115,5 +125,12 @@ def test_a_failure_names_the_log_that_has_its_trace(
     try:
         assert failures.fault_of(error) == f"it is broken\n(the traces are in {log})"
         assert "RuntimeError: it is broken" in log.read_text()
+        monkeypatch.setitem(yaml_file._FILLED, "S3CRET-of-x", "PASSWORD")
+        error.__cause__ = OSError("jdbc:x?password=S3CRET-of-x, The value 'a row' cannot be cast")
+        log.unlink()
+        failures.failure_of(error)
+        assert "password=${PASSWORD}" in log.read_text()
+        assert "a row" not in log.read_text()
+        assert stat.S_IMODE(log.stat().st_mode) == 0o600
     finally:
         failures.create_log_file.cache_clear()

@@ -66,15 +66,16 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except UnreachableError as error:
-            raise click.ClickException(str(error)) from None  # the configuration may be right
+            raise click.ClickException(failure_of(error)) from None  # the file may be right
         except (ConfigError, MissingExtraError) as error:
-            raise _WrongUse(str(error)) from None
+            raise _WrongUse(failure_of(error)) from None
         except ChangelaneError as error:
             raise click.ClickException(failure_of(error)) from None
         except BrokenPipeError:
             raise  # click ends quietly when the reader of our output is gone
         except OSError as error:
-            raise click.ClickException(str(error)) from None
+            sentence = fault_of(error) if isinstance(error, ConnectionError) else None
+            raise click.ClickException(sentence or str(error)) from None
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:

@@ -2,9 +2,12 @@
 """How a command that uses Spark fails: one sentence on stderr, the traces in a log file."""
 
 import contextlib
+import os
 import traceback
 from functools import cache
 from pathlib import Path
+
+from changelane.yaml_file import without_secrets
 
 
 @cache
@@ -39,6 +42,13 @@ def _record(error: Exception) -> Path | None:
     """Add the trace of an error to the log file, where the command has one."""
     if create_log_file.cache_info().currsize == 0 or (log := create_log_file()) is None:
         return None
-    with contextlib.suppress(OSError), log.open("a", encoding="utf-8", errors="replace") as file:
-        traceback.print_exception(error, file=file)
+    from changelane.spark.reasons import without_values
+
+    trace = without_secrets(without_values("".join(traceback.format_exception(error))))
+    with contextlib.suppress(OSError):
+        file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(file, trace.encode("utf-8", "replace"))
+        finally:
+            os.close(file)
     return log

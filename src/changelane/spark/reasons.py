@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import Final
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 FAILURES: Final = (PySparkException, Py4JJavaError)
@@ -25,12 +25,24 @@ _VALUES: Final = (
 def reason_of(error: BaseException) -> str:
     """Return why a statement or a stream failed, without values that Spark's words may quote."""
     text = str(error).partition("=== Streaming Query ===")[0].strip()
-    text = text.partition("\n\tat ")[0]
+    return without_values(text.partition("\n\tat ")[0]) or type(error).__name__
+
+
+def without_values(text: str) -> str:
+    """Return a text without the values of rows that Spark's words quote."""
     for values, instead in _VALUES:
         text = values.sub(instead, text)
-    return text or type(error).__name__
+    return text
 
 
+JVM_GONE: Final = (
+    "Spark's JVM ended in the middle of the run: it was killed, or the machine's memory ran out; "
+    "run again, nothing is lost"
+)
+BROKEN_CHECKPOINT: Final = (
+    "a file of the checkpoint is broken: move the checkpoint's folder (options.checkpoint) away; "
+    "tables go on with --resume-from-tables, topics as source.starting_offsets says"
+)
 _FAULTS: Final = (
     (
         re.compile(r"No space left on device|Disk quota exceeded"),
@@ -48,7 +60,7 @@ _FAULTS: Final = (
         ),
     ),
     (
-        re.compile(r"Python worker (?:exited unexpectedly|failed|was killed)|\(crashed\)"),
+        re.compile(r"Python worker (?:exited unexpectedly|was killed)|\(crashed\)"),
         (
             "a Python worker of Spark was killed or crashed, most often because the machine's "
             "memory ran out: run again, with smaller batches (max_files_per_batch, "
@@ -56,21 +68,8 @@ _FAULTS: Final = (
         ),
     ),
     (
-        re.compile(
-            r"Answer from Java side is empty|Py4JNetworkError|Error while (?:sending|receiving)"
-            r"|ConnectionRefusedError|ConnectionResetError"
-        ),
-        (
-            "Spark's JVM ended in the middle of the run: it was killed, or the machine's memory "
-            "ran out; run again, nothing is lost"
-        ),
-    ),
-    (
-        re.compile(r"[Ii]ncomplete log file|[Mm]alformed log file|MALFORMED_LOG_FILE|log file was"),
-        (
-            "a file of the checkpoint is broken: delete the checkpoint's folder "
-            "(options.checkpoint) and run once with --resume-from-tables"
-        ),
+        re.compile(r"[Ii]ncomplete log file|[Mm]alformed log file|MALFORMED_LOG_FILE"),
+        BROKEN_CHECKPOINT,
     ),
     (
         re.compile(r"LoginException|JAAS|sasl\.jaas\.config|No LoginModule"),
@@ -102,7 +101,10 @@ _MAX_SENTENCE: Final = 400
 
 def sentence_of(error: BaseException) -> str:
     """Return one line on why a run failed: a known fault with its way out, else Spark's words."""
-    words = "\n".join(_chain(error))
+    errors = list(_chain(error))
+    if any(isinstance(each, Py4JNetworkError | ConnectionError) for each in errors):
+        return JVM_GONE  # Python itself talks to nobody else while Spark works
+    words = "\n".join(f"{type(each).__name__}: {each}" for each in errors)
     line = _line_of(error)
     for fault, sentence in _FAULTS:
         if fault.search(words):
@@ -120,11 +122,11 @@ def _line_of(error: BaseException) -> str:
     return line if len(line) <= _MAX_SENTENCE else line[:_MAX_SENTENCE] + " ..."
 
 
-def _chain(error: BaseException) -> Iterator[str]:
-    """Yield the kind and the words of an error and of its causes."""
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and its causes."""
     seen: set[int] = set()
     cause: BaseException | None = error
     while cause is not None and id(cause) not in seen:
         seen.add(id(cause))
-        yield f"{type(cause).__name__}: {cause}"
+        yield cause
         cause = cause.__cause__ or cause.__context__

@@ -72,6 +72,8 @@ class BatchLog:
         self._jvm: Any = spark._jvm
         self._path = f"{root.rstrip('/')}/{_FOLDER}/{folder(pipeline)}"
         self._system, _ = file_system(spark, self._path)
+        self._newest: dict[str, int] = {}
+        """The newest batch of each checkpoint when this run first asked for one of it."""
 
     def _at(self, *parts: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path("/".join((self._path, *filter(None, parts))))
@@ -93,9 +95,28 @@ class BatchLog:
         """
         name = f"{batch:012}.json"
         if batch and batch % _JOIN_EVERY == 0:
-            self._join(query, is_known)
+            self._join(query, batch, is_known)
         if not self._system.exists(self._at(query, name)):
             self._write(query, name, held)
+
+    def check(self, query: str, batch: int, held: Held, checkpoint: str) -> None:
+        """Refuse a batch whose number belongs to one that read something else.
+
+        Its marker would let tables skip what they do not have.
+
+        Raises:
+            ConfigError: The checkpoint is an older copy of itself; it names the way out.
+        """
+        if query not in self._newest:
+            is_there = self._system.exists(self._at(query))
+            numbers = [number for _, number in self._files(query)] if is_there else []
+            self._newest[query] = max(numbers, default=-1)
+        if batch > self._newest[query]:
+            return
+        name = f"{batch:012}.json"
+        is_there = self._system.exists(self._at(query, name))
+        if not is_there or not _is_same(self._read(query, name), held):
+            raise ConfigError(OLDER.format(batch=batch, checkpoint=checkpoint))
 
     def record_finished(self, query: str, batch: int) -> None:
         """Note that all of a batch is committed: tables, quarantine, and what is remembered."""
@@ -124,8 +145,9 @@ class BatchLog:
         if not self._system.rename(part, whole):
             raise OSError(f"cannot rename {part}")
 
-    def _join(self, query: str, is_known: Callable[[str], bool]) -> None:
-        held = self._files(query)
+    def _join(self, query: str, batch: int, is_known: Callable[[str], bool]) -> None:
+        """Write what the batches before one read into one file."""
+        held = {key: name for key, name in self._files(query).items() if key[1] < batch}
         joined = max((number for is_joined, number in held if is_joined), default=-1)
         newest = max((number for _, number in held), default=-1)
         if newest <= joined:
@@ -138,7 +160,7 @@ class BatchLog:
         for name in held.values():
             self._system.delete(self._at(query, name), False)
         for is_joined, number in held:
-            if not is_joined and number < newest:
+            if not is_joined:
                 self._system.delete(self._at(query, _finished(number)), False)
 
     def _files(self, query: str) -> dict[tuple[bool, int], str]:
@@ -181,6 +203,13 @@ class BatchLog:
         self._system.delete(self._at(""), True)
 
 
+def _is_same(one: Held, other: Held) -> bool:
+    """Say whether two batches read the same."""
+    if one.span is None or other.span is None:
+        return sorted(one.files) == sorted(other.files) and one.span is other.span
+    return (one.span.starts, one.span.ends) == (other.span.starts, other.span.ends)
+
+
 def _finished(batch: int) -> str:
     """Return the name of the file that says that all of a batch is committed."""
     return f"{batch:012}.finished"
@@ -189,7 +218,12 @@ def _finished(batch: int) -> str:
 GONE: Final = (
     "the checkpoint {checkpoint} is gone, but the tables hold batches of this pipeline, and one "
     "without a key would take their rows a second time: run with --resume-from-tables to go on "
-    "from what the tables hold, or put the checkpoint back"
+    "from what the tables hold, or put the checkpoint back as it was last"
+)
+OLDER: Final = (
+    "batch {batch} of the checkpoint {checkpoint} is another one than it was: the checkpoint is an "
+    "older copy of itself, or lost files, and tables would skip what they do not have; move it "
+    "away and run with --resume-from-tables, which goes on from what the tables hold"
 )
 AGAIN: Final = (
     "the checkpoint {checkpoint} is gone: all is read and applied again, which changes no row of a "

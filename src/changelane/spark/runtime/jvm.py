@@ -8,6 +8,7 @@ own and prints one sentence that names the file.
 import contextlib
 import datetime as dt
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -19,7 +20,8 @@ from changelane.errors import ConfigError
 
 LOG_DIR_VARIABLE: Final = "CHANGELANE_LOG_DIR"
 _MAX_LOGS: Final = 20
-"""The newest logs that are kept; older ones are deleted when a new one is made."""
+"""The newest logs that are kept; older ones of ended processes are deleted with a new one."""
+_LOG: Final = re.compile(r"changelane-[0-9.-]+-([0-9]+)\.log")
 
 
 def check_java() -> None:
@@ -28,6 +30,8 @@ def check_java() -> None:
     Raises:
         ConfigError: It names the fix.
     """
+    if "SPARK_HOME" in os.environ or "SPARK_CONF_DIR" in os.environ:
+        return  # its spark-env.sh may know one
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else "java"
     if shutil.which(java) is None:
@@ -46,12 +50,26 @@ def create_log() -> Path:
     """
     folder = _log_folder()
     now = dt.datetime.now(dt.UTC)
-    path = folder / f"{now:%Y%m%d-%H%M%S.%f}-{os.getpid()}.log"
+    path = folder / f"changelane-{now:%Y%m%d-%H%M%S.%f}-{os.getpid()}.log"
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    for old in sorted(folder.glob("*.log"))[:-_MAX_LOGS]:
+    logs = sorted(each for each in folder.iterdir() if _LOG.fullmatch(each.name))
+    for old in logs[:-_MAX_LOGS]:
         with contextlib.suppress(OSError):
-            old.unlink()
+            if old != path and not _is_written(old):
+                old.unlink()
     return path
+
+
+def _is_written(log: Path) -> bool:
+    """Say whether the process whose log it is still runs."""
+    match = _LOG.fullmatch(log.name)
+    try:
+        os.kill(int(match[1]) if match else 0, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it is somebody else's
+        return True
+    return True
 
 
 def _log_folder() -> Path:
@@ -75,11 +93,14 @@ def _log_folder() -> Path:
 @contextlib.contextmanager
 def stderr_into(path: Path | None) -> Iterator[None]:
     """Let processes that start inside write their stderr into a file; ``None`` = as ever."""
-    if path is None:
+    try:
+        terminal = None if path is None or sys.stderr is None else os.dup(2)
+    except OSError:  # stderr is closed
+        terminal = None
+    if path is None or terminal is None:
         yield
         return
     sys.stderr.flush()
-    terminal = os.dup(2)
     file = os.open(path, os.O_WRONLY | os.O_APPEND)
     os.dup2(file, 2)
     os.close(file)

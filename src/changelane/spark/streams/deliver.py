@@ -171,12 +171,13 @@ def deliver(
         check_topics(spark, source, sink, say)
     else:
         _check_order(spark, source, sink, say)
+    checkpoint = Checkpoint(spark, pipeline.checkpoint)
+    read = KafkaInput(spark, source, checkpoint, way_out(pipeline))
+    read.verify()
     sender = sender_of(spark, pipeline, source, say)
     incoming = Incoming(lake_of(spark, pipeline), pipeline.name, holds=sink.hold_keys)
     report = DeliveriesReport(pipeline.name)
     warnings = LossWarnings(sink.on_loss, sink.format)
-    checkpoint = Checkpoint(spark, pipeline.checkpoint)
-    read = KafkaInput(spark, source, checkpoint, way_out(pipeline))
     log = BatchLog(spark, pipeline.folder, pipeline.name)
     if checkpoint.is_known:
         read.check(log.read())

@@ -5,10 +5,10 @@ Spark's own handler asks the JVM to cancel its jobs while the main thread still 
 of it. That breaks their connection: the run would end as one that failed.
 """
 
+import contextlib
 import logging
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final, Self
 
@@ -66,7 +66,7 @@ class Interrupts:
         if self.is_told and not self._is_in_batch:
             raise KeyboardInterrupt
 
-    @contextmanager
+    @contextlib.contextmanager
     def batch(self) -> Iterator[None]:
         """Let a batch come to its end.
 
@@ -87,6 +87,7 @@ class Interrupts:
             self.is_urgent = True
             raise KeyboardInterrupt
         self.is_told = True
-        self._say(STOPPING)
+        with contextlib.suppress(Exception):  # whoever read our output may be gone
+            self._say(STOPPING)
         # it tells of every call that the end of the stream cuts off
         logging.getLogger("py4j").setLevel(logging.CRITICAL)

@@ -29,7 +29,7 @@ from changelane.spark.events.decoder import decode
 from changelane.spark.ledgers.resume import Began, Held, Land
 from changelane.spark.streams.checkpoint import Checkpoint
 from changelane.spark.streams.reading import reading_of
-from changelane.spark.streams.topics import Topic, Topics, topics
+from changelane.spark.streams.topics import Topic, Topics, anchored, topics
 
 COMMITTED: Final = {"kafka.isolation.level": "read_committed"}
 """What an aborted transaction wrote never happened."""
@@ -112,8 +112,7 @@ class KafkaInput:
         if source.pattern is None:
             reader = reader.option("subscribe", ",".join(source.names))
         else:
-            # Spark takes a topic in whose name the pattern matches anywhere
-            reader = reader.option("subscribePattern", rf"\A(?:{source.pattern})\z")
+            reader = reader.option("subscribePattern", anchored(source.pattern))
         if source.max_offsets_per_trigger is not None:
             reader = reader.option("maxOffsetsPerTrigger", source.max_offsets_per_trigger)
         found: DataFrame = reader.load()
@@ -216,6 +215,9 @@ class KafkaInput:
         mine = next((one.newest for one in began if one.query == query), Held())
         span = Span(position, {}, {} if mine.span is None else mine.span.ids)
         self._ids.update(span.ids)
+        if others := sorted(self._unmatched().intersection(position)):
+            msg = f"the checkpoint has topics that source.pattern does not match: {_all(others)}"
+            raise ConfigError(f"{msg}: {self._way_out}")
         if lost := self._lost(span):
             raise ConfigError(f"{_all(lost)}: {self._way_out}")
 
@@ -233,7 +235,7 @@ class KafkaInput:
         Raises:
             ConfigError: Messages are gone.
         """
-        spans = [(one, one.newest.span) for one in began]
+        spans = [(one, self._wanted(one)) for one in began]
         told = [(one, span) for one, span in spans if span is not None]
         if not told:
             return None
@@ -273,6 +275,30 @@ class KafkaInput:
         if anew:
             told = [f"topic {name} was deleted and created again" for name in sorted(anew)]
             raise ConfigError(f"{_all(told)}: {self._way_out}")
+
+    def _unmatched(self) -> set[str]:
+        """Return the topics that are there and that the pattern does not match."""
+        if self._source.pattern is None:
+            return set()
+        with self._ask() as broker:
+            return set(broker.names()) - set(broker.matching(self._source.pattern))
+
+    def _wanted(self, began: Began) -> Span | None:
+        """Return what is left to read of a batch, of topics that the pattern still matches.
+
+        Of a batch that came to its end nothing is left.
+        """
+        span = began.newest.span
+        if span is None:
+            return None
+        if began.is_finished:
+            span = Span(span.ends, span.ends, span.ids)
+        others = self._unmatched()
+        starts, ends = (
+            {topic: parts for topic, parts in offsets.items() if topic not in others}
+            for offsets in (span.starts, span.ends)
+        )
+        return Span(ends, starts, span.ids)
 
     def _lost(self, span: Span) -> list[str]:
         """Return in words what the broker does not have any more from some offsets on."""

@@ -167,7 +167,9 @@ def run(
         check_budget(options, report)
         query = checkpoint.query()
         fresh: Any = source.fresh(batch, query)
-        land(fresh, query, number, source.held(number, fresh))
+        held = source.held(number, fresh)
+        log.check(query, number, held, pipeline.checkpoint)
+        land(fresh, query, number, held)
 
     applying = Applying(apply, interrupts := Interrupts(say))
     stream = stream_of(spark, source, pipeline, applying)

@@ -49,9 +49,13 @@ class Topics:
             ConfigError: It is none.
         """
         try:
-            wanted = self._jvm.java.util.regex.Pattern.compile(pattern)
+            wanted = self._jvm.java.util.regex.Pattern.compile(anchored(pattern))
         except Py4JJavaError:
-            raise ConfigError("source.pattern is no regular expression of Java") from None
+            msg = (
+                "source.pattern is no regular expression of Java, or does not end where it should "
+                "(a comment of (?x), \\Q without \\E)"
+            )
+            raise ConfigError(msg) from None
         return [name for name in self.names() if wanted.matcher(name).matches()]
 
     def facts(self, names: Iterable[str]) -> dict[str, Topic]:
@@ -106,6 +110,14 @@ class Topics:
         for place, told in dict(self._admin.listOffsets(wanted).all().get()).items():
             offsets[str(place.topic())][int(place.partition())] = int(told.offset())
         return offsets
+
+
+def anchored(pattern: str) -> str:
+    """Return the regular expression that matches the same whole names, and no part of a name.
+
+    Spark takes a topic in whose name a pattern matches anywhere.
+    """
+    return rf"\A(?:{pattern})\z"
 
 
 @contextlib.contextmanager
