@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Count what becomes of transactions that change keys: right, set aside, or wrong.
+
+    python scripts/key_changes.py --seed 1 --histories 100000 --order in-order
+
+Every history is played against a source that enforces its keys, and its rows are compared with
+those of the tables in memory. Ends with 1 when a history is wrong and nothing of it was set aside.
+"""
+
+import argparse
+import sys
+from collections import Counter
+from random import Random
+
+from changelane.testing.key_changes import deliver, draw, judge, play
+
+
+def main() -> int:
+    """Play histories of one seed and print what became of them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--histories", type=int, default=10_000)
+    parser.add_argument("--order", choices=["in-order", "permuted", "both"], default="both")
+    parser.add_argument("--show", type=int, default=0, help="print the numbers of wrong histories")
+    options = parser.parse_args()
+    permuted = {"in-order": False, "permuted": True, "both": None}[options.order]
+    counts: Counter[tuple[str, str]] = Counter()
+    messages, shown = 0, 0
+    for number in range(options.histories):
+        chance = Random(f"{options.seed} {number}")
+        one = draw(chance, permuted=permuted)
+        told = play(chance, one)
+        verdict = judge(deliver(chance, one, told.events), told)
+        messages += len(told.events)
+        word = "set aside" if verdict.aside else "right" if verdict.is_right else "wrong"
+        counts[one.name, word] += 1
+        if word == "wrong" and shown < options.show:
+            shown += 1
+            print("wrong:", number, one)
+    print(f"seed {options.seed}: {options.histories} histories, {messages} messages")
+    for name in sorted({name for name, _ in counts}):
+        print(f"  {name}:", *(f"{word} {counts[name, word]}," for word in _WORDS))
+    return int(any(word == "wrong" for _, word in counts))
+
+
+_WORDS = ("right", "set aside", "wrong")
+
+if __name__ == "__main__":
+    sys.exit(main())
