@@ -22,21 +22,23 @@ def main() -> int:
     parser.add_argument("--histories", type=int, default=10_000)
     parser.add_argument("--order", choices=["in-order", "permuted", "both"], default="both")
     parser.add_argument("--show", type=int, default=0, help="print the numbers of wrong histories")
+    parser.add_argument("--kind", default="", help="of these classes only")
+    parser.add_argument("--words", nargs="*", default=["wrong"], choices=_WORDS)
     options = parser.parse_args()
     permuted = {"in-order": False, "permuted": True, "both": None}[options.order]
     counts: Counter[tuple[str, str]] = Counter()
     messages, shown = 0, 0
     for number in range(options.histories):
-        chance = Random(f"{options.seed} {number}")
+        chance = Random(f"{options.seed} {number}")  # noqa: S311 - histories, no secrets
         one = draw(chance, permuted=permuted)
         told = play(chance, one)
         verdict = judge(deliver(chance, one, told.events), told)
         messages += len(told.events)
         word = "set aside" if verdict.aside else "right" if verdict.is_right else "wrong"
         counts[one.name, word] += 1
-        if word == "wrong" and shown < options.show:
+        if word in options.words and shown < options.show and (options.kind in one.name):
             shown += 1
-            print("wrong:", number, one)
+            print("wrong:", number, one, len(told.events))
     print(f"seed {options.seed}: {options.histories} histories, {messages} messages")
     for name in sorted({name for name, _ in counts}):
         print(f"  {name}:", *(f"{word} {counts[name, word]}," for word in _WORDS))

@@ -287,6 +287,22 @@ def is_first_snapshot(source: Source) -> bool:
     return source.snapshot is not None and source.snapshot != "incremental"
 
 
+def transaction_id(event: "DataChange | Truncate") -> str | None:
+    """Return what names the transaction of an event, if something does beside its position.
+
+    Debezium tells the id of PostgreSQL's and Oracle's transactions (``source.txId``) where it
+    does not tell the place of an event in its transaction, too (B 1.4). Rows of a first snapshot
+    are of no transaction, whatever id the snapshot had.
+    """
+    if is_first_snapshot(event.source):
+        return None
+    if event.transaction is not None and event.transaction.id:
+        return event.transaction.id
+    told = event.details.get("source") if event.details else None
+    identity = told.get("txId") if isinstance(told, Mapping) else None
+    return None if identity is None else str(identity)
+
+
 def key_of(event: DataChange, image: Image) -> Image | None:
     """Return the values of the key columns in *image*, or ``None`` when one is not known."""
     if event.key is None:

@@ -221,9 +221,13 @@ def test_7_rows_swap_without_full_images_too_when_something_names_the_occupant()
 
 
 def test_7_a_swap_that_nothing_decides_is_quarantined() -> None:
-    tables = applied(
-        BASE, [update(10, 2, old=1, a="A", tx="x"), update(11, 1, old=2, a="B", tx="x")]
-    )
+    swap = [update(10, 2, old=1, a="A", tx="x"), update(11, 1, old=2, a="B", tx="x")]
+    # not in PostgreSQL, where a deferrable key is no replica identity
+    at = [
+        [msgspec.structs.replace(e, position=SequencePosition(e.position.lsn)) for e in batch]  # type: ignore[union-attr]
+        for batch in (BASE, swap)
+    ]
+    tables = applied(*at)
     assert [refused.code for refused in tables.quarantine] == ["ambiguous_key_move"]
     assert key_bytes({"id": 2}) == b"[2]"
 

@@ -176,7 +176,8 @@ def test_in_order_halves_in_any_batches_of_transactions_are_what_the_source_hold
 @given(chances)
 @quick
 def test_deferred_keys_without_before_images_are_right_or_quarantined(chance: Random) -> None:
-    profile = msgspec.structs.replace(DEFERRED, before="key", silent=False)
+    # not in PostgreSQL, where a deferrable key is no replica identity
+    profile = msgspec.structs.replace(DEFERRED, source="oracle", before="key", silent=False)
     told = history(chance, profile)
     assert is_right_or_quarantined(land(rewound(chance, told.events, told.cuts)), told)
 

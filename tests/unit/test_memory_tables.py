@@ -147,9 +147,9 @@ def test_snapshot_rows_are_below_the_stream() -> None:
 
 def test_an_insert_sets_the_whole_row_unless_something_is_unavailable() -> None:
     (whole,) = steps(change("c", 1, after={"id": 1}))
-    assert whole == Upsert(b"[1]", whole.order, {"id": 1, "a": None}, whole=True)
+    assert whole == Upsert(b"[1]", whole.order, {"id": 1, "a": None}, whole=True, inserts=True)
     (part,) = steps(change("c", 1, after={"id": 1, "a": UNAVAILABLE}))
-    assert part == Upsert(b"[1]", part.order, {"id": 1}, whole=False)
+    assert part == Upsert(b"[1]", part.order, {"id": 1}, whole=False, inserts=True)
 
 
 @pytest.mark.parametrize("holds", list(Completeness))
@@ -162,7 +162,7 @@ def test_without_a_schema_the_format_says_whether_an_update_is_whole(holds: Comp
 
 def test_an_update_may_leave_out_key_columns_that_its_before_image_has() -> None:
     (upsert,) = steps(change("u", 1, before={"id": 1}, after={"a": "new"}))
-    assert upsert == Upsert(b"[1]", upsert.order, row(1, "new"), whole=True)
+    assert upsert == Upsert(b"[1]", upsert.order, row(1, "new"), whole=True, before={"id": 1})
 
 
 def test_a_change_of_the_key_is_a_departure_and_an_arrival_at_one_position() -> None:

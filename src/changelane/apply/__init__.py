@@ -5,7 +5,9 @@ Applying an event raises some registers of its table, so order, duplicates, batc
 cannot matter. :func:`steps` says what an event raises, :func:`resolve` raises it; both are pure.
 """
 
+from changelane.apply.changes import Departure, Step, TableTruncate, Upsert
 from changelane.apply.keys import NoKeyError, canonical, key_bytes, key_values
+from changelane.apply.problems import AMBIGUOUS, TOO_LATE, UNORDERED, Problem
 from changelane.apply.registers import (
     EMPTY,
     NOTHING,
@@ -25,24 +27,11 @@ from changelane.apply.registers import (
     unpack,
 )
 from changelane.apply.resolve import (
-    AMBIGUOUS,
-    TOO_LATE,
-    UNORDERED,
-    Problem,
     Resolution,
     reach,
     resolve,
 )
-from changelane.apply.steps import (
-    Departure,
-    MissingImageError,
-    Step,
-    TableTruncate,
-    Upsert,
-    known,
-    last_known,
-    steps,
-)
+from changelane.apply.steps import MissingImageError, known, last_known, steps
 
 __all__ = [
     "AMBIGUOUS",

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from changelane.apply.additions import Addition, implied
+from changelane.apply.changes import Departure, Upsert
 from changelane.apply.keys import canonical
 from changelane.scalars import Geometry, Value
 
@@ -40,12 +41,14 @@ class KeyState(msgspec.Struct, frozen=True):
         moved_to: The key that the row of that departure took.
         whole: ``W``: columns that *cells* does not name are NULL since then.
         cells: ``C`` by column.
+        transactions: What transactions that moved rows to the key, or away, told of it.
     """
 
     deleted: bytes = NOTHING
     moved_to: bytes | None = None
     whole: bytes = NOTHING
     cells: Mapping[str, Cell] = {}
+    transactions: tuple["Within", ...] = ()
 
     @property
     def upserted(self) -> bytes:
@@ -63,6 +66,29 @@ class KeyState(msgspec.Struct, frozen=True):
 
 
 EMPTY: Final = KeyState()
+
+
+class Within(msgspec.Struct, frozen=True):
+    """What one transaction told of one key: a set that only grows.
+
+    Inside a transaction two rows may have one key, and which of them stays is known when the
+    transaction was seen; so what was seen of it is remembered (apply.md section 4).
+
+    Attributes:
+        transaction: What names the transaction.
+        steps: Upserts and departures of the key, and departures that lead to it, by order.
+        rest: The registers of the key as they are without all such transactions, up to the last
+            of the steps.
+    """
+
+    transaction: bytes
+    steps: tuple[Upsert | Departure, ...]
+    rest: KeyState = EMPTY
+
+    @property
+    def last(self) -> bytes:
+        """The order of the last step; an arrival that only its departure told counts as one."""
+        return max(step.order for step in self.steps)
 
 
 def stored_state(
@@ -190,7 +216,23 @@ def join(one: KeyState, other: KeyState, rule: Rule = RULE) -> KeyState:
         (one.deleted, one.moved_to or b""), (other.deleted, other.moved_to or b"")
     )
     whole = max(one.whole, other.whole)
-    return KeyState(deleted, moved_to or None, whole, lifted(cells, whole, rule))
+    transactions = _joined(one.transactions, other.transactions, rule)
+    kept = lifted(cells, whole, rule)
+    return KeyState(deleted, moved_to or None, whole, kept, transactions)
+
+
+def _joined(one: tuple[Within, ...], other: tuple[Within, ...], rule: Rule) -> tuple[Within, ...]:
+    if not one or not other:
+        return one or other
+    found = {within.transaction: within for within in one}
+    for within in other:
+        held = found.get(within.transaction, within)
+        steps = (*held.steps, *(step for step in within.steps if step not in held.steps))
+        ordered = tuple(sorted(steps, key=lambda step: step.order))
+        found[within.transaction] = Within(
+            within.transaction, ordered, join(held.rest, within.rest, rule)
+        )
+    return tuple(found[name] for name in sorted(found))
 
 
 def lifted(cells: Mapping[str, Cell], whole: bytes, rule: Rule = RULE) -> Mapping[str, Cell]:
@@ -214,10 +256,12 @@ def settle(state: KeyState, truncated: bytes = NOTHING, rule: Rule = RULE) -> Ke
     cleared = max(state.deleted, truncated)
     deleted = rule.remembered(state.deleted)
     if not rule.known(state.upserted, cleared):
-        return KeyState(deleted, state.moved_to if deleted else None)
+        moved_to = state.moved_to if deleted else None
+        return KeyState(deleted, moved_to, transactions=state.transactions)
     cells = {c: cell for c, cell in state.cells.items() if not rule.masked(cell.order, cleared)}
     whole = NOTHING if rule.masked(state.whole, cleared) else state.whole
-    return KeyState(deleted, state.moved_to if deleted else None, whole, cells)
+    moved_to = state.moved_to if deleted else None
+    return KeyState(deleted, moved_to, whole, cells, state.transactions)
 
 
 def row_of(

@@ -7,12 +7,14 @@ everything before the move and below the arrival itself, so that joining needs n
 a late older event of the old key finds its place among the inherited ones.
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 
 import msgspec
 
-from changelane.apply.keys import key_values
+from changelane.apply.changes import Departure, Step, TableTruncate, Upsert
+from changelane.apply.occupants import NOBODY
+from changelane.apply.problems import AMBIGUOUS, TOO_LATE, UNORDERED, Problem
 from changelane.apply.registers import (
     EMPTY,
     NOTHING,
@@ -20,27 +22,23 @@ from changelane.apply.registers import (
     Cell,
     KeyState,
     Rule,
-    is_live,
     lifted,
     settle,
     typed,
 )
-from changelane.apply.steps import Departure, Step, TableTruncate, Upsert
-from changelane.apply.transactions import same_transaction, transaction_of
-from changelane.position import ARRIVAL, DEPARTURE, at_phase, comparable
-from changelane.types import Value
-
-TOO_LATE: Final = "too_late"
-AMBIGUOUS: Final = "ambiguous_key_move"
-UNORDERED: Final = "unordered"
-
-
-class Problem(NamedTuple):
-    """A step that was not applied, and why; it belongs into the quarantine."""
-
-    key: bytes | None
-    code: str
-    step: Step
+from changelane.apply.timelines import (
+    Carried,
+    Exit,
+    Timeline,
+    agrees,
+    compared,
+    inherited,
+    same_row,
+    when,
+)
+from changelane.apply.transactions import IMMEDIATE, name_of, same_transaction, transaction_of
+from changelane.apply.work import Work
+from changelane.position import DEPARTURE, at_phase, comparable, domain_of
 
 
 class Resolution(msgspec.Struct, frozen=True):
@@ -109,93 +107,18 @@ def resolve(
         rule: The decision points; only tests give another.
     """
     told = list(steps)
-    work = _Work(
+    work = _Resolving(
         states, truncated=truncated, horizon=horizon, complete=complete, keys=keys, rule=rule
     )
+    work.open(told)
     for step in sorted(told, key=lambda step: step.order):
         work.take(step)
     work.follow(reach(states, told))
     return work.result()
 
 
-class _Carried(NamedTuple):
-    """What one event, or the state so far, says about a row."""
-
-    order: bytes
-    cells: Mapping[str, Cell]
-    whole: bytes
-    step: Upsert | None = None
-    is_inherited: bool = False
-
-
-class _Exit(NamedTuple):
-    """A departure: up to *cleared* (exclusive) its row lived, then it arrived at *moved_to*."""
-
-    step: Departure
-    is_told: bool
-
-
-class _Timeline:
-    """All that is known of one key in this batch."""
-
-    __slots__ = ("arrivals", "carried", "clears", "exits", "state")
-
-    def __init__(self, state: KeyState) -> None:
-        self.state = state
-        self.arrivals: dict[bytes, Departure | None] = {}  # from where, as far as it was told
-        self.carried: list[_Carried] = []
-        self.clears: list[tuple[bytes, bytes]] = []  # (order, moved_to or b"")
-        self.exits: dict[tuple[bytes, bytes | None], _Exit] = {}
-        if state.cells or state.whole:
-            self.carried.append(_Carried(state.upserted, state.cells, state.whole))
-        if state.deleted:
-            self.clears.append((state.deleted, state.moved_to or b""))
-
-    def view(self, low: bytes, high: bytes, rule: Rule) -> _Carried:
-        """Return the row as of *high*, from what was told after *low*."""
-        cells: dict[str, Cell] = {}
-        whole = NOTHING
-        for carried in self.carried:
-            if low < carried.whole < high:
-                whole = max(whole, carried.whole)
-            for column, cell in carried.cells.items():
-                if low < cell.order < high:
-                    held = cells.get(column)
-                    if held is None or rule.wins(cell, held):
-                        cells[column] = cell
-        kept = lifted(cells, whole, rule)
-        newest = max((whole, *(cell.order for cell in kept.values())))
-        return _Carried(newest, kept, whole)
-
-
-class _Work:
+class _Resolving(Work):
     """One call of :func:`resolve`."""
-
-    def __init__(
-        self,
-        states: Mapping[bytes, KeyState],
-        *,
-        truncated: bytes,
-        horizon: bytes,
-        complete: Collection[bytes],
-        keys: tuple[str, ...],
-        rule: Rule,
-    ) -> None:
-        self.states = states
-        self.truncates = [truncated] if truncated else []
-        self.horizon = horizon
-        self.complete = complete
-        self.keys = keys
-        self.rule = rule
-        self.lines: dict[bytes, _Timeline] = {}
-        self.touched: set[bytes] = set()
-        self.problems: list[Problem] = []
-
-    def line(self, key: bytes) -> _Timeline:
-        line = self.lines.get(key)
-        if line is None:
-            line = self.lines[key] = _Timeline(self.states.get(key, EMPTY))
-        return line
 
     def take(self, step: Step) -> None:
         """Note what a step says, unless its order cannot be compared."""
@@ -208,7 +131,7 @@ class _Work:
                     self.truncates.append(order)
             case Departure():
                 if self._fits(step.key, step):
-                    self._leave(step, is_told=True)
+                    self._depart(step)
             case Upsert(key=None):
                 raise ValueError("a table without a key has no registers")
             case Upsert(key=bytes() as key):
@@ -228,6 +151,18 @@ class _Work:
         self.problems.append(Problem(key, UNORDERED, step))
         return False
 
+    def _depart(self, step: Departure) -> None:
+        transaction = name_of(step)
+        if step.moved_to is not None and step.moved_to != step.key:
+            heir = self.places.get((step.moved_to, transaction))
+            if heir is not None:
+                self.touched.add(heir.key)
+                heir.add(step)
+        if (place := self.places.get((step.key, transaction))) is None:
+            self._leave(step, is_told=True)
+        else:
+            place.add(step)
+
     def _leave(self, step: Departure, *, is_told: bool) -> None:
         line = self.line(step.key)
         self.touched.add(step.key)
@@ -236,40 +171,89 @@ class _Work:
             step = msgspec.structs.replace(step, order=order)
         held = line.exits.get((order, step.moved_to))
         if held is None or (is_told and not (held.is_told and held.step.before)):
-            line.exits[order, step.moved_to] = _Exit(step, is_told=is_told)
-        if step.moved_to is not None and step.moved_to != step.key:
+            line.exits[order, step.moved_to] = Exit(step, is_told=is_told)
+        if (
+            step.moved_to is not None
+            and step.moved_to != step.key
+            and (step.moved_to, name_of(step)) not in self.places
+        ):
             arrivals = self.line(step.moved_to).arrivals
             arrivals[order] = step if is_told else arrivals.get(order)
 
     def _arrive(self, key: bytes, step: Upsert) -> None:
+        transaction = name_of(step)
+        if (place := self.places.get((key, transaction))) is not None:
+            place.add(step)
+        else:
+            self._carry(key, step)
+        if step.moved_from is None:
+            return
+        left = Departure(
+            step.moved_from,
+            at_phase(step.order, DEPARTURE),
+            moved_to=key,
+            transaction=step.transaction,
+        )
+        old = self.places.get((step.moved_from, transaction))
+        if old is None:
+            self._leave(left, is_told=False)
+        elif step.moved_from != key:
+            # until the message that tells the departure names the row
+            self.touched.add(step.moved_from)
+            old.add(left)
+
+    def _carry(self, key: bytes, step: Upsert) -> None:
         order = self.rule.order(step.order)
         cells = {column: Cell(order, value) for column, value in step.values.items()}
         whole = order if step.whole else NOTHING
-        self.line(key).carried.append(_Carried(order, cells, whole, step))
-        if step.moved_from is not None:
-            left = Departure(
-                step.moved_from,
-                at_phase(step.order, DEPARTURE),
-                moved_to=key,
-                transaction=step.transaction,
-            )
-            self._leave(left, is_told=False)
+        self.line(key).carried.append(Carried(order, cells, whole, step))
 
     def follow(self, reached: frozenset[bytes]) -> None:
         """Settle which row each departure took, and take along what it knew."""
+        todo: list[tuple[tuple[bytes, bytes, bytes], Callable[[], None]]] = []
+        for key in sorted({place.key for place in self.places.values()}):
+            todo += self._moments(key, reached)
         for key in reached:
-            state = self.states.get(key, EMPTY)
-            if state.moved_to is not None:
+            state = self.line(key).state
+            if state.moved_to is not None and state.moved_to in reached:
                 # Late older events of this key go where its row went.
                 step = Departure(key, state.deleted, moved_to=state.moved_to)
                 self.line(key).exits.setdefault(
-                    (state.deleted, state.moved_to), _Exit(step, is_told=False)
+                    (state.deleted, state.moved_to), Exit(step, is_told=False)
                 )
         exits = [left for line in self.lines.values() for left in line.exits.values()]
-        for left in sorted(exits, key=_when):
-            self._follow(left)
+        todo += [(when(left), partial(self._follow, left)) for left in exits]
+        for _, go in sorted(todo, key=lambda one: one[0]):
+            go()
 
-    def _follow(self, left: _Exit) -> None:
+    def _moments(
+        self, key: bytes, reached: frozenset[bytes]
+    ) -> list[tuple[tuple[bytes, bytes, bytes], Callable[[], None]]]:
+        """Return what happens to a key inside transactions, each with its place in the log."""
+        places = [place for place in self.places.values() if place.key == key and place.steps]
+        line = self.line(key)
+        told_before = self.states.get(key, EMPTY)
+        for place in places:
+            place.complete(told_before)
+        own = frozenset().union(*(place.places for place in places))
+        line.without(told_before, own, [place.rest for place in places], self.rule)
+        todo: list[tuple[tuple[bytes, bytes, bytes], Callable[[], None]]] = []
+        for place in places:
+            for step in place.steps:
+                if isinstance(step, Departure) and step.moved_to == key:
+                    place.handed[step.order] = self._brought(step, NOBODY)
+            for start, carried in inherited(told_before, place.places).items():
+                place.handed.setdefault(start, []).extend(carried)
+            more = line.between(place.key, place.first, place.last)
+            todo.append(((place.first, b"", b""), partial(self._begin, place)))
+            for order, steps in place.moments(more):
+                go = partial(self._step, place, order, steps, reached)
+                todo.append(((order, key, b""), go))
+            end = max(place.last, max((step.order for step in more), default=NOTHING))
+            todo.append(((end + b"\xff", b"", b""), partial(self._end, place)))
+        return todo
+
+    def _follow(self, left: Exit) -> None:
         step, line = left.step, self.lines[left.step.key]
         if step.order == line.state.deleted:
             # Remembered: late older events of the key go where its row went.
@@ -291,45 +275,13 @@ class _Work:
             moved_to = (step.moved_to or b"") if forwards else b""
             if cleared != step.order:  # another row has the key now
                 moved_to = step.key
-                if not _agrees(step.before or {}, row):
-                    row = _Carried(NOTHING, {}, NOTHING)
+                if not agrees(step.before or {}, row):
+                    row = Carried(NOTHING, {}, NOTHING)
             line.clears.append((cleared, moved_to))
         if step.moved_to is not None and step.moved_to != step.key:
             self._inherit(step, row)
 
-    def _cleared_before(self, line: _Timeline, end: bytes) -> bytes:
-        """Return the newest departure or truncate before *end*."""
-        cleared = [order for order, _ in line.clears if order < end]
-        cleared += [order for order in self.truncates if order < end]
-        return max(cleared, default=NOTHING)
-
-    def _life_start(self, line: _Timeline, end: bytes) -> bytes:
-        """Return after what the life of the row began that a key had just before *end*."""
-        arrived = (
-            at_phase(carried.order, DEPARTURE)
-            for carried in line.carried
-            if carried.step is not None and carried.step.moved_from and carried.order < end
-        )
-        return max(self._cleared_before(line, end), max(arrived, default=NOTHING))
-
-    def _floor(self, key: bytes, cleared: bytes, *, end: bytes | None = None) -> bytes:
-        """Return up to where what was told of a key is not of the row before *end*, or may not be.
-
-        What is as old as the horizon may be of a row whose departure was forgotten, unless the
-        row was there then, or lacks nothing that it could tell.
-        """
-        line = self.lines[key]
-        orders = [*filter(None, (line.state.whole, *(c.order for c in line.state.cells.values())))]
-        if is_live(line.state, max(self.truncates, default=NOTHING), self.rule) and (
-            key in self.complete or min(orders) <= self.horizon
-        ):
-            return cleared
-        floor = max(cleared, self.horizon)
-        wholes = (carried.whole for carried in line.carried)
-        is_covered = any(floor < whole and (end is None or whole < end) for whole in wholes)
-        return cleared if is_covered else floor
-
-    def _occupant(self, left: _Exit, line: _Timeline) -> bytes | None:
+    def _occupant(self, left: Exit, line: Timeline) -> bytes | None:
         """Return up to where the row that left had lived; ``None`` when nothing decides it.
 
         Under deferred constraints a key may have two occupants inside one transaction: the row
@@ -337,6 +289,8 @@ class _Work:
         """
         step = left.step
         before = step.before or {}
+        if domain_of(step.order) in IMMEDIATE:
+            return step.order
         displaced = self._displaced(step, line)
         rival = self._rival(step, line)
         start = max(displaced or NOTHING, rival or NOTHING)
@@ -345,27 +299,29 @@ class _Work:
         if not left.is_told:
             return None  # the message that tells the departure names the occupant, or nothing does
         newer = line.view(start, step.order, self.rule)
-        if not _agrees(before, newer):
+        if not agrees(before, newer):
             return start
         if line.state.deleted == start and line.state.moved_to == step.key:
             # The earlier row was overwritten in an earlier batch.
             if line.state.upserted > step.order:
                 return start  # a replay: the row that arrived has outlived this departure
-            is_decided = bool(_compared(before, newer) - set(self.keys))
+            is_decided = bool(compared(before, newer) - set(self.keys))
         else:
             earlier = line.view(self._life_start(line, start), start, self.rule)
             is_decided = (
                 not earlier.order
-                or not _agrees(before, earlier)
-                or _same_row(newer, earlier)
-                or _compared(before, newer) > _compared(before, earlier)
+                or not agrees(before, earlier)
+                or same_row(newer, earlier)
+                or compared(before, newer) > compared(before, earlier)
             )
         if is_decided or max(line.state.deleted, *self.truncates, NOTHING) > step.order:
             return step.order
         self.problems.append(Problem(step.key, AMBIGUOUS, step))
+        # whatever row stays, nothing that was told before is known to be of it
+        line.clears.append((step.order, b""))
         return None
 
-    def _rival(self, step: Departure, line: _Timeline) -> bytes | None:
+    def _rival(self, step: Departure, line: Timeline) -> bytes | None:
         """Return where the newest arrival at the key is, earlier in a departure's transaction."""
         cleared = max((order for order, _ in line.clears if order < step.order), default=NOTHING)
         found = [
@@ -378,7 +334,7 @@ class _Work:
         ]
         return max(found, default=None)
 
-    def _displaced(self, step: Departure, line: _Timeline) -> bytes | None:
+    def _displaced(self, step: Departure, line: Timeline) -> bytes | None:
         """Return the same for an arrival that took a held key in an earlier batch.
 
         Such an arrival left a departure to the key itself (:meth:`_displace`).
@@ -389,44 +345,11 @@ class _Work:
         place = transaction_of(start)
         return start if place is not None and place == transaction_of(step.order) else None
 
-    def _displace(self, key: bytes, line: _Timeline) -> None:
+    def _displace(self, key: bytes, line: Timeline) -> None:
         """Clear what a key held before a row arrived there: it left, or is about to."""
-        for start, left in line.arrivals.items():
-            held = line.view(self._life_start(line, start), start, self.rule)
-            if held.order or self._may_hide_another(left, start, line):
+        for start in line.arrivals:
+            if line.view(self._life_start(line, start), start, self.rule).order:
                 line.clears.append((start, key))
-
-    def _may_hide_another(self, left: Departure | None, start: bytes, line: _Timeline) -> bool:
-        """Say whether a key of which nothing was told before may be held all the same.
-
-        The row that nothing told may leave in a later batch of the transaction. Only a before
-        image that tells more than the key could say that it is this one.
-        """
-        if self._cleared_before(line, start) or transaction_of(start) is None:
-            return False
-        return left is not None and bool((left.before or {}).keys() - set(self.keys))
-
-    def _inherit(self, step: Departure, row: _Carried) -> None:
-        assert step.moved_to is not None  # noqa: S101 - the caller saw to it
-        heir = self.line(step.moved_to)
-        width = len(step.order)
-
-        def inherited(order: bytes) -> bytes:
-            return step.order + order[-width:]
-
-        cells = {c: Cell(inherited(cell.order), cell.value) for c, cell in row.cells.items()}
-        for column, value in (step.before or {}).items():
-            cells[column] = Cell(inherited(step.order), value)
-        if cells or row.whole:
-            self.touched.add(step.moved_to)
-            whole = inherited(row.whole) if row.whole else NOTHING
-            heir.carried.append(_Carried(inherited(step.order), cells, whole, is_inherited=True))
-        values = key_values(step.moved_to) if self.keys else ()
-        if self.keys and len(values) == len(self.keys):
-            order = self.rule.order(at_phase(step.order, ARRIVAL))
-            named = {c: Cell(order, v) for c, v in zip(self.keys, values, strict=True)}
-            heir.carried.append(_Carried(order, named, NOTHING))
-            self.touched.add(step.moved_to)
 
     def result(self) -> Resolution:
         truncated = max(self.truncates, default=NOTHING)
@@ -436,13 +359,14 @@ class _Work:
             line = self.lines[key]
             self._displace(key, line)
             state, tied = self._joined(key, line, truncated)
-            states[key] = settle(state, truncated, self.rule)
+            settled = settle(state, truncated, self.rule)
+            kept = self._kept(key, settled, truncated)
+            states[key] = msgspec.structs.replace(settled, transactions=kept)
             ties += tied
         self.problems.sort(key=lambda problem: (problem.step.order, problem.key or b""))
-        kept = self.rule.truncated(truncated)
-        return Resolution(states, kept, tuple(self.problems), ties)
+        return Resolution(states, self.rule.truncated(truncated), tuple(self.problems), ties)
 
-    def _joined(self, key: bytes, line: _Timeline, truncated: bytes) -> tuple[KeyState, int]:
+    def _joined(self, key: bytes, line: Timeline, truncated: bytes) -> tuple[KeyState, int]:
         deleted, moved_to = max(line.clears, default=(NOTHING, b""))
         cleared = max(deleted, truncated)
         own = max((c.order for c in line.carried if not c.is_inherited), default=NOTHING)
@@ -470,26 +394,3 @@ class _Work:
         kept = lifted(cells, whole, self.rule)
         ties = sum(column in kept and kept[column].order == at for column, at in tied.items())
         return KeyState(deleted, moved_to or None, whole, kept), ties
-
-
-def _when(left: _Exit) -> tuple[bytes, bytes, bytes]:
-    return (left.step.order, left.step.key, left.step.moved_to or b"")
-
-
-def _compared(before: Mapping[str, Value], row: _Carried) -> set[str]:
-    """Return the columns that both a before image and a row know."""
-    return set(before) if row.whole else before.keys() & row.cells.keys()
-
-
-def _agrees(before: Mapping[str, Value], row: _Carried) -> bool:
-    """Say whether a before image may be of a row, as far as both are known."""
-    return all(
-        typed(before[column]) == typed(row.cells[column].value if column in row.cells else None)
-        for column in _compared(before, row)
-    )
-
-
-def _same_row(one: _Carried, other: _Carried) -> bool:
-    return one.cells.keys() == other.cells.keys() and all(
-        typed(cell.value) == typed(other.cells[column].value) for column, cell in one.cells.items()
-    )

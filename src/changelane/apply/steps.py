@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from changelane.apply.changes import Departure, Step, TableTruncate, Upsert
 from changelane.apply.keys import NoKeyError, key_bytes
 from changelane.apply.registers import EMPTY, NOTHING, Cell, KeyState, join
 from changelane.errors import ApplyError, UnorderedError
@@ -17,53 +18,10 @@ from changelane.event import (
     Op,
     Truncate,
     is_first_snapshot,
+    transaction_id,
 )
 from changelane.position import ARRIVAL, DEPARTURE, Position, encode_order
 from changelane.types import UNAVAILABLE, Value
-
-
-class Upsert(msgspec.Struct, frozen=True):
-    """A row is there, with these values.
-
-    Attributes:
-        key: Canonical key bytes; ``None`` when the table has no key.
-        order: Of phase 1.
-        values: The columns that the event carries, and only these.
-        whole: The event sets the whole row: a column that it does not name is NULL.
-        moved_from: The key that the row had before this change of its key.
-        transaction: The id of the transaction.
-    """
-
-    key: bytes | None
-    order: bytes
-    values: Mapping[str, Value]
-    whole: bool
-    moved_from: bytes | None = None
-    transaction: str | None = None
-
-
-class Departure(msgspec.Struct, frozen=True):
-    """The row of a key went: deleted, or moved to another key.
-
-    Attributes:
-        order: Of phase 0.
-        before: The columns of the row that the event knows, which name the occupant that left.
-    """
-
-    key: bytes
-    order: bytes
-    moved_to: bytes | None = None
-    before: Mapping[str, Value] | None = None
-    transaction: str | None = None
-
-
-class TableTruncate(msgspec.Struct, frozen=True):
-    """All rows up to here went."""
-
-    order: bytes
-
-
-Step = Upsert | Departure | TableTruncate
 
 
 def last_known(
@@ -184,7 +142,9 @@ def _change(event: DataChange, orders: _Orders, keys: tuple[str, ...] | None) ->
     if old is None or old == upsert.key:
         return (upsert,)
     before = known(event.before) or {}
-    moved = msgspec.structs.replace(upsert, moved_from=old, values=_filled(event, upsert, before))
+    moved = msgspec.structs.replace(
+        upsert, moved_from=old, values=_filled(event, upsert, before), before=before
+    )
     left = Departure(
         key=old,
         order=orders.at(DEPARTURE),
@@ -228,7 +188,7 @@ def _departure(
         order=orders.at(DEPARTURE),
         moved_to=moved_to,
         before=known(event.before),
-        transaction=None if event.transaction is None else event.transaction.id,
+        transaction=transaction_id(event),
     )
 
 
@@ -258,7 +218,9 @@ def _upsert(
         values=values,
         whole=_covers(event, values),
         moved_from=moved_from,
-        transaction=None if event.transaction is None else event.transaction.id,
+        transaction=transaction_id(event),
+        before=known(event.before),
+        inserts=event.op is Op.CREATE,
     )
 
 

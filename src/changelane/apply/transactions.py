@@ -3,8 +3,8 @@
 
 from typing import Final
 
-from changelane.apply.steps import Departure, Upsert
-from changelane.position import LsnPosition, PostgresPosition, ScnPosition, domain_of
+from changelane.apply.changes import Departure, Upsert
+from changelane.position import LsnPosition, MySqlPosition, PostgresPosition, ScnPosition, domain_of
 
 TRANSACTION_BYTES: Final = {
     PostgresPosition.code: 8,  # the last commit before the event
@@ -12,6 +12,12 @@ TRANSACTION_BYTES: Final = {
     LsnPosition.code: 24,  # the commit's LSN
 }
 """The leading bytes of a position that all changes of one transaction share, by domain."""
+_EPOCH_END: Final = 6
+IMMEDIATE: Final = frozenset({PostgresPosition.code, MySqlPosition.code})
+"""Domains where a before image of nothing but the key comes of immediate constraints.
+
+PostgreSQL takes no deferrable key as a replica identity; MySQL checks each row.
+"""
 HEADER_BYTES: Final = 7
 """What stands before the position in an order."""
 
@@ -23,6 +29,17 @@ def transaction_of(order: bytes) -> bytes | None:
         return None
     part = order[: HEADER_BYTES + length]
     return part if any(part[HEADER_BYTES:]) else None
+
+
+def name_of(step: Upsert | Departure) -> bytes | None:
+    """Return what names the transaction of a step: its id, or else a part of its position.
+
+    The ids of two epochs do not meet: a source may count from the beginning again.
+    """
+    if step.transaction:
+        identity = step.transaction.encode("utf-8", "surrogatepass")
+        return step.order[:_EPOCH_END] + b"#" + identity
+    return transaction_of(step.order)
 
 
 def same_transaction(one: Upsert, other: Departure) -> bool:

@@ -15,8 +15,8 @@ from typing import Final
 import msgspec
 
 from changelane.apply.additions import Addition, lacking
+from changelane.apply.changes import Departure, Upsert
 from changelane.apply.registers import NOTHING, typed
-from changelane.apply.steps import Departure, Upsert
 from changelane.apply.transactions import same_transaction
 from changelane.position import DEPARTURE, at_phase
 from changelane.scalars import Value

@@ -11,9 +11,10 @@ from contextlib import suppress
 
 import msgspec
 
+from changelane.apply.changes import Upsert
 from changelane.apply.renames import Place, Tables
 from changelane.apply.shapes import Shape
-from changelane.apply.steps import Upsert, steps
+from changelane.apply.steps import steps
 from changelane.apply.turns import Fill, Turn, shadowed, turns_of
 from changelane.ddl import TruncateTable, dialect_of, statements_of
 from changelane.errors import ApplyError

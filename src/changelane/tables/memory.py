@@ -239,7 +239,9 @@ class MemoryTables:
         held = self._tables.setdefault(table, _Table())
         held.horizon = max(held.horizon, horizon)
         wanting = self.incomplete(table)
-        for key, state in list(held.states.items()):
+        for key, told in list(held.states.items()):
+            kept = tuple(within for within in told.transactions if within.last > horizon)
+            state = held.states[key] = msgspec.structs.replace(told, transactions=kept)
             if not NOTHING < state.deleted <= horizon or key in wanting:
                 continue
             if is_live(state, held.truncated, self._rule):

@@ -23,7 +23,7 @@ import msgspec
 from changelane.apply import key_bytes, typed
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Key, Op, Source, Transaction
 from changelane.event import Truncate as TruncateEvent
-from changelane.position import MySqlPosition, Position, PostgresPosition
+from changelane.position import MySqlPosition, Position, PostgresPosition, ScnPosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.types import UNAVAILABLE, Decimal, Integer, String, Value
 
@@ -61,7 +61,7 @@ class Profile(msgspec.Struct, frozen=True):
 
     size: int = 12
     keys: int = 3
-    source: Literal["postgresql", "mysql"] = "postgresql"
+    source: Literal["postgresql", "mysql", "oracle"] = "postgresql"
     moves: Literal["none", "whole", "lacking"] = "whole"
     deferred: bool = False
     transactions: bool = False
@@ -133,6 +133,8 @@ class _Play:
         if self.profile.source == "mysql":
             # The file number gains a digit on the way.
             return MySqlPosition(f"binlog.{999_999 + (self.at > 1010)}", self.at, row)
+        if self.profile.source == "oracle":
+            return ScnPosition(self.at, self.commit + 1, ssn=row)
         return PostgresPosition(self.at, self.commit or None, row)
 
     def _tell(

@@ -51,24 +51,22 @@ class Domain(msgspec.Struct, frozen=True):
 
 
 DOMAINS: Final[Mapping[str, Domain]] = {
-    "postgresql": Domain(lambda at, commit: PostgresPosition(at, commit), immediate=True),
+    "postgresql": Domain(PostgresPosition, immediate=True),
     "postgresql, first": Domain(
         lambda at, commit: PostgresPosition(at, commit if commit > 900 else None),
         forced="txId",
         immediate=True,
     ),
-    "postgresql, txId": Domain(
-        lambda at, commit: PostgresPosition(at), forced="txId", immediate=True
-    ),
+    "postgresql, txId": Domain(lambda at, _: PostgresPosition(at), forced="txId", immediate=True),
     "mysql": Domain(
-        lambda at, commit: MySqlPosition("binlog.000001", at // 3, at % 3),
+        lambda at, _: MySqlPosition("binlog.000001", at // 3, at % 3),
         named=False,
         immediate=True,
     ),
     "scn": Domain(lambda at, commit: ScnPosition(at, commit + 1)),
     "lsn": Domain(lambda at, commit: LsnPosition(f"0:0:{commit:x}", f"0:0:{at:x}")),
-    "offset": Domain(lambda at, commit: OffsetPosition("t", 0, at), named=False),
-    "sequence_by": Domain(lambda at, commit: SequencePosition(at), named=False),
+    "offset": Domain(lambda at, _: OffsetPosition("t", 0, at), named=False),
+    "sequence_by": Domain(lambda at, _: SequencePosition(at), named=False),
 }
 
 
@@ -207,7 +205,12 @@ class _Play:
         for key in self.keys:
             if self.flip(3):
                 continue
-            row = _Row(self.values(key), is_told=not self.flip(4))
+            # nothing tells apart a row that was never told and one that equals it; nor, without
+            # full images, whether there is one where another arrives
+            may_hide = self.one.full or not self.one.deferred
+            row = _Row(self.values(key), is_told=not (may_hide and self.flip(4)))
+            if not row.is_told:
+                row.values["b"] = f"row {self.number}"
             self.rows.append(row)
             if row.is_told:
                 self.at += 1

@@ -12,7 +12,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from changelane.apply.resolve import AMBIGUOUS
+from changelane.apply import AMBIGUOUS
 from changelane.spark.apply.meetings import leaving, transaction_of
 from changelane.spark.ledgers.ends import Ends
 from changelane.spark.ledgers.quarantine import Refused
