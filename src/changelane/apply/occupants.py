@@ -89,16 +89,16 @@ class Place:
     def complete(self, state: KeyState) -> None:
         """Take in what was applied before it was known that rows move in this transaction.
 
-        Arrivals whose departures came later; and a delete without its image, for what it was
+        Arrivals whose departures came later. And a departure, with an empty image: what it was
         compared with then is not known any more.
         """
         if state.deleted and state.deleted not in self._known:
             self.steps += [
-                msgspec.structs.replace(step, before=None)
+                msgspec.structs.replace(step, before={})
                 for step in self.steps
                 if isinstance(step, Departure)
+                and step.key == self.key
                 and step.order == state.deleted
-                and step.moved_to is None
             ]
         told = {step.order for step in self.steps if isinstance(step, Upsert)}
         for step in [step for step in self.steps if isinstance(step, Departure)]:

@@ -14,7 +14,7 @@ import msgspec
 
 from changelane.apply.changes import Departure, Step, TableTruncate, Upsert
 from changelane.apply.occupants import NOBODY
-from changelane.apply.problems import AMBIGUOUS, TOO_LATE, UNORDERED, Problem
+from changelane.apply.problems import TOO_LATE, UNORDERED, Problem
 from changelane.apply.registers import (
     EMPTY,
     NOTHING,
@@ -30,15 +30,12 @@ from changelane.apply.timelines import (
     Carried,
     Exit,
     Timeline,
-    agrees,
-    compared,
     inherited,
-    same_row,
     when,
 )
-from changelane.apply.transactions import IMMEDIATE, name_of, same_transaction, transaction_of
+from changelane.apply.transactions import name_of
 from changelane.apply.work import Work
-from changelane.position import DEPARTURE, at_phase, comparable, domain_of
+from changelane.position import DEPARTURE, at_phase, comparable
 
 
 class Resolution(msgspec.Struct, frozen=True):
@@ -261,89 +258,19 @@ class _Resolving(Work):
                 max(self._life_start(line, step.order), self.horizon), step.order, self.rule
             )
         else:
-            cleared = self._occupant(left, line)
-            if cleared is None:
-                return
+            cleared = step.order
             start = self._life_start(line, cleared)
             floor = self._floor(step.key, start, end=cleared)
             row = line.view(floor, cleared, self.rule)
             # An event of an earlier life of the key must not follow later: either there was no
             # earlier life, or all that this one knows is newer than any event of an earlier one.
             forwards = self._cleared_before(line, cleared) == NOTHING or len(row.whole) == len(
-                step.order
+                cleared
             )
             moved_to = (step.moved_to or b"") if forwards else b""
-            if cleared != step.order:  # another row has the key now
-                moved_to = step.key
-                if not agrees(step.before or {}, row):
-                    row = Carried(NOTHING, {}, NOTHING)
             line.clears.append((cleared, moved_to))
         if step.moved_to is not None and step.moved_to != step.key:
             self._inherit(step, row)
-
-    def _occupant(self, left: Exit, line: Timeline) -> bytes | None:
-        """Return up to where the row that left had lived; ``None`` when nothing decides it.
-
-        Under deferred constraints a key may have two occupants inside one transaction: the row
-        that arrived, and the earlier one that is still to leave (apply.md section 4).
-        """
-        step = left.step
-        before = step.before or {}
-        if domain_of(step.order) in IMMEDIATE:
-            return step.order
-        displaced = self._displaced(step, line)
-        rival = self._rival(step, line)
-        start = max(displaced or NOTHING, rival or NOTHING)
-        if not start:
-            return step.order
-        if not left.is_told:
-            return None  # the message that tells the departure names the occupant, or nothing does
-        newer = line.view(start, step.order, self.rule)
-        if not agrees(before, newer):
-            return start
-        if line.state.deleted == start and line.state.moved_to == step.key:
-            # The earlier row was overwritten in an earlier batch.
-            if line.state.upserted > step.order:
-                return start  # a replay: the row that arrived has outlived this departure
-            is_decided = bool(compared(before, newer) - set(self.keys))
-        else:
-            earlier = line.view(self._life_start(line, start), start, self.rule)
-            is_decided = (
-                not earlier.order
-                or not agrees(before, earlier)
-                or same_row(newer, earlier)
-                or compared(before, newer) > compared(before, earlier)
-            )
-        if is_decided or max(line.state.deleted, *self.truncates, NOTHING) > step.order:
-            return step.order
-        self.problems.append(Problem(step.key, AMBIGUOUS, step))
-        # whatever row stays, nothing that was told before is known to be of it
-        line.clears.append((step.order, b""))
-        return None
-
-    def _rival(self, step: Departure, line: Timeline) -> bytes | None:
-        """Return where the newest arrival at the key is, earlier in a departure's transaction."""
-        cleared = max((order for order, _ in line.clears if order < step.order), default=NOTHING)
-        found = [
-            at_phase(carried.order, DEPARTURE)
-            for carried in line.carried
-            if carried.step is not None
-            and carried.step.moved_from is not None
-            and cleared < carried.order < step.order
-            and same_transaction(carried.step, step)
-        ]
-        return max(found, default=None)
-
-    def _displaced(self, step: Departure, line: Timeline) -> bytes | None:
-        """Return the same for an arrival that took a held key in an earlier batch.
-
-        Such an arrival left a departure to the key itself (:meth:`_displace`).
-        """
-        start = line.state.deleted
-        if line.state.moved_to != step.key or start >= step.order:
-            return None
-        place = transaction_of(start)
-        return start if place is not None and place == transaction_of(step.order) else None
 
     def _displace(self, key: bytes, line: Timeline) -> None:
         """Clear what a key held before a row arrived there: it left, or is about to."""

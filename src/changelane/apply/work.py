@@ -46,7 +46,8 @@ class Work:
     def open(self, told: Iterable[Step]) -> None:
         """Find the keys inside transactions that may have several rows.
 
-        Those that a departure leaves, or leads to, whose before image tells more than the key.
+        Those that a departure leaves, or leads to, if its before image tells more than the key, or
+        nothing says that constraints are immediate.
         """
         for key, state in self.states.items():
             for within in state.transactions:
@@ -56,7 +57,8 @@ class Work:
                 continue
             transaction = name_of(step)
             is_named = named(step.before, len(self.keys) or len(key_values(step.key)))
-            if transaction is None or not is_named or step.order <= self.horizon:
+            is_told = is_named or domain_of(step.order) not in IMMEDIATE
+            if transaction is None or not is_told or step.order <= self.horizon:
                 continue
             if step.moved_to != step.key:
                 self._place(step.key, transaction)
@@ -155,12 +157,10 @@ class Work:
         if not left:
             place.upsert(order, steps)
             return
-        step = max(left, key=lambda one: (one.moved_to is not None, len(one.before or ())))
-        if step.moved_to is None:
-            step = min(left, key=lambda one: len(one.before or ()))
+        step = max(left, key=lambda one: (one.before == {}, len(one.before or ())))
         parts = len(self.keys) or len(key_values(step.key))
         if (
-            step.before is not None
+            step.before
             and not named(step.before, parts)
             and domain_of(step.order) not in IMMEDIATE
             and place.is_shared
@@ -203,7 +203,8 @@ class Work:
         later = foreign(state, own)
         floor = max(self.horizon, truncated)
         covered = max(floor, later.whole)
-        kept = (
-            place.within for place in places if place.last > (floor if place.is_fresh else covered)
-        )
+        # all or none: what one knows is without what the others do
+        if all(place.last <= (floor if place.is_fresh else covered) for place in places):
+            return ()
+        kept = (place.within for place in places)
         return tuple(sorted(kept, key=lambda within: within.transaction))

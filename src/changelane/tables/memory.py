@@ -240,7 +240,8 @@ class MemoryTables:
         held.horizon = max(held.horizon, horizon)
         wanting = self.incomplete(table)
         for key, told in list(held.states.items()):
-            kept = tuple(within for within in told.transactions if within.last > horizon)
+            is_old = all(within.last <= horizon for within in told.transactions)
+            kept = () if is_old else told.transactions
             state = held.states[key] = msgspec.structs.replace(told, transactions=kept)
             if not NOTHING < state.deleted <= horizon or key in wanting:
                 continue

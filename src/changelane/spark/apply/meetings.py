@@ -5,14 +5,10 @@ A row arrives where another is that leaves later in the transaction, perhaps in 
 side table remembers such a key as one that leads to itself (apply.md section 4).
 """
 
-from collections.abc import Sequence
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from changelane.apply.transactions import HEADER_BYTES, TRANSACTION_BYTES
-from changelane.spark.lake.modes import UPSERT
-from changelane.spark.ledgers.side import SideTable
+from changelane.apply.transactions import HEADER_BYTES, IMMEDIATE, TRANSACTION_BYTES
 from changelane.spark.schemas.evolve import Plan
 
 
@@ -51,43 +47,50 @@ def met_before(known: DataFrame, rows: DataFrame) -> DataFrame:
     return met.join(left, ["key", "at"]).select("key")
 
 
-def may_have_met(told: DataFrame, side: SideTable, plans: Sequence[Plan]) -> DataFrame | None:
-    """Return the arrivals at keys of which nothing was told before, where another row may be.
+def named_moves(rows: DataFrame, one: Plan) -> DataFrame:
+    """Return ``key`` and ``other_key`` of changes of keys inside transactions that have a name.
 
-    The same as the rule does for keys that go through it: a row that nothing told may leave in a
-    later batch of the transaction, and a before image of more than the key tells it from this one.
+    Those whose before images tell more than the key, or that nothing says to be of immediate
+    constraints.
+
+    Args:
+        rows: ``data`` rows of one table.
+        one: How the table's events are applied.
     """
+    parts = len(one.target.keys)
     rest = [
-        (
-            one.work.table_id,
-            name,
-            sum(column.fixed is None for column in schema.columns) - len(one.target.keys),
+        F.when(
+            F.col("schema_id") == name,
+            F.lit(sum(column.fixed is None for column in schema.columns) - parts),
         )
-        for one in plans
-        if one.mode == UPSERT and one.work.has_other_keys and one.work.is_transactional
         for name, schema in one.target.schemas.items()
     ]
-    if not rest:
-        return None
-    spark = told.sparkSession
-    names = spark.createDataFrame(rest, "table_id STRING, schema_id STRING, rest INT")
-    is_update = F.col("op") == "u"
-    start = F.expr("concat(substring(`order`, 1, length(`order`) - 1), unhex('00'))")
     lacking = F.coalesce(F.size("before_missing"), F.lit(0))
-    came = (
-        told.where("kind = 'data' AND op IN ('u', 'd') AND other_key IS NOT NULL")
-        .where(F.col("before").isNotNull() & transaction_of("order").isNotNull())
-        .join(F.broadcast(names), ["table_id", "schema_id"])
-        .where(lacking < F.col("rest"))
-        .select(
-            "table_id",
-            F.when(is_update, F.col("key")).otherwise(F.col("other_key")).alias("key"),
-            start.alias("deleted"),
-            "source_time",
+    is_named = F.col("before").isNotNull() & (lacking < F.coalesce(*rest, F.lit(0)))
+    immediate = [F.lit(bytearray([code])) for code in sorted(IMMEDIATE)]
+    is_told = is_named | ~F.substring("order", 2, 1).isin(*immediate)
+    moved = rows.where("op IN ('u', 'd') AND other_key IS NOT NULL AND other_key != key")
+    return moved.where(is_told & _name().isNotNull()).select("key", "other_key")
+
+
+def told_within(known: DataFrame, rows: DataFrame) -> DataFrame:
+    """Return the keys of events that belong to transactions which moved rows, or before them.
+
+    Args:
+        known: What is remembered of keys inside transactions.
+        rows: ``data`` rows of one table.
+    """
+    touched = rows.select("key", "order", _name().alias("name")).unionByName(
+        rows.where("other_key IS NOT NULL").select(
+            F.col("other_key").alias("key"), "order", _name().alias("name")
         )
-        .withColumn("moved_to", F.col("key"))
     )
-    keys = F.broadcast(came.select("table_id", "key").distinct())
-    known = side.table().where("deleted IS NOT NULL").select("table_id", "key")
-    told_before = known.join(keys, ["table_id", "key"], "left_semi")
-    return came.join(F.broadcast(told_before), ["table_id", "key"], "left_anti")
+    is_within = (F.col("order") <= F.col("until")) | (F.col("name") == F.col("within"))
+    return known.join(touched, "key").where(is_within).select("key").distinct()
+
+
+def _name() -> Column:
+    """Return what names the transaction of an event, as ``apply.transactions.name_of`` does."""
+    identity = F.encode("transaction", "UTF-8")
+    named = F.concat(F.substring("order", 1, 6), F.lit(bytearray(b"#")), identity)
+    return F.when(F.length("transaction") > 0, named).otherwise(transaction_of("order"))

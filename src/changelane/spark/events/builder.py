@@ -28,6 +28,7 @@ from changelane.event import (
     Source,
     Truncate,
     is_first_snapshot,
+    transaction_id,
 )
 from changelane.message import Message
 from changelane.position import (
@@ -238,7 +239,7 @@ class RowBuilder:
                 if change.op is not Op.DELETE or not stays:
                     built.append(row)
             case Truncate():
-                within = None if event.transaction is None else event.transaction.id
+                within = transaction_id(event)
                 built.append(self._truncate(event.table, event, message, index, within))
             case SchemaChange() if not is_first_snapshot(event.source):
                 built.extend(self._statements(event, message, index))
@@ -425,10 +426,9 @@ class RowBuilder:
             snapshot=is_snapshot and is_first_snapshot(source),
             phase=DEPARTURE if deleted else ARRIVAL,
         )
-        transaction, time_ns = event.transaction, event.source_time_ns
-        ordinal = ordinal_of(
-            position, transaction, is_snapshot=is_snapshot or op is Op.READ, shared=self._shared
-        )
+        time_ns = event.source_time_ns
+        is_read = is_snapshot or op is Op.READ
+        ordinal = ordinal_of(position, event.transaction, is_snapshot=is_read, shared=self._shared)
         return (
             "data",
             op._value_,
@@ -442,7 +442,7 @@ class RowBuilder:
             after_missing,
             whole,
             order,
-            None if transaction is None else transaction.id,
+            transaction_id(event),
             ordinal,
             _microseconds(time_ns),
             message.topic,

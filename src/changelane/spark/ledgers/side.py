@@ -2,7 +2,9 @@
 """The side table: what must be remembered of rows that are not there.
 
 One table per stream: table, key, ``deleted`` (D) with its ``source_time``, ``moved_to``; the row
-with a NULL key holds ``truncated`` (T) and ``purged`` (H). It is written before the targets:
+with a NULL key holds ``truncated`` (T) and ``purged`` (H). ``transactions`` is what transactions
+that moved rows told of the key (:class:`changelane.apply.registers.Within`), ``within`` names the
+newest of them, and ``until`` is not below its last step. The table is written before the targets:
 raising registers twice is harmless (apply.md section 3).
 """
 
@@ -25,12 +27,21 @@ COLUMNS: Final = {
     "truncated": "BINARY",
     "purged": "BINARY",
     "source_time": "TIMESTAMP",
+    "transactions": "STRING",
+    "within": "BINARY",
+    "until": "BINARY",
 }
 _NEWER: Final = "coalesce(s.deleted, unhex('')) > coalesce(t.deleted, unhex(''))"
-_RAISED: Final = ("table_id", "key", "deleted", "moved_to", "truncated", "source_time")
+_EXACT: Final = ("transactions", "within", "until")
+_RAISED: Final = ("table_id", "key", "deleted", "moved_to", "truncated", "source_time", *_EXACT)
 _RAISE: Final = Merge(
     keys=("table_id", "key"),
     matched=(
+        # what the rule found of a transaction takes back what it had found of a part of it
+        Clause(
+            "s.transactions IS NOT NULL",
+            {name: f"s.{name}" for name in ("deleted", "moved_to", "source_time", *_EXACT)},
+        ),
         Clause(
             f"({_NEWER} OR coalesce(s.truncated, unhex('')) > coalesce(t.truncated, unhex('')))",
             {
@@ -48,7 +59,9 @@ _PURGE: Final = Merge(
     matched=(Clause("s.purged > coalesce(t.purged, unhex(''))", {"purged": "s.purged"}),),
     values={name: f"s.{name}" for name in ("table_id", "key", "purged")},
 )
-_FORGET: Final = Merge(keys=("table_id", "key"), matched=(Clause("t.deleted <= s.deleted"),))
+_MOVED: Final = "(moved_to IS NOT NULL OR transactions != '')"
+_OLDER: Final = "coalesce(t.deleted, unhex('')) <= s.deleted"
+_FORGET: Final = Merge(keys=("table_id", "key"), matched=(Clause(_OLDER),))
 
 
 class Remembered(NamedTuple):
@@ -148,6 +161,12 @@ class SideTable:
             F.max_by("moved_to", "deleted").alias("moved_to"),
             F.max("truncated").alias("truncated"),
             F.max_by("source_time", "deleted").alias("source_time"),
+            *(
+                F.max(name if name in raised.columns else F.lit(None).cast(COLUMNS[name])).alias(
+                    name
+                )
+                for name in _EXACT
+            ),
         )
         retried(lambda: self._lake.merge(self._spark, NAME, newest, _RAISE))
 
@@ -177,7 +196,7 @@ class SideTable:
                 # sets, one value each: a maximum of bytes would let Spark sort all rows
                 F.collect_set("truncated").alias("truncated"),
                 F.collect_set("purged").alias("purged"),
-                F.max(F.col("moved_to").isNotNull()).alias("moves"),
+                F.max(F.expr(_MOVED)).alias("moves"),
                 F.count(F.lit(1)).alias("keys"),
             )
             .collect()
@@ -216,8 +235,17 @@ class SideTable:
         """
         return self.all_of(table_id).where("moved_to IS NOT NULL")
 
+    def within(self, table_id: str, keys: DataFrame | None = None) -> DataFrame:
+        """Return what is remembered of keys inside transactions; without *keys*, of all keys."""
+        mine: Column = (F.col("table_id") == F.lit(table_id)) & F.col("key").isNotNull()
+        told = self.table().where(mine & F.expr("transactions != ''"))
+        told = told.select("key", *_EXACT)
+        if keys is None:
+            return told
+        return told.join(F.broadcast(keys.select("key").distinct()), "key", "left_semi")
+
     def moved_among(self, keys: DataFrame) -> set[str]:
         """Return the tables of which some keys, in columns ``table_id`` and ``key``, moved."""
-        moved = self.table().where("moved_to IS NOT NULL").select("table_id", "key")
+        moved = self.table().where(_MOVED).select("table_id", "key")
         found = moved.join(keys, ["table_id", "key"], "left_semi").select("table_id").distinct()
         return {row["table_id"] for row in found.collect()}

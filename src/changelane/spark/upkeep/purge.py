@@ -173,8 +173,10 @@ def purge(lake: Lake, side: SideTable, orders: Mapping[str, bytes]) -> None:
     told = [(table_id, bytearray(order)) for table_id, order in orders.items()]
     raised = spark.createDataFrame(told, "table_id string, purged binary")
     side.purge(raised)
-    departed = side.table().where("key IS NOT NULL AND deleted IS NOT NULL")
-    departed = departed.select("table_id", "key", "deleted")
+    # what a transaction told of a key is remembered as long as a part of it may come again
+    newest = F.greatest("deleted", "until").alias("deleted")
+    departed = side.table().where("key IS NOT NULL AND (deleted IS NOT NULL OR until IS NOT NULL)")
+    departed = departed.select("table_id", "key", newest)
     goes = departed.join(F.broadcast(raised), "table_id").where("deleted <= purged")
     for table_id in orders:
         if (stays := _wanting(lake, table_id, goes)) is not None:
