@@ -34,20 +34,23 @@ COLUMNS: Final = {
 _NEWER: Final = "coalesce(s.deleted, unhex('')) > coalesce(t.deleted, unhex(''))"
 _EXACT: Final = ("transactions", "within", "until")
 _RAISED: Final = ("table_id", "key", "deleted", "moved_to", "truncated", "source_time", *_EXACT)
+_FOUND: Final = "s.transactions IS NOT NULL"
+"""What the rule found of a transaction takes back what it had found of a part of it."""
+
+
+def _newer(name: str) -> str:
+    return f"CASE WHEN {_FOUND} OR {_NEWER} THEN s.{name} ELSE t.{name} END"
+
+
 _RAISE: Final = Merge(
     keys=("table_id", "key"),
     matched=(
-        # what the rule found of a transaction takes back what it had found of a part of it
         Clause(
-            "s.transactions IS NOT NULL",
-            {name: f"s.{name}" for name in ("deleted", "moved_to", "source_time", *_EXACT)},
-        ),
-        Clause(
-            f"({_NEWER} OR coalesce(s.truncated, unhex('')) > coalesce(t.truncated, unhex('')))",
+            f"({_FOUND} OR {_NEWER} OR "
+            "coalesce(s.truncated, unhex('')) > coalesce(t.truncated, unhex('')))",
             {
-                "deleted": f"CASE WHEN {_NEWER} THEN s.deleted ELSE t.deleted END",
-                "moved_to": f"CASE WHEN {_NEWER} THEN s.moved_to ELSE t.moved_to END",
-                "source_time": f"CASE WHEN {_NEWER} THEN s.source_time ELSE t.source_time END",
+                **{name: _newer(name) for name in ("deleted", "moved_to", "source_time")},
+                **{n: f"CASE WHEN {_FOUND} THEN s.{n} ELSE t.{n} END" for n in _EXACT},
                 "truncated": "greatest(s.truncated, t.truncated)",
             },
         ),
