@@ -10,13 +10,13 @@ _REFUSED: Final = {
     "encoding": "the format says how a message is encoded",
     "filenameonly": "a file is known by its whole path",
     "linesep": "lines end with a line feed",
-    "pathglobfilter": "say it as source.glob",
-    "recursivefilelookup": "folders in the folder are read, too; source.glob says which files",
+    "pathglobfilter": "use source.glob",
+    "recursivefilelookup": "folders in the folder are read, too; source.glob selects files",
     "wholetext": "a message is a line",
 }
 _OURS: Final = {
     *("latestfirst", "cleansource", "sourcearchivedir", "maxfilespertrigger", "maxbytespertrigger"),
-    # nothing depends on the age of a file any more, and no list of files is kept between batches
+    # without effect: the age of a file does not matter, and every batch lists the folder
     *("maxfileage", "maxcachedfiles", "discardcachedinputratio"),
 }
 _UNITS: Final = {"": 0, "b": 0, "k": 10, "m": 20, "g": 30, "t": 40, "p": 50}
@@ -41,9 +41,9 @@ class FilesSource(
             key, topic and coordinates) or ``auto``.
         glob: Which files of the folder are read.
         max_files_per_batch: How many new files one batch takes.
-        follow_links: Whether symbolic links are followed that lead out of the folder.
-        spark: ``latestFirst``, ``cleanSource``, ``sourceArchiveDir`` and ``maxBytesPerTrigger``, as
-            Spark's file source has them, and options of Hadoop for file systems that are not local.
+        follow_links: Whether symbolic links to targets outside of the folder are followed.
+        spark: ``latestFirst``, ``cleanSource``, ``sourceArchiveDir`` and ``maxBytesPerTrigger`` of
+            Spark's file source, and options of Hadoop for other file systems.
     """
 
     path: str
@@ -59,47 +59,47 @@ class FilesSource(
         """Refuse options of Spark's file source that would read something else."""
         for name in self.spark:
             if (why := _REFUSED.get(name.lower())) is not None:
-                raise ValueError(f"spark.{name} cannot be said: {why}")
+                raise ValueError(f"spark.{name} is not accepted: {why}")
         if self.clean not in {"off", "delete", "archive"}:
             raise ValueError("spark.cleanSource is off, delete or archive")
         if self.clean == "archive" and not self.archive:
             raise ValueError("spark.cleanSource: archive needs spark.sourceArchiveDir")
-        if (most := self._told("maxFilesPerTrigger")) and not (most.isdecimal() and int(most)):
+        if (limit := self._option("maxFilesPerTrigger")) and not (limit.isdecimal() and int(limit)):
             raise ValueError("spark.maxFilesPerTrigger is a whole number, at least 1")
-        if (size := self._told("maxBytesPerTrigger")) and _BYTES.fullmatch(size) is None:
+        if (size := self._option("maxBytesPerTrigger")) and _BYTES.fullmatch(size) is None:
             raise ValueError("spark.maxBytesPerTrigger is a number of bytes, such as 512m")
 
-    def _told(self, name: str) -> str:
+    def _option(self, name: str) -> str:
         return next((v for n, v in self.spark.items() if n.lower() == name.lower()), "").strip()
 
     @property
     def is_newest_first(self) -> bool:
         """Whether the newest files are read first."""
-        return self._told("latestFirst").lower() == "true"
+        return self._option("latestFirst").lower() == "true"
 
     @property
     def clean(self) -> str:
-        """What becomes of files that were applied: ``off``, ``delete`` or ``archive``."""
-        return self._told("cleanSource").lower() or "off"
+        """The clean-up of applied files: ``off``, ``delete`` or ``archive``."""
+        return self._option("cleanSource").lower() or "off"
 
     @property
     def archive(self) -> str:
-        """The folder that they are moved to."""
-        return self._told("sourceArchiveDir")
+        """The target folder of ``archive``."""
+        return self._option("sourceArchiveDir")
 
     @property
-    def most_files(self) -> int:
-        """How many files a batch takes at most."""
-        return int(self._told("maxFilesPerTrigger") or self.max_files_per_batch)
+    def max_files(self) -> int:
+        """The maximum number of files of a batch."""
+        return int(self._option("maxFilesPerTrigger") or self.max_files_per_batch)
 
     @property
-    def most_bytes(self) -> int | None:
-        """How many bytes they have together at most, where it is not one file alone."""
-        if (match := _BYTES.fullmatch(self._told("maxBytesPerTrigger"))) is None:
+    def max_bytes(self) -> int | None:
+        """The maximum size of a batch of several files, bytes."""
+        if (match := _BYTES.fullmatch(self._option("maxBytesPerTrigger"))) is None:
             return None
         return int(match[1]) << _UNITS[match[2].lower()]
 
     @property
     def hadoop(self) -> dict[str, str]:
-        """The options that are neither ours nor Spark's own: those of a file system."""
+        """The options of Hadoop's file systems."""
         return {name: value for name, value in self.spark.items() if name.lower() not in _OURS}

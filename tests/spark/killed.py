@@ -15,7 +15,7 @@ from changelane.spark.apply.applier import Applier
 from changelane.spark.apply.commits import Commits
 from changelane.spark.lakes.delta import Delta
 from changelane.spark.lakes.iceberg import Iceberg
-from changelane.spark.ledgers.files_read import FilesRead
+from changelane.spark.ledgers.file_log import FileLog
 from changelane.spark.ledgers.quarantine import Quarantine
 from changelane.spark.ledgers.side import SideTable
 
@@ -59,7 +59,7 @@ def between_tables() -> None:
 
 
 POINTS: Final[dict[str, Callable[[], None]]] = {
-    "after the files are noted, before the batch": after((FilesRead, "begin")),
+    "after the files are noted, before the batch": after((FileLog, "start_batch")),
     "after the quarantine": after((Quarantine, "add")),
     "after the side table": after((SideTable, "remember")),
     "between two tables": between_tables,

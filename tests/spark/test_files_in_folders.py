@@ -17,7 +17,7 @@ from changelane.cli import main
 from changelane.config import Pipeline, load
 from changelane.files_source import FilesSource
 from changelane.spark.events.builder import row_builder
-from changelane.spark.ledgers.files_read import FilesRead
+from changelane.spark.ledgers.file_log import FileLog
 from changelane.spark.streams import file_rows, files, listing
 from changelane.spark.streams.file_reading import Piece
 from changelane.spark.streams.pipeline import RunReport, run
@@ -82,7 +82,7 @@ def test_late_files_are_read_grown_ones_told_and_cut_ones_wait_until_they_are_wh
     assert first.quarantined == {"corrupt_compression": 2}
     assert len(first.batches[0].files) == 3
     (note,) = said
-    assert "link.jsonl leads out" in note
+    assert "link.jsonl is skipped" in note
     assert "follow_links: true" in note
 
     # `cp -p` of a file that is older than everything; Spark forgets them after 7 days
@@ -130,7 +130,7 @@ def test_a_batch_that_died_and_a_checkpoint_of_sparks_own_source_go_on(
 
     (source / "a.jsonl").write_bytes(lines(1, 2))
     with monkeypatch.context() as patch:
-        patch.setattr(FilesRead, "done", killed)
+        patch.setattr(FileLog, "complete_batch", killed)
         with pytest.raises(RunError, match="killed"):
             run(spark, pipeline)
     assert ids(spark, tmp_path) == [1, 2]
@@ -169,7 +169,7 @@ def test_what_hadoop_reads_is_the_same(
         (tmp_path / "in" / name).write_bytes(data)
     source = FilesSource(path=source.path, format="native-json", glob="*")
     root = listing.root_of(spark, source)._replace(is_local=False)
-    listed = listing.listing(spark, source, root).files
+    listed = listing.list_folder(spark, source, root).files
     inside = {f"{source.path}/{name}": len(data) for name, data in told.items() if name[0] != "."}
     assert {one.path: one.size for one in listed} == inside
     assert all(one.time_ms > 1_700_000_000_000 for one in listed)

@@ -494,7 +494,7 @@ def test_soft_deletes_are_for_rows_of_delta_and_iceberg(tmp_path: Path) -> None:
     ("options", "words"),
     [
         ({"lineSep": "\r\n"}, "lines end with a line feed"),
-        ({"pathGlobFilter": "*.x"}, r"say it as source\.glob"),
+        ({"pathGlobFilter": "*.x"}, r"use source\.glob"),
         ({"cleanSource": "burn"}, "off, delete or archive"),
         ({"cleanSource": "archive"}, "needs spark.sourceArchiveDir"),
         ({"maxBytesPerTrigger": "much"}, "a number of bytes"),
@@ -520,7 +520,7 @@ def test_options_of_sparks_file_source_that_make_sense_are_taken() -> None:
     }
     one = FilesSource(path="in", format="native-json", spark=told)
     assert (one.is_newest_first, one.clean, one.archive) == (True, "archive", "done")
-    assert (one.most_files, one.most_bytes) == (7, 2048)
+    assert (one.max_files, one.max_bytes) == (7, 2048)
     assert one.hadoop == {"fs.s3a.endpoint": "x"}
     plain = FilesSource(path="in", format="native-json", max_files_per_batch=3)
-    assert (plain.most_files, plain.most_bytes, plain.clean) == (3, None, "off")
+    assert (plain.max_files, plain.max_bytes, plain.clean) == (3, None, "off")

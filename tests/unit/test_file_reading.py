@@ -17,7 +17,7 @@ from changelane import compression, files
 from changelane.spark.events.builder import RowBuilder, row_builder
 from changelane.spark.events.kept import read_rest
 from changelane.spark.events.rows import AT
-from changelane.spark.ledgers.files_read import File
+from changelane.spark.ledgers.file_log import File
 from changelane.spark.streams import file_reading, file_rows
 from changelane.spark.streams.file_reading import (
     Chunks,
@@ -111,11 +111,11 @@ def test_a_file_that_is_cut_is_one_error_with_its_path_and_none_of_its_lines(
     assert ids(rows(of(path))) == ids(hadoop(of(path), path.read_bytes())) == [1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("kept", [10, file_reading.KEPT_BYTES])
+@pytest.mark.parametrize("kept", [10, file_reading.MAX_BUFFER_BYTES])
 def test_a_large_file_is_expanded_again_and_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int
 ) -> None:
-    monkeypatch.setattr(file_reading, "KEPT_BYTES", kept)
+    monkeypatch.setattr(file_reading, "MAX_BUFFER_BYTES", kept)
     path = tmp_path / "a.jsonl.gz"
     path.write_bytes(gzip.compress(LINES))
     assert ids(rows(of(path))) == ids(hadoop(of(path), path.read_bytes())) == [1, 2, 3, 4, 5]
@@ -199,7 +199,7 @@ def test_what_is_not_there_or_shorter_or_of_another_kind_is_set_aside(
 
 def test_a_part_of_a_file_is_not_set_aside_alone(tmp_path: Path) -> None:
     gone = Piece(str(tmp_path / "gone.jsonl"), "gone.jsonl", 500, begin=100, end=200)
-    with pytest.raises(ReadingError, match="not there"):
+    with pytest.raises(ReadingError, match="does not exist"):
         rows(gone)
 
 

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from test_files_read import Folder
+from test_file_log import Folder
 
 from changelane.files_source import FilesSource
 from changelane.pipeline_options import Options
-from changelane.spark.ledgers.files_read import File, Files, FilesRead
+from changelane.spark.ledgers.file_log import File, FileLog, Files
 from changelane.spark.streams.file_reading import ReadingError
 from changelane.spark.streams.file_stream import FileStream, interval_s
 from changelane.spark.streams.files import FilesInput
@@ -27,9 +27,9 @@ def source(store: Path, there: list[File], monkeypatch: pytest.MonkeyPatch, **mo
     told = FilesSource(path="/in", format="native-json", **more)
     said: list[str] = []
     one = FilesInput(SPARK, told, SPARK, said.append)
-    one._root, one._ledger = Root("/in", is_local=True, pattern=".*"), FilesRead(Folder(store))
+    one.root, one._file_log = Root("/in", is_local=True, pattern=".*"), FileLog(Folder(store))
     monkeypatch.setattr(
-        "changelane.spark.streams.files.listing", lambda *_: Listing(list(there), [], {})
+        "changelane.spark.streams.files.list_folder", lambda *_: Listing(list(there), [], {})
     )
     return SimpleNamespace(input=one, said=said)
 
@@ -114,7 +114,7 @@ def test_what_changed_is_said_once_and_many_in_few_lines(
     for _ in range(2):
         ran(one.input, lambda *_: None)
     assert len(one.said) == 6
-    assert "(10 bytes then, 11 now)" in one.said[0]
+    assert "(from 10 to 11 bytes)" in one.said[0]
     assert "3 more files" in one.said[5]
     assert one.input.changed == [f"/in/{name}" for name in "abcdefgh"]
 

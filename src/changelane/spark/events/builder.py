@@ -191,10 +191,7 @@ class RowBuilder:
         return built
 
     def refuse(self, message: Message, error: DecodeError, **more: Any) -> Row:
-        """Return the row of a message, or of a line, that cannot be read; with a mask, its hash.
-
-        *more* is for :func:`~changelane.spark.events.kept.rest_of`.
-        """
+        """Return the ``error`` row of a message (or of a line, a file: *more* of ``rest_of``)."""
         withheld, is_masked = self._chain.withheld, self._chain.is_masking
         rest = rest_of(message, epoch=self._epoch, is_masked=is_masked, **more)
         return row_of(

@@ -22,9 +22,9 @@ class Rest(msgspec.Struct, frozen=True, omit_defaults=True):
         headers: Its headers, as a record of a file holds them.
         epoch: The epoch of its events' orders.
         is_line: Its value is a line of a file that could not be read as a record.
-        is_withheld: Of key and value only hashes are kept, because the pipeline masks columns, or
-            only the first bytes, because there are too many.
-        file: There is no message but a whole file that could not be read, and this is its path.
+        is_withheld: Key and value are hashes, because the pipeline masks columns, or the value is
+            only the beginning of a line over the limit.
+        file: The path of an unreadable file, which takes the place of a message.
     """
 
     headers: list[tuple[str, Any]] = []
@@ -78,11 +78,11 @@ def rest_of(
 
     Args:
         message: The message.
-        epoch: As there, like *is_line* and *file*.
-        is_masked: Of key and value only hashes are kept, if there is a message.
-        is_line: Its value is a line.
-        is_cut: Its value is only the beginning of what there was.
-        file: The path of the file that there is instead.
+        epoch: The epoch of its events' orders.
+        is_masked: Whether the row contains hashes of key and value.
+        is_line: Whether the value is a line that is not a record.
+        is_cut: Whether the value is only the beginning of a line.
+        file: The path of an unreadable file, which takes the place of a message.
     """
     is_withheld = is_cut or (is_masked and file is None)
     headers: Any = [] if is_withheld else headers_of(message)

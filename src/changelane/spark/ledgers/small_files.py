@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small files in a folder of any file system, which are there whole or not at all."""
+"""A folder of small files on any file system, with atomic writes."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ class SmallFiles:
 
     Args:
         spark: The session.
-        path: The folder; it is made with the first file.
+        path: The folder; the first write creates it.
     """
 
     def __init__(self, spark: SparkSession, path: str) -> None:
@@ -25,14 +25,14 @@ class SmallFiles:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self._path}/{name}" if name else self._path)
 
     def exists(self, name: str = "") -> bool:
-        """Say whether there is such a file, or the folder itself."""
+        """Return whether a file, or the folder itself, exists."""
         return bool(self._system.exists(self._at(name)))
 
     def names(self) -> list[str]:
-        """Return the names of the files; none when there is no folder."""
+        """Return the names of the files; an empty list if the folder does not exist."""
         if not self.exists():
             return []
-        return [str(one.getPath().getName()) for one in self._system.listStatus(self._at(""))]
+        return [str(status.getPath().getName()) for status in self._system.listStatus(self._at(""))]
 
     def read(self, name: str) -> str:
         """Return the text of a file."""
@@ -42,21 +42,21 @@ class SmallFiles:
         finally:
             stream.close()
 
-    def write(self, name: str, text: bytes) -> None:
+    def write(self, name: str, content: bytes) -> None:
         """Write a new file.
 
         Raises:
-            OSError: It cannot be written.
+            OSError: The file cannot be written.
         """
         part = self._at(f".{name}.part")
         stream = self._system.create(part, True)
         try:
-            stream.write(bytearray(text))
+            stream.write(bytearray(content))
         finally:
             stream.close()
         if not self._system.rename(part, self._at(name)):
             raise OSError(f"cannot rename {part}")
 
     def delete(self, name: str) -> None:
-        """Delete a file, if it is there."""
+        """Delete a file, if it exists."""
         self._system.delete(self._at(name), False)

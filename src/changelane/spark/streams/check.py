@@ -172,11 +172,11 @@ def _files(spark: SparkSession, source: FilesSource) -> Looked:
         yield problem("source", str(error), "see source.path")
         return None
     if told.outside:
-        text = f"{len(told.outside)} symbolic links lead out of {source.path} and are not followed"
-        text += f", such as {min(told.outside)}"
-        yield warning("source", text, "say source.follow_links: true, or copy what they lead to")
+        text = f"{len(told.outside)} symbolic links have targets outside of {source.path} and are "
+        text += f"skipped, such as {min(told.outside)}"
+        yield warning("source", text, "set source.follow_links: true, or copy the targets")
     for path, why in sorted(told.unlisted.items())[:SHOWN]:
-        yield warning("source", f"{path} is not read: {why}")
+        yield warning("source", f"{path} is skipped: {why}")
     if not (count := len(told.files)):
         text = f"no file in {source.path} is one of {source.glob}"
         yield warning("source", text, "see source.glob, or wait for files")

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from changelane.kafka import Offsets
 from changelane.spark.lake import file_system
-from changelane.spark.ledgers.files_read import SparkLog, spark_log
+from changelane.spark.ledgers.file_log import SparkFileLog, parse_spark_log
 from changelane.spark.ledgers.small_files import SmallFiles
 
 
@@ -57,21 +57,21 @@ class Checkpoint:
             self._query = msgspec.json.decode(self._read("metadata"), type=_Metadata).id
         return self._query
 
-    def make(self) -> None:
-        """Make the checkpoint, as Spark would, where there is none."""
+    def create(self) -> None:
+        """Create the checkpoint, as Spark does, if it does not exist."""
         if not self.is_known:
-            told = msgspec.json.encode(_Metadata(str(uuid.uuid4())))
-            SmallFiles(self._spark, self.path).write("metadata", told)
+            metadata = msgspec.json.encode(_Metadata(str(uuid.uuid4())))
+            SmallFiles(self._spark, self.path).write("metadata", metadata)
 
-    def file_log(self) -> SparkLog | None:
-        """Return what Spark's file source noted here, if it did."""
+    def spark_file_log(self) -> SparkFileLog | None:
+        """Return the files that Spark's file source read; ``None`` = it never wrote here."""
         sources, offsets = self._files("sources/0"), self._files("offsets")
         names = [name for name in sources.names() if name.partition(".")[0].isdigit()]
         if not names:
             return None
-        told = {int(name): offsets.read(name) for name in offsets.names() if name.isdigit()}
-        done = {int(name) for name in self._files("commits").names() if name.isdigit()}
-        return spark_log(map(sources.read, names), told, done)
+        batches = {int(name): offsets.read(name) for name in offsets.names() if name.isdigit()}
+        commits = {int(name) for name in self._files("commits").names() if name.isdigit()}
+        return parse_spark_log(map(sources.read, names), batches, commits)
 
     def _files(self, folder: str) -> SmallFiles:
         return SmallFiles(self._spark, f"{self.path}/{folder}")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files into event rows, on the workers: with caps, and each file as a whole or not at all.
+"""Reads files into event rows, on the workers, with limits, and each file completely or not at all.
 
-A compressed file is read twice: the first time shows that it is whole, and small enough. One that
-cannot be read is one ``error`` row, which a replay reads the file for again.
+The reader decompresses a file twice: the first pass proves that the file is complete and within the
+limits. A file that cannot be read becomes one ``error`` row; a replay of this row reads the file.
 """
 
 import io
@@ -24,33 +24,33 @@ from changelane.spark.streams.listing import is_within, path_of
 T = TypeVar("T")
 Row = tuple[Any, ...]
 Sized = tuple[int, list[Row]]
-"""The size of a line, and its rows."""
+"""The size of a line in bytes, and its rows."""
 
-KEPT_BYTES: Final = 32 << 20
-"""A compressed file that expands to no more is expanded once, and kept meanwhile."""
+MAX_BUFFER_BYTES: Final = 32 << 20
+"""Up to this size the first pass buffers the decompressed file, and the second pass is free."""
 _UNKNOWN: Final = (".xz", ".lz4", ".snappy", ".lzo", ".deflate", ".br", ".zip", ".7z", ".z")
-"""Endings of compressed files that we do not expand."""
+"""Endings of compressions without support."""
 _BLOCK: Final = 1 << 20
-NOT_THERE: Final = "it is not there any more"
-SHORTER: Final = "it is shorter than when it was listed"
-NOT_PERMITTED: Final = "we are not permitted to read it"
+NO_FILE: Final = "it does not exist any more"
+SHORTER: Final = "it is shorter than at the time of the listing"
+NO_PERMISSION: Final = "we are not permitted to read it"
 
 
 class ReadingError(ChangelaneError):
-    """A file cannot be read now; that may pass, so that the next run takes its batch again."""
+    """A file cannot be read at the moment: the run stops, and the next run retries the batch."""
 
 
 class Piece(NamedTuple):
-    """A file, or a part of one that is not compressed.
+    """A file, or a split of a file without compression.
 
     Attributes:
-        path: Where it is.
-        topic: What its messages have for a topic.
-        size: How many of its bytes are read; ``None`` = those that there are.
-        begin: The lines are read that begin from this byte on,
-        end: and before this one; ``None`` = all of them.
-        inside: The folder that it must not lead out of.
-        refusal: Why it is not read at all.
+        path: The path of the file.
+        topic: The topic of its messages.
+        size: The number of bytes to read; ``None`` = the whole file.
+        begin: The piece contains the lines that begin at this byte or later,
+        end: and before this byte; ``None`` = up to the end of the file.
+        inside: The folder that must contain the target of the path.
+        refusal: The reason why the file is not read.
     """
 
     path: str
@@ -71,9 +71,8 @@ class FileReader:
     """Turns files into rows, within one task.
 
     Args:
-        builder: What turns messages into rows.
-        form: What the lines hold; ``None`` = the first line of each piece that is a JSON object
-            settles it.
+        builder: The row builder.
+        form: The form of the lines; ``None`` = the first JSON object of each piece decides.
     """
 
     def __init__(self, builder: RowBuilder, form: LineForm | None) -> None:
@@ -81,10 +80,10 @@ class FileReader:
         self._form = form
 
     def rows(self, piece: Piece) -> Iterator[Sized]:
-        """Yield the rows of a local file, or of a part of it.
+        """Yield the rows of a piece of a local file.
 
         Raises:
-            ReadingError: It cannot be read for a reason that may pass.
+            ReadingError: The file cannot be read at the moment.
         """
         try:
             yield from self._rows(piece)
@@ -94,9 +93,9 @@ class FileReader:
 
     def _rows(self, piece: Piece) -> Iterator[Sized]:
         try:
-            raw = _tried(lambda: _opened(piece))
+            raw = retry_once(lambda: _opened(piece))
         except DecodeError as error:
-            if not piece.is_whole:  # others may have read their parts of it
+            if not piece.is_whole:  # other tasks may already have read their splits
                 raise ReadingError(f"{piece.path}: {error.reason}") from None
             yield self._refused(piece, error)
             return
@@ -108,17 +107,17 @@ class FileReader:
                 raw.seek(piece.begin - 1)
             stream = _limited(raw, None if piece.size is None else piece.size - raw.tell())
             start = piece.begin
-            if piece.begin:  # a line that began before is another task's
+            if piece.begin:  # the previous split contains the line that began before
                 start += _skipped(stream) - 1
             yield from self._lines(piece, stream, start)
 
     def chunks(self, piece: Piece, lines: Iterator[bytes], size: int) -> Iterator[Sized]:
-        """Yield the rows of a file whose bytes Hadoop reads, parted where they have a line feed.
+        """Yield the rows of a file of Hadoop.
 
         Args:
             piece: The whole file.
-            lines: Its bytes, without the line feeds; Hadoop leaves out what is too long for it.
-            size: How many bytes the file has.
+            lines: Its bytes, split at line feeds; Hadoop skips lines over the limit.
+            size: The size of the file, bytes.
         """
         if piece.path.lower().endswith(_UNKNOWN):
             yield self._refused(piece, _unknown())
@@ -129,12 +128,12 @@ class FileReader:
         chunks = Chunks(lines)
         if not compression(piece.path):
             yield from self._lines(piece, _limited(io.BufferedReader(chunks, _BLOCK), piece.size))
-            # a byte order mark is left out, too
+            # Hadoop also skips a byte order mark, which has 3 bytes
             if chunks.count < (size if piece.size is None else piece.size) - 3:
                 message = Message(b"", None, (), piece.topic, 0, chunks.count)
                 yield 0, [self._builder.refuse(message, too_long(), is_line=True, is_cut=True)]
             return
-        with tempfile.SpooledTemporaryFile(max_size=2 * KEPT_BYTES) as spool:
+        with tempfile.SpooledTemporaryFile(max_size=2 * MAX_BUFFER_BYTES) as spool:
             while part := chunks.read(_BLOCK):
                 spool.write(part)
             spool.truncate(min(spool.tell(), size))
@@ -149,7 +148,7 @@ class FileReader:
             return expanded(_limited(raw, size), piece.path)
 
         try:
-            checked = _tried(lambda: _checked(stream))
+            checked = retry_once(lambda: _checked(stream))
         except DecodeError as error:
             yield self._refused(piece, error)
             return
@@ -174,7 +173,7 @@ class FileReader:
                 yield len(line), builder.rows(Message(line, None, (), topic, 0, place))
 
     def _refused(self, piece: Piece, error: DecodeError) -> Sized:
-        """Return the row of a whole file."""
+        """Return the ``error`` row of a whole file."""
         message = Message(None, None, (), piece.topic)
         return 0, [self._builder.refuse(message, error, file=piece.path)]
 
@@ -199,12 +198,12 @@ def _check_place(message: Message) -> None:
 
 
 def can_be_read(piece: Piece) -> bool:
-    """Say whether a local file may be read in parts: one that cannot be is set aside as a whole."""
+    """Return whether a local file can be split; an unreadable file is set aside as a whole."""
     try:
         _opened(piece).close()
     except DecodeError:
         return False
-    except OSError:  # it may pass until tasks read it
+    except OSError:  # the tasks retry
         return True
     return True
 
@@ -216,21 +215,21 @@ def _opened(piece: Piece) -> BinaryIO:
     """Open a local file.
 
     Raises:
-        DecodeError: It cannot be read, and not for a moment.
-        OSError: It cannot be read now.
+        DecodeError: The file cannot be read, and a retry is pointless.
+        OSError: The file cannot be read at the moment.
     """
     if piece.refusal is not None:
         raise _unreadable(piece.refusal)
     if piece.path.lower().endswith(_UNKNOWN):
         raise _unknown()
     if piece.inside is not None and not is_within(os.path.realpath(piece.path), piece.inside):
-        raise _unreadable("it has become a link that leads out of the folder")
+        raise _unreadable("it is a link to a target outside of the folder now")
     try:
-        raw = open(piece.path, "rb")  # noqa: SIM115, PTH123 - closed by who asked for it
+        raw = open(piece.path, "rb")  # noqa: SIM115, PTH123 - the caller closes it
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        raise _unreadable(NOT_THERE) from None
+        raise _unreadable(NO_FILE) from None
     except PermissionError:
-        raise _unreadable(NOT_PERMITTED) from None
+        raise _unreadable(NO_PERMISSION) from None
     if piece.size is not None and os.fstat(raw.fileno()).st_size < piece.size:
         raw.close()
         raise _unreadable(SHORTER)
@@ -250,8 +249,8 @@ def _cut() -> DecodeError:
     return DecodeError("the file is shorter than it should be", code="corrupt_compression")
 
 
-def _tried(read: Callable[[], T]) -> T:
-    """Read something, and once more where that fails for a reason that may pass."""
+def retry_once(read: Callable[[], T]) -> T:
+    """Call a function, and retry once after an I/O error."""
     try:
         return read()
     except OSError:
@@ -259,29 +258,29 @@ def _tried(read: Callable[[], T]) -> T:
 
 
 def _checked(stream: Callable[[], BinaryIO]) -> BinaryIO:
-    """Return the expanded bytes of a file that was read to its end once.
+    """Decompress a file once as a check, and return a stream of its decompressed bytes.
 
     Args:
-        stream: Begins to expand it.
+        stream: Opens a stream of the decompressed bytes.
 
     Raises:
-        DecodeError: It is not whole, or expands too much.
+        DecodeError: The file is corrupt, or its expansion is over the limit.
     """
-    kept: io.BytesIO | None = io.BytesIO()
+    buffer: io.BytesIO | None = io.BytesIO()
     source = stream()
     while part := source.read(_BLOCK):
-        if kept is not None:
-            kept.write(part)
-            if kept.tell() > KEPT_BYTES:
-                kept = None
-    if kept is None:
+        if buffer is not None:
+            buffer.write(part)
+            if buffer.tell() > MAX_BUFFER_BYTES:
+                buffer = None
+    if buffer is None:
         return stream()
-    kept.seek(0)
-    return kept
+    buffer.seek(0)
+    return buffer
 
 
 def _skipped(stream: BinaryIO) -> int:
-    """Skip to the end of a line; return how many bytes that were."""
+    """Skip to the end of a line; return the number of skipped bytes."""
     count = 0
     while part := stream.readline(_BLOCK):
         count += len(part)
@@ -295,7 +294,7 @@ def _limited(raw: IO[bytes], size: int | None) -> BinaryIO:
 
 
 class _Limited(io.RawIOBase):
-    """The next bytes of a stream, and no more than so many: what was listed is what is read."""
+    """A stream with a maximum number of bytes: later appends to the file stay unread."""
 
     def __init__(self, raw: IO[bytes], size: int | None) -> None:
         self._raw = raw
@@ -314,22 +313,22 @@ class _Limited(io.RawIOBase):
 
 
 class Chunks(io.RawIOBase):
-    """Bytes that were parted at line feeds, put together again.
+    """The original bytes of a stream that was split at line feeds.
 
     Attributes:
-        count: How many there were, and one line feed behind the last of them.
+        count: The number of bytes so far, with a line feed after the last chunk.
     """
 
     def __init__(self, lines: Iterator[bytes]) -> None:
         self._lines = lines
-        self._rest = memoryview(b"")
+        self._buffered = memoryview(b"")
         self.count = 0
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        if not self._rest:
+        if not self._buffered:
             gathered, size = [], 0
             for line in self._lines:
                 gathered.append(line)
@@ -338,27 +337,27 @@ class Chunks(io.RawIOBase):
                     break
             if not gathered:
                 return 0
-            self._rest = memoryview(b"\n".join([*gathered, b""]))
-            self.count += len(self._rest)
-        count = min(len(buffer), len(self._rest))
-        buffer[:count] = self._rest[:count]
-        self._rest = self._rest[count:]
+            self._buffered = memoryview(b"\n".join([*gathered, b""]))
+            self.count += len(self._buffered)
+        count = min(len(buffer), len(self._buffered))
+        buffer[:count] = self._buffered[:count]
+        self._buffered = self._buffered[count:]
         return count
 
 
 def chunk_rows(
     reader: FileReader, pieces: dict[str, Piece], rows: Iterator[tuple[bytes, str, int]]
 ) -> Iterator[Sized]:
-    """Yield the rows of files that Hadoop reads.
+    """Yield the rows of files of Hadoop.
 
     Args:
-        reader: What reads them.
-        pieces: The files, by their paths.
-        rows: Their bytes, parted at line feeds, with the address and the size of each file: one
-            file after the other, each from its beginning to its end.
+        reader: The reader of the task.
+        pieces: The files, by path.
+        rows: The bytes of the files, split at line feeds, with address and size of the file; the
+            rows of a file are consecutive and in order.
     """
-    for (path, size), mine in groupby(rows, lambda row: row[1:]):
-        yield from reader.chunks(pieces[path_of(path)], (row[0] for row in mine), size)
+    for (path, size), file_rows in groupby(rows, lambda row: row[1:]):
+        yield from reader.chunks(pieces[path_of(path)], (row[0] for row in file_rows), size)
 
 
 def first_lines(
@@ -368,12 +367,12 @@ def first_lines(
 
     Args:
         piece: The whole file.
-        count: How many.
-        rows: Its bytes, as :func:`chunk_rows` has them, where it is not local.
+        count: The number of lines.
+        rows: The bytes of a file of Hadoop, as in :func:`chunk_rows`.
 
     Raises:
-        DecodeError: It cannot be read.
-        OSError: It cannot be read now.
+        DecodeError: The file is corrupt or cannot be read.
+        OSError: The file cannot be read at the moment.
     """
     raw: BinaryIO = (
         _opened(piece) if rows is None else io.BufferedReader(Chunks(row[0] for row in rows))

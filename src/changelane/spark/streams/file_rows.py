@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files as event rows: what each task reads of them.
+"""Plans which task reads which files, and returns their event rows.
 
-Tasks read local files in Python. The bytes of other file systems come through Spark's text reader,
-as they are: a codec that changes nothing keeps Hadoop from expanding them, and from cutting a file
-into parts that different tasks would read. What they hold is seen in Python, as of local files.
+Tasks read local files in Python. Spark's text reader reads other file systems: a codec without
+effect prevents decompression and splits in Hadoop, so that Python decompresses and decodes the
+same bytes with the same limits.
 """
 
 import heapq
@@ -22,7 +22,7 @@ from changelane.files import MAX_LINE_BYTES, LineForm
 from changelane.files_source import FilesSource
 from changelane.spark.events import rows
 from changelane.spark.events.builder import RowBuilder
-from changelane.spark.ledgers.files_read import File
+from changelane.spark.ledgers.file_log import File
 from changelane.spark.streams.file_reading import (
     FileReader,
     Piece,
@@ -33,22 +33,22 @@ from changelane.spark.streams.file_reading import (
 from changelane.spark.streams.listing import Root, is_local, is_within
 
 PIECE_BYTES: Final = 128 << 20
-"""A local file that is not compressed is read by several tasks, each so much of it."""
+"""The size of the splits of a local file without compression."""
 _OPENING_BYTES: Final = 1 << 16
-"""What opening a file costs, in bytes that could be read meanwhile."""
-_AS_IT_IS: Final = {
+"""The cost of opening a file, expressed in bytes; compare ``spark.sql.files.openCostInBytes``."""
+_RAW_BYTES: Final = {
     "lineSep": "\n",
     "recursiveFileLookup": "true",
     "ignoreCorruptFiles": "false",
     "ignoreMissingFiles": "false",
     "__globPaths__": "false",
     "io.compression.codecs": "org.apache.hadoop.io.compress.PassthroughCodec",
-    # longer ones are left out by Hadoop, which would hold them in memory
+    # Hadoop skips longer lines and does not buffer them; the reader notices the gap
     "mapreduce.input.linerecordreader.line.maxlength": str(MAX_LINE_BYTES + 1),
 }
-_ENDING: Final = (
+_EXTENSION_KEYS: Final = (
     "io.compress.passthrough.extension",
-    # as the jar has it that comes with Spark: what shaded its classes shaded this text, too
+    # Spark's Hadoop jar is shaded, and with its packages also this text
     "org.apache.hadoop.shaded.io.compress.passthrough.extension",
 )
 
@@ -58,27 +58,27 @@ Make = Callable[[], RowBuilder]
 def pieces_of(
     files: Iterable[File], root: Root, refused: Mapping[str, str], *, follow_links: bool
 ) -> list[Piece]:
-    """Return what is to be read of files.
+    """Return the pieces of files.
 
     Args:
         files: The files.
-        root: The folder that they are in.
-        refused: Why some of them are not read, by their paths.
-        follow_links: Whether links are followed that lead out of the folder.
+        root: The folder of the source.
+        refused: Files that are not read, with the reason.
+        follow_links: Whether a file may be a link to a target outside of the folder.
     """
     inside = None if follow_links or not root.is_local else os.path.realpath(root.path)
-    found: list[Piece] = []
+    pieces: list[Piece] = []
     for path, size, _ in files:
-        # one that was set aside may be of another folder, where the source was before
+        # a file of the quarantine can be in a former folder of the source
         within = inside if is_within(path, root.path) else None
-        whole = Piece(path, root.topic(path), size, inside=within, refusal=refused.get(path))
+        piece = Piece(path, root.topic(path), size, inside=within, refusal=refused.get(path))
         is_small = size is None or size <= PIECE_BYTES or bool(compression(path))
-        if size is None or is_small or not is_local(path) or not can_be_read(whole):
-            found.append(whole)
+        if size is None or is_small or not is_local(path) or not can_be_read(piece):
+            pieces.append(piece)
             continue
         begins = range(0, size, PIECE_BYTES)
-        found += [whole._replace(begin=begin, end=begin + PIECE_BYTES) for begin in begins]
-    return found
+        pieces += [piece._replace(begin=begin, end=begin + PIECE_BYTES) for begin in begins]
+    return pieces
 
 
 def file_rows(
@@ -92,50 +92,50 @@ def file_rows(
 
     Args:
         spark: The session.
-        source: How other file systems are read.
-        pieces: What is to be read.
-        make: Makes what turns messages into rows, in a task.
-        form: What the lines hold, where that is known.
+        source: The options of the source.
+        pieces: The pieces of the files.
+        make: Creates the row builder of a task.
+        form: The form of the lines; ``None`` = the first JSON object of each piece decides.
     """
-    ours = [one for one in pieces if is_local(one.path) or one.refusal is not None]
-    theirs = sorted(set(pieces) - set(ours))
-    tasks = shares(ours, int(spark.sparkContext.defaultParallelism))
-    numbers = spark.range(0, len(tasks), 1, len(tasks))
-    found = [numbers.mapInArrow(partial(_local_rows, make, form, tasks), rows.DDL)]
-    for told, mine in _hadoop(spark, source, theirs):
-        found.append(told.mapInArrow(partial(_hadoop_rows, make, form, mine), rows.DDL))
-    return reduce(DataFrame.unionByName, found)
+    local_pieces = [piece for piece in pieces if is_local(piece.path) or piece.refusal is not None]
+    hadoop_pieces = sorted(set(pieces) - set(local_pieces))
+    tasks = shares(local_pieces, int(spark.sparkContext.defaultParallelism))
+    task_numbers = spark.range(0, len(tasks), 1, len(tasks))
+    frames = [task_numbers.mapInArrow(partial(_local_rows, make, form, tasks), rows.DDL)]
+    for chunks, chunk_pieces in hadoop_chunks(spark, source, hadoop_pieces):
+        frames.append(chunks.mapInArrow(partial(_hadoop_rows, make, form, chunk_pieces), rows.DDL))
+    return reduce(DataFrame.unionByName, frames)
 
 
 def first_of(spark: SparkSession, source: FilesSource, piece: Piece, count: int) -> list[bytes]:
     """Return the first lines of a file.
 
     Raises:
-        DecodeError: It cannot be read.
+        DecodeError: The file is corrupt or cannot be read.
     """
     if is_local(piece.path):
         return first_lines(piece, count)
-    (told,) = _hadoop(spark, source, [piece])
-    found = told[0].mapInArrow(partial(_hadoop_first, piece, count), "line BINARY").collect()
-    return [bytes(row["line"]) for row in found]
+    (chunks,) = hadoop_chunks(spark, source, [piece])
+    rows = chunks[0].mapInArrow(partial(_hadoop_first, piece, count), "line BINARY").collect()
+    return [bytes(row["line"]) for row in rows]
 
 
 def shares(pieces: Sequence[Piece], least: int) -> list[tuple[Piece, ...]]:
-    """Return what each task reads, about as much as the others.
+    """Distribute pieces evenly over tasks.
 
     Args:
-        pieces: What is to be read.
-        least: How many tasks work at once.
+        pieces: The pieces.
+        least: The number of tasks that run at the same time.
     """
-    sizes = {one: _OPENING_BYTES + _size(one) for one in pieces}
+    sizes = {piece: _OPENING_BYTES + _size(piece) for piece in pieces}
     count = max(1, min(len(pieces), max(least, sum(sizes.values()) // PIECE_BYTES)))
     shared: list[list[Piece]] = [[] for _ in range(count)]
     heap = [(0, number) for number in range(count)]
-    for one in sorted(pieces, key=lambda piece: (-sizes[piece], piece.path, piece.begin)):
+    for piece in sorted(pieces, key=lambda piece: (-sizes[piece], piece.path, piece.begin)):
         size, number = heapq.heappop(heap)
-        shared[number].append(one)
-        heapq.heappush(heap, (size + sizes[one], number))
-    return [tuple(one) for one in shared]
+        shared[number].append(piece)
+        heapq.heappush(heap, (size + sizes[piece], number))
+    return [tuple(share) for share in shared]
 
 
 def _size(piece: Piece) -> int:
@@ -145,41 +145,41 @@ def _size(piece: Piece) -> int:
     return size if piece.end is None else min(piece.end, size) - piece.begin
 
 
-def _hadoop(
+def hadoop_chunks(
     spark: SparkSession, source: FilesSource, pieces: Sequence[Piece]
 ) -> Iterator[tuple[DataFrame, dict[str, Piece]]]:
-    """Yield the bytes of files that Hadoop reads, parted at line feeds, and the files."""
+    """Yield the bytes of files of Hadoop, split at line feeds, with the pieces of these files."""
     by_ending: dict[str, list[Piece]] = defaultdict(list)
-    for one in pieces:
-        _, dot, ending = one.path.rpartition("/")[2].rpartition(".")
-        by_ending[dot + ending if dot else ""].append(one)
-    for ending, mine in sorted(by_ending.items()):
-        session = spark if ending else _undivided(spark)
-        told = (
+    for piece in pieces:
+        _, dot, ending = piece.path.rpartition("/")[2].rpartition(".")
+        by_ending[dot + ending if dot else ""].append(piece)
+    for ending, same_ending in sorted(by_ending.items()):
+        session = spark if ending else undivided_session(spark)
+        chunks = (
             session.read.format("text")
             .options(**source.hadoop)
-            .options(**_AS_IT_IS)
-            .options(**dict.fromkeys(_ENDING, ending))
-            .load([one.path for one in mine])
+            .options(**_RAW_BYTES)
+            .options(**dict.fromkeys(_EXTENSION_KEYS, ending))
+            .load([piece.path for piece in same_ending])
             .select(
                 F.col("value").cast("binary").alias("line"),
                 F.col("_metadata.file_path").alias("path"),
                 F.col("_metadata.file_size").alias("size"),
             )
         )
-        yield told, {one.path: one for one in mine}
+        yield chunks, {piece.path: piece for piece in same_ending}
 
 
-def _undivided(spark: SparkSession) -> SparkSession:
-    """Return a session in which one task reads all files: the codec needs an ending."""
-    found = cloned(spark)
-    found.conf.set("spark.sql.files.maxPartitionBytes", str(1 << 60))
-    found.conf.set("spark.sql.files.minPartitionNum", "1")
-    return found
+def undivided_session(spark: SparkSession) -> SparkSession:
+    """Return a session without splits of files: the codec cannot prevent them without an ending."""
+    clone = cloned_session(spark)
+    clone.conf.set("spark.sql.files.maxPartitionBytes", str(1 << 60))
+    clone.conf.set("spark.sql.files.minPartitionNum", "1")
+    return clone
 
 
-def cloned(spark: SparkSession) -> SparkSession:
-    """Return a session with the same settings and views, which can be set apart from it."""
+def cloned_session(spark: SparkSession) -> SparkSession:
+    """Return a copy of a session, whose settings can change without effect on the original."""
     jvm: Any = spark._jsparkSession
     return SparkSession(spark.sparkContext, jvm.cloneSession())
 
@@ -196,7 +196,7 @@ def _local_rows(
     reader = FileReader(make(), form)
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            yield from rows.gather(sized for one in tasks[number] for sized in reader.rows(one))
+            yield from rows.gather(sized for piece in tasks[number] for sized in reader.rows(piece))
 
 
 def _hadoop_rows(
@@ -205,17 +205,17 @@ def _hadoop_rows(
     pieces: dict[str, Piece],
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    yield from rows.gather(chunk_rows(FileReader(make(), form), pieces, _told(batches)))
+    yield from rows.gather(chunk_rows(FileReader(make(), form), pieces, _chunk_rows(batches)))
 
 
 def _hadoop_first(
     piece: Piece, count: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    told = first_lines(piece, count, _told(batches))
-    yield pa.RecordBatch.from_arrays([pa.array(told, pa.binary())], ["line"])
+    lines = first_lines(piece, count, _chunk_rows(batches))
+    yield pa.RecordBatch.from_arrays([pa.array(lines, pa.binary())], ["line"])
 
 
-def _told(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[bytes, str, int]]:
+def _chunk_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[bytes, str, int]]:
     for batch in batches:
         columns = (batch.column(index).to_pylist() for index in range(3))
         yield from zip(*columns, strict=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The batches of a ``files`` source, one after the other, as Spark's streams run theirs."""
+"""Runs the batches of a ``files`` source, as Spark runs the batches of its streams."""
 
 import re
 import threading
@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from changelane.options import seconds
 from changelane.pipeline_options import Options
-from changelane.spark.ledgers.files_read import Files
+from changelane.spark.ledgers.file_log import Files
 from changelane.spark.streams.file_reading import ReadingError
 from changelane.spark.streams.files import FilesInput
 
@@ -20,17 +20,17 @@ Apply = Callable[[Files, int], None]
 _READING: Final = re.compile(rf"{ReadingError.__name__}: (.*)")
 _MILLISECONDS: Final = re.compile(r"(.*\D)?\b([0-9]+)\s*milliseconds?")
 _LOOK_S: Final = 1.0
-"""How often a thread that waits looks whether somebody presses Ctrl-C."""
+"""The interval between two attempts to cancel the jobs, seconds."""
 
 
 class FileStream:
-    """What starts a stream of files, from where it stopped.
+    """A stream of files, which starts after its last complete batch.
 
     Args:
         spark: The session.
         source: The files.
-        name: What Spark's jobs are called.
-        options: When batches begin.
+        name: The description of the Spark jobs.
+        options: The trigger and the interval.
         apply: Applies a batch.
     """
 
@@ -50,22 +50,24 @@ class FileStream:
 
     def _run(self, stopped: threading.Event) -> None:
         source = self._source
-        if (pending := source.ledger.pending) is not None:
-            self._take(pending.files, pending.number)
+        if (pending := source.file_log.pending) is not None:
+            self._apply_batch(pending.files, pending.number)
         while not stopped.is_set():
             began = time.monotonic()
-            for batch in source.batches(source.waiting()):
+            for batch in source.batches(source.unread_files()):
                 if stopped.is_set():
                     return
-                self._take(batch, source.ledger.begin(batch, int(time.time() * 1000)))
+                self._apply_batch(
+                    batch, source.file_log.start_batch(batch, int(time.time() * 1000))
+                )
                 if self._interval_s is not None:
                     break
             if self._interval_s is None:
                 return
             stopped.wait(max(0.0, began + self._interval_s - time.monotonic()))
 
-    def _take(self, files: Files, number: int) -> None:
-        """Apply a batch, and once more without the files that made it fail for good."""
+    def _apply_batch(self, files: Files, number: int) -> None:
+        """Apply a batch, and retry it without files that can never be read."""
         try:
             self._apply(files, number)
         except Exception as error:
@@ -74,18 +76,18 @@ class FileStream:
             if not self._source.refuse(files):
                 raise
             self._apply(files, number)
-        self._source.ledger.done()
+        self._source.file_log.complete_batch()
         self._source.clean(files)
 
 
 def interval_s(text: str) -> float:
-    """Return the seconds of an interval, which may tell milliseconds as Spark's have them.
+    """Return the seconds of an interval, which can contain milliseconds, as in Spark.
 
     >>> interval_s("10 seconds"), interval_s("1 second 500 milliseconds")
     (10, 1.5)
 
     Raises:
-        ValueError: It is none.
+        ValueError: The text is not an interval.
     """
     if (match := _MILLISECONDS.fullmatch(text.strip())) is None:
         return seconds(text)
@@ -93,12 +95,12 @@ def interval_s(text: str) -> float:
 
 
 class FileQuery:
-    """A stream that works in a thread of its own, with the methods of Spark's that a run needs.
+    """A running stream, in a thread, with methods of Spark's ``StreamingQuery``.
 
     Args:
         spark: The session.
-        name: What Spark's jobs are called.
-        work: Does all of it; it ends soon once the event is set.
+        name: The description of the Spark jobs.
+        work: Runs the batches until the event is set.
     """
 
     def __init__(
@@ -117,14 +119,14 @@ class FileQuery:
         try:
             self._context.setJobGroup(self._group, self._name, interruptOnCancel=True)
             self._work(self._stopped)
-        except Exception as error:  # noqa: BLE001 - whoever waits for the end gets it
+        except Exception as error:  # noqa: BLE001 - awaitTermination raises it
             self._error = error
 
     def awaitTermination(self, timeout: int) -> bool:  # noqa: N802 - Spark's name
-        """Wait for the end, but not longer than so many seconds; say whether it came.
+        """Wait for the end of the stream; return whether it ended within the timeout, seconds.
 
         Raises:
-            Exception: What it ended with.
+            Exception: The error that ended the stream.
         """
         self._thread.join(timeout)
         if self._thread.is_alive():
@@ -134,7 +136,7 @@ class FileQuery:
         return True
 
     def stop(self) -> None:
-        """End it: what it works on is cut off, and comes again with the next start."""
+        """Stop the stream; the next start repeats the incomplete batch."""
         self._stopped.set()
         while self._thread.is_alive():
             self._context.cancelJobGroup(self._group)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ``files`` source: which files of a folder come next, and what becomes of them.
+"""The ``files`` source: the files of a folder, in batches.
 
-Spark's own file source forgets files by their age, remembers all others in the driver for ever, and
-fails for ever at one that cannot be read. So changelane lists the folder and notes what it read.
+Spark's own file source skips files by their age, keeps the names of all other files in the memory
+of the driver, and fails at every file that it cannot read. changelane therefore lists the folder
+itself and writes a file log (:mod:`changelane.spark.ledgers.file_log`).
 """
 
 import time
@@ -20,38 +21,39 @@ from changelane.files_source import FilesSource
 from changelane.kafka import Lag
 from changelane.spark.events.builder import row_builder
 from changelane.spark.lake import file_system
-from changelane.spark.ledgers.files_read import File, Files, FilesRead
+from changelane.spark.ledgers.file_log import File, FileLog, Files
 from changelane.spark.ledgers.resume import Began, Held, Land, applied_elsewhere
 from changelane.spark.ledgers.small_files import SmallFiles
 from changelane.spark.streams.checkpoint import Checkpoint
-from changelane.spark.streams.file_reading import NOT_PERMITTED, NOT_THERE
-from changelane.spark.streams.file_rows import cloned, file_rows, pieces_of
-from changelane.spark.streams.listing import Root, address, is_local, listing, path_of, root_of
+from changelane.spark.streams.file_reading import NO_FILE, NO_PERMISSION
+from changelane.spark.streams.file_rows import cloned_session, file_rows, pieces_of
+from changelane.spark.streams.listing import Root, address, is_local, list_folder, path_of, root_of
 from changelane.spark.streams.reading import reading_of
 
 SHOWN: Final = 5
-"""How many files are named one by one where the same is to be said of many."""
-MOST_CHANGED: Final = 100
-"""How many files a report names that changed after they were read."""
-_FOR_GOOD: Final = {
-    "FileNotFoundException": NOT_THERE,
-    "AccessControlException": NOT_PERMITTED,
-    "AccessDeniedException": NOT_PERMITTED,
+"""The number of files that a run names one by one in warnings of one kind."""
+MAX_CHANGED: Final = 100
+"""The number of changed files in a report."""
+_PERMANENT: Final = {
+    "FileNotFoundException": NO_FILE,
+    "AccessControlException": NO_PERMISSION,
+    "AccessDeniedException": NO_PERMISSION,
 }
+"""Errors of Hadoop after which a retry cannot succeed."""
 
 
 class FilesInput:
-    """Files of a folder as what a pipeline reads.
+    """The files of a folder as the input of a pipeline.
 
     Args:
         spark: The session.
-        source: The folder.
-        checkpoint: Where what was read is noted.
-        say: Told what people should know.
+        source: The options of the source.
+        checkpoint: The checkpoint of the stream.
+        say: Prints a note for the user.
 
     Attributes:
-        changed: Files that changed after they were read, the first of them.
-        is_read: Whether all messages of the newest batch could be read.
+        changed: Files that changed after a batch read them, at most :data:`MAX_CHANGED`.
+        is_read: Whether the newest batch contained no unreadable message or file.
     """
 
     def __init__(
@@ -66,10 +68,9 @@ class FilesInput:
         self._checkpoint = checkpoint
         self._say = say
         self._began: list[Began] = []
-        self._root: Root | None = None
-        self._ledger: FilesRead | None = None
-        self._told: set[str] = set()
-        self._refused: dict[str, str] = {}
+        self._file_log: FileLog | None = None
+        self._notified: set[str] = set()
+        self._refusals: dict[str, str] = {}
         self.changed: list[str] = []
         self.is_read = True
 
@@ -81,209 +82,215 @@ class FilesInput:
         """
         _ = self.root
 
-    @property
+    @cached_property
     def root(self) -> Root:
         """The folder.
 
         Raises:
-            ConfigError: There is none.
+            ConfigError: The folder does not exist.
         """
-        if self._root is None:
-            self._root = root_of(self._spark, self._source)
-        return self._root
+        return root_of(self._spark, self._source)
 
     @cached_property
     def _session(self) -> SparkSession:
-        """What plans batches, as Spark's own streams do: each stage as it was planned."""
-        found = cloned(self._spark)
-        found.conf.set("spark.sql.adaptive.enabled", "false")
-        return found
+        """The session of the batches: without adaptive execution, as in Spark's own streams."""
+        session = cloned_session(self._spark)
+        session.conf.set("spark.sql.adaptive.enabled", "false")
+        return session
 
     @property
-    def ledger(self) -> FilesRead:
-        """What the checkpoint has read; it is made where there is none."""
-        if self._ledger is None:
-            self._checkpoint.make()
+    def file_log(self) -> FileLog:
+        """The file log of the checkpoint; the first use creates both."""
+        if self._file_log is None:
+            self._checkpoint.create()
             store = SmallFiles(self._spark, f"{self._checkpoint.path}/files")
-            self._ledger = FilesRead(store, self._checkpoint.file_log())
-        return self._ledger
+            self._file_log = FileLog(store, self._checkpoint.spark_file_log())
+        return self._file_log
 
-    def waiting(self) -> list[File]:
-        """Return the files that no batch has read, in the order in which they are to be.
+    def unread_files(self) -> list[File]:
+        """Return the files that no batch has read, in the order of the next batches.
 
         Raises:
             ConfigError: The folder cannot be read.
         """
-        found = listing(self._spark, self._source, self.root)
-        compared = self.ledger.compare(found.files, int(time.time() * 1000), hidden=found.unlisted)
-        self._tell(
-            {
-                one: f"the symbolic link {one} leads out of {self._source.path} and is not "
-                "followed: say source.follow_links: true, or copy what it leads to"
-                for one in found.outside
-            }
-            | {path: f"{path} is not read: {why}" for path, why in found.unlisted.items()}
-        )
-        changed = {now.path: _changed(was, now) for was, now in compared.changed}
-        self._tell(changed, is_change=True)
-        self._told &= {*changed, *found.outside, *found.unlisted}  # no more than there is
+        folder = list_folder(self._spark, self._source, self.root)
+        now_ms = int(time.time() * 1000)
+        comparison = self.file_log.compare(folder.files, now_ms, unlisted=folder.unlisted)
+        skipped = {link: self._link_warning(link) for link in folder.outside}
+        skipped |= {path: f"{path} is skipped: {why}" for path, why in folder.unlisted.items()}
+        changed = {
+            after.path: change_warning(before, after) for before, after in comparison.changed
+        }
+        self._warn(skipped)
+        self._warn(changed)
+        self._notified &= {*skipped, *changed}
+        self.changed = sorted({*self.changed, *changed})[:MAX_CHANGED]
         return sorted(
-            compared.unread,
-            key=lambda one: (one.time_ms, one.path),
+            comparison.unread,
+            key=lambda file: (file.time_ms, file.path),
             reverse=self._source.is_newest_first,
         )
 
     def batches(self, files: Sequence[File]) -> Iterator[Files]:
-        """Yield files by batches, as the options cut them."""
-        most, most_bytes = self._source.most_files, self._source.most_bytes
+        """Yield files in batches within the limits of the options."""
+        max_files, max_bytes = self._source.max_files, self._source.max_bytes
         batch: list[File] = []
         size = 0
-        for one in files:
-            size += one.size or 0
-            is_full = most_bytes is not None and size > most_bytes
-            if batch and (len(batch) >= most or is_full):
+        for file in files:
+            size += file.size or 0
+            is_full = max_bytes is not None and size > max_bytes
+            if batch and (len(batch) >= max_files or is_full):
                 yield tuple(batch)
-                batch, size = [], one.size or 0
-            batch.append(one)
+                batch, size = [], file.size or 0
+            batch.append(file)
         if batch:
             yield tuple(batch)
 
-    def _tell(self, notes: dict[str, str], *, is_change: bool = False) -> None:
-        """Say something of files, once of each."""
-        fresh = {path: note for path, note in notes.items() if path not in self._told}
-        self._told.update(fresh)
-        if is_change:
-            self.changed += sorted(fresh)[: max(0, MOST_CHANGED - len(self.changed))]
-        for note in [fresh[path] for path in sorted(fresh)][:SHOWN]:
-            self._say(note)
-        if len(fresh) > SHOWN:
-            self._say(f"and the same of {len(fresh) - SHOWN:,} more files")
+    def _link_warning(self, link: str) -> str:
+        return (
+            f"the symbolic link {link} is skipped, because its target is outside of "
+            f"{self._source.path}: set source.follow_links: true, or copy the target"
+        )
+
+    def _warn(self, warnings: dict[str, str]) -> None:
+        """Print warnings about files, by path; each file gets one warning."""
+        new = [warnings[path] for path in sorted(warnings) if path not in self._notified]
+        self._notified.update(warnings)
+        for warning in new[:SHOWN]:
+            self._say(warning)
+        if len(new) > SHOWN:
+            self._say(f"the same applies to {len(new) - SHOWN:,} more files")
 
     def events(self, batch: Files, pipeline: Pipeline) -> DataFrame:
-        """Return the event rows of files."""
+        """Return the event rows of a batch."""
         source = self._source
-        make = partial(
+        make_builder = partial(
             row_builder, source.format, dict(source.format_options), **reading_of(pipeline)
         )
         form = None if source.contents == "auto" else LineForm(source.contents)
-        pieces = pieces_of(batch, self.root, self._refused, follow_links=source.follow_links)
-        return file_rows(self._session, source, pieces, make, form)
+        pieces = pieces_of(batch, self.root, self._refusals, follow_links=source.follow_links)
+        return file_rows(self._session, source, pieces, make_builder, form)
 
     def fresh(self, batch: Files, query: str) -> Files:
         """Return a batch without the files that other checkpoints of the pipeline applied."""
         applied = {path_of(name) for name in applied_elsewhere(self._began, query)}
-        return tuple(one for one in batch if one.path not in applied)
+        return tuple(file for file in batch if file.path not in applied)
 
     def held(self, number: int, batch: Files) -> Held:
-        """Return which files a batch takes."""
+        """Return the entry of a batch in the log of batches."""
         del number
-        return Held(files=tuple(address(one.path) for one in batch))
+        return Held(files=tuple(address(file.path) for file in batch))
 
-    def keeps(self, name: str) -> bool:
-        """Say whether a file has to be remembered, by its address: it may be listed again."""
-        # without one another checkpoint is brought to its end, before there is a new one
-        return self._ledger is None or path_of(name) in self._ledger
+    def remembers(self, name: str) -> bool:
+        """Return whether the file log contains a file, by its address.
+
+        Before the file log exists, ``--resume-from-tables`` completes batches of other checkpoints;
+        their entries stay.
+        """
+        return self._file_log is None or path_of(name) in self._file_log
 
     def details(self, held: Held) -> dict[str, object]:
-        """Return what the commits of a batch say of its source."""
+        """Return the source in the metadata of commits."""
         del held
         return {"source": self._source.path}
 
     def taken(self, held: Held) -> int | None:
-        """Return how many messages a batch takes: nobody counted its lines."""
+        """Return the number of messages of a batch: unknown."""
         del held
         return None
 
     def lag(self, held: Held) -> Lag | None:
-        """Return how many messages wait behind a batch: nobody counted them."""
+        """Return the number of messages after a batch: unknown."""
         del held
         return None
 
     def check(self, began: list[Began]) -> None:
-        """Remember what other checkpoints applied."""
+        """Remember the batches of other checkpoints."""
         self._began = began
 
     def resume(self, began: list[Began], land: Land, *, skip_lost: bool) -> Held | None:
-        """Bring the batches of lost checkpoints to their end.
+        """Complete the batches of lost checkpoints.
 
         Args:
-            began: What the log holds of each checkpoint.
-            land: Applies files under a query and a batch.
+            began: The batches of each checkpoint.
+            land: Applies files as a batch of a checkpoint.
             skip_lost: Is for topics.
 
         Returns:
-            Nothing: what they read stays noted, and is skipped from now on.
+            Nothing: the log of batches stays, and later batches skip its files.
 
         Raises:
-            ConfigError: Files are gone.
+            ConfigError: A file of a batch does not exist any more.
         """
         del skip_lost
         self._began = began
-        there = {one.path: one for one in listing(self._spark, self._source, self.root).files}
-        for one in began:
-            if one.is_finished:
+        folder = list_folder(self._spark, self._source, self.root)
+        present = {file.path: file for file in folder.files}
+        for checkpoint in began:
+            if checkpoint.is_finished:
                 continue
-            names = [path_of(name) for name in one.newest.files]
-            files = tuple(there[name] for name in names if name in there)
-            if lacking := len(names) - len(files):
+            paths = [path_of(name) for name in checkpoint.newest.files]
+            files = tuple(present[path] for path in paths if path in present)
+            if missing_count := len(paths) - len(files):
                 msg = (
-                    f"{lacking} files of batch {one.batch}, which may not have come to its end, "
+                    f"{missing_count} files of batch {checkpoint.batch}, which may be incomplete, "
                     "are gone from the source: put them back"
                 )
                 raise ConfigError(msg)
             if files:
-                land(files, one.query, one.batch, one.newest)
+                land(files, checkpoint.query, checkpoint.batch, checkpoint.newest)
         return None
 
     def refuse(self, files: Files) -> bool:
-        """Look which files made a batch fail that Hadoop reads; say whether some did, for good.
+        """Find the files of a failed batch that Hadoop can never read; the next attempt skips them.
 
-        They are set aside when the batch is applied again.
+        Returns:
+            Whether there are such files.
         """
-        found: dict[str, str] = {}
-        for one in files:
-            if is_local(one.path) or one.path in self._refused:
+        refusals: dict[str, str] = {}
+        for file in files:
+            if is_local(file.path) or file.path in self._refusals:
                 continue
             try:
-                system, path = file_system(self._spark, one.path)
+                system, path = file_system(self._spark, file.path)
                 system.open(path).close()
             except Py4JJavaError as error:
                 kind = str(error.java_exception.getClass().getSimpleName())
-                if (why := _FOR_GOOD.get(kind)) is not None:
-                    found[one.path] = why
-        mine = {one.path for one in files}
-        self._refused = found | {p: why for p, why in self._refused.items() if p in mine}
-        return bool(found)
+                if (why := _PERMANENT.get(kind)) is not None:
+                    refusals[file.path] = why
+        paths = {file.path for file in files}
+        earlier = {path: why for path, why in self._refusals.items() if path in paths}
+        self._refusals = earlier | refusals
+        return bool(refusals)
 
     def clean(self, files: Files) -> None:
-        """Delete or move files that were applied, as ``cleanSource`` says.
+        """Delete or archive the files of a complete batch, as ``cleanSource`` requires.
 
-        Files of a batch stay where something could not be read: it may have to be read again.
+        The files of a batch with an unreadable message stay, because a replay may need them.
         """
         if self._source.clean == "off" or not self.is_read:
             return
         jvm: Any = self._spark._jvm
-        for one in files:
+        for file in files:
             try:
-                system, path = file_system(self._spark, one.path)
+                system, path = file_system(self._spark, file.path)
                 if self._source.clean == "delete":
                     system.delete(path, False)
                     continue
-                inside = str(path.toUri().getPath()).lstrip("/")
-                target = jvm.org.apache.hadoop.fs.Path(
-                    f"{self._source.archive.rstrip('/')}/{inside}"
-                )
+                name = str(path.toUri().getPath()).lstrip("/")
+                target = jvm.org.apache.hadoop.fs.Path(f"{self._source.archive.rstrip('/')}/{name}")
                 system.mkdirs(target.getParent())
                 if not system.rename(path, target):
-                    self._say(f"{one.path} was applied and could not be moved to {target}")
-            except Py4JJavaError as error:  # the table has it: that is no reason to stop
+                    self._say(f"{file.path} is applied, but cannot be moved to {target}")
+            except Py4JJavaError as error:  # the batch is complete: the run continues
                 kind = error.java_exception.getClass().getSimpleName()
-                self._say(f"{one.path} was applied and could not be cleaned up ({kind})")
+                self._say(f"{file.path} is applied, but cannot be cleaned up ({kind})")
 
 
-def _changed(was: File, now: File) -> str:
-    sizes = "" if was.size is None else f" ({was.size:,} bytes then, {now.size:,} now)"
+def change_warning(before: File, after: File) -> str:
+    """Return the warning about a file that changed after a batch read it."""
+    sizes = "" if before.size is None else f" (from {before.size:,} to {after.size:,} bytes)"
     return (
-        f"{now.path} changed after it was read{sizes}: what came later is not read; write it to a "
-        "new file, or, if the file was set aside, `changelane quarantine replay` reads it again"
+        f"{after.path} changed after it was read{sizes}: the change is not read; write new "
+        "lines to a new file; `changelane quarantine replay` reads a file of the quarantine again"
     )

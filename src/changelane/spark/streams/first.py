@@ -20,7 +20,7 @@ from changelane.message import Message
 from changelane.spark.streams.file_reading import Piece
 from changelane.spark.streams.file_rows import first_of
 from changelane.spark.streams.kafka import COMMITTED
-from changelane.spark.streams.listing import Listing, listing, root_of
+from changelane.spark.streams.listing import Listing, list_folder, root_of
 from changelane.spark.streams.topics import kinds
 
 MOST: Final = 100
@@ -142,7 +142,7 @@ def of_files(spark: SparkSession, source: FilesSource) -> tuple[Listing, First]:
         ConfigError: There is no such folder.
     """
     root = root_of(spark, source)
-    told = listing(spark, source, root)
+    told = list_folder(spark, source, root)
     found: First = {}
     for file in sorted(told.files)[:MOST_FILES]:
         piece = Piece(file.path, root.topic(file.path), file.size)

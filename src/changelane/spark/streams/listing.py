@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a source's folder, as they are there now: local ones, and those of Hadoop's systems.
+"""Lists the files of a source's folder, on the local file system or on one of Hadoop's.
 
-What Spark's own file source leaves out is left out: names that begin with a dot or an underscore.
+As in Spark's file source, names that begin with a dot or an underscore are hidden.
 """
 
 import os
@@ -17,11 +17,11 @@ from pyspark.sql import SparkSession
 from changelane.errors import ConfigError
 from changelane.files_source import FilesSource
 from changelane.spark.lake import file_system
-from changelane.spark.ledgers.files_read import File
+from changelane.spark.ledgers.file_log import File
 
 _LEGAL: Final = "/@,;:$&+=!~'()*_-."
-"""What a path's URI shows as it is, as ``java.net.URI`` has it; letters of all scripts, too."""
-_FOREIGN: Final = re.compile(r"[\x00-\x7f]+")
+"""ASCII characters that ``java.net.URI`` does not encode in a path, beside letters and digits."""
+_ASCII: Final = re.compile(r"[\x00-\x7f]+")
 _STATUS: Final = re.compile(
     r"\w+\{path=(.*); isDirectory=(?:true|false); length=([0-9]+);.*?"
     r"modification_time=(-?[0-9]+);.*",
@@ -30,12 +30,12 @@ _STATUS: Final = re.compile(
 
 
 class Listing(NamedTuple):
-    """What a folder holds.
+    """The content of a folder and of its subfolders.
 
     Attributes:
-        files: Its files.
-        outside: Symbolic links that lead out of it, and are not followed.
-        unlisted: Why folders in it, or names, cannot be read, by their paths.
+        files: The files.
+        outside: Symbolic links with a target outside of the folder, which are skipped.
+        unlisted: Subfolders and names that cannot be read, with the reason.
     """
 
     files: list[File]
@@ -47,9 +47,9 @@ class Root(NamedTuple):
     """The folder of a source.
 
     Attributes:
-        path: Where it is, as in :class:`File`.
-        is_local: Whether Python reads it, and not Hadoop.
-        pattern: The regular expression of the names of its files.
+        path: Its path, as in :class:`File`.
+        is_local: Whether it is on the local file system.
+        pattern: The regular expression of the file names.
     """
 
     path: str
@@ -57,18 +57,18 @@ class Root(NamedTuple):
     pattern: str
 
     def topic(self, path: str) -> str:
-        """Return what the messages of a file have for a topic: where it is in the folder."""
+        """Return the topic of the messages of a file: the path within the folder, encoded."""
         inside = path.removeprefix(self.path.rstrip("/") + "/")
         return encoded(inside if inside != path else path.rpartition("/")[2])
 
 
 def encoded(path: str) -> str:
-    """Return a path as an address shows it."""
-    return _FOREIGN.sub(lambda part: quote(part[0], safe=_LEGAL), path)
+    """Return a path with percent-encoding, as in an address."""
+    return _ASCII.sub(lambda part: quote(part[0], safe=_LEGAL), path)
 
 
 def address(path: str) -> str:
-    """Return the address of a file, as older checkpoints and logs have it."""
+    """Return the address of a file, as in the log of batches."""
     return f"file://{encoded(path)}" if path.startswith("/") else encoded(path)
 
 
@@ -86,7 +86,7 @@ def _local(path: str) -> str:
 
 
 def is_local(path: str) -> bool:
-    """Say whether Python reads a file, and not Hadoop."""
+    """Return whether a file is on the local file system."""
     return path.startswith("/")
 
 
@@ -94,23 +94,23 @@ def root_of(spark: SparkSession, source: FilesSource) -> Root:
     """Return the folder of a source.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: The folder does not exist.
     """
     system, folder = file_system(spark, source.path)
     if not system.exists(folder):
         raise ConfigError(f"there is no folder {source.path}")
     jvm: Any = spark._jvm
     pattern = str(jvm.org.apache.hadoop.fs.GlobPattern(source.glob).compiled().pattern())
-    whole = system.makeQualified(folder)
-    is_local = str(whole.toUri().getScheme()) == "file"
-    return Root(_local(str(whole.toString())), is_local, pattern)
+    qualified = system.makeQualified(folder)
+    is_local = str(qualified.toUri().getScheme()) == "file"
+    return Root(_local(str(qualified.toString())), is_local, pattern)
 
 
-def listing(spark: SparkSession, source: FilesSource, root: Root) -> Listing:
-    """Return what a source's folder holds.
+def list_folder(spark: SparkSession, source: FilesSource, root: Root) -> Listing:
+    """Return the content of a source's folder.
 
     Raises:
-        ConfigError: It cannot be read.
+        ConfigError: The folder cannot be read.
     """
     if not root.is_local:
         return _remote(spark, source)
@@ -122,35 +122,35 @@ def listing(spark: SparkSession, source: FilesSource, root: Root) -> Listing:
 
 
 def walk(root: str, accepts: Callable[[str], bool], *, follow_links: bool = False) -> Listing:
-    """Return what a local folder holds, with the folders in it.
+    """Return the content of a local folder and of its subfolders.
 
-    A link to a folder is followed inside the folder, too, but never round in a circle.
+    The walk follows links within the folder, but no link to a folder that contains the link.
 
     Args:
-        root: The folder, or a file.
-        accepts: Whether files of a name are read.
-        follow_links: Whether links are followed that lead out of the folder.
+        root: The folder, or a single file.
+        accepts: Decides by name which files belong to the source.
+        follow_links: Whether the walk follows links to targets outside of the folder.
 
     Raises:
         ConfigError: The folder cannot be read.
     """
-    found = Listing([], [], {})
+    result = Listing([], [], {})
     real = os.path.realpath(root)
     if not os.path.isdir(root):  # noqa: PTH112 - a million paths are no objects
-        _take(found, root, os.path.basename(root), accepts)  # noqa: PTH119
-        return found
+        _add_file(result, root, os.path.basename(root), accepts)  # noqa: PTH119
+        return result
     folders = [(root.rstrip("/") or "/", real)]
     while folders:
         folder, real_folder = folders.pop()
         try:
             with os.scandir(folder) as entries:
-                told = list(entries)
+                children = list(entries)
         except OSError as error:
             if folder == root:
                 raise ConfigError(f"cannot read the folder {root}: {error.strerror}") from None
-            found.unlisted[folder] = error.strerror or type(error).__name__
+            result.unlisted[folder] = error.strerror or type(error).__name__
             continue
-        for entry in told:
+        for entry in children:
             if is_hidden(entry.name):
                 continue
             target = f"{real_folder}/{entry.name}"
@@ -158,36 +158,36 @@ def walk(root: str, accepts: Callable[[str], bool], *, follow_links: bool = Fals
                 target = os.path.realpath(entry.path)
                 if not follow_links and not is_within(target, real):
                     if entry.is_dir() or accepts(entry.name):
-                        found.outside.append(entry.path)
+                        result.outside.append(entry.path)
                     continue
-                if is_within(real_folder, target):  # it leads to a folder that it is in
+                if is_within(real_folder, target):  # a cycle
                     continue
             if entry.is_dir():
                 folders.append((entry.path, target))
             else:
-                _take(found, entry.path, entry.name, accepts)
-    return found
+                _add_file(result, entry.path, entry.name, accepts)
+    return result
 
 
-def _take(found: Listing, path: str, name: str, accepts: Callable[[str], bool]) -> None:
+def _add_file(result: Listing, path: str, name: str, accepts: Callable[[str], bool]) -> None:
     if not accepts(name):
         return
     try:
         path.encode()
         status = os.stat(path)  # noqa: PTH116
     except UnicodeEncodeError:
-        found.unlisted[path.encode(errors="surrogateescape").decode(errors="replace")] = (
+        result.unlisted[path.encode(errors="surrogateescape").decode(errors="replace")] = (
             "its name is not UTF-8"
         )
         return
-    except OSError:  # it went meanwhile, or is a link to nothing
+    except OSError:  # deleted since the listing, or a broken link
         return
     if stat.S_ISREG(status.st_mode):
-        found.files.append(File(path, status.st_size, status.st_mtime_ns // 1_000_000))
+        result.files.append(File(path, status.st_size, status.st_mtime_ns // 1_000_000))
 
 
 def is_hidden(name: str) -> bool:
-    """Say whether Spark leaves a file or a folder out, by its name."""
+    """Return whether Spark hides a file or a folder of this name."""
     if name.startswith(("_metadata", "_common_metadata")):
         return False
     return (
@@ -198,17 +198,17 @@ def is_hidden(name: str) -> bool:
 
 
 def is_within(path: str, folder: str) -> bool:
-    """Say whether a path, in which no link is left, is a folder or lies in it."""
+    """Return whether a path without links is a folder or is within it."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-# -- others
+# -- file systems of Hadoop
 
 
 def _remote(spark: SparkSession, source: FilesSource) -> Listing:
-    """Return the files of a folder that Hadoop reads, as Spark's index lists them.
+    """Return the files of a folder on a file system of Hadoop, as Spark's file index lists them.
 
-    Neither the JVM's file systems nor object stores that people use have links that lead out.
+    HDFS and object stores have no symbolic links.
     """
     reader = (
         spark.read.format("text")
@@ -217,20 +217,20 @@ def _remote(spark: SparkSession, source: FilesSource) -> Listing:
         .option("recursiveFileLookup", "true")
         .option("__globPaths__", "false")
     )
-    told: Any = reader.load(source.path)
-    index = told._jdf.queryExecution().analyzed().relation().location()
+    frame: Any = reader.load(source.path)
+    index = frame._jdf.queryExecution().analyzed().relation().location()
     return Listing(list(_statuses(index.allFiles())), [], {})
 
 
 def _statuses(statuses: Any) -> Iterable[File]:
-    """Yield Hadoop's ``FileStatus`` objects; their texts come at once, in one call to the JVM."""
-    parting = f"\n{uuid.uuid4()}\n"
-    texts = str(statuses.mkString(parting)).split(parting) if statuses.size() else []
+    """Yield files from Hadoop's ``FileStatus`` objects, with one call to the JVM."""
+    separator = f"\n{uuid.uuid4()}\n"
+    texts = str(statuses.mkString(separator)).split(separator) if statuses.size() else []
     matches = [_STATUS.fullmatch(text) for text in texts]
     for number, match in enumerate(matches):
         if match is not None:
             yield File(_local(match[1]), int(match[2]), int(match[3]))
             continue
-        one = statuses.apply(number)  # a file system with words of its own
-        path = str(one.getPath().toString())
-        yield File(_local(path), int(one.getLen()), int(one.getModificationTime()))
+        status = statuses.apply(number)  # a file system with another text form
+        path = str(status.getPath().toString())
+        yield File(_local(path), int(status.getLen()), int(status.getModificationTime()))

@@ -202,7 +202,7 @@ def _changed(source: "Input") -> list[str]:
 def _note(log: BatchLog, source: "Input", query: str, number: int, held: Held) -> None:
     """Note what a batch reads; files that are not remembered any more leave the log."""
     if isinstance(source, FilesInput):
-        log.begin(query, number, held, source.keeps)
+        log.begin(query, number, held, source.remembers)
     else:
         log.begin(query, number, held)
 

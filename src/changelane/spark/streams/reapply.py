@@ -22,7 +22,7 @@ from changelane.spark.events.expressions import expressed
 from changelane.spark.events.kept import Entry, Rest, Row, event_row, read_rest, schema_row
 from changelane.spark.events.rows import AT
 from changelane.spark.lake import Lake
-from changelane.spark.ledgers.files_read import File
+from changelane.spark.ledgers.file_log import File
 from changelane.spark.ledgers.replays import Begun, ReplayReport, Replays
 from changelane.spark.streams.file_reading import record_rows
 from changelane.spark.streams.file_rows import file_rows, pieces_of

@@ -197,22 +197,22 @@ def writer(
 
 
 class Query(Protocol):
-    """A stream that goes on, one of Spark's or one of files."""
+    """A running stream: Spark's ``StreamingQuery``, or a stream of files."""
 
     def awaitTermination(self, timeout: int) -> bool | None:  # noqa: N802 - Spark's name
-        """Wait for its end, but not longer than so many seconds; say whether it came."""
+        """Wait for the end; return whether the stream ended within the timeout, seconds."""
         ...
 
     def stop(self) -> None:
-        """End it."""
+        """Stop the stream."""
         ...
 
 
 class Starter(Protocol):
-    """What starts a stream, from where it stopped."""
+    """A stream, which starts after its last complete batch."""
 
     def start(self) -> Query:
-        """Start it."""
+        """Start the stream."""
         ...
 
 
@@ -222,13 +222,13 @@ def stream_of(
     pipeline: Pipeline,
     apply: Callable[[Any, int], None],
 ) -> Starter:
-    """Return what starts a pipeline's stream.
+    """Return the stream of a pipeline.
 
     Raises:
-        ConfigError: What it reads is not there.
+        ConfigError: The source does not exist.
     """
     if isinstance(source, FilesInput):
-        _ = source.root  # a folder that is not there is said before anything begins
+        _ = source.root  # raises before the stream starts
         return FileStream(spark, source, f"changelane {pipeline.name}", pipeline.options, apply)
     return writer(source.stream(), pipeline, apply)
 
