@@ -13,8 +13,6 @@ TRANSACTION_BYTES: Final = {
 }
 """The leading bytes of a position that all changes of one transaction share, by domain."""
 _EPOCH_END: Final = 6
-ROW_BY_ROW: Final = frozenset({MySqlPosition.code})
-"""Domains whose source checks keys row by row: the order of the log says which row left."""
 IMMEDIATE: Final = frozenset({PostgresPosition.code, MySqlPosition.code})
 """Domains where a before image of nothing but the key comes of immediate constraints.
 

@@ -9,7 +9,7 @@ from changelane.apply.occupants import NOBODY, Place, named
 from changelane.apply.problems import AMBIGUOUS, Problem
 from changelane.apply.registers import EMPTY, NOTHING, Cell, KeyState, Rule, Within, is_live
 from changelane.apply.timelines import Carried, Timeline, foreign
-from changelane.apply.transactions import IMMEDIATE, ROW_BY_ROW, name_of
+from changelane.apply.transactions import IMMEDIATE, name_of
 from changelane.position import ARRIVAL, DEPARTURE, at_phase, domain_of
 
 
@@ -60,7 +60,7 @@ class Work:
             is_told = is_named or domain_of(step.order) not in IMMEDIATE
             if transaction is None or not is_told or step.order <= self.horizon:
                 continue
-            if step.moved_to != step.key and domain_of(step.order) not in ROW_BY_ROW:
+            if step.moved_to != step.key:
                 self._place(step.key, transaction)
                 self._place(step.moved_to, transaction)
 

@@ -8,7 +8,7 @@ side table remembers such a key as one that leads to itself (apply.md section 4)
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from changelane.apply.transactions import HEADER_BYTES, IMMEDIATE, ROW_BY_ROW, TRANSACTION_BYTES
+from changelane.apply.transactions import HEADER_BYTES, IMMEDIATE, TRANSACTION_BYTES
 from changelane.spark.schemas.evolve import Plan
 
 
@@ -68,9 +68,7 @@ def named_moves(rows: DataFrame, one: Plan) -> DataFrame:
     lacking = F.coalesce(F.size("before_missing"), F.lit(0))
     is_named = F.col("before").isNotNull() & (lacking < F.coalesce(*rest, F.lit(0)))
     immediate = [F.lit(bytearray([code])) for code in sorted(IMMEDIATE)]
-    row_by_row = [F.lit(bytearray([code])) for code in sorted(ROW_BY_ROW)]
-    domain = F.substring("order", 2, 1)
-    is_told = (is_named | ~domain.isin(*immediate)) & ~domain.isin(*row_by_row)
+    is_told = is_named | ~F.substring("order", 2, 1).isin(*immediate)
     moved = rows.where("op IN ('u', 'd') AND other_key IS NOT NULL AND other_key != key")
     return moved.where(is_told & _name().isNotNull()).select("key", "other_key")
 
