@@ -19,9 +19,11 @@ from changelane.cli import main
 from changelane.config import load
 from changelane.errors import ConfigError
 from changelane.event import ChangeEvent
+from changelane.kafka import Span
 from changelane.spark.apply.commits import Commits
 from changelane.spark.lakes import lake as open_lake
 from changelane.spark.ledgers import quarantine, side
+from changelane.spark.ledgers.resume import BatchLog, Held
 from changelane.spark.streams.files import FilesInput
 from changelane.spark.streams.pipeline import RunReport, run
 from changelane.spark.streams.stream import RunError
@@ -127,6 +129,43 @@ def test_a_batch_that_came_to_its_end_is_not_read_again(
     check(spark, told.folder, ALL[:2])
     *_, unread = status(open_lake(spark, told.folder, "delta"))
     assert (unread.table, unread.quarantined) == (NO_TABLE, 2)
+
+
+def test_a_number_that_was_another_batch_is_an_older_copy_of_the_checkpoint(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def log() -> BatchLog:
+        return BatchLog(spark, str(tmp_path), "kept")
+
+    first, other = Held(files=("a", "b")), Held(files=("c",))
+    log().check("q", 0, first, "cp")  # the first run of all
+    running = log()
+    running.begin("q", 0, first)
+    running.check("q", 1, other, "cp")
+    again = log()
+    again.check("q", 0, Held(files=("b", "a")), "cp")
+    with pytest.raises(ConfigError, match="an older copy of itself"):
+        again.check("q", 0, other, "cp")
+    again.check("q", 1, other, "cp")
+    for number in range(1, 101):
+        running.begin("q", number, Held(files=(str(number),)))
+        running.record_finished("q", number)
+    kept = sorted(each.name for each in tmp_path.glob("**/q/[!.]*"))
+    assert kept == ["000000000100.finished", "000000000100.json", "upto-000000000099.json"]
+    later = log()
+    later.check("q", 100, Held(files=("100",)), "cp")  # it comes again after a crash
+    with pytest.raises(ConfigError, match="--resume-from-tables"):
+        later.check("q", 5, Held(files=("5",)), "cp")
+    (began,) = later.read()
+    assert (began.batch, began.newest.files, len(began.files)) == (100, ("100",), 101)
+    spans = (
+        Held(span=Span({"t": {0: 5}}, {"t": {0: 2}})),
+        Held(span=Span({"t": {0: 6}}, {"t": {0: 2}})),
+    )
+    log().begin("k", 0, spans[0])
+    log().check("k", 0, spans[0], "cp")
+    with pytest.raises(ConfigError):
+        log().check("k", 0, spans[1], "cp")
 
 
 def dying_at_the_end(method: Any) -> Any:
