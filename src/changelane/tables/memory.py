@@ -100,6 +100,8 @@ class _Table(msgspec.Struct):
     """The columns of its source, and those that came to rows which were there."""
     high: bytes = NOTHING
     """The newest upsert."""
+    taken: bytes = NOTHING
+    """The newest step of any kind, up to the batch before."""
     places: set[bytes] = set()
     """Where orders are offsets: the partitions that they are of."""
     defaults: dict[str, Value] = {}
@@ -261,7 +263,14 @@ class MemoryTables:
         held.high = max(held.high, *orders, NOTHING)
         held.places.update(order[-9:-1] for order in orders if order[1] in BY_PARTITION)
         crossing = held.high if len(held.places) > 1 else NOTHING
-        before, held.source = held.source, held.source.after(listings, crossing)
+        before = held.source
+        names = {name for schema in listings for name in schema.columns}
+        if before.newest is not None and not names <= set(before.known):
+            # all that the table took so far is from before the new columns
+            newest = msgspec.structs.replace(before.newest, last=max(held.taken, before.newest.end))
+            before = msgspec.structs.replace(before, newest=newest)
+        held.source = before.after(listings, crossing)
+        held.taken = max(held.taken, *(step.order for step, _ in batch))
         for one in held.source.added[len(before.added) :]:
             if not one.is_unknown:
                 held.defaults[one.column] = _declared(one, upserts)
