@@ -270,7 +270,7 @@ class MemoryTables:
             newest = msgspec.structs.replace(before.newest, last=max(held.taken, before.newest.end))
             before = msgspec.structs.replace(before, newest=newest)
         held.source = before.after(listings, crossing)
-        held.taken = max(held.taken, *(step.order for step, _ in batch))
+        held.taken = max([held.taken, *(step.order for step, _ in batch)])
         for one in held.source.added[len(before.added) :]:
             if not one.is_unknown:
                 held.defaults[one.column] = _declared(one, upserts)
