@@ -244,9 +244,9 @@ def test_a_cut_file_of_the_checkpoint_is_one_sentence_and_the_log_has_the_traces
     assert spark.sparkContext.appName
     file = written(tmp_path)
     assert run(file).exit_code == 0
-    (offsets,) = (tmp_path / "lake").glob("**/offsets/0")
-    offsets.write_bytes(b"")
-    offsets.with_name(".0.crc").unlink()
+    (entry,) = (tmp_path / "lake").glob("**/files/*.json")
+    entry.write_bytes(entry.read_bytes()[:-5])
+    entry.with_name(f".{entry.name}.crc").unlink()
     done = subprocess.run(
         [Path(sys.executable).with_name("changelane"), "run", file, "--master", "local[2]"],
         env=os.environ | {"CHANGELANE_LOG_DIR": str(tmp_path / "logs")},

@@ -20,6 +20,7 @@ from urllib.parse import unquote
 import msgspec
 
 from changelane.spark.ledgers.fence import FencedError
+from changelane.spark.ledgers.small_files import decoded
 
 _NAME: Final = re.compile(r"(upto-)?([0-9]+)\.(json|done)")
 COMPACT_EVERY: Final = 100
@@ -138,12 +139,14 @@ class FileLog:
             elif not match[1]:
                 (complete if match[3] == "done" else batches).add(number)
         if self._snapshot >= 0:
-            text = self._store.read(_name(self._snapshot, "json", is_snapshot=True))
-            for path, size, time_ms, since_ms in msgspec.json.decode(text, type=_Snapshot).files:
+            name = _name(self._snapshot, "json", is_snapshot=True)
+            snapshot = decoded(self._store.read(name), _Snapshot, name)
+            for path, size, time_ms, since_ms in snapshot.files:
                 self._remember(path, _State(size, time_ms, since_ms))
         self._newest = self._snapshot
         for number in sorted(batches):
-            batch = msgspec.json.decode(self._store.read(_name(number, "json")), type=_Batch)
+            name = _name(number, "json")
+            batch = decoded(self._store.read(name), _Batch, name)
             self._set_missing(batch.missing, batch.time_ms)
             self._set_missing(batch.returned, None)
             self._pending = tuple(File(*file) for file in batch.files)

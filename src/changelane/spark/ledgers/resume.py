@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from changelane.errors import ConfigError
 from changelane.kafka import Span
 from changelane.spark.lake import file_system
+from changelane.spark.ledgers.small_files import decoded
 from changelane.spark.sql import folder
 
 _FOLDER: Final = "_changelane/batches"
@@ -178,7 +179,7 @@ class BatchLog:
             text = self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
         finally:
             stream.close()
-        return msgspec.json.decode(text, type=Held)
+        return decoded(text, Held, f"{self._path}/{query}/{name}")
 
     def read(self) -> list[Began]:
         """Return what the log holds of each checkpoint."""

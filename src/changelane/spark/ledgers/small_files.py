@@ -1,11 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """A folder of small files on any file system, with atomic writes."""
 
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 from pyspark.sql import SparkSession
 
+from changelane.errors import ChangelaneError
 from changelane.spark.lake import file_system
+from changelane.spark.reasons import BROKEN_CHECKPOINT
+
+_Content = TypeVar("_Content")
+
+
+def decoded(text: str, kind: type[_Content], name: str) -> _Content:
+    """Return the content of a file of JSON.
+
+    Args:
+        text: The file.
+        kind: The type of its content.
+        name: The name of the file, for the error.
+
+    Raises:
+        ChangelaneError: It is cut, or holds something else.
+    """
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.DecodeError as error:
+        raise ChangelaneError(f"{BROKEN_CHECKPOINT} ({name})") from error
 
 
 class SmallFiles:

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from changelane.kafka import Offsets
 from changelane.spark.lake import file_system
 from changelane.spark.ledgers.file_log import SparkFileLog, parse_spark_log
-from changelane.spark.ledgers.small_files import SmallFiles
+from changelane.spark.ledgers.small_files import SmallFiles, decoded
 
 
 class _Metadata(msgspec.Struct):
@@ -54,7 +54,7 @@ class Checkpoint:
     def query(self) -> str:
         """Return the id that Spark gave the checkpoint when it was made."""
         if not self._query:
-            self._query = msgspec.json.decode(self._read("metadata"), type=_Metadata).id
+            self._query = decoded(self._read("metadata"), _Metadata, "metadata").id
         return self._query
 
     def create(self) -> None:
@@ -96,7 +96,7 @@ class Checkpoint:
         """Return the offsets behind the last messages of a batch; -1 = before the first batch."""
         text = self._read(f"offsets/{batch}" if batch >= 0 else "sources/0/0")
         last = text.rstrip().rpartition("\n")[2]
-        return msgspec.json.decode(last, type=Offsets)
+        return decoded(last, Offsets, f"offsets/{batch}")
 
     def position(self) -> Offsets:
         """Return the offsets behind the last batch that came to its end."""
