@@ -266,12 +266,13 @@ def test_a_captured_stream_is_what_the_database_held_wherever_its_batches_end(
             (2, 9, 1),
             (3, 1, 1),
         ]
-        # nobody told that `vip` went: rows from before keep it, and 5 never had it
+        # nobody told that `vip` went: rows from before keep it, and 5 never had it;
+        # those from before `phone` have the default that the schema declares
         assert found("customers", "id", "name", "phone", "vip") == [
             (1, "Ann 日本", "+1 555", True),
-            (4, "Dan", None, True),
+            (4, "Dan", "n/a", True),
             (5, "Eve", "n/a", None),
-            (200, "Bob 😀", None, True),
+            (200, "Bob 😀", "n/a", True),
         ]
         balances = dict(found("customers", "id", "balance"))
         assert balances[5] == 7
