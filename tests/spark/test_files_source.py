@@ -38,11 +38,12 @@ def record(value: bytes, offset: int | None, partition: int = 0) -> bytes:
 
 
 GOOD: Final = line("lines", 5, 5)
+LINES: Final = b'{"op": "c", "table": {"name": "lines"}, "key": ["id"], '
 BROKEN: Final = [
     ("malformed_json", GOOD.replace(b'"id": 5', b'"id": NaN')),
     ("unknown_operation", GOOD.replace(b'"op": "c"', b'"op": "x"')),
     ("invalid_utf8", GOOD.replace(b"v5", b"\xff\xfe\x80")),
-    ("too_deep", GOOD.replace(b'"id": 5', b'"id": ' + b"[" * 600 + b"]" * 600)),
+    ("too_deep", LINES + b'"after": {"id": 5, "v": ' + b"[" * 600 + b"]" * 600 + b"}}"),
     ("wrong_type", GOOD.replace(b'"id": 5', b'"id": "5"')),
     ("wrong_type", b"[1,2,3]"),
     (
