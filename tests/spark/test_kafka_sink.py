@@ -222,7 +222,7 @@ def test_the_pipeline_of_the_readme_turns_one_topic_into_another(
     assert spark.sparkContext.appName
     text = README.read_text("utf-8")
     (example,) = re.findall(
-        r"^```yaml\n(.*?sink: .type: kafka.*?)^```", text, re.DOTALL | re.MULTILINE
+        r"^```yaml\n((?:(?!```).)*sink: .type: kafka.*?)^```", text, re.DOTALL | re.MULTILINE
     )
     assert len(example.splitlines()) <= 10
     source = {"connector": "mysql", "name": "s", "db": "shop", "table": "orders", "ts_ms": 1}

@@ -129,7 +129,7 @@ def session(
             for key, value in (told | addresses | given).items():
                 if submitted.get(key) != value:
                     builder = builder.config(key, value)
-            with jvm.stderr_into(None if submitted else log):
+            with jvm.in_utf8(), jvm.stderr_into(None if submitted else log):
                 spark = _create(builder)
     check(spark)
     workers.check(spark, say)

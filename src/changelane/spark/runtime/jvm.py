@@ -113,6 +113,27 @@ def stderr_into(path: Path | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def in_utf8() -> Iterator[None]:
+    """Let a JVM that starts inside know names of files by UTF-8, as Python does in every locale.
+
+    In the locale ``C`` it finds no file whose name is not ASCII.
+    """
+    given = os.environ.get("LC_ALL")
+    told = given or os.environ.get("LC_CTYPE") or os.environ.get("LANG") or ""
+    if "utf8" in told.lower().replace("-", ""):
+        yield
+        return
+    os.environ["LC_ALL"] = "C.UTF-8"
+    try:
+        yield
+    finally:
+        if given is None:
+            del os.environ["LC_ALL"]
+        else:
+            os.environ["LC_ALL"] = given
+
+
+@contextlib.contextmanager
 def on_loopback(*, is_local: bool) -> Iterator[dict[str, str]]:
     """Yield the settings with which a local run listens at the loopback address only.
 
