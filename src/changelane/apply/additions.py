@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 
 from changelane.event import ChangeEvent, Completeness, DataChange, HalfUpdate, Op
+from changelane.position import is_of_stream
 from changelane.schema import Column
 from changelane.types import UNKNOWN
 
@@ -141,7 +142,7 @@ def additions(
             names.update(schema.columns)
             continue
         order = schema.order
-        if order <= last.end:
+        if order <= last.end and not is_of_stream(order):
             # a snapshot sorts below the stream, and has the columns of a later time
             order = last.end[:-1] + _AFTER
         gone = (
