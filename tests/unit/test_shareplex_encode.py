@@ -315,6 +315,18 @@ def test_native_names_the_key_columns_of_updates_only():
     assert written(change(after={"a": "1"}, key=Key(("a",))), NATIVE)[1] == ["key"]
 
 
+@pytest.mark.parametrize("scn", [2**63 - 1, 2**63, 2**64, 2**128 - 1])
+def test_an_scn_of_any_size_that_is_read_is_written(scn):
+    (event,) = SHAREPLEX.decode(
+        Message(
+            json.dumps(
+                {"meta": {"op": "ins", "scn": str(scn), "table": "S.T"}, "data": {}}
+            ).encode()
+        )
+    )
+    assert written(event)[0]["meta"]["scn"] == str(scn)
+
+
 def test_commit_scn_is_the_scn_of_the_message():
     assert written(change(after={}, position=ScnPosition(98, 99)))[0]["meta"]["scn"] == "99"
 
@@ -413,7 +425,7 @@ def documents(draw, values):
         "time": "2017-06-16T14:24:34",
         "userid": draw(st.integers(0, 99)),
         "op": op,
-        "scn": str(draw(st.integers(0, 2**64))),
+        "scn": str(draw(st.integers(0, 2**128 - 1))),
         "rowid": "AAATGpAAIAAItcIAAA",
         "trans": draw(NAMES),
         "seq": seq,

@@ -28,7 +28,7 @@ from changelane.event import (
 )
 from changelane.formats.shareplex.operations import Operation, operation_of
 from changelane.formats.shareplex.times import reader
-from changelane.formats.shareplex.wire import AnyMeta, Change, KnownMeta, Row, load
+from changelane.formats.shareplex.wire import SCNS, AnyMeta, Change, KnownMeta, Row, load
 from changelane.position import ScnPosition
 from changelane.schema import TableId
 
@@ -36,7 +36,6 @@ SOURCE: Final = Source(product="oracle", connector="shareplex")
 
 _IDX: Final = re.compile(r"([1-9]\d{0,17})/([1-9]\d{0,17})", re.ASCII)
 _MOST_TABLES: Final = 4096
-_SCNS: Final = 1 << 128  # as many as a position holds
 _SCN_DIGITS: Final = 40  # one more than the greatest has
 
 # members by their own names: looking them up in their class costs as much as reading a number
@@ -309,7 +308,7 @@ def _scn(value: int | str) -> int:
         if not (len(value) < _SCN_DIGITS and value.isascii() and value.isdigit()):
             raise DecodeError("not a whole number", code="wrong_type", path="$.meta.scn")
         value = int(value)
-    if not 0 <= value < _SCNS:
+    if not 0 <= value < SCNS:
         raise DecodeError("out of the range of SCNs", code="value_out_of_range", path="$.meta.scn")
     return value
 

@@ -23,7 +23,7 @@ from changelane.format import Report
 from changelane.formats.shareplex.decode import SOURCE, table_of
 from changelane.formats.shareplex.operations import Operation, operation_of
 from changelane.formats.shareplex.times import writer
-from changelane.formats.shareplex.wire import META, Row, WrittenChange
+from changelane.formats.shareplex.wire import META, SCNS, Row, WrittenChange
 from changelane.position import ScnPosition
 from changelane.schema import TableId
 from changelane.serdes import json
@@ -259,7 +259,7 @@ def _scn(position: Any, report: Report) -> str | None:
     if position.rs_id is not None or position.ssn:
         report(("position.rs_id", "not written"))
     scn = position.scn if position.commit_scn is None else position.commit_scn
-    if not 0 <= scn < _MOST:
+    if not 0 <= scn < SCNS:
         report(("position.scn", "not a number of Oracle's log; not written"))
         return None
     return str(scn)

@@ -13,6 +13,9 @@ Row = dict[str, Any]
 
 TextRow = dict[str, str | None]
 
+SCNS: Final = 1 << 128
+"""How many SCNs a position tells apart; Oracle's own may pass 63 bits in principle."""
+
 # "It starts from 1" (seed, Table 1); positions hold 64 bits
 _Count = Annotated[int, msgspec.Meta(ge=1, le=(1 << 63) - 1)]
 
