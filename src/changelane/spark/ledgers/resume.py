@@ -19,8 +19,7 @@ from pyspark.sql import SparkSession
 
 from changelane.errors import ConfigError
 from changelane.kafka import Span
-from changelane.spark.lake import file_system
-from changelane.spark.ledgers.small_files import decoded
+from changelane.spark.ledgers.small_files import SmallFiles, decoded
 from changelane.spark.sql import folder
 
 _FOLDER: Final = "_changelane/batches"
@@ -70,14 +69,15 @@ class BatchLog:
     """
 
     def __init__(self, spark: SparkSession, root: str, pipeline: str) -> None:
-        self._jvm: Any = spark._jvm
+        self._spark = spark
         self._path = f"{root.rstrip('/')}/{_FOLDER}/{folder(pipeline)}"
-        self._system, _ = file_system(spark, self._path)
+        self._root = SmallFiles(spark, self._path)
         self._newest: dict[str, int] = {}
-        """The newest batch of each checkpoint when this run first asked for one of it."""
+        """The newest batch of each checkpoint, by earlier runs or finished by this one."""
 
-    def _at(self, *parts: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path("/".join((self._path, *filter(None, parts))))
+    def _of(self, query: str) -> SmallFiles:
+        """Return the files of a checkpoint."""
+        return SmallFiles(self._spark, f"{self._path}/{query}")
 
     def begin(
         self,
@@ -94,11 +94,10 @@ class BatchLog:
             held: What it reads.
             is_known: Whether a file has to be remembered, by its address; others may come again.
         """
-        name = f"{batch:012}.json"
         if batch and batch % _JOIN_EVERY == 0:
             self._join(query, batch, is_known)
-        if not self._system.exists(self._at(query, name)):
-            self._write(query, name, held)
+        if not self._of(query).exists(_entry(batch)):
+            self._write(query, _entry(batch), held)
 
     def check(self, query: str, batch: int, held: Held, checkpoint: str) -> None:
         """Refuse a batch whose number belongs to one that read something else.
@@ -108,43 +107,37 @@ class BatchLog:
         Raises:
             ConfigError: The checkpoint is an older copy of itself; it names the way out.
         """
-        if query not in self._newest:
-            is_there = self._system.exists(self._at(query))
-            numbers = [number for _, number in self._files(query)] if is_there else []
-            self._newest[query] = max(numbers, default=-1)
-        if batch > self._newest[query]:
+        if self._is_new(query, batch):
             return
-        name = f"{batch:012}.json"
-        is_there = self._system.exists(self._at(query, name))
-        if not is_there or not _is_same(self._read(query, name), held):
+        is_there = self._of(query).exists(_entry(batch))
+        if not is_there or not _is_same(self._read(query, _entry(batch)), held):
             raise ConfigError(OLDER.format(batch=batch, checkpoint=checkpoint))
+
+    def _is_new(self, query: str, batch: int) -> bool:
+        """Say whether a batch is newer than all that is noted of a checkpoint."""
+        if query not in self._newest:
+            numbers = [number for _, number in self._files(query)]
+            self._newest[query] = max(numbers, default=-1)
+        return batch > self._newest[query]
 
     def record_finished(self, query: str, batch: int) -> None:
         """Note that all of a batch is committed: tables, quarantine, and what is remembered."""
-        self._system.create(self._at(query, _finished(batch)), True).close()
+        self._of(query).mark(_finished(batch))
+        self._newest[query] = max(batch, self._newest.get(query, batch))
 
     def is_finished(self, query: str, batch: int) -> bool:
         """Say whether all of a batch is known to be committed."""
-        return bool(self._system.exists(self._at(query, _finished(batch))))
+        return not self._is_new(query, batch) and self._of(query).exists(_finished(batch))
 
     def replace(self, held: Held) -> None:
         """Note what all checkpoints that the log knows have read, in the place of it all."""
         older = [one.query for one in self.read()]
-        self._write(f"{_RESUMED}{uuid.uuid4()}", f"{0:012}.json", held)
+        self._write(f"{_RESUMED}{uuid.uuid4()}", _entry(0), held)
         for query in older:
-            self._system.delete(self._at(query), True)
+            self._of(query).delete_all()
 
     def _write(self, query: str, name: str, held: Held) -> None:
-        """Write a file that is there whole or not at all."""
-        text = msgspec.json.encode(held).decode()
-        part, whole = self._at(query, f".{name}.part"), self._at(query, name)
-        with_stream = self._system.create(part, True)
-        try:
-            with_stream.write(bytearray(text.encode()))
-        finally:
-            with_stream.close()
-        if not self._system.rename(part, whole):
-            raise OSError(f"cannot rename {part}")
+        self._of(query).write(name, msgspec.json.encode(held))
 
     def _join(self, query: str, batch: int, is_known: Callable[[str], bool]) -> None:
         """Write what the batches before one read into one file."""
@@ -158,36 +151,27 @@ class BatchLog:
         # all of these batches came to their end: of topics only where they ended counts
         span = next((Span(s.ends, s.ends, s.ids) for one in told[::-1] if (s := one.span)), None)
         self._write(query, f"upto-{newest:012}.json", Held(tuple(files), span))
-        for name in held.values():
-            self._system.delete(self._at(query, name), False)
-        for is_joined, number in held:
+        files_of_query = self._of(query)
+        for (is_joined, number), name in held.items():
+            files_of_query.delete(name)
             if not is_joined:
-                self._system.delete(self._at(query, _finished(number)), False)
+                files_of_query.delete(_finished(number))
 
     def _files(self, query: str) -> dict[tuple[bool, int], str]:
         """Return the names of a checkpoint's files, by whether they are joined and by batch."""
         found = {}
-        for status in self._system.listStatus(self._at(query)):
-            name = str(status.getPath().getName())
+        for name in self._of(query).names():
             if (match := _NAME.fullmatch(name)) is not None:
                 found[match.group(1) is not None, int(match.group(2))] = name
         return found
 
     def _read(self, query: str, name: str) -> Held:
-        stream = self._system.open(self._at(query, name))
-        try:
-            text = self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
-        finally:
-            stream.close()
-        return decoded(text, Held, f"{self._path}/{query}/{name}")
+        return decoded(self._of(query).read(name), Held, f"{self._path}/{query}/{name}")
 
     def read(self) -> list[Began]:
         """Return what the log holds of each checkpoint."""
-        if not self._system.exists(self._at("")):
-            return []
         found = []
-        for status in self._system.listStatus(self._at("")):
-            query = str(status.getPath().getName())
+        for query in self._root.names():
             held = self._files(query)
             if not held:
                 continue
@@ -195,13 +179,13 @@ class BatchLog:
             told = {key: self._read(query, name) for key, name in held.items()}
             newest = told.pop((False, batch), None) or Held(span=told[True, batch].span)
             earlier = frozenset(name for one in told.values() for name in one.files)
-            is_finished = self.is_finished(query, batch)
+            is_finished = self._of(query).exists(_finished(batch))
             found.append(Began(query, batch, newest, earlier, is_finished))
         return sorted(found, key=lambda one: one.query)
 
     def clear(self) -> None:
         """Forget everything: a new checkpoint applies all files again."""
-        self._system.delete(self._at(""), True)
+        self._root.delete_all()
 
 
 def _is_same(one: Held, other: Held) -> bool:
@@ -209,6 +193,11 @@ def _is_same(one: Held, other: Held) -> bool:
     if one.span is None or other.span is None:
         return sorted(one.files) == sorted(other.files) and one.span is other.span
     return (one.span.starts, one.span.ends) == (other.span.starts, other.span.ends)
+
+
+def _entry(batch: int) -> str:
+    """Return the name of the file that says what a batch read."""
+    return f"{batch:012}.json"
 
 
 def _finished(batch: int) -> str:

@@ -79,6 +79,14 @@ class SmallFiles:
         if not self._system.rename(part, self._at(name)):
             raise OSError(f"cannot rename {part}")
 
+    def mark(self, name: str) -> None:
+        """Write an empty file, which may exist."""
+        self._system.create(self._at(name), True).close()
+
     def delete(self, name: str) -> None:
         """Delete a file, if it exists."""
         self._system.delete(self._at(name), False)
+
+    def delete_all(self) -> None:
+        """Delete the folder with all that it contains, if it exists."""
+        self._system.delete(self._at(""), True)

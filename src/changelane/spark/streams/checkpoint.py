@@ -7,13 +7,11 @@ all files that it ever listed.
 """
 
 import uuid
-from typing import Any
 
 import msgspec
 from pyspark.sql import SparkSession
 
 from changelane.kafka import Offsets
-from changelane.spark.lake import file_system
 from changelane.spark.ledgers.file_log import SparkFileLog, parse_spark_log
 from changelane.spark.ledgers.small_files import SmallFiles, decoded
 
@@ -32,36 +30,25 @@ class Checkpoint:
     def __init__(self, spark: SparkSession, path: str) -> None:
         self.path = path.rstrip("/")
         self._spark = spark
-        self._jvm: Any = spark._jvm
+        self._store = SmallFiles(spark, self.path)
         self._query = ""
-        self._system, _ = file_system(spark, f"{self.path}/metadata")
-
-    def _at(self, name: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(f"{self.path}/{name}")
-
-    def _read(self, name: str) -> str:
-        stream = self._system.open(self._at(name))
-        try:
-            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
 
     @property
     def is_known(self) -> bool:
         """Whether the checkpoint is there already."""
-        return bool(self._system.exists(self._at("metadata")))
+        return self._store.exists("metadata")
 
     def query(self) -> str:
         """Return the id that Spark gave the checkpoint when it was made."""
         if not self._query:
-            self._query = decoded(self._read("metadata"), _Metadata, "metadata").id
+            self._query = decoded(self._store.read("metadata"), _Metadata, "metadata").id
         return self._query
 
     def create(self) -> None:
         """Create the checkpoint, as Spark does, if it does not exist."""
         if not self.is_known:
             metadata = msgspec.json.encode(_Metadata(str(uuid.uuid4())))
-            SmallFiles(self._spark, self.path).write("metadata", metadata)
+            self._store.write("metadata", metadata)
 
     def spark_file_log(self) -> SparkFileLog | None:
         """Return the files that Spark's file source read; ``None`` = it never wrote here."""
@@ -82,19 +69,14 @@ class Checkpoint:
         Args:
             starts: The offsets; they are not looked at where some are noted already.
         """
-        if not self._system.exists(self._at("sources/0/0")):
-            stream = self._system.create(self._at("sources/0/0.part"), True)
-            try:
-                stream.write(bytearray(b"v1\n" + msgspec.json.encode(starts)))
-            finally:
-                stream.close()
-            if not self._system.rename(self._at("sources/0/0.part"), self._at("sources/0/0")):
-                raise OSError("the checkpoint cannot be written")
+        sources = self._files("sources/0")
+        if not sources.exists("0"):
+            sources.write("0", b"v1\n" + msgspec.json.encode(starts))
         return self.offsets(-1)
 
     def offsets(self, batch: int) -> Offsets:
         """Return the offsets behind the last messages of a batch; -1 = before the first batch."""
-        text = self._read(f"offsets/{batch}" if batch >= 0 else "sources/0/0")
+        text = self._store.read(f"offsets/{batch}" if batch >= 0 else "sources/0/0")
         last = text.rstrip().rpartition("\n")[2]
         return decoded(last, Offsets, f"offsets/{batch}")
 
@@ -102,12 +84,10 @@ class Checkpoint:
         """Return the offsets behind the last batch that came to its end."""
         batch = self._newest("commits")
         if batch is None:
-            is_begun = self._system.exists(self._at("sources/0/0"))
+            is_begun = self._store.exists("sources/0/0")
             return self.offsets(-1) if is_begun else {}
         return self.offsets(batch)
 
     def _newest(self, folder: str) -> int | None:
-        if not self._system.exists(self._at(folder)):
-            return None
-        names = [str(one.getPath().getName()) for one in self._system.listStatus(self._at(folder))]
+        names = self._files(folder).names()
         return max((int(name) for name in names if name.isdigit()), default=None)
