@@ -113,24 +113,32 @@ def stderr_into(path: Path | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def in_utf8() -> Iterator[None]:
-    """Let a JVM that starts inside know names of files by UTF-8, as Python does in every locale.
-
-    In the locale ``C`` it finds no file whose name is not ASCII.
-    """
-    given = os.environ.get("LC_ALL")
-    told = given or os.environ.get("LC_CTYPE") or os.environ.get("LANG") or ""
-    if "utf8" in told.lower().replace("-", ""):
-        yield
-        return
-    os.environ["LC_ALL"] = "C.UTF-8"
+def _variable(name: str, value: str) -> Iterator[None]:
+    """Set a variable of the environment for processes that start inside."""
+    given = os.environ.get(name)
+    os.environ[name] = value
     try:
         yield
     finally:
         if given is None:
-            del os.environ["LC_ALL"]
+            del os.environ[name]
         else:
-            os.environ["LC_ALL"] = given
+            os.environ[name] = given
+
+
+@contextlib.contextmanager
+def in_utf8() -> Iterator[None]:
+    """Let a JVM that starts inside encode names of files in UTF-8, as Python does in every locale.
+
+    In the locale ``C`` it finds no file whose name is not ASCII.
+    """
+    names = ("LC_ALL", "LC_CTYPE", "LANG")
+    locale = next(filter(None, map(os.environ.get, names)), "")
+    if "utf8" in locale.lower().replace("-", ""):
+        yield
+        return
+    with _variable("LC_ALL", "C.UTF-8"):
+        yield
 
 
 @contextlib.contextmanager
@@ -139,15 +147,9 @@ def on_loopback(*, is_local: bool) -> Iterator[dict[str, str]]:
 
     The UI's address comes from the environment of the JVM alone, which is set meanwhile.
     """
-    name = "SPARK_LOCAL_IP"
     if not is_local:
         yield {}
         return
-    given = os.environ.get(name)
-    address = given or "127.0.0.1"
-    os.environ[name] = address
-    try:
+    address = os.environ.get("SPARK_LOCAL_IP") or "127.0.0.1"
+    with _variable("SPARK_LOCAL_IP", address):
         yield {"spark.driver.host": address, "spark.driver.bindAddress": address}
-    finally:
-        if given is None:
-            del os.environ[name]
