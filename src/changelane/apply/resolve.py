@@ -238,7 +238,7 @@ class _Resolving(Work):
         for place in places:
             for step in place.steps:
                 if isinstance(step, Departure) and step.moved_to == key:
-                    place.handed[step.order] = self._brought(step, NOBODY)
+                    place.handed[step.order] = self._brought(step, key, NOBODY)
             for start, carried in inherited(told_before, place.places).items():
                 place.handed.setdefault(start, []).extend(carried)
             more = line.between(place.key, place.first, place.last)
@@ -270,7 +270,7 @@ class _Resolving(Work):
             moved_to = (step.moved_to or b"") if forwards else b""
             line.clears.append((cleared, moved_to))
         if step.moved_to is not None and step.moved_to != step.key:
-            self._inherit(step, row)
+            self._inherit(step, step.moved_to, row)
 
     def _displace(self, key: bytes, line: Timeline) -> None:
         """Clear what a key held before a row arrived there: it left, or is about to."""

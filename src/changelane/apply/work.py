@@ -102,21 +102,19 @@ class Work:
         is_covered = any(floor < whole and (end is None or whole < end) for whole in wholes)
         return cleared if is_covered else floor
 
-    def _inherit(self, step: Departure, row: Carried) -> None:
-        assert step.moved_to is not None  # noqa: S101 - the caller saw to it
-        brought = self._brought(step, row)
+    def _inherit(self, step: Departure, moved_to: bytes, row: Carried) -> None:
+        brought = self._brought(step, moved_to, row)
         for place in self.places.values():
-            if place.key == step.moved_to and step.order[:-1] in place.places:
+            if place.key == moved_to and step.order[:-1] in place.places:
                 place.handed[step.order] = brought
                 return
-        heir = self.line(step.moved_to)
+        heir = self.line(moved_to)
         if brought:
-            self.touched.add(step.moved_to)
+            self.touched.add(moved_to)
             heir.carried += brought
 
-    def _brought(self, step: Departure, row: Carried) -> list[Carried]:
+    def _brought(self, step: Departure, moved_to: bytes, row: Carried) -> list[Carried]:
         """Return what a row brings to the key that it moves to."""
-        assert step.moved_to is not None  # noqa: S101 - the caller saw to it
         width = len(step.order)
         found: list[Carried] = []
 
@@ -129,7 +127,7 @@ class Work:
         if cells or row.whole:
             whole = inherited(row.whole) if row.whole else NOTHING
             found.append(Carried(inherited(step.order), cells, whole, is_inherited=True))
-        values = key_values(step.moved_to) if self.keys else ()
+        values = key_values(moved_to) if self.keys else ()
         if self.keys and len(values) == len(self.keys):
             order = self.rule.order(at_phase(step.order, ARRIVAL))
             named_cells = {c: Cell(order, v) for c, v in zip(self.keys, values, strict=True)}
@@ -171,7 +169,7 @@ class Work:
             return
         row = place.leave(step)
         if step.moved_to is not None and step.moved_to != step.key and step.moved_to in reached:
-            self._inherit(step, row or NOBODY)
+            self._inherit(step, step.moved_to, row or NOBODY)
 
     def _end(self, place: Place) -> None:
         """Settle which row has the key after a transaction."""
