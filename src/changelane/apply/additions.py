@@ -232,6 +232,18 @@ class Columns(msgspec.Struct, frozen=True, omit_defaults=True):
     known: tuple[str, ...] = ()
     added: tuple[Addition, ...] = ()
 
+    def has_new(self, listings: Iterable[Listing]) -> bool:
+        """Return whether schemas have a column that came to a table which had others."""
+        known = set(self.known)
+        return self.newest is not None and any(not known >= one.columns.keys() for one in listings)
+
+    def reaching(self, high: bytes) -> "Columns":
+        """Return the same where the newest schema is that of all events up to an order."""
+        if self.newest is None:
+            return self
+        newest = msgspec.structs.replace(self.newest, last=max(high, self.newest.end))
+        return msgspec.structs.replace(self, newest=newest)
+
     def after(self, listings: Sequence[Listing], high: bytes = b"") -> "Columns":
         """Return the same after a batch with events of these schemas.
 

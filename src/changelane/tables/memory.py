@@ -264,11 +264,8 @@ class MemoryTables:
         held.places.update(order[-9:-1] for order in orders if order[1] in BY_PARTITION)
         crossing = held.high if len(held.places) > 1 else NOTHING
         before = held.source
-        names = {name for schema in listings for name in schema.columns}
-        if before.newest is not None and not names <= set(before.known):
-            # all that the table took so far is from before the new columns
-            newest = msgspec.structs.replace(before.newest, last=max(held.taken, before.newest.end))
-            before = msgspec.structs.replace(before, newest=newest)
+        if before.has_new(listings):
+            before = before.reaching(held.taken)
         held.source = before.after(listings, crossing)
         held.taken = max([held.taken, *(step.order for step, _ in batch)])
         for one in held.source.added[len(before.added) :]:

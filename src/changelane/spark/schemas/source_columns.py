@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from changelane.apply.additions import Addition, Columns, Listing
+from changelane.apply.additions import Addition, Columns
 from changelane.apply.shapes import Filling
 from changelane.apply.turns import Added
 from changelane.spark.events.additions import SOURCE_COLUMNS, property_of, source_columns
@@ -63,9 +63,9 @@ def new_columns(
             for (schema_id, domain), reach in work.rows.items()
             if domain == kind and schema_id in work.schemas
         ]
-        names = {column for one in listings for column in one.columns}
-        if before.newest is not None and not names <= set(before.known):
-            before = msgspec.structs.replace(before, newest=_up_to_now(lake, name, before.newest))
+        if before.has_new(listings):
+            high = Tally.of(lake.last_commit(name)).high or ""
+            before = before.reaching(bytes.fromhex(high))
         after = before.after(listings, _crossing(work, properties, before))
         if mode.name == HISTORY:
             plain = (msgspec.structs.replace(one, value=None) for one in after.added)
@@ -77,12 +77,6 @@ def new_columns(
 def _columns(columns: Columns) -> tuple[object, ...]:
     """Return what of a table's columns is worth a commit: not how far their schema reaches."""
     return None if columns.newest is None else columns.newest.columns, columns.known, columns.added
-
-
-def _up_to_now(lake: Lake, name: str, newest: Listing) -> Listing:
-    """Return a schema that reaches as far as the table has taken events."""
-    high = bytes.fromhex(Tally.of(lake.last_commit(name)).high or "")
-    return msgspec.structs.replace(newest, last=max(high, newest.end))
 
 
 def _crossing(work: Work, properties: Mapping[str, str], before: Columns) -> bytes:
