@@ -7,7 +7,7 @@ of rows.
 
 import errno
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from changelane.cli.figures import Totals
@@ -58,28 +58,19 @@ class Metrics:
         ):
             if value is not None:
                 yield CounterMetricFamily(f"changelane_{name}", help_, value)
-        tables = CounterMetricFamily(
-            "changelane_table_events",
+        yield _counter(
+            "table_events",
             "Events that came for a table, those that were set aside among them.",
-            labels=["table"],
+            "table",
+            told.tables,
         )
-        for table, count in told.tables.items():
-            tables.add_metric([printable(table)], count)
-        yield tables
-        possible = CounterMetricFamily(
-            "changelane_possible_duplicates",
+        yield _counter(
+            "possible_duplicates",
             "Rows that a table added and may hold already: nothing tells them from others.",
-            labels=["table"],
+            "table",
+            told.possible_duplicates,
         )
-        for table, count in told.possible_duplicates.items():
-            possible.add_metric([printable(table)], count)
-        yield possible
-        aside = CounterMetricFamily(
-            "changelane_quarantined", "Events that were set aside.", labels=["reason"]
-        )
-        for code, count in told.quarantined.items():
-            aside.add_metric([printable(code)], count)
-        yield aside
+        yield _counter("quarantined", "Events that were set aside.", "reason", told.quarantined)
         lost: Counter[str] = Counter()
         for text, count in told.losses.items():
             lost[loss_name(loss_of(text)[0])] += count
@@ -105,6 +96,16 @@ class Metrics:
                 "When the last batch was over, as a Unix time.",
                 told.last.time.timestamp(),
             )
+
+
+def _counter(name: str, help_: str, label: str, counts: Mapping[str, int]) -> "Metric":
+    """Return a counter with one label."""
+    from prometheus_client.core import CounterMetricFamily
+
+    family = CounterMetricFamily(f"changelane_{name}", help_, labels=[label])
+    for value, count in counts.items():
+        family.add_metric([printable(value)], count)
+    return family
 
 
 class Server:
