@@ -28,6 +28,7 @@ from changelane.config import load
 from changelane.files import Lines, open_input
 from changelane.spark import session
 from changelane.spark.lakes import lake as open_lake
+from changelane.spark.runtime.jvm import create_log
 from changelane.spark.streams.pipeline import quarantined, run
 from changelane.spark.upkeep.explain import explain
 from changelane.spark.upkeep.status import status
@@ -54,7 +55,7 @@ def main() -> int:
     console.rule("[bold]changelane: two databases, two formats, one lake")
     started = time.monotonic()
     console.print("starting Spark ...")
-    spark = session("changelane demo", master="local[2]")
+    spark = session("changelane demo", master="local[2]", log=create_log())
     spark.sparkContext.setLogLevel("OFF")
     wrong = unplanted = 0
     for name, source in (("shop", "PostgreSQL, Debezium JSON"), ("sales", "MySQL, Canal JSON")):
