@@ -78,7 +78,7 @@ class Commands(click.Group):
             raise click.ClickException(sentence or str(error)) from None
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
-        except Exception as error:
+        except Exception as error:  # Spark raises what it likes: py4j, pyarrow, Python's own
             if (sentence := fault_of(error)) is None:
                 raise
             raise click.ClickException(sentence) from None
