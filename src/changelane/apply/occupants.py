@@ -16,7 +16,8 @@ import msgspec
 from changelane.apply.changes import Departure, Upsert
 from changelane.apply.registers import EMPTY, NOTHING, Cell, KeyState, Rule, Within, join, lifted
 from changelane.apply.timelines import Carried, agrees, compared
-from changelane.position import ARRIVAL, DEPARTURE, at_phase
+from changelane.apply.transactions import IMMEDIATE
+from changelane.position import ARRIVAL, DEPARTURE, at_phase, domain_of
 from changelane.types import Value
 
 NOBODY: Final = Carried(NOTHING, {}, NOTHING)
@@ -54,22 +55,28 @@ class Place:
 
     Attributes:
         key: The key.
+        parts: How many columns the key has.
         within: What is remembered of it.
         handed: What rows that arrive bring along, by the order of their departure.
+        covered: Up to where nothing of the key matters any more: a later event of another
+            transaction set the whole row, or took it away.
     """
 
-    def __init__(self, key: bytes, transaction: bytes, rule: Rule) -> None:
+    def __init__(self, key: bytes, transaction: bytes, parts: int, rule: Rule) -> None:
         self.key = key
         self.transaction = transaction
+        self.parts = parts
         self.rule = rule
         self.steps: list[Upsert | Departure] = []
         self.handed: dict[bytes, list[Carried]] = {}
         self.rest: KeyState = EMPTY
+        self.covered = NOTHING
         self._fresh: set[int] = set()
         self._known: set[bytes] = set()
         self._present: list[Occupant] = []
         self._base: Occupant | None = None
         self._was_known = False
+        self._is_immediate = False
         self._left: tuple[Departure, Occupant | None] | None = None
 
     def remember(self, within: Within) -> None:
@@ -146,8 +153,15 @@ class Place:
             is_empty: It is known that there was none.
         """
         self._present = []
+        self._is_immediate = any(self._proves_immediate(step) for step in self.steps)
         self._was_known = bool(base.order)
         self._base = None if is_empty else Occupant(NOTHING, [base] if base.order else [])
+
+    def _proves_immediate(self, step: Upsert | Departure) -> bool:
+        """Say whether a step tells that a key never has two rows."""
+        if not isinstance(step, Departure) or domain_of(step.order) not in IMMEDIATE:
+            return False
+        return bool(step.before) and not named(step.before, self.parts)
 
     def moments(self, more: Iterable[Upsert]) -> Iterator[tuple[bytes, list[Upsert | Departure]]]:
         """Return the steps by order, with more that were applied before any row moved."""
@@ -174,7 +188,8 @@ class Place:
     @property
     def is_shared(self) -> bool:
         """Whether more than one known row has the key."""
-        return len(self._present) + (self._base is not None and self._was_known) > 1
+        is_known = self._base is not None and bool(self._base.carried)
+        return len(self._present) + is_known > 1
 
     def is_told_now(self, step: Upsert | Departure) -> bool:
         """Say whether this batch told a step."""
@@ -197,6 +212,8 @@ class Place:
             if occupant is not None:
                 occupant.carried += carried
                 return
+        if self._is_immediate:
+            self._present, self._base = [], None
         self._present.append(Occupant(start, carried))
 
     def _carried(self, step: Upsert) -> Carried:

@@ -30,6 +30,7 @@ from changelane.apply.timelines import (
     Carried,
     Exit,
     Timeline,
+    foreign,
     inherited,
     when,
 )
@@ -234,8 +235,10 @@ class _Resolving(Work):
             place.complete(told_before)
         own = frozenset().union(*(place.places for place in places))
         line.without(told_before, own, [place.rest for place in places], self.rule)
+        later = foreign(told_before, own)
         todo: list[tuple[tuple[bytes, bytes, bytes], Callable[[], None]]] = []
         for place in places:
+            place.covered = max(later.whole, later.deleted)
             for step in place.steps:
                 if isinstance(step, Departure) and step.moved_to == key:
                     place.handed[step.order] = self._brought(step, key, NOBODY)

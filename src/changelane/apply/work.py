@@ -52,22 +52,37 @@ class Work:
         for key, state in self.states.items():
             for within in state.transactions:
                 self._place(key, within.transaction).remember(within)
-        for step in told:
-            if not isinstance(step, Departure) or step.moved_to is None:
+        steps = list(told)
+        departures = {(step.key, step.order) for step in steps if isinstance(step, Departure)}
+        for step in steps:
+            if isinstance(step, Departure):
+                left, came = step.key, step.moved_to
+                is_named = named(step.before, self._parts(left))
+                is_told = is_named or domain_of(step.order) not in IMMEDIATE
+            elif isinstance(step, Upsert) and step.moved_from is not None:
+                # the half of a key change that tells no row that left
+                left, came = step.moved_from, step.key
+                start = at_phase(step.order, DEPARTURE)
+                is_told = (left, start) not in departures
+                is_told = is_told and self.states.get(left, EMPTY).deleted < start
+            else:
                 continue
             transaction = name_of(step)
-            is_named = named(step.before, len(self.keys) or len(key_values(step.key)))
-            is_told = is_named or domain_of(step.order) not in IMMEDIATE
-            if transaction is None or not is_told or step.order <= self.horizon:
+            if came is None or came == left or transaction is None:
                 continue
-            if step.moved_to != step.key:
-                self._place(step.key, transaction)
-                self._place(step.moved_to, transaction)
+            if is_told and step.order > self.horizon:
+                self._place(left, transaction)
+                self._place(came, transaction)
+
+    def _parts(self, key: bytes) -> int:
+        """Return how many columns the key has."""
+        return len(self.keys) or len(key_values(key))
 
     def _place(self, key: bytes, transaction: bytes) -> Place:
         place = self.places.get((key, transaction))
         if place is None:
-            place = self.places[key, transaction] = Place(key, transaction, self.rule)
+            parts = self._parts(key)
+            place = self.places[key, transaction] = Place(key, transaction, parts, self.rule)
         return place
 
     def _cleared_before(self, line: Timeline, end: bytes) -> bytes:
@@ -156,20 +171,20 @@ class Work:
             place.upsert(order, steps)
             return
         step = max(left, key=lambda one: (one.before == {}, len(one.before or ())))
-        parts = len(self.keys) or len(key_values(step.key))
         if (
             step.before
-            and not named(step.before, parts)
+            and not named(step.before, place.parts)
             and domain_of(step.order) not in IMMEDIATE
             and place.is_shared
         ):
-            if place.is_told_now(step):
+            if place.is_told_now(step) and place.last > place.covered:
                 self.problems.append(Problem(step.key, AMBIGUOUS, step))
             place.forget(step)
             return
         row = place.leave(step)
         if step.moved_to is not None and step.moved_to != step.key and step.moved_to in reached:
-            self._inherit(step, step.moved_to, row or NOBODY)
+            fullest = max(left, key=lambda one: len(one.before or ()))
+            self._inherit(fullest, step.moved_to, row or NOBODY)
 
     def _end(self, place: Place) -> None:
         """Settle which row has the key after a transaction."""

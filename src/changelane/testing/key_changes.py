@@ -42,12 +42,14 @@ class Domain(msgspec.Struct, frozen=True):
         named: Positions, or ids, always name the transaction.
         forced: What must be: an id of the transaction (``id``), Debezium's ``txId``, or nothing.
         immediate: Rows without full before images come of immediate constraints only.
+        deferrable: The database has deferred constraints.
     """
 
     position: Callable[[int, int], Position]
     named: bool = True
     forced: str = ""
     immediate: bool = False
+    deferrable: bool = True
 
 
 DOMAINS: Final[Mapping[str, Domain]] = {
@@ -62,6 +64,7 @@ DOMAINS: Final[Mapping[str, Domain]] = {
         lambda at, _: MySqlPosition("binlog.000001", at // 3, at % 3),
         named=False,
         immediate=True,
+        deferrable=False,
     ),
     "scn": Domain(lambda at, commit: ScnPosition(at, commit + 1)),
     "lsn": Domain(lambda at, commit: LsnPosition(f"0:0:{commit:x}", f"0:0:{at:x}")),
@@ -133,6 +136,7 @@ def draw(chance: Random, *, permuted: bool | None = None) -> Class:
     told = DOMAINS[domain]
     ids, full = chance.random() < 0.5, chance.random() < 0.6
     deferred = chance.random() < 0.6 and (told.named or ids) and (full or not told.immediate)
+    deferred = deferred and told.deferrable
     if permuted is None:
         permuted = chance.random() < 0.5
     single, halves = chance.random() < 0.3, chance.random() < 0.3

@@ -51,7 +51,7 @@ def named_moves(rows: DataFrame, one: Plan) -> DataFrame:
     """Return ``key`` and ``other_key`` of changes of keys inside transactions that have a name.
 
     Those whose before images tell more than the key, or that nothing says to be of immediate
-    constraints.
+    constraints; and arrivals whose departures are not in the batch.
 
     Args:
         rows: ``data`` rows of one table.
@@ -69,8 +69,15 @@ def named_moves(rows: DataFrame, one: Plan) -> DataFrame:
     is_named = F.col("before").isNotNull() & (lacking < F.coalesce(*rest, F.lit(0)))
     immediate = [F.lit(bytearray([code])) for code in sorted(IMMEDIATE)]
     is_told = is_named | ~F.substring("order", 2, 1).isin(*immediate)
-    moved = rows.where("op IN ('u', 'd') AND other_key IS NOT NULL AND other_key != key")
-    return moved.where(is_told & _name().isNotNull()).select("key", "other_key")
+    moved = rows.where("other_key IS NOT NULL AND other_key != key").where(_name().isNotNull())
+    place = F.expr("substring(`order`, 1, length(`order`) - 1)").alias("place")  # no phase
+    left = moved.where("op = 'd'").select(
+        F.col("other_key").alias("key"), F.col("key").alias("other_key"), place
+    )
+    came = moved.where("op NOT IN ('u', 'd')").select("key", "other_key", place)
+    alone = came.join(left, ["key", "other_key", "place"], "left_anti").drop("place")
+    told = moved.where(F.col("op").isin("u", "d") & is_told).select("key", "other_key")
+    return told.unionByName(alone)
 
 
 def told_within(known: DataFrame, rows: DataFrame) -> DataFrame:
