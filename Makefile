@@ -26,6 +26,9 @@ DATAHUB_TESTS     := tests/unit/test_datahub_sdk.py tests/spark/test_datahub_sin
 # Local Spark listens on this machine only.
 export SPARK_LOCAL_IP ?= 127.0.0.1
 
+# A file's tests share a Spark, and the longest files begin first.
+ON_SPARK := -n 2 --dist loadfile --no-loadscope-reorder
+
 # More arguments for pytest, as in: make test ARGS="-k canal -x"
 ARGS ?=
 SECONDS_OF_FUZZ ?= 300
@@ -33,7 +36,7 @@ SECONDS_OF_FUZZ ?= 300
 KILLS ?= 200
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check golden fuzz soak bench bench-apply bench-kafka clean java hudi test-hudi test-datahub
+.PHONY: help demo test test-long test-all check golden fuzz soak bench bench-apply bench-kafka clean java hudi test-hudi test-datahub
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -44,17 +47,23 @@ demo: java $(INSTALLED) $(FETCHED) ## land a small shop's changes in Delta table
 	@$(PYTHON_IN_VENV) demo/run.py
 
 # pytest's exit code 5 says that ARGS left no test of this part.
-test: java $(INSTALLED) $(FETCHED) ## run all tests, the fast ones first (ARGS="-k canal" for some)
+test: java $(INSTALLED) $(FETCHED) ## run the fast tests, and those on Spark but the longest (ARGS="-k canal" for some)
 	@echo "changelane: the fast tests"
 	@$(PYTHON_IN_VENV) -m pytest -m "not spark and not services" -n 2 $(ARGS) || [ $$? -eq 5 ]
-	@echo "changelane: the tests on Spark (several minutes)"
-	@$(PYTHON_IN_VENV) -m pytest -m "spark or services" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS) || [ $$? -eq 5 ]
+	@echo "changelane: the tests on Spark (some ten minutes)"
+	@$(PYTHON_IN_VENV) -m pytest -m "(spark or services) and not long" $(ON_SPARK) $(ARGS) || [ $$? -eq 5 ]
+
+test-long: java $(INSTALLED) $(FETCHED) ## run the longest tests on Spark: many histories, tables and kills
+	@echo "changelane: the longest tests on Spark (half an hour)"
+	@$(PYTHON_IN_VENV) -m pytest -m long $(ON_SPARK) $(ARGS) || [ $$? -eq 5 ]
+
+test-all: test test-long ## run all tests
 
 hudi: java $(HUDI_INSTALLED) $(HUDI_FETCHED) ## make the environment for Hudi tables, .venv-hudi
 
 test-hudi: java $(HUDI_INSTALLED) $(HUDI_FETCHED) ## run the tests of table formats on Hudi
 	@echo "changelane: the tests on Hudi (several minutes)"
-	@$(HUDI_VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(HUDI_TESTS) $(ARGS)
+	@$(HUDI_VENV)/bin/python -m pytest $(ON_SPARK) $(HUDI_TESTS) $(ARGS)
 
 test-datahub: java $(DATAHUB_INSTALLED) $(FETCHED) ## run the tests of DataHub with the vendor's client (needs a C compiler)
 	@echo "changelane: the tests of DataHub with the vendor's client"

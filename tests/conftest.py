@@ -2,6 +2,7 @@
 """Rules that hold for every test: what its folder makes it, what runs first, what may be skipped.
 
 Tests under ``tests/spark`` are marked ``spark``, those under ``tests/integration`` ``services``.
+Tests of :data:`LONG` files are marked ``long``: ``make test-long`` runs them.
 Fast tests run first. On CI (the variable ``CI`` is set) nothing of these two kinds may be skipped:
 a service that did not start is a failure there, and a reason to skip everywhere else.
 
@@ -36,6 +37,16 @@ LONGEST_FIRST = [
         *("fidelity", "keeping", "files_source", "expressions", "library", "catalogs"),
     )
 ]
+LONG = {
+    f"test_{name}.py"
+    for name in (
+        *("additions", "admission", "catalogs", "check", "cluster", "equality", "expressions"),
+        *("fanout", "files_in_folders", "kafka_sink", "keeping", "key_changes", "killed_run"),
+        *("late_columns", "purge", "readme_blocks", "repeats", "resend", "schema_changes"),
+        *("seed_jobs", "shared_names", "soft_deletes", "status", "transforms"),
+    )
+}
+"""What `make test` leaves to `make test-long`: many histories, tables or kills of each kind."""
 ON_CI = os.environ.get("CI", "").lower() not in {"", "0", "false"}
 
 # How long one example takes says more about the machine's other work than about the code; `make
@@ -138,6 +149,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if marker := _slow_marker(item.path):
             item.add_marker(marker)
+            if item.path.name in LONG:
+                item.add_marker("long")
     items.sort(key=_place)
 
 

@@ -326,7 +326,8 @@ def stories() -> dict[str, Story]:
 NAMES: Final = {lake: [*CROWDS, *VARIANTS, *LEAN, "evolving"] for lake in landed.LAKES}
 """What each lake gets: the rule is one, and how a key of a type is found differs little."""
 if EFFORT == 1 and "delta" in NAMES:
-    NAMES["delta"] = [*CROWDS, "times", "floats_and_nulls", *LEAN, "evolving"]
+    NAMES["delta"] = [*CROWDS, "floats_and_nulls", "lean_moves"]
+    NAMES["iceberg"] = ["any_order", "in_order", *VARIANTS, "lean", "evolving"]
 
 
 @pytest.fixture(scope="module", params=landed.LAKES)

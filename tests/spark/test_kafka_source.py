@@ -207,6 +207,7 @@ def test_what_was_delivered_twice_is_applied_once_by_its_ids(
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
 def test_messages_that_are_gone_before_they_were_read_stop_the_run_and_skip_lost_goes_on(
     spark: SparkSession, topics: Topics, lake: str
@@ -266,6 +267,7 @@ def test_where_a_topic_begins_and_which_topics_there_are(
     assert sum(batch.events for batch in run(spark, told).batches) == 2
 
 
+@pytest.mark.long
 def test_a_run_from_a_topic_that_is_killed_again_and_again_ends_like_the_oracle(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
@@ -279,6 +281,7 @@ def test_a_run_from_a_topic_that_is_killed_again_and_again_ends_like_the_oracle(
     assert kills.differences(spark, stream) == [], f"seed {seed}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
 def test_a_topic_that_was_compacted_between_two_runs_gives_the_same_rows(
     spark: SparkSession, topics: Topics, lake: str

@@ -10,6 +10,7 @@ import landed
 import msgspec
 import pytest
 import yaml
+from cheap import lakes
 from pyspark.sql import SparkSession
 
 from changelane.config import parse
@@ -29,7 +30,7 @@ HISTORIES: Final = 40
 BATCHES: Final = 3
 
 
-@pytest.mark.parametrize("lake", landed.LAKES)
+@pytest.mark.parametrize("lake", lakes("delta"))
 def test_inputs_that_lost_or_kept_a_row_end_as_at_their_source(
     spark: SparkSession, tmp_path: Path, lake: str
 ) -> None:

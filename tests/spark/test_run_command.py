@@ -167,6 +167,7 @@ def test_a_wrong_format_ends_with_2(spark: SparkSession, tmp_path: Path) -> None
     assert "did you mean 'native-json'" in done.stderr
 
 
+@pytest.mark.long
 def test_the_demo_runs_on_a_terminal_with_a_live_line_and_tells_it_as_json(
     tmp_path: Path,
 ) -> None:
@@ -238,6 +239,7 @@ def test_a_run_that_is_interrupted_in_a_batch_says_so_and_nothing_else(
     assert "1 events" in run(file).stdout
 
 
+@pytest.mark.long
 def test_a_cut_file_of_the_checkpoint_is_one_sentence_and_the_log_has_the_traces(
     spark: SparkSession, tmp_path: Path
 ) -> None:

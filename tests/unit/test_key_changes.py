@@ -11,7 +11,7 @@ from changelane.tables.memory import MemoryTables
 from changelane.testing.conformance import EFFORT
 from changelane.testing.key_changes import SCHEMA, TABLE, Class, deliver, draw, judge, play
 
-HISTORIES = 700 * EFFORT
+HISTORIES = 300 * EFFORT
 
 
 def played(order: str, seed: int) -> Counter[tuple[str, str]]:

@@ -31,7 +31,7 @@ from changelane.testing.compare import decode_all, differences, shown, without_e
 from changelane.testing.strategies import events
 from changelane.testing.wild import wild_events
 
-EXAMPLES: Final = 20
+EXAMPLES: Final = 10
 """Examples that Hypothesis makes for each check."""
 EFFORT: Final = int(os.environ.get("CHANGELANE_EFFORT", "1"))
 """How many times as many examples are made of everything: ``make fuzz`` takes its time."""

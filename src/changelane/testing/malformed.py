@@ -104,8 +104,8 @@ _LITERALS: Final = (
     "NaN",
     "-Infinity",
     r'"\ud800"',
-    "[" * 100_000,
-    '{"a":' * 100_000,
+    "[" * 20_000,
+    '{"a":' * 20_000,
     *("[" * depth + "]" * depth for depth in (201, 500, 900, 990)),
     *('{"a":' * depth + "0" + "}" * depth for depth in (201, 500, 900, 990)),
 )
