@@ -49,6 +49,29 @@ def anchors(page: Path) -> set[str]:
     return anchored
 
 
+CITATION = re.compile(r"\bdocs/([\w/-]+\.md)(?:, ([A-Z][a-zA-Z ]+))?")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+
+
+def test_pages_and_headings_that_the_code_cites_are_there():
+    missing = []
+    for file in [*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]:
+        text = re.sub(r"\n *(# )?", " ", file.read_text("utf-8"))
+        for name, words in CITATION.findall(text):
+            page = ROOT / "docs" / name
+            headings = HEADING.findall(page.read_text("utf-8")) if page.is_file() else []
+            if not page.is_file() or (words and not any(words.startswith(h) for h in headings)):
+                missing.append((file.name, name, words))
+    assert missing == []
+
+
+def test_the_tests_that_the_merge_rule_names_are_there():
+    names = re.findall(r"`(test_\w+)`", (ROOT / "docs" / "merge-rule.md").read_text("utf-8"))
+    tests = "".join(file.read_text("utf-8") for file in (ROOT / "tests").rglob("test_*.py"))
+    assert len(names) > 10
+    assert [name for name in names if f"def {name}(" not in tests] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_of_a_page_leads_somewhere(page):
     broken = []

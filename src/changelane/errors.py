@@ -119,7 +119,7 @@ class ApplyError(ChangelaneError):
 
 
 class UnorderedError(ApplyError):
-    """Two events of one key have no order (apply.md section 1, "No position")."""
+    """Two events of one key have no order (docs/merge-rule.md, Orders)."""
 
 
 class BudgetError(ChangelaneError):

@@ -2,8 +2,8 @@
 """Positions of changes in their source's log, and the byte order that compares them.
 
 ``order = version | domain | epoch | stage | position | phase`` in fixed-width big-endian bytes,
-compared as unsigned bytes (apply.md section 1). Positions of different domains never mix in one
-table. Snapshot rows (stage 0) sort below the stream (stage 1) of their epoch. Clock times are
+compared as unsigned bytes (docs/merge-rule.md, Orders). Positions of different domains never mix in
+one table. Snapshot rows (stage 0) sort below the stream (stage 1) of their epoch. Clock times are
 never an order, with one exception: :class:`TimePosition`.
 """
 
@@ -269,8 +269,8 @@ class EventIdPosition(OffsetPosition, frozen=True):
 class TimePosition(msgspec.Struct, frozen=True, tag="time", tag_field="domain", omit_defaults=True):
     """The time of a change at its source, ties by the message's offset.
 
-    The one exception to "clock times are no order" (apply.md section 1), for producers that tell
-    nothing else (Lindorm), where the user or the format's page chooses it.
+    The one exception to "clock times are no order" (docs/merge-rule.md, Orders), for producers that
+    tell nothing else (Lindorm), where the user or the format's page chooses it.
 
     Attributes:
         time_ms: Milliseconds since 1970-01-01 UTC.
@@ -328,7 +328,7 @@ def encode_order(
 
     Args:
         position: Where the event stands in its source.
-        epoch: Raised when the source's history changes (apply.md section 1).
+        epoch: Raised when the source's history changes (docs/merge-rule.md, Orders).
         snapshot: The event is a row of the epoch's first snapshot and sorts below its stream.
         phase: :data:`DEPARTURE` or :data:`ARRIVAL`.
 

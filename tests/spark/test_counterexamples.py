@@ -1,4 +1,4 @@
-"""The histories that broke simpler rules (apply.md section 5) and its worked example.
+"""The histories that broke simpler rules, and an example (docs/merge-rule.md, Counterexamples).
 
 Every order of arrival is a story of its own, with keys of its own, in one table: each batch holds
 the next step of all stories.

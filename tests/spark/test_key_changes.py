@@ -1,4 +1,4 @@
-"""Transactions that change keys, on lake tables (apply.md section 4)."""
+"""Transactions that change keys, on lake tables (docs/merge-rule.md)."""
 
 import json
 import shutil

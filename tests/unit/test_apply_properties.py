@@ -51,7 +51,8 @@ from changelane.testing.histories import (
 chances = st.randoms(use_true_random=True)  # a seed: many times faster than shrinkable draws
 quick = settings(max_examples=60 * EFFORT, deadline=None)
 
-# (a): any order. A change of the key that lacks columns is left out (apply.md section 4).
+# (a): any order. A change of the key that lacks columns is left out
+# (docs/merge-rule.md, Key changes that lack columns).
 ANY_ORDER = Profile(moves="whole", ties=True)
 # (b): in the order of the log, with rewinds.
 IN_ORDER = Profile(moves="lacking", size=16, keys=4)

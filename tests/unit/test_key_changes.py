@@ -1,4 +1,4 @@
-"""Transactions that change keys, against a source that enforces them (apply.md section 4)."""
+"""Transactions that change keys, against a source that enforces them (docs/merge-rule.md)."""
 
 from collections import Counter
 from random import Random

@@ -72,7 +72,8 @@ class Within(msgspec.Struct, frozen=True):
     """What one transaction told of one key: a set that only grows.
 
     Inside a transaction two rows may have one key, and which of them stays is known when the
-    transaction was seen; so what was seen of it is remembered (apply.md section 4).
+    transaction was seen; so what was seen of it is remembered (docs/merge-rule.md, Keys inside one
+    transaction).
 
     Attributes:
         transaction: What names the transaction.

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Steps into registers, with changes of keys: the whole rule, for any set of keys.
 
-A row that moves takes along what its arrival lacks (apply.md section 4). An inherited cell has the
-order ``departure + order of the event that carried the value``: a longer text of bytes, above
-everything before the move and below the arrival itself, so that joining needs no exception and
-a late older event of the old key finds its place among the inherited ones.
+A row that moves takes along what its arrival lacks (docs/merge-rule.md, Key changes that lack
+columns). An inherited cell has the order ``departure + order of the event that carried the value``:
+a longer text of bytes, above everything before the move and below the arrival itself, so that
+joining needs no exception and a late older event of the old key finds its place among the inherited
+ones.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping

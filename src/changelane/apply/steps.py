@@ -73,7 +73,7 @@ def steps(
     Args:
         event: A canonical event.
         keys: The key columns of the sink; without, those that the event names.
-        epoch: Raised when the source's history changes (apply.md section 1).
+        epoch: Raised when the source's history changes (docs/merge-rule.md, Orders).
         fallback: The position to take when the event has none: its place in the topic.
 
     Raises:
@@ -199,7 +199,7 @@ def _upsert(
         raise MissingImageError("a change has no after image")
     values = dict(known(event.after) or {})
     if event.op is not Op.UPDATE and event.schema is not None:
-        # What an insert or a snapshot row does not name is NULL (apply.md section 2).
+        # What an insert or a snapshot row does not name is NULL (docs/merge-rule.md, Registers).
         for column in event.schema.columns:
             if column.name not in event.after:
                 values[column.name] = None
@@ -225,7 +225,10 @@ def _upsert(
 
 
 def _filled(event: DataChange, upsert: Upsert, before: Mapping[str, Value]) -> dict[str, Value]:
-    """Return an arrival's values, with what it lacks from the row before (apply.md section 4)."""
+    """Return an arrival's values, with what it lacks from the row before.
+
+    See docs/merge-rule.md, Key changes that lack columns.
+    """
     assert event.after is not None  # noqa: S101 - an upsert was made of it
     lacking = {name: value for name, value in before.items() if name not in upsert.values}
     return {**upsert.values, **lacking}

@@ -62,7 +62,7 @@ class Altered(msgspec.Struct, frozen=True):
     """One statement changed a table's columns: all names but the new ones are those before it.
 
     Attributes:
-        order: Its place in the log (apply.md section 1), of phase 0.
+        order: Its place in the log (docs/merge-rule.md, Orders), of phase 0.
         part: Counts the turns of one place.
         key: The key columns after it, by their new names; ``None`` = it does not speak of them.
     """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The versions of a row: what a key held from which order to which, by all that was ever told.
 
-The registers of a history (apply.md section 2, kept for every order instead of the newest only):
+The registers of a history (docs/merge-rule.md, Registers), for every order instead of the newest:
 what each upsert of a key *carried*, by its order, and where lives of the key *ended*: departures,
 truncates, and arrivals by a change of the key, before which another row held it. Both only grow,
 so order, duplicates and batches cannot matter. From them: every upsert begins a version, which
@@ -43,7 +43,8 @@ class End(msgspec.Struct, frozen=True):
 
     Attributes:
         time_us: When the source made the change, microseconds since 1970-01-01 UTC.
-        departure: The departure, when it was one: it may tell of an earlier row (apply.md 4).
+        departure: The departure, when it was one: it may tell of an earlier row
+            (docs/merge-rule.md, Keys inside one transaction).
     """
 
     time_us: int | None = None
@@ -89,7 +90,7 @@ class Version(msgspec.Struct, frozen=True):
 def upserted(past: Past, step: Upsert, time_us: int | None) -> Past:
     """Return a past with an upsert: what it carried, by its order.
 
-    Of two at one order the greater value wins, column by column (apply.md section 1).
+    Of two at one order the greater value wins, column by column (docs/merge-rule.md, Orders).
     """
     said = Told(step.values, step.whole, time_us, step if step.moved_from is not None else None)
     held = past.told.get(step.order)
@@ -168,7 +169,7 @@ def _ends(
 
     Under deferred constraints a key may have two rows inside one transaction: the one that arrived
     and the earlier one, which the arrival ended and whose departure is still to be told. That
-    departure ends nothing more (apply.md section 4).
+    departure ends nothing more (docs/merge-rule.md, Keys inside one transaction).
     """
     ends = dict(truncates)
     for order, told in past.told.items():

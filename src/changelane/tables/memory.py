@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables in memory: the rule of ``apply.md`` and nothing else, the oracle of every other table."""
+"""Tables in memory: ``docs/merge-rule.md`` and nothing else, the oracle of every other table."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -197,7 +197,7 @@ class MemoryTables:
         return found
 
     def stored(self, table: TableId) -> Mapping[bytes, StoredRow]:
-        """Return the rows as a lake table stores them (apply.md section 3)."""
+        """Return the rows as a lake table stores them (docs/merge-rule.md, Storage)."""
         held = self._tables.get(table) or _Table()
         found: dict[bytes, StoredRow] = {}
         for key, row in self.keyed(table).items():

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rule of apply.md on Spark: batches of event rows become rows and versions of rows."""
+"""The merge rule on Spark: batches of event rows become rows and versions of rows."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Applies batches of event rows to the tables of a lake: the rule of apply.md, on Spark.
+"""Applies batches of event rows to the tables of a lake: the merge rule, on Spark.
 
 One batch: quarantine first, then the side table, then one commit per table, each with the batch's
 marker. A crash between any two of these is repaired by running the batch again.

@@ -2,7 +2,7 @@
 """Keys that were seen in two partitions, whose offsets tell no order.
 
 An event without a position falls back to its offset, which is comparable inside one partition (or
-file) only; a key seen in two of them is ``unordered`` (apply.md section 1).
+file) only; a key seen in two of them is ``unordered`` (docs/merge-rule.md, Orders).
 """
 
 from typing import Final

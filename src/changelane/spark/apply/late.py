@@ -2,9 +2,9 @@
 """Events from before the purge horizon, of rows that are not there, or were not there then.
 
 Once deletes up to the horizon ``H`` are forgotten, nothing tells such an event from one that was
-never applied: it is refused, or a replay would bring rows back that are gone (apply.md section 3).
-Nor what it would tell of a row that lacks columns and of which nothing is so old: it may be of an
-earlier row of its key.
+never applied: it is refused, or a replay would bring rows back that are gone (docs/merge-rule.md,
+Storage). Nor what it would tell of a row that lacks columns and of which nothing is so old: it may
+be of an earlier row of its key.
 """
 
 from collections.abc import Iterable, Mapping

@@ -74,7 +74,7 @@ def apply_changes(
         query: Names the stream's history, such as its checkpoint; batches of one query count up,
             and one that a table holds already is skipped. Without it the call stands alone.
         batch: The number of the batch in that query.
-        epoch: The epoch of plain rows' orders (apply.md section 1).
+        epoch: The epoch of plain rows' orders (docs/merge-rule.md, Orders).
         keyless: What happens to tables without a key: ``quarantine``, or ``append``: what comes
             again in another batch is added once where positions tell that it does
             (:mod:`changelane.spark.apply.repeats`).

@@ -2,7 +2,8 @@
 """Keys at which two rows meet inside one transaction, under deferred constraints.
 
 A row arrives where another is that leaves later in the transaction, perhaps in a later batch. The
-side table remembers such a key as one that leads to itself (apply.md section 4).
+side table remembers such a key as one that leads to itself (docs/merge-rule.md, Keys inside one
+transaction).
 """
 
 from pyspark.sql import Column, DataFrame

@@ -3,8 +3,8 @@
 
 A key change may lack columns (unchanged TOAST), its halves may come in different batches, late
 events of the old key follow the row to its new one, and inside one transaction keys may be
-swapped (apply.md section 4). Such keys, and only these, go through :func:`changelane.apply.resolve`
-itself, in one task; everything else stays with the fold.
+swapped (docs/merge-rule.md, Keys inside one transaction). Such keys, and only these, go through
+:func:`changelane.apply.resolve` itself, in one task; everything else stays with the fold.
 """
 
 from collections.abc import Mapping, Sequence
@@ -116,7 +116,8 @@ def _held_arrivals(moves: DataFrame, rows: DataFrame, table: DataFrame, one: Pla
     """Return the keys at which rows arrive where others seem to be.
 
     Under deferred constraints the other row may leave in a later batch; where positions tell the
-    transaction, the rule remembers that two rows met (apply.md section 4).
+    transaction, the rule remembers that two rows met (docs/merge-rule.md, Keys inside one
+    transaction).
     """
     arrived = moves.where("op != 'd'").groupBy("key").agg(F.max("order").alias("came"))
     upserts = rows.where("op != 'd'").select("key", "order")

@@ -404,7 +404,7 @@ class RowBuilder:
         if after is not None and not deleted:
             after_text, after_missing = shape.writer.write(after)
             if after_missing is not None and op is not Op.UPDATE:
-                # what an insert or a snapshot row does not name is NULL (apply.md section 2)
+                # an insert or a snapshot row carries all columns (docs/merge-rule.md, Registers)
                 hidden = [name for name in after_missing if after.get(name) is UNAVAILABLE]
                 after_missing = hidden or None
             if event.schema is None and op is Op.UPDATE:

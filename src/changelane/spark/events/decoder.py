@@ -49,7 +49,7 @@ def decode(
         options: The format's options.
         keys: Key columns by table name; they win over what the messages say.
         keyless: ``row`` takes the whole row as the key of a table without one.
-        epoch: The epoch of the events' orders (apply.md section 1).
+        epoch: The epoch of the events' orders (docs/merge-rule.md, Orders).
         images: Whether before images are kept where applying does not need them.
         event_ids: Whether events without positions are ordered by their ids.
         transforms: What becomes of each event before its rows are made; *keys* and *keyless* mean

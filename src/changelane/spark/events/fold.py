@@ -2,7 +2,7 @@
 """Fold first, parse winners: the events of one table and batch become one row per key.
 
 Per key, one pass over JSON text keeps the newest event that sets the whole row and the partial
-ones; ``from_json`` runs only on what wins (apply.md section 6).
+ones; ``from_json`` runs only on what wins (docs/merge-rule.md, On Spark).
 """
 
 from collections.abc import Callable, Mapping
@@ -323,7 +323,7 @@ def _pick(name: str) -> Callable[[Column], Column]:
 
 
 def final(beside: DataFrame, target: Target) -> DataFrame:
-    """Return final rows by the registers of apply.md section 2.
+    """Return final rows by the registers of docs/merge-rule.md, Registers.
 
     Each column takes the newest event that carries it, above ``d``. The base order is ``b`` or
     that of the held row: the one that more columns have, of equals the newer, so that none is

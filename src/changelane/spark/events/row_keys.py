@@ -38,7 +38,7 @@ def moved(
     """Return the keys after and (if another) before an update, and its after image.
 
     A key column that the update does not repeat did not change; an arrival has what it lacks from
-    the row before (apply.md section 4).
+    the row before (docs/merge-rule.md, Key changes that lack columns).
     """
     if columns is None:
         return None, None, after

@@ -15,7 +15,7 @@ column             meaning
 ``before/after``   image as JSON text that Spark reads exactly (:mod:`.fidelity`)
 ``*_missing``      columns that the image does not know; NULL = it is complete
 ``whole``          the event sets every column: an insert, a snapshot row
-``order``          apply.md section 1, at the phase of an arrival (``d``: of a departure)
+``order``          docs/merge-rule.md, Orders, at the phase of an arrival (``d``: of a departure)
 ``transaction``    id of the transaction
 ``ordinal``        which of the changes at its position it is (:mod:`changelane.apply.repeats`)
 ``source_time``    when the database made the change

@@ -44,7 +44,7 @@ def sequence(value: Column, kind: t.DataType, *, epoch: int = 0) -> Sequence:
     Args:
         value: The expression.
         kind: Its type.
-        epoch: Raised when the source's history changes (apply.md section 1).
+        epoch: Raised when the source's history changes (docs/merge-rule.md, Orders).
 
     Raises:
         ConfigError: Values of this type have no order here.

@@ -437,7 +437,7 @@ def told_schema() -> Column:
 def place(order: Column) -> Column:
     """Return the epoch and partition of an order of offsets (12 bytes), NULL in other domains.
 
-    Inside one place two orders can be compared, and in two epochs (apply.md section 1).
+    Inside one place two orders can be compared, and in two epochs (docs/merge-rule.md, Orders).
     """
     tag = order.substr(F.length(order) - 8, F.lit(8))
     codes = (F.lit(bytearray([code])) for code in sorted(BY_PARTITION))

@@ -5,7 +5,7 @@ One table per stream: table, key, ``deleted`` (D) with its ``source_time``, ``mo
 with a NULL key holds ``truncated`` (T) and ``purged`` (H). ``transactions`` is what transactions
 that moved rows told of the key (:class:`changelane.apply.registers.Within`), ``within`` names the
 newest of them, and ``until`` is not below its last step. The table is written before the targets:
-raising registers twice is harmless (apply.md section 3).
+raising registers twice is harmless (docs/merge-rule.md, Storage).
 """
 
 from collections.abc import Mapping, Sequence

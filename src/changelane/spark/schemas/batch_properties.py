@@ -65,7 +65,7 @@ def _plain(schema: RowSchema) -> str:
 def place_text(places: set[bytes], held: str | None) -> str:
     """Return the newest epoch of offsets and its partition, or that there are several.
 
-    A new epoch begins anew: everything before it is older (apply.md section 1).
+    A new epoch begins anew: everything before it is older (docs/merge-rule.md, Orders).
     """
     epochs = {place[:4].hex() for place in places}
     tags = {place[4:].hex() for place in places}

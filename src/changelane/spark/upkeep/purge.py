@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Purge: to forget deletes that no source can contradict any more (apply.md section 3).
+"""Purge: to forget deletes that no source can contradict any more (docs/merge-rule.md, Storage).
 
 A delete is remembered, so that a late older event of its key stays without effect. After a purge
 the table's horizon ``H`` does that work: an event up to it whose row is not there is refused as
