@@ -9,6 +9,7 @@ from changelane.errors import ConfigError
 from changelane.spark.runtime.jars import (
     IVY_DIR_VARIABLE,
     PACKAGES,
+    are_cached,
     fetched,
     ivy_dir,
     of_spark,
@@ -59,3 +60,19 @@ def test_a_session_gets_no_jar_of_a_table_format_that_it_does_not_need(
     assert "spark-sql-kafka" in connector.name
     assert brought.name == "org.lz4_lz4-java-1.8.0.jar"
     assert len(fetched(*of_spark())) == len(of_spark()) + 1
+
+
+def test_packages_that_spark_has_fetched_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    name = "kafka"
+    assert not are_cached(name)
+    (coordinate,) = packages(name).split(",")
+    jars = tmp_path / ".ivy2.5.2" / "jars"
+    jars.mkdir(parents=True)
+    (jars / ("{}_{}-{}.jar".format(*coordinate.split(":")))).touch()
+    assert are_cached(name)
+    assert not are_cached(name, "delta" if "delta" in of_spark() else "hudi")
+    assert not are_cached(name, ivy=str(tmp_path / "other"))
+    assert are_cached(name, ivy=str(tmp_path / ".ivy2.5.2"))

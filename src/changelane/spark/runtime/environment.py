@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from changelane.errors import ConfigError, MissingExtraError
 from changelane.spark.runtime import jvm, workers
-from changelane.spark.runtime.jars import EXCLUDES, LOG4J, fetched, ivy_dir, packages
+from changelane.spark.runtime.jars import (
+    EXCLUDES,
+    LOG4J,
+    are_cached,
+    fetched,
+    ivy_dir,
+    packages,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -123,7 +130,8 @@ def session(
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         if not submitted:
             jvm.check_java()
-            if "spark.jars.packages" in told:
+            ivy = given.get("spark.jars.ivy") or told.get("spark.jars.ivy")
+            if "spark.jars.packages" in told and not are_cached(*lakes, ivy=ivy):
                 say("Spark fetches its packages, once: about a minute")
         with jvm.on_loopback(is_local=is_local and not submitted) as addresses:
             for key, value in (told | addresses | given).items():

@@ -127,6 +127,19 @@ def fetched(*names: str) -> list[Path]:
     )
 
 
+def are_cached(*names: str, ivy: str | None = None) -> bool:
+    """Return whether Spark finds these entries without fetching them.
+
+    Args:
+        names: Entries of :data:`PACKAGES`.
+        ivy: The value of ``spark.jars.ivy``; None = Spark's own default.
+    """
+    home = Path.home()
+    folders = [Path(ivy)] if ivy else [home / ".ivy2.5.2", home / ".ivy2"]  # Spark 4, Spark 3
+    files = [_file(coordinate) for coordinate in packages(*names).split(",")]
+    return any(all((folder / "jars" / file).is_file() for file in files) for folder in folders)
+
+
 def _file(coordinate: str) -> str:
     """Return how Ivy calls the jar of a package."""
     group, artifact, version = coordinate.split(":")
