@@ -20,17 +20,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--histories", type=int, default=10_000)
-    parser.add_argument("--order", choices=["in-order", "permuted", "both"], default="both")
+    parser.add_argument("--order", choices=_ORDERS, default="both")
     parser.add_argument("--show", type=int, default=0, help="print the numbers of wrong histories")
     parser.add_argument("--kind", default="", help="of these classes only")
     parser.add_argument("--words", nargs="*", default=["wrong"], choices=_WORDS)
     options = parser.parse_args()
-    permuted = {"in-order": False, "permuted": True, "both": None}[options.order]
+    permuted = _ORDERS[options.order]
     counts: Counter[tuple[str, str]] = Counter()
     messages, shown = 0, 0
     for number in range(options.histories):
         chance = Random(f"{options.seed} {number}")  # noqa: S311 - histories, no secrets
-        one = draw(chance, permuted=permuted)
+        one = draw(chance, permuted=permuted, by_key=options.order == "by-key")
         told = play(chance, one)
         verdict = judge(deliver(chance, one, told.events), told)
         messages += len(told.events)
@@ -45,6 +45,7 @@ def main() -> int:
     return int(any(word == "wrong" for _, word in counts))
 
 
+_ORDERS = {"in-order": False, "by-key": False, "permuted": True, "both": None}
 _WORDS = ("right", "set aside", "wrong")
 
 if __name__ == "__main__":

@@ -75,6 +75,7 @@ def test_tables_equal_memory_in_any_batches_and_orders(spark: SparkSession, tmp_
             ids=True,
             single=False,
             halves=number % 3 == 0,
+            by_key=number % 5 == 4,
         )
         told = deliver(chance, one, play(chance, one).events)
         cuts = sorted(chance.randrange(len(told) + 1) for _ in range(BATCHES - 1))

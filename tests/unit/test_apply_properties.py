@@ -153,6 +153,8 @@ def is_right_or_quarantined(tables: MemoryTables, told: History) -> bool:
 @example(Random(490723), False)  # a row that nothing told leaves in the batch after its key
 @example(Random(189250), False)  # was taken
 @example(Random(9), True)  # the halves of such a change of the key come in two batches
+@example(Random(1154), True)  # a row leaves at the position of the one that comes
+@example(Random(1209), False)
 @quick
 def test_deferred_keys_in_any_batches_where_positions_tell_the_transaction(
     chance: Random, halves: Any
@@ -164,6 +166,8 @@ def test_deferred_keys_in_any_batches_where_positions_tell_the_transaction(
 @given(chances, st.sampled_from(["key", "full"]))
 @example(Random(77), "key")
 @example(Random(1038), "full")  # it comes again when the old key has a new row
+@example(Random(6656), "full")  # as does one whose halves come in two batches
+@example(Random(7294), "key")
 @quick
 def test_in_order_halves_in_any_batches_of_transactions_are_what_the_source_holds(
     chance: Random, before: Any

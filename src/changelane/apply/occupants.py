@@ -8,7 +8,7 @@ of a transaction may be cut and come in any order, as long as all of them are re
 arrived last, as it is under immediate constraints.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -93,28 +93,37 @@ class Place:
         if is_fresh:
             self._fresh.add(id(step))
 
-    def complete(self, state: KeyState) -> None:
+    def complete(self, known: Sequence[KeyState]) -> None:
         """Take in what was applied before it was known that rows move in this transaction.
 
         Arrivals whose departures came later. And a departure, with an empty image: what it was
         compared with then is not known any more.
+
+        Args:
+            known: The registers of the key, and those that transactions remember of it.
         """
+        state = known[0]
         if state.deleted and state.deleted not in self._known:
-            self.steps += [
+            told_again = [
                 msgspec.structs.replace(step, before={})
                 for step in self.steps
                 if isinstance(step, Departure)
                 and step.key == self.key
                 and step.order == state.deleted
             ]
+            # a delete at the place of a step; what leads to the key itself marks an arrival there
+            if state.deleted[:-1] in self.places and state.moved_to != self.key:
+                told_again = told_again or [Departure(self.key, state.deleted, state.moved_to, {})]
+            self.steps += told_again
         told = {step.order for step in self.steps if isinstance(step, Upsert)}
         for step in [step for step in self.steps if isinstance(step, Departure)]:
             order = at_phase(step.order, ARRIVAL)
             if step.moved_to != self.key or step.key == self.key or order in told:
                 continue
-            values = {c: cell.value for c, cell in state.cells.items() if cell.order == order}
-            if values or state.whole == order:
-                whole = state.whole == order
+            cells = [cell for one in known for cell in one.cells.items() if cell[1].order == order]
+            values = {column: cell.value for column, cell in cells}
+            whole = any(one.whole == order for one in known)
+            if values or whole:
                 self.steps.append(Upsert(self.key, order, values, whole, moved_from=step.key))
 
     @property
@@ -136,6 +145,15 @@ class Place:
     def last(self) -> bytes:
         """The order of the last step."""
         return max(step.order for step in self.steps)
+
+    def inherited(self, start: bytes, brought: Sequence[Carried]) -> list[Carried]:
+        """Return what a row is known to have brought along, of columns that *brought* lacks."""
+        named = {column for carried in brought for column in carried.cells}
+        return [
+            carried._replace(cells={c: v for c, v in carried.cells.items() if c not in named})
+            for carried in self.handed.get(start, ())
+            if carried.is_inherited
+        ]
 
     # The transaction, step by step
 

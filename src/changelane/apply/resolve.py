@@ -233,7 +233,7 @@ class _Resolving(Work):
         line = self.line(key)
         told_before = self.states.get(key, EMPTY)
         for place in places:
-            place.complete(told_before)
+            place.complete([told_before, *(each.rest for each in places)])
         own = frozenset().union(*(place.places for place in places))
         line.without(told_before, own, [place.rest for place in places], self.rule)
         later = foreign(told_before, own)

@@ -64,7 +64,8 @@ class Work:
                 left, came = step.moved_from, step.key
                 start = at_phase(step.order, DEPARTURE)
                 is_told = (left, start) not in departures
-                is_told = is_told and self.states.get(left, EMPTY).deleted < start
+                if (left, name_of(step)) not in self.places:
+                    is_told = is_told and not self._is_applied(left, start)
             else:
                 continue
             transaction = name_of(step)
@@ -73,6 +74,15 @@ class Work:
             if is_told and step.order > self.horizon:
                 self._place(left, transaction)
                 self._place(came, transaction)
+
+    def _is_applied(self, key: bytes, start: bytes) -> bool:
+        """Say whether an earlier batch may have applied a departure that named no row.
+
+        A later departure hides it; where constraints are immediate for all that is known, the
+        arrival of the row that left then needs no more.
+        """
+        deleted = self.states.get(key, EMPTY).deleted
+        return deleted >= start if domain_of(start) in IMMEDIATE else deleted == start
 
     def _parts(self, key: bytes) -> int:
         """Return how many columns the key has."""
@@ -121,7 +131,7 @@ class Work:
         brought = self._brought(step, moved_to, row)
         for place in self.places.values():
             if place.key == moved_to and step.order[:-1] in place.places:
-                place.handed[step.order] = brought
+                place.handed[step.order] = brought + place.inherited(step.order, brought)
                 return
         heir = self.line(moved_to)
         if brought:

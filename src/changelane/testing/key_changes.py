@@ -7,7 +7,7 @@ each statement (immediate) or at the commit (deferred). :func:`judge` applies a 
 tables in memory and compares.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Final
 
@@ -84,6 +84,8 @@ class Class(msgspec.Struct, frozen=True):
         ids: Transaction ids are told.
         single: Each batch holds one event.
         halves: Some changes of the key are told by two messages.
+        by_key: All are, and the messages of each key come in order, with rewinds, those of
+            several keys in any, as from a topic with a partition for each key.
     """
 
     domain: str
@@ -93,13 +95,14 @@ class Class(msgspec.Struct, frozen=True):
     ids: bool
     single: bool
     halves: bool
+    by_key: bool = False
 
     @property
     def name(self) -> str:
         """What is counted together."""
         return ", ".join(
             (
-                "permuted" if self.permuted else "in order",
+                "by key" if self.by_key else "permuted" if self.permuted else "in order",
                 "deferred" if self.deferred else "immediate",
                 "full images" if self.full else "key-only images",
             )
@@ -125,7 +128,7 @@ class Verdict(msgspec.Struct, frozen=True):
     aside: int
 
 
-def draw(chance: Random, *, permuted: bool | None = None) -> Class:
+def draw(chance: Random, *, permuted: bool | None = None, by_key: bool = False) -> Class:
     """Return a class at random, of those that sources have.
 
     Deferred constraints need something that names the transaction. Key-only images come of
@@ -140,7 +143,7 @@ def draw(chance: Random, *, permuted: bool | None = None) -> Class:
     if permuted is None:
         permuted = chance.random() < 0.5
     single, halves = chance.random() < 0.3, chance.random() < 0.3
-    return Class(domain, deferred, full, permuted, ids, single, halves)
+    return Class(domain, deferred, full, permuted, ids, single, halves, by_key)
 
 
 class _Row:
@@ -260,7 +263,7 @@ class _Play:
         row.is_told = True
         if self.flip(4):
             row.values["a"] = self.word()
-        if self.one.halves and self.flip():
+        if self.one.by_key or (self.one.halves and self.flip()):
             left = self.tell(Op.DELETE, before, None)
             came = self.tell(Op.CREATE, None, row.values)
             self.events += [HalfUpdate(left, {"id": key}), HalfUpdate(came, old)]
@@ -345,6 +348,8 @@ def play(chance: Random, one: Class) -> Played:
 
 def deliver(chance: Random, one: Class, events: Sequence[ChangeEvent]) -> list[list[ChangeEvent]]:
     """Return batches of the events: in order with rewinds, or in any order and some twice."""
+    if one.by_key:
+        return _cut(chance, one, _by_key(chance, events))
     if one.permuted:
         arrival = list(events) + [event for event in events if chance.randrange(4) == 0]
         chance.shuffle(arrival)
@@ -360,6 +365,23 @@ def deliver(chance: Random, one: Class, events: Sequence[ChangeEvent]) -> list[l
             patience -= 1
             at = chance.randrange(at + 1)
     return batches
+
+
+def _by_key(chance: Random, events: Sequence[ChangeEvent]) -> Iterator[ChangeEvent]:
+    """Return the events of each key in order, with rewinds."""
+    partitions: dict[Value, list[ChangeEvent]] = {}
+    for event in events:
+        change = event.change if isinstance(event, HalfUpdate) else event
+        assert isinstance(change, DataChange)  # noqa: S101 - nothing else is played
+        partitions.setdefault((change.after or change.before or {})["id"], []).append(event)
+    offsets = dict.fromkeys(partitions, 0)
+    while left := [key for key, offset in offsets.items() if offset < len(partitions[key])]:
+        key = chance.choice(left)
+        start = offsets[key]
+        offsets[key] = min(start + chance.randrange(1, 5), len(partitions[key]))
+        yield from partitions[key][start : offsets[key]]
+        if chance.randrange(10) == 0:
+            offsets[key] = chance.randrange(offsets[key] + 1)
 
 
 def _cut(chance: Random, one: Class, events: Iterable[ChangeEvent]) -> list[list[ChangeEvent]]:
