@@ -58,8 +58,6 @@ class Place:
         parts: How many columns the key has.
         within: What is remembered of it.
         handed: What rows that arrive bring along, by the order of their departure.
-        covered: Up to where nothing of the key matters any more: a later event of another
-            transaction set the whole row, or took it away.
     """
 
     def __init__(self, key: bytes, transaction: bytes, parts: int, rule: Rule) -> None:
@@ -70,7 +68,6 @@ class Place:
         self.steps: list[Upsert | Departure] = []
         self.handed: dict[bytes, list[Carried]] = {}
         self.rest: KeyState = EMPTY
-        self.covered = NOTHING
         self._fresh: set[int] = set()
         self._known: set[bytes] = set()
         self._present: list[Occupant] = []
@@ -104,7 +101,7 @@ class Place:
         """
         state = known[0]
         if state.deleted and state.deleted not in self._known:
-            told_again = [
+            departures = [
                 msgspec.structs.replace(step, before={})
                 for step in self.steps
                 if isinstance(step, Departure)
@@ -112,9 +109,10 @@ class Place:
                 and step.order == state.deleted
             ]
             # a delete at the place of a step; what leads to the key itself marks an arrival there
-            if state.deleted[:-1] in self.places and state.moved_to != self.key:
-                told_again = told_again or [Departure(self.key, state.deleted, state.moved_to, {})]
-            self.steps += told_again
+            is_placed = state.deleted[:-1] in self.places and state.moved_to != self.key
+            if not departures and is_placed:
+                departures = [Departure(self.key, state.deleted, state.moved_to, {})]
+            self.steps += departures
         told = {step.order for step in self.steps if isinstance(step, Upsert)}
         for step in [step for step in self.steps if isinstance(step, Departure)]:
             order = at_phase(step.order, ARRIVAL)
@@ -177,8 +175,11 @@ class Place:
 
     def _proves_immediate(self, step: Upsert | Departure) -> bool:
         """Say whether a step tells that a key never has two rows."""
-        if not isinstance(step, Departure) or domain_of(step.order) not in IMMEDIATE:
-            return False
+        is_departure = isinstance(step, Departure) and self.is_key_only(step)
+        return is_departure and domain_of(step.order) in IMMEDIATE
+
+    def is_key_only(self, step: Departure) -> bool:
+        """Return whether a departure has a before image of no more than the key."""
         return bool(step.before) and not named(step.before, self.parts)
 
     def moments(self, more: Iterable[Upsert]) -> Iterator[tuple[bytes, list[Upsert | Departure]]]:

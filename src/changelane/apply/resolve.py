@@ -31,7 +31,6 @@ from changelane.apply.timelines import (
     Carried,
     Exit,
     Timeline,
-    foreign,
     inherited,
     when,
 )
@@ -236,10 +235,8 @@ class _Resolving(Work):
             place.complete([told_before, *(each.rest for each in places)])
         own = frozenset().union(*(place.places for place in places))
         line.without(told_before, own, [place.rest for place in places], self.rule)
-        later = foreign(told_before, own)
         todo: list[tuple[tuple[bytes, bytes, bytes], Callable[[], None]]] = []
         for place in places:
-            place.covered = max(later.whole, later.deleted)
             for step in place.steps:
                 if isinstance(step, Departure) and step.moved_to == key:
                     place.handed[step.order] = self._brought(step, key, NOBODY)

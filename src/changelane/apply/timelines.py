@@ -27,9 +27,17 @@ class Exit(NamedTuple):
 
 
 class Timeline:
-    """All that is known of one key in this batch."""
+    """All that is known of one key in this batch.
 
-    __slots__ = ("_apart", "_own", "arrivals", "carried", "clears", "exits", "state", "unsure")
+    Attributes:
+        covered: Up to where a transaction does not matter any more: a later event of another one
+            set the whole row, or took it away.
+    """
+
+    __slots__ = (
+        *("_apart", "_own", "arrivals", "carried", "clears"),
+        *("covered", "exits", "state", "unsure"),
+    )
 
     def __init__(self, state: KeyState) -> None:
         self.state = state
@@ -38,6 +46,7 @@ class Timeline:
         self.clears: list[tuple[bytes, bytes]] = []  # (order, moved_to or b"")
         self.exits: dict[tuple[bytes, bytes | None], Exit] = {}
         self.unsure: set[bytes] = set()  # clears, where a row may be that nothing told
+        self.covered = NOTHING
         self._own: frozenset[bytes] = frozenset()
         self._apart: list[Carried] = []
         if state.cells or state.whole:
@@ -73,9 +82,11 @@ class Timeline:
             rule: The decision points of the rule.
         """
         self._own = own
+        later = foreign(state, own)
+        self.covered = max(later.whole, later.deleted)
         del self.carried[: bool(state.cells or state.whole)]
         del self.clears[: bool(state.deleted)]
-        known = [foreign(one, own) for one in (state, *rests)]
+        known = [later, *(foreign(rest, own) for rest in rests)]
         self.state = EMPTY
         for one in known:
             self.state = join(self.state, one, rule)

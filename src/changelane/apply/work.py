@@ -181,13 +181,8 @@ class Work:
             place.upsert(order, steps)
             return
         step = max(left, key=lambda one: (one.before == {}, len(one.before or ())))
-        if (
-            step.before
-            and not named(step.before, place.parts)
-            and domain_of(step.order) not in IMMEDIATE
-            and place.is_shared
-        ):
-            if place.is_told_now(step) and place.last > place.covered:
+        if place.is_key_only(step) and domain_of(step.order) not in IMMEDIATE and place.is_shared:
+            if place.is_told_now(step) and place.last > self.lines[place.key].covered:
                 self.problems.append(Problem(step.key, AMBIGUOUS, step))
             place.forget(step)
             return

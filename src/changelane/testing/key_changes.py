@@ -28,6 +28,8 @@ from changelane.schema import Column, TableId, TableSchema
 from changelane.tables.memory import MemoryTables
 from changelane.types import Integer, String, Value
 
+RowEvent = DataChange | HalfUpdate
+"""The events of a history."""
 TABLE: Final = TableId("shop", "public", "places")
 SCHEMA: Final = TableSchema(
     (Column("id", Integer(64), nullable=False), Column("a", String()), Column("b", String()))
@@ -112,7 +114,7 @@ class Class(msgspec.Struct, frozen=True):
 class Played(msgspec.Struct, frozen=True):
     """A history: its events in the order of the log, and the rows at the end that it told of."""
 
-    events: tuple[ChangeEvent, ...]
+    events: tuple[RowEvent, ...]
     rows: Mapping[bytes, Mapping[str, Value]]
 
 
@@ -138,8 +140,8 @@ def draw(chance: Random, *, permuted: bool | None = None, by_key: bool = False) 
     domain = chance.choice(list(DOMAINS))
     told = DOMAINS[domain]
     ids, full = chance.random() < 0.5, chance.random() < 0.6
-    deferred = chance.random() < 0.6 and (told.named or ids) and (full or not told.immediate)
-    deferred = deferred and told.deferrable
+    can_defer = told.deferrable and (told.named or ids) and (full or not told.immediate)
+    deferred = chance.random() < 0.6 and can_defer
     if permuted is None:
         permuted = chance.random() < 0.5
     single, halves = chance.random() < 0.3, chance.random() < 0.3
@@ -161,7 +163,7 @@ class _Play:
         self.domain = DOMAINS[one.domain]
         self.keys = range(1, chance.randrange(3, 7) + 1)
         self.rows: list[_Row] = []
-        self.events: list[ChangeEvent] = []
+        self.events: list[RowEvent] = []
         self.at, self.commit, self.number, self.transaction = 1000, 900, 0, 0
 
     def flip(self, one_in: int = 2) -> bool:
@@ -346,7 +348,7 @@ def play(chance: Random, one: Class) -> Played:
     return Played(tuple(game.events), rows)
 
 
-def deliver(chance: Random, one: Class, events: Sequence[ChangeEvent]) -> list[list[ChangeEvent]]:
+def deliver(chance: Random, one: Class, events: Sequence[RowEvent]) -> list[list[ChangeEvent]]:
     """Return batches of the events: in order with rewinds, or in any order and some twice."""
     if one.by_key:
         return _cut(chance, one, _by_key(chance, events))
@@ -367,12 +369,11 @@ def deliver(chance: Random, one: Class, events: Sequence[ChangeEvent]) -> list[l
     return batches
 
 
-def _by_key(chance: Random, events: Sequence[ChangeEvent]) -> Iterator[ChangeEvent]:
+def _by_key(chance: Random, events: Sequence[RowEvent]) -> Iterator[RowEvent]:
     """Return the events of each key in order, with rewinds."""
-    partitions: dict[Value, list[ChangeEvent]] = {}
+    partitions: dict[Value, list[RowEvent]] = {}
     for event in events:
         change = event.change if isinstance(event, HalfUpdate) else event
-        assert isinstance(change, DataChange)  # noqa: S101 - nothing else is played
         partitions.setdefault((change.after or change.before or {})["id"], []).append(event)
     offsets = dict.fromkeys(partitions, 0)
     while left := [key for key, offset in offsets.items() if offset < len(partitions[key])]:
