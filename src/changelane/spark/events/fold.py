@@ -323,7 +323,7 @@ def _pick(name: str) -> Callable[[Column], Column]:
 
 
 def final(beside: DataFrame, target: Target) -> DataFrame:
-    """Return final rows by the registers of docs/merge-rule.md, Registers.
+    """Return final rows by their registers (docs/merge-rule.md, Registers).
 
     Each column takes the newest event that carries it, above ``d``. The base order is ``b`` or
     that of the held row: the one that more columns have, of equals the newer, so that none is
