@@ -72,12 +72,15 @@ class BatchLog:
         self._spark = spark
         self._path = f"{root.rstrip('/')}/{_FOLDER}/{folder(pipeline)}"
         self._root = SmallFiles(spark, self._path)
+        self._folders: dict[str, SmallFiles] = {}
         self._newest: dict[str, int] = {}
         """The newest batch of each checkpoint, by earlier runs or finished by this one."""
 
     def _of(self, query: str) -> SmallFiles:
-        """Return the files of a checkpoint."""
-        return SmallFiles(self._spark, f"{self._path}/{query}")
+        """Return the files of a checkpoint, whose folder is opened once."""
+        if query not in self._folders:
+            self._folders[query] = SmallFiles(self._spark, f"{self._path}/{query}")
+        return self._folders[query]
 
     def begin(
         self,

@@ -6,12 +6,12 @@ changes, also between two runs.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import SparkSession
 
 from changelane.profile import changed_partitions
-from changelane.spark.lake import file_system
+from changelane.spark.ledgers.small_files import SmallFiles
 from changelane.spark.sql import folder
 
 _FOLDER: Final = "_changelane/topics"
@@ -27,20 +27,13 @@ class TopicCounts:
     """
 
     def __init__(self, spark: SparkSession, root: str, pipeline: str) -> None:
-        self._jvm: Any = spark._jvm
-        self._path = f"{root.rstrip('/')}/{_FOLDER}/{folder(pipeline)}"
-        self._system, _ = file_system(spark, self._path)
+        self._files = SmallFiles(spark, f"{root.rstrip('/')}/{_FOLDER}/{folder(pipeline)}")
         self._known = self._read()
 
-    def _at(self, name: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(f"{self._path}/{name}".rstrip("/"))
-
     def _read(self) -> dict[str, int]:
-        if not self._system.exists(self._at("")):
-            return {}
         found: dict[str, int] = {}
-        for one in self._system.listStatus(self._at("")):
-            topic, _, count = str(one.getPath().getName()).rpartition("@")
+        for name in self._files.names():
+            topic, _, count = name.rpartition("@")
             if topic and count.isdigit():
                 # of two, the run was killed between them: partitions are only added
                 found[topic] = max(int(count), found.get(topic, 0))
@@ -69,7 +62,7 @@ class TopicCounts:
 
     def _note(self, topic: str, count: int) -> None:
         before = self._known.get(topic)
-        self._system.create(self._at(f"{topic}@{count}"), True).close()
+        self._files.mark(f"{topic}@{count}")
         if before is not None:
-            self._system.delete(self._at(f"{topic}@{before}"), False)
+            self._files.delete(f"{topic}@{before}")
         self._known[topic] = count
