@@ -139,3 +139,22 @@ def test_a_change_that_comes_again_before_an_arrival_is_of_a_known_row() -> None
     ]
     _, codes = rows(log[:3], log[3:4], log[2:4], log[4:])
     assert codes == ["ambiguous_key_move"]
+
+
+@pytest.mark.parametrize("last_batches", [1, 9])
+def test_a_transaction_comes_again_from_its_middle_after_a_later_one_used_its_keys(
+    last_batches: int,
+) -> None:
+    """Its first departure from key 3 is forgotten; the row that left does not come back."""
+    log = [
+        event(Op.CREATE, None, (2, "one"), ScnPosition(1, 1), "t1"),
+        event(Op.UPDATE, (2, "one"), (3, "one"), ScnPosition(3, 9), "t2"),
+        event(Op.UPDATE, (3, "one"), (1, "one"), ScnPosition(4, 9), "t2"),
+        event(Op.UPDATE, (1, "one"), (3, "two"), ScnPosition(5, 9), "t2"),
+        event(Op.UPDATE, (3, "two"), (1, "two"), ScnPosition(6, 9), "t2"),
+        event(Op.DELETE, (1, "two"), None, ScnPosition(11, 19), "t3"),
+        event(Op.CREATE, None, (3, "three"), ScnPosition(12, 19), "t3"),
+        event(Op.UPDATE, (3, "three"), (2, "three"), ScnPosition(13, 19), "t3"),
+    ]
+    again = [log[3:]] if last_batches == 1 else [[one] for one in log[3:]]
+    assert rows(log[:6], log[6:7], *again) == ({2: "three"}, [])

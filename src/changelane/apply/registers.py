@@ -76,10 +76,12 @@ class Within(msgspec.Struct, frozen=True):
     transaction).
 
     Attributes:
-        transaction: What names the transaction.
-        steps: Upserts and departures of the key, and departures that lead to it, by order.
+        transaction: What names the transaction; nothing for all that are forgotten.
+        steps: Upserts and departures of the key, and departures that lead to it, by order. None of
+            transactions that are forgotten.
         rest: The registers of the key as they are without all such transactions, up to the last
-            of the steps.
+            of the steps. Of transactions that are forgotten, ``D`` is their last step: a later row
+            replaced what they and their predecessors left.
     """
 
     transaction: bytes
@@ -89,7 +91,7 @@ class Within(msgspec.Struct, frozen=True):
     @property
     def last(self) -> bytes:
         """The order of the last step; an arrival that only its departure told counts as one."""
-        return max(step.order for step in self.steps)
+        return max((step.order for step in self.steps), default=self.rest.deleted)
 
 
 def stored_state(

@@ -235,6 +235,11 @@ class _Resolving(Work):
             place.complete([told_before, *(each.rest for each in places)])
         own = frozenset().union(*(place.places for place in places))
         line.without(told_before, own, [place.rest for place in places], self.rule)
+        if places and (forgotten := self.forgotten.get(key)):
+            # A row may have been there; whatever was known of it, a later row replaced it.
+            line.clears.append((forgotten, b""))
+            line.unsure.add(forgotten)
+            line.covered = max(line.covered, forgotten)
         todo: list[tuple[tuple[bytes, bytes, bytes], Callable[[], None]]] = []
         for place in places:
             for step in place.steps:

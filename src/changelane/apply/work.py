@@ -34,6 +34,7 @@ class Work:
         self.rule = rule
         self.lines: dict[bytes, Timeline] = {}
         self.places: dict[tuple[bytes, bytes | None], Place] = {}
+        self.forgotten: dict[bytes, bytes] = {}  # up to where, by key
         self.touched: set[bytes] = set()
         self.problems: list[Problem] = []
 
@@ -51,7 +52,10 @@ class Work:
         """
         for key, state in self.states.items():
             for within in state.transactions:
-                self._place(key, within.transaction).remember(within)
+                if within.steps:
+                    self._place(key, within.transaction).remember(within)
+                else:
+                    self.forgotten[key] = within.last
         steps = list(told)
         departures = {(step.key, step.order) for step in steps if isinstance(step, Departure)}
         for step in steps:
@@ -222,7 +226,12 @@ class Work:
         floor = max(self.horizon, truncated)
         covered = max(floor, later.whole)
         # all or none: what one knows is without what the others do
+        forgotten = self.forgotten.get(key, NOTHING)
+        kept: list[Within] = []
         if all(place.last <= (floor if place.is_fresh else covered) for place in places):
-            return ()
-        kept = (place.within for place in places)
-        return tuple(sorted(kept, key=lambda within: within.transaction))
+            forgotten = max(forgotten, *(place.last for place in places))
+        else:
+            kept = sorted((place.within for place in places), key=lambda one: one.transaction)
+        if forgotten > floor:
+            kept.insert(0, Within(NOTHING, (), KeyState(forgotten)))
+        return tuple(kept)
