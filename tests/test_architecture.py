@@ -20,7 +20,7 @@ ORDER = """
     nesting message losses carries soundness reducer reduction ddl serde serdes format formats codec
     profile profiles transform transforms apply table tables
     compression files yaml_file files_source pipeline_options kafka topic_input delivery datahub
-    sinks config preflight findings connector_settings spark capture
+    pipeline_formats sinks config preflight findings connector_settings spark capture
     cli demo testing
 """.split()
 

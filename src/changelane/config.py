@@ -27,12 +27,12 @@ import msgspec
 
 from changelane.datahub.sink import DataHubSink, check_secrets
 from changelane.datahub.source import DataHubSource
-from changelane.delivery import check_formats
 from changelane.errors import ConfigError, UnknownNameError
 from changelane.files_source import FilesSource
 from changelane.kafka import KafkaSink, KafkaSource, check_delivery, check_holding, check_to_topics
 from changelane.misfits import check_keys, fitted
 from changelane.options import given
+from changelane.pipeline_formats import check_formats
 from changelane.pipeline_options import Maintenance, Mode, Options, TableOptions
 from changelane.sinks import (
     ARBITRARY,

@@ -8,26 +8,23 @@ loss, and a failure never holds up the messages behind it.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
-from changelane import profiles
-from changelane.codec import Codec, Encoded, get_codec
+from changelane.codec import Codec, Encoded
 from changelane.errors import (
     ApplyError,
     ChangelaneError,
-    ConfigError,
     DecodeError,
     EncodeError,
-    MissingExtraError,
     TransformError,
     UnsupportedError,
 )
 from changelane.event import ChangeEvent, HalfUpdate
-from changelane.kafka import PLACEHOLDER, KafkaSink, is_topic
+from changelane.kafka import PLACEHOLDER, is_topic
 from changelane.losses import LossPolicy
 from changelane.message import Message
 from changelane.position import EventIdPosition
@@ -163,41 +160,6 @@ class Address(msgspec.Struct, frozen=True):
             # two names must not become one by leaving out what Kafka does not allow
             raise PlaceError("no_topic_name", "its names cannot stand in the name of a topic")
         return topic
-
-
-def written_by(sink: KafkaSink) -> tuple[Profile | None, Codec]:
-    """Return the profile of a sink, if any, and the codec of its messages.
-
-    Raises:
-        ConfigError: A name or an option of them is wrong, or the producer writes another format.
-    """
-    if sink.profile is None:
-        return None, get_codec(sink.format, **sink.format_options)
-    profile = profiles.load(sink.profile, sink.profile_options)
-    return profile, profile.codec(sink.format, sink.format_options)
-
-
-def check_formats(source: str, options: Mapping[str, Any], sink: object) -> None:
-    """Refuse names of formats and profiles that there are not, and options that they do not take.
-
-    Args:
-        source: The format of the messages that are read.
-        options: Its options.
-        sink: Where they go.
-
-    Raises:
-        ConfigError: It names the section.
-    """
-    section = "source.format"
-    try:
-        get_codec(source, **options)
-        if isinstance(sink, KafkaSink):
-            section = "sink.format" if sink.profile is None else "sink.profile"
-            written_by(sink)
-    except MissingExtraError:
-        return  # the file is right
-    except ConfigError as error:
-        raise ConfigError(f"{section}: {error}") from None
 
 
 class PlaceError(EncodeError):

@@ -13,10 +13,10 @@ import msgspec
 from changelane.codec import get_codec
 from changelane.config import Pipeline
 from changelane.datahub.sink import DataHubSink
-from changelane.delivery import written_by
 from changelane.errors import ConfigError, MissingExtraError
 from changelane.files_source import FilesSource
 from changelane.kafka import KafkaSink, KafkaSource
+from changelane.pipeline_formats import written_by
 from changelane.position import MESSAGE_DOMAINS
 
 

@@ -30,12 +30,12 @@ from changelane.delivery import (
     Refused,
     counts,
     encoder,
-    written_by,
 )
 from changelane.errors import ConfigError
 from changelane.kafka import KafkaSink, KafkaSource, client_options
 from changelane.losses import LossWarnings, loss_of
 from changelane.message import Message
+from changelane.pipeline_formats import written_by
 from changelane.spark.events import rows
 from changelane.spark.lake import Marker
 from changelane.spark.lakes import lake_of
