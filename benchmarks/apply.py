@@ -26,11 +26,11 @@ from pyspark.sql import functions as F
 
 from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
-from changelane.spark.apply.fanout import Cadence, Fanout
-from changelane.spark.lake import Marker
-from changelane.spark.lake.merges import merge_changed
-from changelane.spark.lakes import lake as open_lake
-from changelane.spark.sql import COLUMNS, DEPARTED, LIVE, ORDER, UPSERTED
+from changelane.spark.apply.dispatch import Cadence, Fanout
+from changelane.spark.lake import lake as open_lake
+from changelane.spark.lake.interface import Marker
+from changelane.spark.lake.merge import merge_changed
+from changelane.spark.session.sql import COLUMNS, DEPARTED, LIVE, ORDER, UPSERTED
 
 BATCHES: Final = 5
 KEYS: Final = 300_000

@@ -21,9 +21,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from measuring import largest_kb, local_spark, processor_seconds
 
-from changelane.config import parse
-from changelane.spark.runtime.broker import broker
-from changelane.spark.streams.deliver import deliver
+from changelane.pipeline.config import parse
+from changelane.spark.session.dev_broker import broker
+from changelane.spark.sinks.kafka import deliver
 
 PARTITIONS: Final = 4
 PER_TRIGGER: Final = 250_000

@@ -150,7 +150,7 @@ def convert() -> None:
 
 def rows() -> None:
     """Per core: message to event row, which is what a Spark worker does."""
-    from changelane.spark.events.builder import row_builder
+    from changelane.spark.rows.builder import row_builder
 
     for case in CASES:
         given = told(case)
@@ -197,8 +197,8 @@ def spark() -> None:
     from pyspark.sql import functions as F
 
     from changelane.spark import decode as decode_rows
-    from changelane.spark.events import fold
-    from changelane.spark.events.rows import RowSchema
+    from changelane.spark.rows import latest_per_key
+    from changelane.spark.rows.schema import RowSchema
 
     engine = local_spark()
     folder = Path(tempfile.mkdtemp())
@@ -231,10 +231,10 @@ def spark() -> None:
             )
             told_id = events.where("kind = 'schema'").first()["schema_id"]
             columns = {column.name: column.spark for column in schema.columns}
-            target = fold.Target(columns, schema.key or (), {told_id: schema})
+            target = latest_per_key.Target(columns, schema.key or (), {told_id: schema})
             rows = events.where("kind = 'data'")
             text, schema_id, state = F.col("after"), F.col("schema_id"), {"o": F.col("order")}
-            typed = fold.typed_rows(rows, text, schema_id, target, state)
+            typed = latest_per_key.typed_rows(rows, text, schema_id, target, state)
             ours = count / seconds(lambda typed=typed: _drain(typed))
             line("bytes to typed rows", case, ours, base, "rows/s")
     finally:

@@ -24,14 +24,14 @@ from rich.table import Table
 from changelane import DataChange, DecodeError, HalfUpdate, Message, get_codec
 from changelane.cli.explain import show as show_key
 from changelane.cli.status import show as show_status
-from changelane.config import load
-from changelane.files import Lines, open_input
+from changelane.conversion.message_files import Lines, open_input
+from changelane.pipeline.config import load
 from changelane.spark import session
-from changelane.spark.lakes import lake as open_lake
-from changelane.spark.runtime.jvm import create_log
-from changelane.spark.streams.pipeline import quarantined, run
-from changelane.spark.upkeep.explain import explain
-from changelane.spark.upkeep.status import status
+from changelane.spark.lake import lake as open_lake
+from changelane.spark.maintenance.explain import explain
+from changelane.spark.maintenance.status import status
+from changelane.spark.run.tables import quarantined, run
+from changelane.spark.session.jvm import create_log
 
 HERE = Path(__file__).resolve().parent
 LAKE = HERE.parent / ".demo"

@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 from random import Random
 
-from changelane.testing.key_changes import deliver, draw, judge, play
+from changelane.testing.key_change_histories import deliver, draw, judge, play
 
 
 def main() -> int:

@@ -14,12 +14,12 @@ from typing import Final
 import msgspec
 
 from changelane.errors import DecodeError
-from changelane.formats.debezium.connect import Schema
-from changelane.formats.debezium.types import CONNECT, DEBEZIUM, wire_of
+from changelane.formats.debezium_envelope.rows.connect_schema import Schema
+from changelane.formats.debezium_envelope.rows.semantic_types import CONNECT, DEBEZIUM, wire_of
 from changelane.schema import Column, TableSchema
-from changelane.source_types import logical_type
-from changelane.spark.events.fidelity import RowWriter, spark_type
-from changelane.testing.fidelity import ROWS, Row
+from changelane.spark.rows.json_values import RowWriter, spark_type
+from changelane.sql_types import logical_type
+from changelane.testing.value_outcomes import ROWS, Row
 from changelane.types import LogicalType
 
 INTRODUCTION: Final = """\
@@ -218,7 +218,7 @@ class Database(msgspec.Struct, frozen=True):
 
     Attributes:
         title: Its name.
-        dialect: How :func:`changelane.source_types.logical_type` calls it; empty = only schemas of
+        dialect: How :func:`changelane.sql_types.logical_type` calls it; empty = only schemas of
             Debezium give its types.
         note: What is to be said before its types.
         types: Its types.

@@ -13,9 +13,9 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import msgspec
 
-from changelane.config import Pipeline
-from changelane.kafka import OF_TOPICS
-from changelane.pipeline_options import Options
+from changelane.pipeline.config import Pipeline
+from changelane.pipeline.kafka import OF_TOPICS
+from changelane.pipeline.options import Options
 
 INTRODUCTION: Final = """\
 # All keys of a pipeline

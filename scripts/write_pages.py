@@ -12,10 +12,10 @@ import lake_types_page
 import pipeline_page
 
 from changelane import formats, get_codec
-from changelane.cli.losses import losses_between
-from changelane.losses import LOSSES as GROUPS
-from changelane.losses import loss_class
-from changelane.testing.fidelity import ROWS, Fate, Row, outcome
+from changelane.conversion.loss_report import losses_between
+from changelane.formats.contract.losses import LOSSES as GROUPS
+from changelane.formats.contract.losses import loss_class
+from changelane.testing.value_outcomes import ROWS, Fate, Row, outcome
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PRODUCTS = {"mysql": "MySQL", "postgresql": "PostgreSQL", "oracle": "Oracle"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from changelane import connector_settings
+from changelane.pipeline import connector_settings
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / connector_settings.PAGE).read_text("utf-8")

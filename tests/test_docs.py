@@ -16,7 +16,7 @@ from changelane.event import DataChange, Key, Op
 from changelane.formats.native import NativeColumn, NativeEvent
 from changelane.position import SequencePosition, shown_order
 from changelane.schema import Column, TableId, TableSchema
-from changelane.tables.history import HistoryTables
+from changelane.testing.reference.history import HistoryTables
 from changelane.types import UNAVAILABLE, Integer, LogicalType, String
 
 ORDERS = TableId("shop", None, "orders")

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from changelane.cli import main
-from changelane.config import load
+from changelane.pipeline.config import load
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from changelane import Message, formats, get_codec
-from changelane.losses import LOSSES, loss_class, loss_name
+from changelane.formats.contract.losses import LOSSES, loss_class, loss_name
 
 ROOT = Path(__file__).resolve().parent.parent
 HEADINGS = [

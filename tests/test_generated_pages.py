@@ -8,10 +8,10 @@ import pipeline_page
 import pytest
 import write_pages
 
-from changelane.config import Pipeline
-from changelane.kafka import KafkaSource
-from changelane.pipeline_options import Maintenance, Options, TableOptions
-from changelane.transforms.listing import STEPS
+from changelane.pipeline.config import Pipeline
+from changelane.pipeline.kafka import KafkaSource
+from changelane.pipeline.options import Maintenance, Options, TableOptions
+from changelane.transforms.registry import STEPS
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -7,7 +7,6 @@
 <Op.DELETE: 'd'>
 """
 
-from changelane.carries import Carries
 from changelane.codec import Codec, Encoded, LossPolicy, OnLoss, convert, get_codec
 from changelane.errors import (
     ApplyError,
@@ -37,6 +36,7 @@ from changelane.event import (
     Truncate,
     Watermark,
 )
+from changelane.formats.contract.capabilities import Carries
 from changelane.message import Message
 from changelane.schema import Column, TableId, TableSchema
 from changelane.types import UNAVAILABLE

@@ -7,15 +7,16 @@ from typing import Any
 
 import msgspec
 
-from changelane import formats, nesting
-from changelane.carries import Carries
+from changelane import formats
 from changelane.errors import ChangelaneError, DecodeError, EncodeError, UnsupportedError
 from changelane.event import ChangeEvent
-from changelane.format import Format
-from changelane.losses import DEFAULT, Loss, LossPolicy, OnLoss, refused
+from changelane.formats.contract import nesting
+from changelane.formats.contract.cached_reducer import Reductions
+from changelane.formats.contract.capabilities import Carries
+from changelane.formats.contract.consistency import sound
+from changelane.formats.contract.format import Format
+from changelane.formats.contract.losses import DEFAULT, Loss, LossPolicy, OnLoss, refused
 from changelane.message import Message
-from changelane.reduction import Reductions
-from changelane.soundness import sound
 
 
 class Encoded(msgspec.Struct, frozen=True):

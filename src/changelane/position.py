@@ -262,7 +262,7 @@ class EventIdPosition(OffsetPosition, frozen=True):
     event tells it: tables compare it on request.
     """
 
-    code: ClassVar[int] = 9  # 8 are several columns that order plain rows (spark.events.sequence)
+    code: ClassVar[int] = 9  # 8 are several columns that order plain rows (spark.rows.sequence_by)
     names: ClassVar[Names] = Names.EVENT
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from changelane import Message, formats, get_codec
 from changelane.codec import detect
+from changelane.conversion.message_files import read_record
 from changelane.errors import DecodeError
 from changelane.event import DataChange
-from changelane.files import read_record
 from changelane.testing import golden
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"

@@ -7,8 +7,8 @@ import pytest
 from changelane import LossPolicy, Message, formats, get_codec
 from changelane.errors import EncodeError
 from changelane.event import Op
-from changelane.losses import LOSSES
-from changelane.testing.fidelity import ROWS, Fate, event_of, outcome
+from changelane.formats.contract.losses import LOSSES
+from changelane.testing.value_outcomes import ROWS, Fate, event_of, outcome
 from changelane.types import parse_type
 
 NAMES = formats.names()

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from changelane import formats, get_codec
-from changelane.carries import AbsentMeans, Carries, Extreme, SchemaDetail
 from changelane.event import Op, Source
+from changelane.formats.contract.capabilities import AbsentMeans, Carries, Extreme, SchemaDetail
 from changelane.testing import (
     EVENT_CHECKS,
     SUITE_CHECKS,

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from changelane import ConfigError, UnknownNameError, profiles
-from changelane.profile import changed_partitions
+from changelane.profiles.profile import changed_partitions
 from changelane.testing import check_profile, events, golden
 from changelane.testing.conformance import EFFORT
 

@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from changelane.cli import main
 from changelane.spark.apply.applier import Applier
-from changelane.spark.apply.commits import Commits
-from changelane.spark.lakes.delta import Delta
-from changelane.spark.lakes.iceberg import Iceberg
-from changelane.spark.ledgers.file_log import FileLog
-from changelane.spark.ledgers.quarantine import Quarantine
-from changelane.spark.ledgers.side import SideTable
+from changelane.spark.apply.table_writer import Commits
+from changelane.spark.lake.delta import Delta
+from changelane.spark.lake.iceberg import Iceberg
+from changelane.spark.state.file_log import FileLog
+from changelane.spark.state.quarantine import Quarantine
+from changelane.spark.state.tombstones import SideTable
 
 
 def die() -> None:

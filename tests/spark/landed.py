@@ -14,17 +14,17 @@ from changelane.event import ChangeEvent
 from changelane.schema import TableId
 from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
-from changelane.spark.apply.commits import Commits
+from changelane.spark.apply.table_writer import Commits
 from changelane.spark.apply.upsert import Upserts
-from changelane.spark.events.additions import additions_of
-from changelane.spark.events.rows import table_id_text
-from changelane.spark.events.survey import BatchReport
-from changelane.spark.lake import Marker, name_of
-from changelane.spark.lakes import lake as open_lake
-from changelane.spark.runtime.environment import LAKE_SETTINGS
-from changelane.spark.runtime.jars import of_spark
-from changelane.spark.sql import COLUMNS, ORDER, folder
-from changelane.tables.memory import MemoryTables
+from changelane.spark.lake import lake as open_lake
+from changelane.spark.lake.interface import Marker, name_of
+from changelane.spark.rows.added_columns import additions_of
+from changelane.spark.rows.batch_stats import BatchReport
+from changelane.spark.rows.schema import table_id_text
+from changelane.spark.session.jars import of_spark
+from changelane.spark.session.session import LAKE_SETTINGS
+from changelane.spark.session.sql import COLUMNS, ORDER, folder
+from changelane.testing.reference.upsert import MemoryTables
 
 CODEC: Final = get_codec("native-json")
 LAKES: Final = tuple(name for name in of_spark() if name in LAKE_SETTINGS)

@@ -13,14 +13,14 @@ from pyspark.sql import SparkSession
 from changelane.event import ChangeEvent, DataChange, Key, Op, Source, Truncate
 from changelane.position import PostgresPosition, encode_order
 from changelane.schema import Column, TableId, TableSchema
-from changelane.spark.events.rows import table_id_text
+from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.modes import Modes, TableMode
-from changelane.spark.lakes import lake as open_lake
-from changelane.spark.ledgers.side import SideTable
-from changelane.spark.upkeep.explain import explain
-from changelane.spark.upkeep.purge import purge
-from changelane.spark.upkeep.status import status
-from changelane.tables.history import HistoryTables
+from changelane.spark.maintenance.explain import explain
+from changelane.spark.maintenance.purge import purge
+from changelane.spark.maintenance.status import status
+from changelane.spark.rows.schema import table_id_text
+from changelane.spark.state.tombstones import SideTable
+from changelane.testing.reference.history import HistoryTables
 from changelane.types import UNAVAILABLE, Integer, String
 
 PG: Final = Source(product="postgresql")

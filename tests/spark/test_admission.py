@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 from changelane.event import DataChange, Key, Op, SchemaChange, Source, Truncate
 from changelane.position import OffsetPosition, Position, SequencePosition
 from changelane.schema import Column, TableId, TableSchema
-from changelane.spark.events.survey import BatchReport
+from changelane.spark.lake import lake as open_lake
+from changelane.spark.lake.hudi import Hudi
 from changelane.spark.lake.modes import Modes, TableMode
-from changelane.spark.lakes import lake as open_lake
-from changelane.spark.lakes.hudi import Hudi
+from changelane.spark.rows.batch_stats import BatchReport
 from changelane.types import Array, Boolean, Bytes, Date, Decimal, Integer, String, Timestamp
 
 TABLE: Final = TableId("shop", None, "orders")

@@ -4,16 +4,16 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from changelane.kafka import Span
-from changelane.spark.ledgers import resume
-from changelane.spark.ledgers.resume import BatchLog, Held
+from changelane.pipeline.kafka import Span
+from changelane.spark.state import offset_log
+from changelane.spark.state.offset_log import BatchLog, Held
 
 
 def test_joined_batches_keep_their_files_and_the_offsets_behind_the_last(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     log = BatchLog(spark, str(tmp_path), "shop")
-    for number in range(resume._JOIN_EVERY + 1):
+    for number in range(offset_log._JOIN_EVERY + 1):
         span = Span({"t": {0: number + 1}}, {"t": {0: number}}, {"t": "id"})
         log.begin("q", number, Held((f"f{number}",), span))
     (one,) = log.read()

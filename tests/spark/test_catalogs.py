@@ -15,13 +15,13 @@ from changelane.position import PostgresPosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
-from changelane.spark.apply.commits import Commits
-from changelane.spark.events.rows import table_id_text
-from changelane.spark.events.survey import BatchReport
-from changelane.spark.lake import Lake, Marker, name_of
-from changelane.spark.lakes import lake as open_lake
-from changelane.spark.lakes.iceberg import Iceberg
-from changelane.spark.sql import quoted
+from changelane.spark.apply.table_writer import Commits
+from changelane.spark.lake import lake as open_lake
+from changelane.spark.lake.iceberg import Iceberg
+from changelane.spark.lake.interface import Lake, Marker, name_of
+from changelane.spark.rows.batch_stats import BatchReport
+from changelane.spark.rows.schema import table_id_text
+from changelane.spark.session.sql import quoted
 from changelane.types import Integer, String
 
 pytestmark = pytest.mark.skipif("iceberg" not in landed.LAKES, reason="Iceberg is on Spark 4")

@@ -18,10 +18,10 @@ from test_keeping import ALL
 
 from changelane import Message
 from changelane.cli import main
-from changelane.config import load
 from changelane.event import ChangeEvent
-from changelane.findings import Finding
-from changelane.spark.streams.pipeline import run
+from changelane.pipeline.config import load
+from changelane.pipeline.config_checks import Finding
+from changelane.spark.run.tables import run
 
 FIELDS = [{"name": "id", "type": "int64"}]
 
@@ -250,7 +250,7 @@ def test_what_does_not_answer_ends_with_1_what_is_wrong_with_2_and_no_secret_is_
     spark: SparkSession, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert spark.sparkContext.appName
-    monkeypatch.setattr("changelane.spark.streams.check.TIMEOUT_MS", 1500)
+    monkeypatch.setattr("changelane.spark.check.pipeline.TIMEOUT_MS", 1500)
     monkeypatch.setenv("SECRET", "hunter2")
     sink = {"type": "delta", "path": "lake"}
     source = {"type": "kafka", "servers": "127.0.0.1:1", "format": "native-json", "topics": "t"}

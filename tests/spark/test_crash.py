@@ -18,16 +18,16 @@ from changelane.event import ChangeEvent, DataChange, Key, Op, Truncate
 from changelane.position import PostgresPosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark.apply.applier import APPLIED_BEFORE, Applier
-from changelane.spark.apply.commits import Commits
-from changelane.spark.events.rows import table_id_text
-from changelane.spark.lake import name_of
-from changelane.spark.lakes import lake as open_lake
-from changelane.spark.lakes.delta import Delta
-from changelane.spark.lakes.hudi import Hudi
-from changelane.spark.lakes.iceberg import Iceberg
-from changelane.spark.ledgers import quarantine, side
-from changelane.spark.ledgers.side import SideTable
-from changelane.spark.schemas.followed import Evolution
+from changelane.spark.apply.table_writer import Commits
+from changelane.spark.evolution.evolution_state import Evolution
+from changelane.spark.lake import lake as open_lake
+from changelane.spark.lake.delta import Delta
+from changelane.spark.lake.hudi import Hudi
+from changelane.spark.lake.iceberg import Iceberg
+from changelane.spark.lake.interface import name_of
+from changelane.spark.rows.schema import table_id_text
+from changelane.spark.state import quarantine, tombstones
+from changelane.spark.state.tombstones import SideTable
 from changelane.types import UNAVAILABLE, Integer, String
 
 SCHEMA: Final = TableSchema((Column("id", Integer()), Column("a", String()), Column("b", String())))
@@ -205,7 +205,7 @@ def test_a_batch_of_another_query_is_not_skipped(spark: SparkSession, lake: str)
 def test_a_table_whose_creation_was_killed_is_made(spark: SparkSession, tmp_path: Path) -> None:
     lake = tmp_path / "delta"
     places = [name_of(table_id_text(table)) for table in (ONE, TWO)]
-    for place in (side.NAME, places[0]):
+    for place in (tombstones.NAME, places[0]):
         log = lake / place / "_delta_log"
         (log / "_staged_commits").mkdir(parents=True)
         commit = ".00000000000000000000.json.e15a0a64-88d7-4a08-bc7d-d4aef6f18a04.tmp"

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from changelane import Message
 from changelane.cli import main
-from changelane.spark.lakes import lake as open_lake
+from changelane.spark.lake import lake as open_lake
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 

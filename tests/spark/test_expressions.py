@@ -10,14 +10,14 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from changelane.config import load
 from changelane.errors import ConfigError
+from changelane.pipeline.config import load
 from changelane.schema import TableId
-from changelane.spark.events.sql_expression import SqlExpression
-from changelane.spark.ledgers.replays import Settings
-from changelane.spark.streams.pipeline import RunReport, run
-from changelane.spark.streams.replay import replay
-from changelane.spark.upkeep.quarantined import Choice
+from changelane.spark.maintenance.quarantine_view import Choice
+from changelane.spark.replay.replay import replay
+from changelane.spark.rows.expressions.sql_expression import SqlExpression
+from changelane.spark.run.tables import RunReport, run
+from changelane.spark.state.replays import Settings
 
 ROW: Final = {"id": "int64", "total": "decimal(10,2)", "n`a": "int32", "status": "string"}
 

@@ -16,14 +16,14 @@ from changelane.position import PostgresPosition
 from changelane.schema import TableId
 from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
-from changelane.spark.apply.fanout import AllFailedError, Cadence, Fanout
-from changelane.spark.events.survey import BatchReport
-from changelane.spark.lake import Marker
-from changelane.spark.lakes import lake as open_lake
-from changelane.spark.ledgers.change_log import ChangeLog
-from changelane.spark.ledgers.parking import Parking
-from changelane.spark.schemas.followed import Evolution
-from changelane.spark.schemas.following import Follower
+from changelane.spark.apply.dispatch import AllFailedError, Cadence, Fanout
+from changelane.spark.evolution.evolution import Follower
+from changelane.spark.evolution.evolution_state import Evolution
+from changelane.spark.lake import lake as open_lake
+from changelane.spark.lake.interface import Marker
+from changelane.spark.rows.batch_stats import BatchReport
+from changelane.spark.state.change_log import ChangeLog
+from changelane.spark.state.paused_tables import Parking
 
 LATER: Final = Cadence(True, events=1_000_000, seconds=1e6)
 AT_ONCE: Final = Cadence(True, events=1)

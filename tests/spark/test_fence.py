@@ -16,10 +16,10 @@ from changelane.position import SequencePosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
-from changelane.spark.apply.fanout import Cadence, Fanout
-from changelane.spark.lake import Marker, is_conflict
-from changelane.spark.lakes import lake as open_lake
-from changelane.spark.ledgers.fence import FencedError
+from changelane.spark.apply.dispatch import Cadence, Fanout
+from changelane.spark.lake import lake as open_lake
+from changelane.spark.lake.interface import Marker, is_conflict
+from changelane.spark.state.fencing import FencedError
 from changelane.types import Integer
 
 TABLE: Final = TableId("shop", None, "orders")

@@ -22,7 +22,7 @@ from changelane.position import SequencePosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
-from changelane.spark.lake import Marker
+from changelane.spark.lake.interface import Marker
 from changelane.types import UNAVAILABLE, Geometry, Integer, String, parse_instant, parse_type
 
 TABLE: Final = TableId("shop", None, "values")

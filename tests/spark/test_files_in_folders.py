@@ -14,14 +14,14 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from changelane.cli import main
-from changelane.config import Pipeline, load
-from changelane.files_source import FilesSource
-from changelane.spark.events.builder import row_builder
-from changelane.spark.ledgers.file_log import FileLog
-from changelane.spark.streams import file_rows, files, listing
-from changelane.spark.streams.file_reading import Piece
-from changelane.spark.streams.pipeline import RunReport, run
-from changelane.spark.streams.stream import RunError
+from changelane.pipeline.config import Pipeline, load
+from changelane.pipeline.files_source import FilesSource
+from changelane.spark.rows.builder import row_builder
+from changelane.spark.run.query import RunError
+from changelane.spark.run.tables import RunReport, run
+from changelane.spark.sources import file_listing, file_tasks, files
+from changelane.spark.sources.file_reader import Piece
+from changelane.spark.state.file_log import FileLog
 
 PIPELINE: Final = """
 name: folder
@@ -154,7 +154,7 @@ def test_what_hadoop_reads_is_the_same(
 ) -> None:
     source = written(tmp_path).source
     assert isinstance(source, FilesSource)
-    for module in (listing, file_rows, files):
+    for module in (file_listing, file_tasks, files):
         monkeypatch.setattr(module, "is_local", lambda _: False)
     whole = gzip.compress(lines(*range(3, 2000)))
     told = {
@@ -170,18 +170,18 @@ def test_what_hadoop_reads_is_the_same(
     for name, data in told.items():
         (tmp_path / "in" / name).write_bytes(data)
     source = FilesSource(path=source.path, format="native-json", glob="*")
-    root = listing.root_of(spark, source)._replace(is_local=False)
-    listed = listing.list_folder(spark, source, root).files
+    root = file_listing.root_of(spark, source)._replace(is_local=False)
+    listed = file_listing.list_folder(spark, source, root).files
     inside = {f"{source.path}/{name}": len(data) for name, data in told.items() if name[0] != "."}
     assert {one.path: one.size for one in listed} == inside
     assert all(one.time_ms > 1_700_000_000_000 for one in listed)
 
-    pieces = file_rows.pieces_of(listed, root, {}, follow_links=False)
+    pieces = file_tasks.pieces_of(listed, root, {}, follow_links=False)
     make = partial(row_builder, "native-json", {})
-    rows = file_rows.file_rows(spark, source, pieces, make, None).collect()
+    rows = file_tasks.file_rows(spark, source, pieces, make, None).collect()
     found = sorted(json.loads(row["after"])["id"] for row in rows if row["kind"] == "data")
     assert found == list(range(1, 2001))
     (aside,) = [row for row in rows if row["kind"] == "error"]
     assert (aside["code"], aside["topic"]) == ("corrupt_compression", "cut.jsonl.gz")
     gz = Piece(f"{source.path}/b.jsonl.gz", "b", len(whole))
-    assert file_rows.first_of(spark, source, gz, 2) == lines(3, 4).splitlines()
+    assert file_tasks.first_of(spark, source, gz, 2) == lines(3, 4).splitlines()

@@ -10,12 +10,12 @@ import landed
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from changelane.config import Pipeline, parse
 from changelane.errors import ConfigError
+from changelane.pipeline.config import Pipeline, parse
 from changelane.schema import TableId
-from changelane.spark.events.rows import table_id_text
-from changelane.spark.sql import COLUMNS, ORDER
-from changelane.spark.streams.pipeline import RunReport, run
+from changelane.spark.rows.schema import table_id_text
+from changelane.spark.run.tables import RunReport, run
+from changelane.spark.session.sql import COLUMNS, ORDER
 
 IDS: Final = [{"name": "id", "type": "int64"}, {"name": "v", "type": "string"}]
 

@@ -16,10 +16,10 @@ from test_equality import SEED, VARIANTS, Story, evolving, regrouped, rekeyed
 from changelane.apply import key_bytes
 from changelane.event import ChangeEvent, HalfUpdate, Truncate
 from changelane.schema import TableId
-from changelane.spark.events.survey import BatchReport
 from changelane.spark.lake.modes import HISTORY, Modes, TableMode
-from changelane.tables.history import HistoryTables
+from changelane.spark.rows.batch_stats import BatchReport
 from changelane.testing.histories import Profile, history, shuffled
+from changelane.testing.reference.history import HistoryTables
 
 BATCHES: Final = 2
 TRACK: Final = ("state", "total")

@@ -21,10 +21,10 @@ from changelane.cli import main
 from changelane.event import DataChange, Key, Op
 from changelane.position import SequencePosition
 from changelane.schema import Column, TableId, TableSchema
-from changelane.spark.lake import Marker
-from changelane.spark.lake.merges import Clause, Merge
-from changelane.spark.lakes import lake as open_lake
-from changelane.spark.lakes.hudi import Hudi
+from changelane.spark.lake import lake as open_lake
+from changelane.spark.lake.hudi import Hudi
+from changelane.spark.lake.interface import Marker
+from changelane.spark.lake.merge import Clause, Merge
 from changelane.types import Bytes, Date, Decimal, Integer, String, Timestamp
 
 TABLE: Final = TableId("shop", None, "odd keys")

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from changelane import Message
 from changelane.cli import main
-from changelane.topic_input import open_topic
+from changelane.conversion.topic_input import open_topic
 
 
 @pytest.fixture

@@ -20,14 +20,14 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from changelane import Message, convert, get_codec
-from changelane.budget import Budget
 from changelane.cli import main
 from changelane.cli.convert import Conversion
-from changelane.cli.summary import Summary
 from changelane.codec import OnLoss
-from changelane.delivery import EVENT_ID
-from changelane.files import LineForm, Lines, line_of
-from changelane.spark.lakes import lake as open_lake
+from changelane.conversion.message_files import LineForm, Lines, line_of
+from changelane.conversion.partition import EVENT_ID
+from changelane.conversion.summary import Summary
+from changelane.pipeline.error_budget import Budget
+from changelane.spark.lake import lake as open_lake
 from changelane.testing.conformance import EFFORT
 
 README: Final = Path(__file__).resolve().parents[2] / "README.md"

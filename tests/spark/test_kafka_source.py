@@ -20,16 +20,16 @@ from test_keeping import ALL, LOG, ONE, TWO, dying_at_the_end
 
 from changelane import Message
 from changelane.cli import main
-from changelane.config import Pipeline, load, parse
 from changelane.errors import ConfigError
 from changelane.event import ChangeEvent, DataChange, Key, Op
-from changelane.preflight import check_topics
+from changelane.pipeline.config import Pipeline, load, parse
+from changelane.pipeline.preflight import check_topics
 from changelane.schema import Column, TableId, TableSchema
-from changelane.spark.apply.commits import Commits
-from changelane.spark.lakes import lake as open_lake
-from changelane.spark.streams.deliver import deliver
-from changelane.spark.streams.pipeline import run
-from changelane.spark.streams.stream import RunError
+from changelane.spark.apply.table_writer import Commits
+from changelane.spark.lake import lake as open_lake
+from changelane.spark.run.query import RunError
+from changelane.spark.run.tables import run
+from changelane.spark.sinks.kafka import deliver
 from changelane.types import Integer
 
 PARTITIONS: Final = 2

@@ -16,18 +16,18 @@ from test_crash import BATCHES, LOG, ONE, TWO, DiedError, insert
 from test_modes import MODES, change, logged
 
 from changelane.cli import main
-from changelane.config import load
 from changelane.errors import ConfigError
 from changelane.event import ChangeEvent
-from changelane.kafka import Span
-from changelane.spark.apply.commits import Commits
-from changelane.spark.lakes import lake as open_lake
-from changelane.spark.ledgers import quarantine, side
-from changelane.spark.ledgers.resume import BatchLog, Held
-from changelane.spark.streams.files import FilesInput
-from changelane.spark.streams.pipeline import RunReport, run
-from changelane.spark.streams.stream import RunError
-from changelane.spark.upkeep.status import NO_TABLE, status
+from changelane.pipeline.config import load
+from changelane.pipeline.kafka import Span
+from changelane.spark.apply.table_writer import Commits
+from changelane.spark.lake import lake as open_lake
+from changelane.spark.maintenance.status import NO_TABLE, status
+from changelane.spark.run.query import RunError
+from changelane.spark.run.tables import RunReport, run
+from changelane.spark.sources.files import FilesInput
+from changelane.spark.state import quarantine, tombstones
+from changelane.spark.state.offset_log import BatchLog, Held
 
 MORE: Final[list[list[ChangeEvent]]] = [
     [insert(ONE, 30, 8), insert(TWO, 30, 8), insert(LOG, 30, 1)],
@@ -186,7 +186,7 @@ def maintained(spark: SparkSession, lake: str, pipeline: Path, report: RunReport
     assert done.exit_code == 0, done.output
     seen = {one["table"] for one in json.loads(done.stdout)}
     kept = {f"tables/shop.{name}" for name in ("log", "one", "two")}
-    assert seen == {*kept, side.NAME, quarantine.NAME}
+    assert seen == {*kept, tombstones.NAME, quarantine.NAME}
     check(spark, lake, ALL)
     tables = open_lake(spark, lake, Path(lake).name)
     for name in seen:

@@ -13,11 +13,11 @@ import yaml
 from cheap import lakes
 from pyspark.sql import SparkSession
 
-from changelane.config import parse
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Image, Transaction
+from changelane.pipeline.config import parse
 from changelane.schema import TableId
-from changelane.spark.streams.pipeline import run
-from changelane.testing.key_changes import TABLE, Class, deliver, play
+from changelane.spark.run.tables import run
+from changelane.testing.key_change_histories import TABLE, Class, deliver, play
 
 FOUND: Final = Path(__file__).parent / "key_changes"
 """Inputs that lost a row or kept one, and the rows that their sources had in the end."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from lake_types_page import column_types, hudi_type, iceberg_type
 from pyspark.sql import SparkSession
 
-from changelane.spark.lakes import lake as open_lake
+from changelane.spark.lake import lake as open_lake
 
 TABLE = "tables/shop.types"
 

@@ -17,13 +17,13 @@ from test_schema_changes import FILE, T, rows_of, told
 from changelane.event import ChangeEvent, DataChange, Key, Op, Source, Truncate
 from changelane.position import MySqlPosition, encode_order
 from changelane.schema import Column, TableSchema
-from changelane.spark.events.rows import table_id_text
+from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.modes import Modes, TableMode
-from changelane.spark.lakes import lake as open_lake
-from changelane.spark.ledgers.side import SideTable
-from changelane.spark.upkeep.explain import explain
-from changelane.spark.upkeep.purge import purge
-from changelane.spark.upkeep.status import status
+from changelane.spark.maintenance.explain import explain
+from changelane.spark.maintenance.purge import purge
+from changelane.spark.maintenance.status import status
+from changelane.spark.rows.schema import table_id_text
+from changelane.spark.state.tombstones import SideTable
 from changelane.types import UNAVAILABLE, Integer
 
 MYSQL: Final = Source(product="mysql")

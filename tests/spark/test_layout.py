@@ -9,15 +9,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from changelane.event import DataChange, Key, Op
+from changelane.pipeline.lake_sinks import DELTA_PROPERTIES
 from changelane.position import PostgresPosition
 from changelane.schema import Column, TableId, TableSchema
-from changelane.sinks import DELTA_PROPERTIES
 from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
-from changelane.spark.lake import Marker
+from changelane.spark.lake import lake as open_lake
+from changelane.spark.lake.interface import Marker
 from changelane.spark.lake.layout import Layout, Layouts
-from changelane.spark.lakes import lake as open_lake
-from changelane.spark.sql import quoted
+from changelane.spark.session.sql import quoted
 from changelane.types import Integer, String
 
 pytestmark = pytest.mark.parametrize("lake", ["delta", "iceberg"], indirect=True)

@@ -24,10 +24,10 @@ from changelane.event import (
 from changelane.position import MySqlPosition, OffsetPosition, PostgresPosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark.apply.applier import APPLIED_BEFORE, Applier
+from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.modes import Modes, TableMode
-from changelane.spark.lakes import lake as open_lake
-from changelane.spark.sql import COLUMNS
-from changelane.spark.upkeep.explain import explain
+from changelane.spark.maintenance.explain import explain
+from changelane.spark.session.sql import COLUMNS
 from changelane.types import UNAVAILABLE, Integer, String
 
 pytestmark = pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
@@ -97,9 +97,9 @@ def dies_at(place: str, patch: pytest.MonkeyPatch) -> None:
 
     match place:
         case "before the ends":
-            patch.setattr("changelane.spark.ledgers.ends.Ends.remember", die)
+            patch.setattr("changelane.spark.state.history_tombstones.Ends.remember", die)
         case "before what is shown":
-            patch.setattr("changelane.spark.apply.tracking.shown", die)
+            patch.setattr("changelane.spark.apply.tracked_columns.shown", die)
         case "before the checkpoint":
             patch.setattr(Applier, "_apply", late)
 

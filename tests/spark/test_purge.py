@@ -21,15 +21,15 @@ from changelane.cli import main
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Key, Op
 from changelane.position import OffsetPosition, PostgresPosition, at_phase, shown_order
 from changelane.schema import Column, TableId, TableSchema
-from changelane.spark.events.rows import table_id_text
-from changelane.spark.lakes import lake as open_lake
-from changelane.spark.ledgers import side
-from changelane.spark.ledgers.side import SideTable
-from changelane.spark.upkeep.maintenance import Keeper
-from changelane.spark.upkeep.purge import OFFSETS, TIMELESS, Seen, horizons, purge
-from changelane.spark.upkeep.status import status
-from changelane.tables.memory import MemoryTables
+from changelane.spark.lake import lake as open_lake
+from changelane.spark.maintenance.compaction import Keeper
+from changelane.spark.maintenance.purge import OFFSETS, TIMELESS, Seen, horizons, purge
+from changelane.spark.maintenance.status import status
+from changelane.spark.rows.schema import table_id_text
+from changelane.spark.state import tombstones
+from changelane.spark.state.tombstones import SideTable
 from changelane.testing.histories import Profile, history
+from changelane.testing.reference.upsert import MemoryTables
 from changelane.types import UNAVAILABLE, Integer, String
 
 CROWDS: Final[dict[str, list[tuple[Profile, Deliver]]]] = {
@@ -189,7 +189,7 @@ def test_purged_tables_equal_memory(
 def test_the_side_table_holds_what_the_oracle_remembers(
     spark: SparkSession, lake: str, stories: dict[str, Story]
 ) -> None:
-    held = landed.table_of(spark, lake, side.NAME).where("key IS NOT NULL").collect()
+    held = landed.table_of(spark, lake, tombstones.NAME).where("key IS NOT NULL").collect()
     for story in stories.values():
         told = {
             row["key"].encode(): bytes(row["deleted"])

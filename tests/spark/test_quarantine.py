@@ -14,14 +14,14 @@ from pyspark.sql import functions as F
 
 from changelane import Message
 from changelane.cli import main
-from changelane.spark.events import rows
-from changelane.spark.events.builder import row_builder
-from changelane.spark.events.decoder import MESSAGE
-from changelane.spark.lake import Marker
-from changelane.spark.lakes import lake as open_lake
-from changelane.spark.ledgers.quarantine import Quarantine, Refused
-from changelane.spark.ledgers.replays import Replays
-from changelane.spark.streams.incoming import Incoming
+from changelane.spark.lake import lake as open_lake
+from changelane.spark.lake.interface import Marker
+from changelane.spark.rows import schema as rows
+from changelane.spark.rows.builder import row_builder
+from changelane.spark.rows.decode import MESSAGE
+from changelane.spark.sinks.blocked_keys import Incoming
+from changelane.spark.state.quarantine import Quarantine, Refused
+from changelane.spark.state.replays import Replays
 
 LAKE: Final = lakes("iceberg")[0]
 PIPELINE: Final = """

@@ -14,14 +14,14 @@ from pyspark.sql import SparkSession
 from changelane.schema import TableId
 from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
-from changelane.spark.events.rows import table_id_text
-from changelane.spark.events.survey import BatchReport
-from changelane.spark.lake import Marker
+from changelane.spark.lake import lake as open_lake
+from changelane.spark.lake.interface import Marker
 from changelane.spark.lake.modes import ADDED, Modes, TableMode
-from changelane.spark.lakes import lake as open_lake
-from changelane.spark.ledgers import change_log
-from changelane.spark.ledgers.change_log import ChangeLog
-from changelane.spark.upkeep.status import status
+from changelane.spark.maintenance.status import status
+from changelane.spark.rows.batch_stats import BatchReport
+from changelane.spark.rows.schema import table_id_text
+from changelane.spark.state import change_log
+from changelane.spark.state.change_log import ChangeLog
 
 pytestmark = pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
 

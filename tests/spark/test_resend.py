@@ -12,11 +12,11 @@ from pyspark.sql import SparkSession
 
 from changelane import Message
 from changelane.cli import main
-from changelane.delivery import EVENT_ID
-from changelane.spark.lakes import lake as open_lake
-from changelane.spark.ledgers import replays
-from changelane.spark.ledgers.replays import Replays
-from changelane.spark.streams.delivered import DeliveriesReport
+from changelane.conversion.partition import EVENT_ID
+from changelane.spark.lake import lake as open_lake
+from changelane.spark.sinks.report import DeliveriesReport
+from changelane.spark.state import replays
+from changelane.spark.state.replays import Replays
 
 
 @pytest.fixture

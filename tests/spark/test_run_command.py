@@ -21,10 +21,10 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from changelane.cli import main
-from changelane.spark.apply.fanout import Fanout
-from changelane.spark.reasons import reason_of
-from changelane.spark.streams import pacing
-from changelane.spark.streams.interrupts import STOPPING
+from changelane.spark.apply.dispatch import Fanout
+from changelane.spark.run import trigger
+from changelane.spark.run.interrupts import STOPPING
+from changelane.spark.session.redact import reason_of
 
 LISTEN: Final = "0A"
 """The state of a listening socket in /proc/net/tcp."""
@@ -307,7 +307,7 @@ def test_a_run_that_goes_on_takes_what_comes_until_it_is_stopped(
             source = tmp_path / "input" / "lines.jsonl"
             source.with_name("more.jsonl").write_text(source.read_text().replace("1", "2"))
 
-    monkeypatch.setattr(pacing, "pause", wait)
+    monkeypatch.setattr(trigger, "pause", wait)
     done = run(file)
     assert done.exit_code == 0, done.output
     assert "2 events" in done.stdout

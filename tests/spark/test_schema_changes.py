@@ -16,27 +16,27 @@ from cheap import lakes
 from pyspark.sql import SparkSession
 
 from changelane.apply import key_bytes
+from changelane.conversion.message_files import read_record
 from changelane.event import ChangeEvent, DataChange, Key, Op, SchemaChange, Source, Truncate
-from changelane.files import read_record
 from changelane.message import Message
 from changelane.position import MySqlPosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
-from changelane.spark.events.decoder import MESSAGE
-from changelane.spark.events.rows import table_id_text
-from changelane.spark.lake import Marker, name_of
+from changelane.spark.evolution.evolution_state import Evolution
+from changelane.spark.evolution.suggest import SchemaPlans
+from changelane.spark.lake import lake as open_lake
+from changelane.spark.lake.interface import Marker, name_of
 from changelane.spark.lake.modes import Modes
-from changelane.spark.lakes import lake as open_lake
-from changelane.spark.ledgers.side import SideTable
-from changelane.spark.schemas.followed import Evolution
-from changelane.spark.schemas.plan import SchemaPlans
-from changelane.spark.sql import COLUMNS, ORDER
-from changelane.spark.upkeep.purge import purge
-from changelane.spark.upkeep.status import status
-from changelane.tables.following import FollowingTables, stand_in
-from changelane.testing.evolving import Database, Story
+from changelane.spark.maintenance.purge import purge
+from changelane.spark.maintenance.status import status
+from changelane.spark.rows.decode import MESSAGE
+from changelane.spark.rows.schema import table_id_text
+from changelane.spark.session.sql import COLUMNS, ORDER
+from changelane.spark.state.tombstones import SideTable
 from changelane.testing.histories import rewound
+from changelane.testing.reference.schema_changes import FollowingTables, stand_in
+from changelane.testing.schema_histories import Database, Story
 from changelane.types import UNAVAILABLE, Integer
 
 SEEDS: Final = (5, 189)

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from changelane.schema import TableId
 from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
-from changelane.spark.lake import Marker
+from changelane.spark.lake.interface import Marker
 
 GOLDEN: Final = Path(__file__).resolve().parents[1] / "golden"
 Told = tuple[str | None, str]

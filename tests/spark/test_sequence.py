@@ -20,8 +20,8 @@ from changelane.errors import ConfigError, UnknownNameError
 from changelane.position import SequencePosition, encode_order
 from changelane.schema import TableId
 from changelane.spark import apply_changes
-from changelane.spark.events.plain import Target, sequenced
-from changelane.spark.events.sequence import sequence
+from changelane.spark.rows.from_dataframe import Target, sequenced
+from changelane.spark.rows.sequence_by import sequence
 
 D: Final = decimal.Decimal
 UTC: Final = dt.UTC

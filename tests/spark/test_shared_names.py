@@ -16,12 +16,12 @@ from changelane.event import ChangeEvent, DataChange
 from changelane.schema import TableId
 from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
-from changelane.spark.apply.fanout import Cadence, Fanout
-from changelane.spark.events.rows import table_id_text
-from changelane.spark.lake import Marker
-from changelane.spark.lakes import lake as open_lake
-from changelane.spark.ledgers.change_log import ChangeLog
-from changelane.spark.ledgers.parking import Parking
+from changelane.spark.apply.dispatch import Cadence, Fanout
+from changelane.spark.lake import lake as open_lake
+from changelane.spark.lake.interface import Marker
+from changelane.spark.rows.schema import table_id_text
+from changelane.spark.state.change_log import ChangeLog
+from changelane.spark.state.paused_tables import Parking
 
 T: Final = TableId("shop", None, "t")
 U: Final = TableId("shop", None, "u")

@@ -19,15 +19,15 @@ from changelane.apply import key_bytes, unpack
 from changelane.event import ChangeEvent, DataChange, Key, Op, Truncate
 from changelane.position import PostgresPosition
 from changelane.schema import Column, TableId, TableSchema
+from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.modes import Modes, TableMode
-from changelane.spark.lakes import lake as open_lake
-from changelane.spark.ledgers.side import SideTable
-from changelane.spark.sql import COLUMNS, DELETED, ORDER
-from changelane.spark.upkeep import purge
-from changelane.spark.upkeep.explain import explain
-from changelane.spark.upkeep.status import status
-from changelane.tables.memory import MemoryTables
+from changelane.spark.maintenance import purge
+from changelane.spark.maintenance.explain import explain
+from changelane.spark.maintenance.status import status
+from changelane.spark.session.sql import COLUMNS, DELETED, ORDER
+from changelane.spark.state.tombstones import SideTable
 from changelane.testing.histories import Profile, history
+from changelane.testing.reference.upsert import MemoryTables
 from changelane.types import Integer, String
 
 SOFT: Final = Modes(TableMode(keeps_deleted=True))

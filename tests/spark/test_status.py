@@ -19,11 +19,11 @@ from changelane.position import MySqlPosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
-from changelane.spark.apply.fanout import Cadence, Fanout
-from changelane.spark.lake import Marker
-from changelane.spark.lakes import lake as open_lake
-from changelane.spark.upkeep.explain import ColumnState, explain
-from changelane.spark.upkeep.status import status
+from changelane.spark.apply.dispatch import Cadence, Fanout
+from changelane.spark.lake import lake as open_lake
+from changelane.spark.lake.interface import Marker
+from changelane.spark.maintenance.explain import ColumnState, explain
+from changelane.spark.maintenance.status import status
 from changelane.types import UNAVAILABLE, Integer, String
 
 TABLE: Final = TableId("shop", None, "orders")

@@ -12,9 +12,9 @@ import landed
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from changelane.config import load
+from changelane.pipeline.config import load
 from changelane.schema import TableId
-from changelane.spark.streams.pipeline import RunReport, run
+from changelane.spark.run.tables import RunReport, run
 
 SECRET: Final = "a secret of the tests"
 SSN: Final = "123-45-6789"

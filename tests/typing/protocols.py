@@ -15,15 +15,15 @@ from changelane import (
 )
 from changelane.datahub.sdk import Sdk
 from changelane.datahub.service import Service
-from changelane.format import Format
-from changelane.formats import FormatModule, canal, debezium, native
-from changelane.formats.debezium import cdl_json, flat_json
+from changelane.formats import FormatModule, canal, debezium, debezium_flat, native
+from changelane.formats.cdl import json as cdl_json
+from changelane.formats.contract import json
+from changelane.formats.contract.format import Format
+from changelane.formats.contract.serde import Serde
 from changelane.profiles import ProfileModule, arcion, cdl, dts, lindorm
 from changelane.profiles import canal as canal_profile
 from changelane.profiles import datahub as datahub_profile
 from changelane.profiles import debezium as debezium_profile
-from changelane.serde import Serde
-from changelane.serdes import json
 
 SERDES: tuple[Serde, ...] = (json,)
 
@@ -37,13 +37,13 @@ PROFILES: tuple[ProfileModule, ...] = (
     lindorm,
 )
 
-MODULES: tuple[FormatModule, ...] = (canal, cdl_json, debezium, flat_json, native)
+MODULES: tuple[FormatModule, ...] = (canal, cdl_json, debezium, debezium_flat, native)
 
 FORMATS: tuple[Format, ...] = (
     canal.make(canal.Options()),
     cdl_json.make(cdl_json.Options()),
     debezium.make(debezium.Options()),
-    flat_json.make(flat_json.Options()),
+    debezium_flat.make(debezium_flat.Options()),
     native.make(native.Options()),
 )
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from changelane.datahub.service import RANGE, Content, ServiceError, Shard, Taken, Topic
-from changelane.datahub.writer import Patience
+from changelane.datahub.shard_writer import Patience
 
 READ = "orders"
 """The name of the topic that is read."""

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from changelane import Message, get_codec
-from changelane.apply.additions import (
+from changelane.apply.added_columns import (
     Cause,
     Default,
     Listing,
@@ -26,9 +26,9 @@ from changelane.apply.additions import (
 from changelane.event import Completeness, DataChange, Key, Op, Source
 from changelane.position import OffsetPosition, PostgresPosition
 from changelane.schema import Column, TableId, TableSchema
-from changelane.tables.memory import MemoryTables
 from changelane.testing.conformance import EFFORT
 from changelane.testing.histories import rewound
+from changelane.testing.reference.upsert import MemoryTables
 from changelane.types import UNAVAILABLE, Integer, String
 
 T: Final = TableId("shop", "public", "t")

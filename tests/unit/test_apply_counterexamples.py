@@ -12,7 +12,7 @@ from changelane.apply import Cell, KeyState, key_bytes, pack, resolve, row_of, s
 from changelane.event import DataChange, HalfUpdate, Image, Key, Op, Source, Transaction, Truncate
 from changelane.position import DEPARTURE, PostgresPosition, SequencePosition, encode_order
 from changelane.schema import Column, TableId, TableSchema
-from changelane.tables.memory import MemoryTables
+from changelane.testing.reference.upsert import MemoryTables
 from changelane.types import UNAVAILABLE, Integer, String
 
 T = TableId("shop", "public", "t")

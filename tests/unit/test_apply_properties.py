@@ -34,8 +34,6 @@ from changelane.apply import (
 )
 from changelane.event import DataChange, Truncate
 from changelane.position import DEPARTURE, at_phase, encode_order
-from changelane.scalars import Geometry
-from changelane.tables.memory import DELETED, MemoryTables
 from changelane.testing.compare import same_value
 from changelane.testing.conformance import EFFORT
 from changelane.testing.histories import (
@@ -47,6 +45,8 @@ from changelane.testing.histories import (
     rewound,
     shuffled,
 )
+from changelane.testing.reference.upsert import DELETED, MemoryTables
+from changelane.types.scalars import Geometry
 
 chances = st.randoms(use_true_random=True)  # a seed: many times faster than shrinkable draws
 quick = settings(max_examples=60 * EFFORT, deadline=None)

@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from changelane.cli import main
-from changelane.config import load
 from changelane.errors import ConfigError
-from changelane.spark.runtime import archive, workers
+from changelane.pipeline.config import load
+from changelane.spark.session import archive, executors
 
 
 class Told:
@@ -119,7 +119,7 @@ def test_the_same_environment_gives_the_same_bytes_without_words_of_the_machine(
     assert "pyarrow/_fast.so" in packed
     assert "pyarrow-1.0.dist-info/METADATA" in packed
     # changelane's own files are those that run, wherever its installation says that they are
-    assert "changelane/spark/runtime/log4j2.properties" in packed
+    assert "changelane/spark/session/log4j2.properties" in packed
     assert "changelane/_fast.so" not in packed
     assert archive.check(first).packages["numpy"] == "1.0"
     assert not list(tmp_path.glob("*.part"))
@@ -219,7 +219,7 @@ def test_the_archive_goes_beside_what_the_user_ships(tmp_path: Path) -> None:
     file = tmp_path / "a.zip"
     with zipfile.ZipFile(file, "w") as opened:
         opened.writestr(archive.MANIFEST, manifest())
-    told = workers.shipping(
+    told = executors.shipping(
         file, {"spark.archives": "mine.tgz#mine", "spark.executorEnv.PYTHONPATH": "mine"}
     )
     assert told == {
@@ -228,7 +228,7 @@ def test_the_archive_goes_beside_what_the_user_ships(tmp_path: Path) -> None:
     }
     other = file.rename(tmp_path / "a#b.zip")
     with pytest.raises(ConfigError, match="no comma, #, % or blank may be in the path"):
-        workers.shipping(other, {})
+        executors.shipping(other, {})
 
 
 @pytest.mark.parametrize(
@@ -254,13 +254,13 @@ def test_the_archive_goes_beside_what_the_user_ships(tmp_path: Path) -> None:
     ],
 )
 def test_workers_that_cannot_begin_are_told_with_the_way_out(words: str, why: str) -> None:
-    assert re.search(why, workers._why(words) or "")
+    assert re.search(why, executors._why(words) or "")
 
 
 def test_the_python_of_executors_is_the_one_that_was_said_or_of_the_drivers_version() -> None:
-    assert workers.python_of({workers.PYTHON: "a"}, "b") == "a"
-    assert workers.python_of({}, "b") == "b"
-    assert workers.python_of({}, None) == f"python{archive.python_version()}"
+    assert executors.python_of({executors.PYTHON: "a"}, "b") == "a"
+    assert executors.python_of({}, "b") == "b"
+    assert executors.python_of({}, None) == f"python{archive.python_version()}"
 
 
 def test_the_archive_lies_beside_the_pipelines_file(tmp_path: Path) -> None:

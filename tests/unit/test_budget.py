@@ -2,12 +2,12 @@
 
 import pytest
 
-from changelane.budget import LEAST, Budget, beyond
-from changelane.config import parse
 from changelane.errors import BudgetError, ConfigError
-from changelane.spark.events.survey import BatchReport
-from changelane.spark.streams.pipeline import RunReport
-from changelane.spark.streams.stream import check_budget
+from changelane.pipeline.config import parse
+from changelane.pipeline.error_budget import LEAST, Budget, beyond
+from changelane.spark.rows.batch_stats import BatchReport
+from changelane.spark.run.query import check_budget
+from changelane.spark.run.tables import RunReport
 
 LEAST_PIPELINE = {
     "name": "x",

@@ -20,7 +20,7 @@ from changelane.event import (
 from changelane.position import SequencePosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.testing import conformance
-from changelane.testing.strategies import events
+from changelane.testing.event_strategies import events
 from changelane.types import parse_type
 
 DIALECTS = ["dts", "ticdc", "tencent", "huawei", "inlong", "flink"]

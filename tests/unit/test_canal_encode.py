@@ -23,10 +23,10 @@ from changelane.event import (
     Truncate,
     Watermark,
 )
-from changelane.scalars import Geometry, Instant
 from changelane.schema import Column, TableId, TableSchema
 from changelane.testing.conformance import EFFORT
 from changelane.types import UNAVAILABLE, parse_type
+from changelane.types.scalars import Geometry, Instant
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 GOLDEN = ROOT / "tests" / "golden" / "canal-json"

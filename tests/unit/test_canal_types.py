@@ -5,7 +5,7 @@ import pytest
 
 from changelane.errors import EncodeError
 from changelane.schema import Column
-from changelane.source_types.mysql import TYPES, parse, text_of
+from changelane.sql_types.mysql import TYPES, parse, text_of
 from changelane.types import Enum, Set, String, Uuid, parse_type
 
 READ = [

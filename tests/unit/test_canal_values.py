@@ -18,9 +18,9 @@ from changelane.formats.canal.values import (
     write_float,
     writer,
 )
-from changelane.scalars import Geometry, Instant
-from changelane.source_types.mysql import parse
+from changelane.sql_types.mysql import parse
 from changelane.types import parse_type
+from changelane.types.scalars import Geometry, Instant
 
 SHANGHAI = zoneinfo.ZoneInfo("Asia/Shanghai")
 BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")

@@ -4,9 +4,9 @@
 import msgspec
 import pytest
 
-from changelane.carries import Carries, SchemaDetail
 from changelane.event import Completeness, DataChange, HalfUpdate, Key, Op, Source, Truncate
-from changelane.reducer import Reducer
+from changelane.formats.contract.capabilities import Carries, SchemaDetail
+from changelane.formats.contract.reducer import Reducer
 from changelane.schema import Column, TableId, TableSchema
 from changelane.types import UNAVAILABLE, Bytes, Integer, String
 

@@ -14,7 +14,7 @@ from changelane.event import DataChange, Key, KeyOrigin, Op, Source, Transaction
 from changelane.position import PostgresPosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.testing import golden
-from changelane.testing.strategies import events
+from changelane.testing.event_strategies import events
 from changelane.types import UNAVAILABLE, Bytes, Decimal, Integer, String, Timestamp
 
 SAMPLES = Path(__file__).parent.parent / "golden" / "cdl-debezium-json" / "documentation-2024"

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from changelane.cli import main
 from changelane.errors import UnreachableError
-from changelane.findings import Finding, exit_code, ok, problem, warning
+from changelane.pipeline.config_checks import Finding, exit_code, ok, problem, warning
 
 SOURCE = {"type": "kafka", "servers": "nowhere.invalid:1", "topics": "t", "format": "native-json"}
 TABLES = {"type": "delta", "path": "lake"}

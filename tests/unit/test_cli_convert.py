@@ -14,12 +14,12 @@ import pytest
 from click.testing import CliRunner
 
 import changelane
-from changelane.budget import Budget
 from changelane.cli import main
-from changelane.cli.summary import Summary
 from changelane.codec import OnLoss
+from changelane.conversion.summary import Summary
 from changelane.errors import ConfigError
 from changelane.formats.native import Native
+from changelane.pipeline.error_budget import Budget
 
 GOOD = '{"op":"c","table":{"name":"t"},"after":{"id":1}}'
 BROKEN = '{"op":"c","table":{"name":"t"},"after":{"password":"secret-value"'

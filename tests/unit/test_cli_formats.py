@@ -8,8 +8,8 @@ from click.testing import CliRunner
 
 from changelane import formats
 from changelane.cli import main
-from changelane.cli.losses import probes
 from changelane.codec import get_codec
+from changelane.conversion.loss_report import probes
 from changelane.event import DataChange
 
 

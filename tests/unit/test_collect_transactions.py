@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 
 from changelane import Message, get_codec
 from changelane.cli import main
+from changelane.conversion.group_transactions import MARK, CollectTransactions, Incomplete
+from changelane.conversion.join_update_halves import JoinHalves
+from changelane.conversion.stateful import run
 from changelane.event import (
     Control,
     DataChange,
@@ -25,9 +28,6 @@ from changelane.event import (
 from changelane.position import ScnPosition
 from changelane.schema import TableId
 from changelane.testing.conformance import EFFORT
-from changelane.transform import run
-from changelane.transforms.join import JoinHalves
-from changelane.transforms.transactions import MARK, CollectTransactions, Incomplete
 
 TABLE = TableId(schema="S", name="T")
 

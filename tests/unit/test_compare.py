@@ -4,8 +4,8 @@
 import msgspec
 import pytest
 
-from changelane.carries import Carries, SchemaDetail
 from changelane.event import DataChange, Op, Truncate
+from changelane.formats.contract.capabilities import Carries, SchemaDetail
 from changelane.schema import Column, TableId, TableSchema
 from changelane.testing.compare import differences
 from changelane.types import Bits, Bytes, LogicalType, String, Time, Timestamp, TimeTz, Value

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from changelane.codec import get_codec
-from changelane.config import Pipeline, load, parse
 from changelane.errors import ConfigError, UnknownNameError
-from changelane.files_source import FilesSource
+from changelane.pipeline.config import Pipeline, load, parse
+from changelane.pipeline.files_source import FilesSource
+from changelane.pipeline.lake_sinks import IcebergSink, Partition
 from changelane.schema import TableId
-from changelane.sinks import IcebergSink, Partition
 from changelane.spark.lake.modes import TableMode, mode_of, modes_of
 
 LEAST = """

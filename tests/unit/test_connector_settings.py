@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from changelane import Message
-from changelane.connector_settings import findings
-from changelane.findings import Finding
+from changelane.pipeline.config_checks import Finding
+from changelane.pipeline.connector_settings import findings
 
 CAPTURED = Path(__file__).resolve().parent.parent / "golden" / "debezium-json" / "captured"
 Edit = Callable[[dict[str, Any]], None]

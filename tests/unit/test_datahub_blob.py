@@ -15,6 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from changelane import DecodeError, EncodeError, Message, UnsupportedError, get_codec
+from changelane.conversion.join_update_halves import JoinHalves
+from changelane.conversion.stateful import run
 from changelane.errors import ConfigError
 from changelane.event import (
     Completeness,
@@ -31,14 +33,12 @@ from changelane.event import (
     Truncate,
     Watermark,
 )
-from changelane.formats.datahub import streamx
+from changelane.formats.datahub import streamx_wire
 from changelane.position import PostgresPosition, SequencePosition, encode_order
 from changelane.schema import Column, TableId, TableSchema
-from changelane.tables.memory import MemoryTables
 from changelane.testing import compare
-from changelane.testing.strategies import data_changes
-from changelane.transform import run
-from changelane.transforms.join import JoinHalves
+from changelane.testing.event_strategies import data_changes
+from changelane.testing.reference.upsert import MemoryTables
 from changelane.types import (
     UNAVAILABLE,
     Boolean,
@@ -231,7 +231,7 @@ def test_an_operation_without_the_image_it_needs_is_refused(op, field):
     ],
 )
 def test_an_image_that_the_operation_does_not_have_is_refused(op, field):
-    images = {"before": ROW, "after": ROW} if op in streamx.ROWS else {field: ROW}
+    images = {"before": ROW, "after": ROW} if op in streamx_wire.ROWS else {field: ROW}
     assert refused(message(op, **images)) == ("unexpected_image", f"$.payload.{field}")
 
 
@@ -321,9 +321,9 @@ def test_every_operation_of_the_document_is_known():
     document = """INSERT UPDATE DELETE TRANSACTION_BEGIN TRANSACTION_END CREATE ALTER ERASE QUERY
         TRUNCATE RENAME CINDEX DINDEX GTID XACOMMIT XAROLLBACK MHEARTBEAT UPDATE_BEFOR UPDATE_AFTER
         """
-    assert set(document.split()) | {"UPDATE_BEFORE"} == streamx.OPERATIONS
-    for op in streamx.OPERATIONS:
-        _, needed, _ = streamx.ROWS.get(op, (None, (), ()))
+    assert set(document.split()) | {"UPDATE_BEFORE"} == streamx_wire.OPERATIONS
+    for op in streamx_wire.OPERATIONS:
+        _, needed, _ = streamx_wire.ROWS.get(op, (None, (), ()))
         assert decode(message(op, **dict.fromkeys(needed, ROW)))
 
 

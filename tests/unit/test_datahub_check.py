@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from datahub_fake import READ, FakeService, FakeTopic, Time, even_shards
 
-from changelane.config import parse
-from changelane.datahub.reading import closed
+from changelane.datahub.reader import closed
 from changelane.datahub.service import ServiceError, Taken, Topic
-from changelane.spark.streams.datahub_check import look, target
+from changelane.pipeline.config import parse
+from changelane.spark.check.datahub import look, target
 
 SECRET = "secret-of-the-key"
 ACCESS = {

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from changelane.config import load, parse
-from changelane.datahub.sink import DataHubSink
-from changelane.datahub.source import DataHubSource
 from changelane.errors import ConfigError, UnknownNameError
+from changelane.pipeline.config import load, parse
+from changelane.pipeline.datahub_sink import DataHubSink
+from changelane.pipeline.datahub_source import DataHubSource
 
 SOURCE: dict[str, Any] = {
     "type": "kafka",

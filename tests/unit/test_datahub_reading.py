@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import pytest
 from datahub_fake import READ, FakeTopic, Time
 
-from changelane.config import parse
-from changelane.datahub.reading import (
+from changelane.datahub.reader import (
     LostError,
     Stretch,
     chains,
@@ -20,8 +19,9 @@ from changelane.datahub.reading import (
     stretches,
 )
 from changelane.datahub.service import ServiceError, Shard, Taken
-from changelane.datahub.writer import WriteError
+from changelane.datahub.shard_writer import WriteError
 from changelane.errors import ConfigError
+from changelane.pipeline.config import parse
 
 T = READ
 SCHEMA = json.dumps({"fields": [{"name": n, "type": "STRING"} for n in ("id", "note", "new")]})

@@ -10,18 +10,18 @@ import pytest
 from datahub_fake import FakeService, Time, even_shards
 
 from changelane import Message, get_codec
-from changelane.config import Pipeline, parse
+from changelane.conversion.partition import Coming, Origin, PlaceError, Refused, counts
 from changelane.datahub.records import MOST_RECORD_BYTES, numbered
-from changelane.datahub.sending import Sending
+from changelane.datahub.sender import Sending
 from changelane.datahub.service import Content, ServiceError, Topic
-from changelane.datahub.sink import DataHubSink
-from changelane.delivery import Coming, Origin, PlaceError, Refused, counts
 from changelane.event import DataChange
-from changelane.kafka import KafkaSource
+from changelane.pipeline.config import Pipeline, parse
+from changelane.pipeline.datahub_sink import DataHubSink
+from changelane.pipeline.kafka import KafkaSource
 from changelane.position import SequencePosition
 from changelane.profiles.datahub import hash_of
 from changelane.transforms.chain import Chain
-from changelane.transforms.listing import steps_of
+from changelane.transforms.registry import steps_of
 
 TABLE = {"database": "shop", "name": "orders"}
 SCHEMA = [{"name": "id", "type": "int64"}, {"name": "v", "type": "string"}]

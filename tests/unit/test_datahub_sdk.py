@@ -34,11 +34,11 @@ from datahub_server import (
     unframed,
 )
 
-from changelane.config import parse
 from changelane.datahub.sdk import Sdk
 from changelane.datahub.service import RANGE, Fate, ServiceError, Shard, Topic
-from changelane.datahub.sink import DataHubSink
-from changelane.datahub.writer import Limits, Patience, Record, Writer
+from changelane.datahub.shard_writer import Limits, Patience, Record, Writer
+from changelane.pipeline.config import parse
+from changelane.pipeline.datahub_sink import DataHubSink
 from changelane.profiles.datahub import hash_of
 
 # the client asks for the time in a way that newer Pythons warn of

@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from changelane import DecodeError, EncodeError, Message, get_codec
+from changelane.conversion.join_update_halves import JoinHalves
+from changelane.conversion.stateful import run
 from changelane.errors import ConfigError
 from changelane.event import (
     Completeness,
@@ -28,10 +30,8 @@ from changelane.event import (
 from changelane.formats.datahub.tuple import table_schema, topic_schema
 from changelane.position import SequencePosition
 from changelane.schema import Column, TableId, TableSchema
-from changelane.tables.memory import MemoryTables
 from changelane.testing import compare
-from changelane.transform import run
-from changelane.transforms.join import JoinHalves
+from changelane.testing.reference.upsert import MemoryTables
 from changelane.types import (
     Boolean,
     Bytes,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from changelane.datahub.service import RANGE, Fate, ServiceError, Shard, Shards
-from changelane.datahub.writer import Limits, Record, WriteError, Writer
+from changelane.datahub.shard_writer import Limits, Record, WriteError, Writer
 from changelane.profiles.datahub import hash_of
 from changelane.testing.conformance import EFFORT
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from changelane import ddl
-from changelane.ddl.words import LONGEST
+from changelane.ddl.tokenizer import LONGEST
 from changelane.event import SchemaChange, Source
 from changelane.schema import Column, TableId, TableSchema
 from changelane.types import UNKNOWN, Boolean, Decimal, Enum, Integer, String, Timestamp

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from changelane import Message, get_codec
+from changelane.conversion.join_update_halves import JoinHalves
+from changelane.conversion.stateful import run
 from changelane.event import (
     DataChange,
     HalfUpdate,
@@ -23,8 +25,6 @@ from changelane.event import (
 )
 from changelane.position import MySqlPosition, PostgresPosition
 from changelane.schema import TableId
-from changelane.transform import run
-from changelane.transforms.join import JoinHalves
 from changelane.types import UNAVAILABLE, Enum, Geometry, Set, Text
 from changelane.types import Decimal as DecimalType
 

@@ -29,8 +29,9 @@ from changelane.event import (
     Truncate,
     Watermark,
 )
-from changelane.formats.debezium import connect, sources
-from changelane.formats.debezium.wire import MySqlSource, PostgresSource
+from changelane.formats.debezium_envelope import source_block
+from changelane.formats.debezium_envelope.rows import connect_schema
+from changelane.formats.debezium_envelope.rows.wire import MySqlSource, PostgresSource
 from changelane.position import LsnPosition, MySqlPosition, PostgresPosition, ScnPosition
 from changelane.schema import TableId
 from changelane.types import UNAVAILABLE
@@ -504,8 +505,8 @@ sequences = st.one_of(
     "txId": numbers, "lsn": numbers, "xmin": numbers, "origin": words, "origin_lsn": numbers,
     "sequence": sequences}))  # fmt: skip
 def test_postgres_blocks_read_the_same_both_ways_and_come_back(told):
-    short = sources.read_postgres(PostgresSource(**told))
-    assert short == sources.read(told)
+    short = source_block.read_postgres(PostgresSource(**told))
+    assert short == source_block.read(told)
     event = decode(envelope(after={"id": 1}, source=PG | told))
     (out,) = DEBEZIUM.encode(event).messages
     assert json.loads(out.value)["source"] == PG | told
@@ -515,7 +516,7 @@ def test_postgres_blocks_read_the_same_both_ways_and_come_back(told):
     "server_id": numbers, "gtid": words, "file": words, "pos": numbers, "row": numbers,
     "thread": numbers, "query": words, "sequence": words}))  # fmt: skip
 def test_binlog_blocks_read_the_same_both_ways_and_come_back(told):
-    assert sources.read_binlog(MySqlSource(**told)) == sources.read(told)
+    assert source_block.read_binlog(MySqlSource(**told)) == source_block.read(told)
     event = decode(envelope(after={"id": 1}, source=MYSQL | told))
     (out,) = DEBEZIUM.encode(event).messages
     assert json.loads(out.value)["source"] == MYSQL | told
@@ -714,8 +715,8 @@ def test_a_key_that_is_not_of_its_columns_type_is_not_the_key_of_a_deleted_row(k
 
 
 def test_plans_of_ever_other_large_schemas_do_not_fill_the_memory(monkeypatch):
-    monkeypatch.setattr(connect, "_MAX_BYTES", 1000)
-    blocks = connect.Blocks(len)
+    monkeypatch.setattr(connect_schema, "_MAX_BYTES", 1000)
+    blocks = connect_schema.Blocks(len)
     for number in range(100):
         assert blocks.plan(b"%0300d" % number) == 300
         assert len(blocks._plans) <= 3

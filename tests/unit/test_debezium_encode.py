@@ -8,6 +8,8 @@ from decimal import Decimal
 import pytest
 
 from changelane import Message, get_codec
+from changelane.conversion.join_update_halves import JoinHalves
+from changelane.conversion.stateful import run
 from changelane.event import (
     Control,
     DataChange,
@@ -24,8 +26,6 @@ from changelane.event import (
 )
 from changelane.position import MySqlPosition, OffsetPosition, PostgresPosition
 from changelane.schema import Column, TableId, TableSchema
-from changelane.transform import run
-from changelane.transforms.join import JoinHalves
 from changelane.types import (
     UNAVAILABLE,
     Bytes,

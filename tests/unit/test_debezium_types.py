@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from changelane.errors import DecodeError
-from changelane.formats.debezium import connect, forms, times
-from changelane.formats.debezium.columns import (
+from changelane.formats.debezium_envelope.rows import connect_schema, epoch_times, json_values
+from changelane.formats.debezium_envelope.rows.columns import (
     Modes,
     TimePrecisionMode,
     column_of,
@@ -21,8 +21,8 @@ from changelane.formats.debezium.columns import (
     wire_of_field,
     wire_with,
 )
-from changelane.formats.debezium.connect import Schema
-from changelane.formats.debezium.types import wire_of
+from changelane.formats.debezium_envelope.rows.connect_schema import Schema
+from changelane.formats.debezium_envelope.rows.semantic_types import wire_of
 from changelane.schema import Column
 from changelane.types import (
     Array,
@@ -62,14 +62,14 @@ EDGES = [
 
 @given(INT32)
 def test_every_day_number_comes_back(days):
-    assert times.days_of(times.date_of(days)) == days
+    assert epoch_times.days_of(epoch_times.date_of(days)) == days
 
 
 @given(st.integers(-719162, 2932896), st.integers(-3, 3))
 def test_days_outside_pythons_calendar_follow_the_same_calendar(days, cycles):
     """The Gregorian calendar repeats every 400 years, which are 146097 days."""
     inside = dt.date.fromordinal(days + 719163)
-    text = times._date_text(days + cycles * 146097)
+    text = epoch_times._date_text(days + cycles * 146097)
     sign, digits = (-1, text[1:]) if text.startswith("-") else (1, text.lstrip("+"))
     year, month, day = digits.split("-")
     assert sign * int(year) - 400 * cycles == inside.year
@@ -82,18 +82,22 @@ def test_days_outside_pythons_calendar_follow_the_same_calendar(days, cycles):
      (2932897, "+10000-01-01"), (2145042905, "+5874897-12-31")],
 )  # fmt: skip
 def test_dates_that_python_cannot_hold(days, text):
-    assert times.date_of(days) == text
-    assert times.days_of(text) == days
+    assert epoch_times.date_of(days) == text
+    assert epoch_times.days_of(text) == days
 
 
 @pytest.mark.parametrize(
     ("digits", "read"),
-    [(3, times.millis_timestamp), (6, times.micros_timestamp), (9, times.nanos_timestamp)],
+    [
+        (3, epoch_times.millis_timestamp),
+        (6, epoch_times.micros_timestamp),
+        (9, epoch_times.nanos_timestamp),
+    ],
 )
 def test_every_timestamp_number_comes_back(digits, read):
     @given(st.one_of(INT64, st.sampled_from(EDGES)))
     def check(ticks):
-        assert times.timestamp_ticks(read(ticks), digits) == ticks
+        assert epoch_times.timestamp_ticks(read(ticks), digits) == ticks
 
     check()
 
@@ -102,8 +106,8 @@ def test_every_timestamp_number_comes_back(digits, read):
 def test_every_time_number_comes_back(digits):
     @given(INT64)
     def check(ticks):
-        text = times.time_text(ticks, digits)
-        assert times.time_ticks(text, digits) == ticks
+        text = epoch_times.time_text(ticks, digits)
+        assert epoch_times.time_ticks(text, digits) == ticks
         assert len(text.rpartition(".")[2]) == digits
 
     check()
@@ -115,7 +119,7 @@ def test_every_time_number_comes_back(digits):
      (3020399999999, "838:59:59.999999"), (-3020398999999, "-838:59:58.999999")],
 )  # fmt: skip
 def test_times_beyond_a_day_are_spans(ticks, text):
-    assert times.time_text(ticks, 6) == text
+    assert epoch_times.time_text(ticks, 6) == text
 
 
 @pytest.mark.parametrize(
@@ -124,18 +128,18 @@ def test_times_beyond_a_day_are_spans(ticks, text):
      ("soon", 3), ("2024-01-01T25:00", 6)],
 )  # fmt: skip
 def test_what_has_no_number_is_refused(text, digits):
-    with pytest.raises(times.Inexact):
-        times.timestamp_ticks(text, digits)
+    with pytest.raises(epoch_times.Inexact):
+        epoch_times.timestamp_ticks(text, digits)
 
 
 @given(st.binary(min_size=1, max_size=40), st.integers(-5, 30))
 def test_base64_decimals_keep_value_and_scale(data, scale):
     number = int.from_bytes(data, "big", signed=True)
-    text = forms._whole_out(number)
-    value = forms.decimal_in(scale)(text)
+    text = json_values._whole_out(number)
+    value = json_values.decimal_in(scale)(text)
     assert value == decimal.Decimal(number).scaleb(-scale, decimal.Context(prec=999))
     assert -value.as_tuple().exponent == scale
-    assert forms.decimal_out(scale)(value) == text
+    assert json_values.decimal_out(scale)(value) == text
 
 
 @pytest.mark.parametrize(
@@ -144,26 +148,26 @@ def test_base64_decimals_keep_value_and_scale(data, scale):
      ("ew==", 0, "123"), ("/w==", 0, "-1"), ("AA==", 30, "0")],
 )  # fmt: skip
 def test_decimals_of_the_documentation(text, scale, value):
-    assert forms.decimal_in(scale)(text) == decimal.Decimal(value)
-    assert forms.decimal_out(scale)(decimal.Decimal(value)) == text
+    assert json_values.decimal_in(scale)(text) == decimal.Decimal(value)
+    assert json_values.decimal_out(scale)(decimal.Decimal(value)) == text
 
 
 @given(st.integers(-(10**40), 10**40), st.integers(-30, 60))
 def test_decimals_that_bring_their_scale_come_back(number, scale):
-    told = {"scale": scale, "value": forms._whole_out(number)}
-    assert forms.variable_out(forms.variable_in(told)) == told
+    told = {"scale": scale, "value": json_values._whole_out(number)}
+    assert json_values.variable_out(json_values.variable_in(told)) == told
 
 
 @given(st.binary(max_size=9), st.integers(1, 80))
 def test_bits_come_back_with_their_bytes(data, length):
-    text = forms.bytes_out(data)
-    assert forms.bits_out(forms.bits_in(length)(text)) == text
+    text = json_values.bytes_out(data)
+    assert json_values.bits_out(json_values.bits_in(length)(text)) == text
 
 
 def test_bits_are_little_endian():
-    assert forms.bits_in(64)("xwcAAAAAAAA=") == f"{1991:064b}"
-    assert forms.bits_in(5)("EA==") == "10000"
-    assert forms.bits_out("101") == "BQ=="
+    assert json_values.bits_in(64)("xwcAAAAAAAA=") == f"{1991:064b}"
+    assert json_values.bits_in(5)("EA==") == "10000"
+    assert json_values.bits_out("101") == "BQ=="
 
 
 @pytest.mark.parametrize("text", ["2017-09-15Z", "2017-09-15", "+10000-01-01Z", "infinity", "x"])
@@ -189,7 +193,7 @@ def test_unknown_semantic_names_degrade_to_their_literal_type():
     assert wire_of(Schema("string", name="com.xxx.Inet")).type == Text("com.xxx.Inet")
     assert wire_of(Schema("int32", name="com.xxx.Day")).type == Integer(32)
     member = Schema("int16", field="dimensions")
-    vector = connect.struct((member,), name="io.debezium.data.SparseDoubleVector")
+    vector = connect_schema.struct((member,), name="io.debezium.data.SparseDoubleVector")
     found = wire_of(vector).type
     assert found == Record((("dimensions", Integer(16)),), "io.debezium.data.SparseDoubleVector")
 
@@ -317,7 +321,7 @@ def test_source_types_have_debeziums_form():
 
 def test_a_point_keeps_its_coordinates_beside_its_bytes():
     wire = wire_of(
-        connect.struct(
+        connect_schema.struct(
             (
                 *(Schema("double", field=name) for name in "xy"),
                 Schema("bytes", field="wkb"),
@@ -361,12 +365,12 @@ def test_a_vendors_decimal_is_known_by_the_end_of_its_name(vendor, part):
 
 @given(st.decimals(allow_nan=False, allow_infinity=False))
 def test_a_vendors_decimal_comes_back_exactly(value):
-    assert forms.number_in(forms.number_out(value)) == value
+    assert json_values.number_in(json_values.number_out(value)) == value
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity"])
 def test_a_vendors_decimal_may_be_no_number(text):
-    assert forms.number_out(forms.number_in(text)) == text
+    assert json_values.number_out(json_values.number_in(text)) == text
 
 
 @pytest.mark.parametrize(
@@ -374,7 +378,7 @@ def test_a_vendors_decimal_may_be_no_number(text):
 )
 def test_what_is_no_decimal_is_refused(text):
     with pytest.raises(ValueError, match="not a number"):
-        forms.number_in(text)
+        json_values.number_in(text)
 
 
 @pytest.mark.parametrize(

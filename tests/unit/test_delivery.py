@@ -9,20 +9,28 @@ import msgspec
 import pytest
 
 from changelane import Message, get_codec, profiles
-from changelane.budget import Budget
 from changelane.cli.convert import Conversion
-from changelane.cli.summary import Summary
 from changelane.codec import OnLoss
-from changelane.config import load, parse
-from changelane.delivery import EVENT_ID, Address, Delivery, PlaceError, Refused, counts, encoder
+from changelane.conversion import join_update_halves
+from changelane.conversion.message_files import LineForm, Lines, line_of
+from changelane.conversion.partition import (
+    EVENT_ID,
+    Address,
+    Delivery,
+    PlaceError,
+    Refused,
+    counts,
+    encoder,
+)
+from changelane.conversion.summary import Summary
 from changelane.errors import ConfigError
 from changelane.event import HalfUpdate
-from changelane.files import LineForm, Lines, line_of
-from changelane.kafka import KafkaSink
-from changelane.losses import DEFAULT
-from changelane.transforms import join
+from changelane.formats.contract.losses import DEFAULT
+from changelane.pipeline.config import load, parse
+from changelane.pipeline.error_budget import Budget
+from changelane.pipeline.kafka import KafkaSink
 from changelane.transforms.chain import Chain
-from changelane.transforms.listing import steps_of
+from changelane.transforms.registry import steps_of
 
 NATIVE = "native-json"
 CAPTURED = Path(__file__).resolve().parents[1] / "golden" / "debezium-json" / "captured"
@@ -175,8 +183,8 @@ def test_halves_of_one_batch_become_an_update_and_others_are_set_aside_with_thei
 
 
 def test_what_is_remembered_of_joined_halves_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("changelane.delivery.MOST_WAITING", 5)
-    assert join.MOST_WAITING == 10_000
+    monkeypatch.setattr("changelane.conversion.partition.MOST_WAITING", 5)
+    assert join_update_halves.MOST_WAITING == 10_000
     target = delivery()
     waiting, *_ = halves(("d", 0, "first"))
     target.push(waiting)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from changelane import DecodeError, Message, get_codec
-from changelane.files import Lines, open_input
+from changelane.conversion.message_files import Lines, open_input
 
 DEMO = Path(__file__).resolve().parents[2] / "demo"
 

@@ -21,12 +21,12 @@ from hypothesis import strategies as st
 
 from changelane import DecodeError, EncodeError, get_codec
 from changelane.event import DataChange, Op, Source
-from changelane.formats.dts import charsets, times
-from changelane.formats.dts.numbers import FAMILIES, number_of, source_type
+from changelane.formats.dts import charsets, datetimes
+from changelane.formats.dts.type_numbers import FAMILIES, number_of, source_type
 from changelane.schema import Column, TableId, TableSchema
 from changelane.testing.compare import differences
 from changelane.testing.conformance import EFFORT
-from changelane.testing.strategies import events
+from changelane.testing.event_strategies import events
 from changelane.types import Geometry, String, Text, parse_type
 
 QUIET = settings(
@@ -323,7 +323,7 @@ def test_the_physical_reader_of_postgresql_writes_nanoseconds():
 def test_the_short_way_to_timestamps_agrees_with_the_long_one(parts, fraction):
     year, *rest = parts
     try:
-        want = times.value_of((1999 + year, *rest, fraction * 1000))[1]
+        want = datetimes.value_of((1999 + year, *rest, fraction * 1000))[1]
     except ValueError:
         want = None
     try:
@@ -555,14 +555,14 @@ def test_events_of_every_kind_of_source_come_back(product):
 @given(st.integers(-(10**12), 10**12), st.integers(0, 10**9 - 1))
 @QUIET
 def test_points_in_time_of_any_year_come_back(seconds, ns):
-    _, value = times.instant_of(seconds, ns)
-    assert times.epoch_parts(value) == (seconds, ns)
+    _, value = datetimes.instant_of(seconds, ns)
+    assert datetimes.epoch_parts(value) == (seconds, ns)
 
 
 @given(st.timedeltas())
 @QUIET
 def test_spans_come_back(span):
-    assert times.value_of(times.span_parts(span)) == (times.SPAN, span)
+    assert datetimes.value_of(datetimes.span_parts(span)) == (datetimes.SPAN, span)
 
 
 def test_a_label_that_is_not_known_names_the_type():

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from changelane import yaml_file
 from changelane.cli import failures
 from changelane.errors import ConfigError
+from changelane.pipeline import yaml
 
-reasons = pytest.importorskip("changelane.spark.reasons", exc_type=ImportError)
-jvm = pytest.importorskip("changelane.spark.runtime.jvm", exc_type=ImportError)
+reasons = pytest.importorskip("changelane.spark.session.redact", exc_type=ImportError)
+jvm = pytest.importorskip("changelane.spark.session.jvm", exc_type=ImportError)
 
 GONE = 2**22 + 1
 """A process that there cannot be."""
@@ -125,7 +125,7 @@ def test_a_failure_names_the_log_that_has_its_trace(
     try:
         assert failures.fault_of(error) == f"it is broken\n(the traces are in {log})"
         assert "RuntimeError: it is broken" in log.read_text()
-        monkeypatch.setitem(yaml_file._FILLED, "S3CRET-of-x", "PASSWORD")
+        monkeypatch.setitem(yaml._FILLED, "S3CRET-of-x", "PASSWORD")
         error.__cause__ = OSError("jdbc:x?password=S3CRET-of-x, The value 'a row' cannot be cast")
         log.unlink()
         failures.failure_of(error)

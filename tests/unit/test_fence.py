@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from changelane.spark.ledgers.fence import FencedError, raise_fence
+from changelane.spark.state.fencing import FencedError, raise_fence
 
 
 class Properties:

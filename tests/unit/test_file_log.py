@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from changelane.spark.ledgers import file_log
-from changelane.spark.ledgers.fence import FencedError
-from changelane.spark.ledgers.file_log import (
+from changelane.spark.state import file_log
+from changelane.spark.state.fencing import FencedError
+from changelane.spark.state.file_log import (
     RETENTION_MS,
     File,
     FileLog,

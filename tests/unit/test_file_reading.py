@@ -13,21 +13,15 @@ from typing import Any
 import pytest
 import zstandard
 
-from changelane import compression, files
-from changelane.spark.events.builder import RowBuilder, row_builder
-from changelane.spark.events.kept import read_rest
-from changelane.spark.events.rows import AT
-from changelane.spark.ledgers.file_log import File
-from changelane.spark.streams import file_reading, file_rows
-from changelane.spark.streams.file_reading import (
-    Chunks,
-    FileReader,
-    Piece,
-    ReadingError,
-    chunk_rows,
-)
-from changelane.spark.streams.file_rows import shares
-from changelane.spark.streams.listing import Root
+from changelane.conversion import compression, message_files
+from changelane.spark.rows.builder import RowBuilder, row_builder
+from changelane.spark.rows.rejected import read_rest
+from changelane.spark.rows.schema import AT
+from changelane.spark.sources import file_reader, file_tasks
+from changelane.spark.sources.file_listing import Root
+from changelane.spark.sources.file_reader import Chunks, FileReader, Piece, ReadingError, chunk_rows
+from changelane.spark.sources.file_tasks import shares
+from changelane.spark.state.file_log import File
 
 
 def line(number: int) -> bytes:
@@ -111,11 +105,11 @@ def test_a_file_that_is_cut_is_one_error_with_its_path_and_none_of_its_lines(
     assert ids(rows(of(path))) == ids(hadoop(of(path), path.read_bytes())) == [1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("kept", [10, file_reading.MAX_BUFFER_BYTES])
+@pytest.mark.parametrize("kept", [10, file_reader.MAX_BUFFER_BYTES])
 def test_a_large_file_is_expanded_again_and_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int
 ) -> None:
-    monkeypatch.setattr(file_reading, "MAX_BUFFER_BYTES", kept)
+    monkeypatch.setattr(file_reader, "MAX_BUFFER_BYTES", kept)
     path = tmp_path / "a.jsonl.gz"
     path.write_bytes(gzip.compress(LINES))
     assert ids(rows(of(path))) == ids(hadoop(of(path), path.read_bytes())) == [1, 2, 3, 4, 5]
@@ -131,7 +125,7 @@ def test_a_bomb_is_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_line_beyond_the_cap_is_set_aside_with_its_place_and_first_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "MAX_LINE_BYTES", 5000)
+    monkeypatch.setattr(message_files, "MAX_LINE_BYTES", 5000)
     path = tmp_path / "a.jsonl"
     path.write_bytes(LINES + b"x" * 90_000 + b"\n" + line(6) + b"\n")
     for size in (1 << 20, 700, 10_000):  # in parts, too
@@ -171,7 +165,7 @@ def test_a_line_that_hadoop_left_out_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 1 << 20])
 def test_chunks_are_the_bytes_that_they_were(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_reading, "_BLOCK", size)
+    monkeypatch.setattr(file_reader, "_BLOCK", size)
     data = b"a\n\n\nbc\n" + bytes(range(256)) + b"\n"
     chunks = Chunks(iter(data[:-1].split(b"\n")))
     assert io.BufferedReader(chunks, 16).read() == data
@@ -206,13 +200,13 @@ def test_a_part_of_a_file_is_not_set_aside_alone(tmp_path: Path) -> None:
 def test_a_large_file_is_read_in_parts_unless_it_cannot_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_rows, "PIECE_BYTES", 100)
+    monkeypatch.setattr(file_tasks, "PIECE_BYTES", 100)
     path = tmp_path / "a.jsonl"
     path.write_bytes(LINES)
     root = Root(str(tmp_path), is_local=True, pattern="")
 
     def pieces(size: int) -> list[Piece]:
-        return file_rows.pieces_of([File(str(path), size, 0)], root, {}, follow_links=False)
+        return file_tasks.pieces_of([File(str(path), size, 0)], root, {}, follow_links=False)
 
     parts = pieces(len(LINES))
     assert len(parts) == -(-len(LINES) // 100)
@@ -261,7 +255,7 @@ def test_tasks_have_about_as_much_to_read(tmp_path: Path) -> None:
     tasks = shares(small, 4)
     assert sorted(one for task in tasks for one in task) == sorted(small)
     assert [len(task) for task in tasks] == [250] * 4
-    large = Piece("/in/large", "", 10 * file_rows.PIECE_BYTES)
+    large = Piece("/in/large", "", 10 * file_tasks.PIECE_BYTES)
     assert min(shares([*small, large], 2), key=len) == (large,)
     assert shares([], 4) == [()]
     del tmp_path

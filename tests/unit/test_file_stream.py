@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from test_file_log import Folder
 
-from changelane.files_source import FilesSource
-from changelane.pipeline_options import Options
-from changelane.spark.ledgers.file_log import File, FileLog, Files
-from changelane.spark.streams.file_reading import ReadingError
-from changelane.spark.streams.file_stream import FileStream, interval_s
-from changelane.spark.streams.files import FilesInput
-from changelane.spark.streams.listing import Listing, Root
+from changelane.pipeline.files_source import FilesSource
+from changelane.pipeline.options import Options
+from changelane.spark.sources.file_batches import FileStream, interval_s
+from changelane.spark.sources.file_listing import Listing, Root
+from changelane.spark.sources.file_reader import ReadingError
+from changelane.spark.sources.files import FilesInput
+from changelane.spark.state.file_log import File, FileLog, Files
 
 SPARK: Any = SimpleNamespace(
     sparkContext=SimpleNamespace(setJobGroup=lambda *_, **__: None, cancelJobGroup=lambda _: None)
@@ -29,7 +29,7 @@ def source(store: Path, there: list[File], monkeypatch: pytest.MonkeyPatch, **mo
     one = FilesInput(SPARK, told, SPARK, said.append)
     one.root, one._file_log = Root("/in", is_local=True, pattern=".*"), FileLog(Folder(store))
     monkeypatch.setattr(
-        "changelane.spark.streams.files.list_folder", lambda *_: Listing(list(there), [], {})
+        "changelane.spark.sources.files.list_folder", lambda *_: Listing(list(there), [], {})
     )
     return SimpleNamespace(input=one, said=said)
 
@@ -80,7 +80,7 @@ def test_a_batch_that_failed_comes_again_first_with_its_number(
 def test_an_error_of_a_task_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def apply(*_: object) -> None:
         raise ValueError(
-            "Job aborted: Traceback\nchangelane.spark.streams.file_reading.ReadingError: "
+            "Job aborted: Traceback\nchangelane.spark.sources.file_reader.ReadingError: "
             "cannot read /in/a: it hangs\n\tat x"
         )
 
@@ -152,7 +152,7 @@ def test_files_that_were_applied_are_cleaned_up_but_for_what_could_not_be_read(
     one = source(tmp_path, named("a"), monkeypatch, spark={"cleanSource": "delete"}).input
     deleted: list[str] = []
     system = SimpleNamespace(delete=lambda path, _: deleted.append(path))
-    monkeypatch.setattr("changelane.spark.streams.files.file_system", lambda _, p: (system, p))
+    monkeypatch.setattr("changelane.spark.sources.files.file_system", lambda _, p: (system, p))
     one._spark = SimpleNamespace(_jvm=None)
     one.is_read = False
     one.clean(tuple(named("a")))

@@ -13,10 +13,17 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changelane import files
-from changelane.compression import FREE_EXPANSION
+from changelane.conversion import message_files
+from changelane.conversion.compression import FREE_EXPANSION
+from changelane.conversion.message_files import (
+    LineForm,
+    Lines,
+    line_of,
+    open_input,
+    open_output,
+    raw_lines,
+)
 from changelane.errors import ConfigError, DecodeError, EncodeError
-from changelane.files import LineForm, Lines, line_of, open_input, open_output, raw_lines
 from changelane.message import Message
 
 
@@ -28,7 +35,7 @@ def codes(data: bytes, form: LineForm | None = None) -> list:
     return [line.content.code for line in Lines(io.BytesIO(data), form) if failed(line)]
 
 
-def failed(line: files.Line) -> bool:
+def failed(line: message_files.Line) -> bool:
     return isinstance(line.content, DecodeError)
 
 
@@ -69,7 +76,7 @@ def test_a_line_of_ten_megabytes_is_fine():
 
 
 def test_a_line_beyond_the_limit_is_refused_and_never_held(monkeypatch):
-    monkeypatch.setattr(files, "MAX_LINE_BYTES", 100)
+    monkeypatch.setattr(message_files, "MAX_LINE_BYTES", 100)
     data = b"x" * 99 + b"\n" + b"y" * 100 + b"\n" + b"z" * 5_000_000 + b"\n{}\n"
     lines = list(Lines(io.BytesIO(data)))
     assert [(line.number, failed(line)) for line in lines] == [
@@ -89,13 +96,13 @@ def test_a_line_beyond_the_limit_is_refused_and_never_held(monkeypatch):
 
 
 def test_records_are_recognised_by_topic_and_value():
-    assert files.recognise(b'{"topic":"t","value":"x"}') is LineForm.RECORDS
-    assert files.recognise(b'{"topic":"t","value":null}') is LineForm.RECORDS
-    assert files.recognise(b'{"topic":null,"value_base64":"AA=="}') is LineForm.RECORDS
-    assert files.recognise(b'{"topic":"t","payload":"x"}') is LineForm.VALUES
-    assert files.recognise(b'{"value":"x"}') is LineForm.VALUES
-    assert files.recognise(b"[1]") is None
-    assert files.recognise(b'{"topic"') is None
+    assert message_files.recognise(b'{"topic":"t","value":"x"}') is LineForm.RECORDS
+    assert message_files.recognise(b'{"topic":"t","value":null}') is LineForm.RECORDS
+    assert message_files.recognise(b'{"topic":null,"value_base64":"AA=="}') is LineForm.RECORDS
+    assert message_files.recognise(b'{"topic":"t","payload":"x"}') is LineForm.VALUES
+    assert message_files.recognise(b'{"value":"x"}') is LineForm.VALUES
+    assert message_files.recognise(b"[1]") is None
+    assert message_files.recognise(b'{"topic"') is None
 
 
 def test_the_first_object_settles_the_form_of_the_whole_file():

@@ -8,6 +8,8 @@ import msgspec
 import pytest
 
 from changelane import DecodeError, Message, UnsupportedError, get_codec
+from changelane.conversion.join_update_halves import JoinHalves
+from changelane.conversion.stateful import run
 from changelane.errors import ConfigError
 from changelane.event import (
     Completeness,
@@ -22,12 +24,10 @@ from changelane.event import (
     Truncate,
     Watermark,
 )
-from changelane.formats.debezium import flat_json
-from changelane.formats.debezium.flat_json import added
+from changelane.formats import debezium_flat
+from changelane.formats.debezium_flat import added_fields
 from changelane.position import LsnPosition, MySqlPosition, PostgresPosition, ScnPosition
 from changelane.schema import Column, TableId, TableSchema
-from changelane.transform import run
-from changelane.transforms.join import JoinHalves
 from changelane.types import UNAVAILABLE, Integer, String
 
 ROW = {"id": 4, "name": "Dan"}
@@ -562,11 +562,11 @@ def test_the_short_way_reads_what_the_long_way_reads():
 
 
 def test_rows_of_ever_other_columns_do_not_fill_the_memory(monkeypatch):
-    monkeypatch.setattr(added, "_MOST_PLACES", 10)
-    reader = added.OriginReader(flat_json.Options())
+    monkeypatch.setattr(added_fields, "_MOST_PLACES", 10)
+    reader = added_fields.OriginReader(debezium_flat.Options())
     told = {"__table": "t"}
     for _ in range(40):
-        reader.read_plain(added.Shape(told, added.every("__")), told, "t")
+        reader.read_plain(added_fields.Shape(told, added_fields.every("__")), told, "t")
     assert len(reader._places) <= 11
 
 
@@ -577,9 +577,9 @@ def test_rows_of_ever_other_columns_do_not_fill_the_memory(monkeypatch):
 def test_plain_added_fields_are_read_the_short_way_as_the_long_way_does(name, value):
     """The short way may decline, and then the long way reads it or refuses it."""
     told = {"__op": "c", "__table": "t1", "__source_ts_ms": 5, "__ts_ms": 6} | {name: value}
-    known, topic = added.every("__"), "srv.public.t"
-    reader = added.OriginReader(flat_json.Options(topic="server.schema.table"))
-    short = reader.read_plain(added.Shape(told, known), told, topic)
+    known, topic = added_fields.every("__"), "srv.public.t"
+    reader = added_fields.OriginReader(debezium_flat.Options(topic="server.schema.table"))
+    short = reader.read_plain(added_fields.Shape(told, known), told, topic)
     details = {}
     fields = [(known[field], content) for field, content in told.items()]
     if short is None:

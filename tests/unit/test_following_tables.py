@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from changelane.event import ChangeEvent, DataChange, Image, Key, Op, SchemaChange
 from changelane.position import MySqlPosition
 from changelane.schema import Column, TableId, TableSchema
-from changelane.tables.following import FollowingTables
 from changelane.testing.conformance import EFFORT
-from changelane.testing.evolving import SOURCE, Database, Story
 from changelane.testing.histories import rewound, shuffled
+from changelane.testing.reference.schema_changes import FollowingTables
+from changelane.testing.schema_histories import SOURCE, Database, Story
 from changelane.types import UNAVAILABLE, Integer
 
 T: Final = TableId("shop", None, "t")

@@ -11,16 +11,16 @@ import pytest
 from changelane import formats
 from changelane.codec import get_codec
 from changelane.ddl import parse as parse_statements
-from changelane.ddl.columns import literal
+from changelane.ddl.parse_column import literal
 from changelane.errors import DecodeError, EncodeError
 from changelane.event import DataChange, Key, Op, Source
 from changelane.formats.canal.encode import bare
-from changelane.formats.dts.numbers import MYSQL, number_of, stated_charset
+from changelane.formats.dts.type_numbers import MYSQL, number_of, stated_charset
 from changelane.message import Message
 from changelane.schema import Column, TableId, TableSchema
-from changelane.source_types import mysql, oracle, postgresql
+from changelane.sql_types import mysql, oracle, postgresql
 from changelane.testing.conformance import MOST_SECONDS
-from changelane.transforms.canonical import canonical_text
+from changelane.transforms.canonical_text import canonical_text
 from changelane.types import Array, Decimal, Enum, Integer, String, Time, Timestamp
 
 SIZE = 100_000

@@ -4,8 +4,8 @@ from typing import Any, Final
 
 import pytest
 
-from changelane.config import Pipeline, parse
 from changelane.errors import ConfigError
+from changelane.pipeline.config import Pipeline, parse
 
 ORDERS: Final = {"partition_by": ["day"]}
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changelane.spark.lakes.hudi import logical, physical
+from changelane.spark.lake.hudi import logical, physical
 
 LIKELY = st.text("_x0123456789ABCDEFabcdef hoodie.`\"'é名😀²\x00", max_size=20)
 

@@ -6,8 +6,8 @@ import pytest
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from changelane.spark.apply.isolation import Isolation
-from changelane.spark.events.survey import BatchReport, Work
-from changelane.spark.lake import retried
+from changelane.spark.lake.interface import retried
+from changelane.spark.rows.batch_stats import BatchReport, Work
 
 SHOP = '["shop",null,"orders"]'
 

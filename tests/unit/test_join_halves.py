@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from changelane.conversion.join_update_halves import JoinHalves, Orphans
+from changelane.conversion.stateful import run
 from changelane.event import (
     Control,
     DataChange,
@@ -21,8 +23,6 @@ from changelane.event import (
 )
 from changelane.position import PostgresPosition, SequencePosition
 from changelane.schema import TableId
-from changelane.transform import run
-from changelane.transforms.join import JoinHalves, Orphans
 from changelane.types import UNAVAILABLE
 
 TABLE = TableId("shop", "public", "t")

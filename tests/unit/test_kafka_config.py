@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from changelane.config import load, parse
 from changelane.errors import ConfigError, UnknownNameError
-from changelane.kafka import KafkaSource, client_options
+from changelane.pipeline.config import load, parse
+from changelane.pipeline.kafka import KafkaSource, client_options
 
 LEAST: dict[str, Any] = {"type": "kafka", "servers": "b:9092", "format": "debezium-json"}
 

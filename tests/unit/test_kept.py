@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 
 from changelane import Message
-from changelane.config import parse
 from changelane.errors import ConfigError
-from changelane.spark.events.builder import row_builder
-from changelane.spark.events.kept import Entry, event_row, read_rest, rest_of, schema_row
-from changelane.spark.events.rows import AT
-from changelane.spark.ledgers.replays import Settings
-from changelane.spark.streams.file_reading import record_rows
-from changelane.spark.streams.mended import read_mended
-from changelane.spark.streams.reapply import _Reader
-from changelane.spark.streams.replay import check
-from changelane.transforms.listing import steps_of
+from changelane.pipeline.config import parse
+from changelane.spark.replay.repaired import read_mended
+from changelane.spark.replay.replay import check
+from changelane.spark.replay.to_tables import _Reader
+from changelane.spark.rows.builder import row_builder
+from changelane.spark.rows.rejected import Entry, event_row, read_rest, rest_of, schema_row
+from changelane.spark.rows.schema import AT
+from changelane.spark.sources.file_reader import record_rows
+from changelane.spark.state.replays import Settings
 from changelane.transforms.mask import masks_of
+from changelane.transforms.registry import steps_of
 
 HEADERS = (("a", b"text"), ("a", b"\xff"), ("none", None))
 MASK = {"type": "mask", "columns": ["v"], "method": "null"}

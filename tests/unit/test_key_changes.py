@@ -7,9 +7,9 @@ import pytest
 
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Key, Op, Transaction
 from changelane.position import LsnPosition, Position, ScnPosition
-from changelane.tables.memory import MemoryTables
 from changelane.testing.conformance import EFFORT
-from changelane.testing.key_changes import SCHEMA, TABLE, Class, deliver, draw, judge, play
+from changelane.testing.key_change_histories import SCHEMA, TABLE, Class, deliver, draw, judge, play
+from changelane.testing.reference.upsert import MemoryTables
 
 HISTORIES = 300 * EFFORT
 

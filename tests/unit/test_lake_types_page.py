@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from lake_types_page import DATABASES, parsed
 
-from changelane.source_types import mysql, oracle, postgresql
+from changelane.sql_types import mysql, oracle, postgresql
 
 CAPTURED = Path(__file__).resolve().parent.parent / "golden" / "debezium-json" / "captured"
 BY_TITLE = {database.title: database for database in DATABASES}

@@ -2,10 +2,10 @@
 
 import pytest
 
-from changelane.spark.lake import Kept
-from changelane.spark.lakes.delta import Delta
-from changelane.spark.lakes.hudi import Hudi
-from changelane.spark.lakes.iceberg import Iceberg
+from changelane.spark.lake.delta import Delta
+from changelane.spark.lake.hudi import Hudi
+from changelane.spark.lake.iceberg import Iceberg
+from changelane.spark.lake.interface import Kept
 
 
 @pytest.mark.parametrize(("kind", "is_kept"), [(Delta, True), (Iceberg, True), (Hudi, False)])

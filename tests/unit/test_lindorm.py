@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from changelane import Message, get_codec
 from changelane.errors import DecodeError, UnsupportedError
 from changelane.event import DataChange, Key, KeyOrigin, Op
-from changelane.formats.debezium.lindorm.rows import family_of
+from changelane.formats.lindorm.rows import family_of
 from changelane.position import TimePosition, encode_order
 from changelane.schema import Column, TableId, TableSchema
 from changelane.testing import golden

@@ -7,14 +7,7 @@ from pathlib import Path
 import pytest
 
 from changelane.errors import ConfigError
-from changelane.spark.streams.listing import (
-    Root,
-    _statuses,
-    address,
-    is_hidden,
-    path_of,
-    walk,
-)
+from changelane.spark.sources.file_listing import Root, _statuses, address, is_hidden, path_of, walk
 
 
 def accepts(name: str) -> bool:

@@ -13,12 +13,11 @@ from hypothesis import given
 
 import changelane
 from changelane import UNAVAILABLE, LossPolicy, Message, convert, formats, get_codec
-from changelane.carries import _type_name
 from changelane.cli import main
-from changelane.cli.losses import losses_between, probes
-from changelane.config import parse
+from changelane.conversion.loss_report import losses_between, probes
 from changelane.errors import ConfigError, UnknownNameError, UnsupportedError
-from changelane.losses import (
+from changelane.formats.contract.capabilities import _type_name
+from changelane.formats.contract.losses import (
     LOSSES,
     LossClass,
     LossWarnings,
@@ -29,8 +28,9 @@ from changelane.losses import (
     loss_text,
     refused,
 )
-from changelane.testing.fidelity import ROWS, event_of
-from changelane.testing.strategies import events
+from changelane.pipeline.config import parse
+from changelane.testing.event_strategies import events
+from changelane.testing.value_outcomes import ROWS, event_of
 
 PACKAGE = Path(changelane.__file__).parent
 WRITERS = [*PACKAGE.glob("*.py"), *PACKAGE.glob("formats/**/*.py"), *PACKAGE.glob("datahub/*.py")]

@@ -2,11 +2,11 @@
 
 import pytest
 
-from changelane.config import Pipeline, parse
 from changelane.errors import ConfigError
-from changelane.options import seconds
-from changelane.pipeline_options import Maintenance
-from changelane.spark.streams.pacing import Pace
+from changelane.formats.contract.options import seconds
+from changelane.pipeline.config import Pipeline, parse
+from changelane.pipeline.options import Maintenance
+from changelane.spark.run.trigger import Pace
 
 
 def pipeline(**options: object) -> Pipeline:

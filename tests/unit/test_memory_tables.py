@@ -21,8 +21,8 @@ from changelane.event import (
 )
 from changelane.position import OffsetPosition, Position, PostgresPosition, SequencePosition
 from changelane.schema import Column, TableId, TableSchema
-from changelane.table import Table
-from changelane.tables.memory import MemoryTables
+from changelane.testing.reference.table import Table
+from changelane.testing.reference.upsert import MemoryTables
 from changelane.types import UNAVAILABLE, Integer, String
 
 T = TableId(name="t")

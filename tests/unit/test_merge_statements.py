@@ -1,7 +1,7 @@
 """What a merge says in SQL."""
 
-from changelane.spark.lake import statements
-from changelane.spark.lake.merges import (
+from changelane.spark.lake import table_sql
+from changelane.spark.lake.merge import (
     Clause,
     Merge,
     column_form,
@@ -14,7 +14,7 @@ from changelane.spark.lake.merges import (
 
 
 def sql(told: Merge) -> str:
-    return statements.merge("t1", "v1", told)
+    return table_sql.merge("t1", "v1", told)
 
 
 def test_a_merge_without_values_makes_no_new_rows() -> None:

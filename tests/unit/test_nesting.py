@@ -14,8 +14,8 @@ from changelane.cli import main
 from changelane.codec import Codec, get_codec
 from changelane.errors import DecodeError, EncodeError
 from changelane.event import DataChange, HalfUpdate, Key, Op, Tombstone, Watermark
+from changelane.formats.contract.nesting import MOST_NESTED, is_too_deep, too_deep
 from changelane.message import Message
-from changelane.nesting import MOST_NESTED, is_too_deep, too_deep
 from changelane.schema import Column, TableId, TableSchema
 from changelane.testing import fuzz
 from changelane.testing.compare import decode_all
@@ -245,8 +245,8 @@ def test_a_failure_that_names_such_a_name_is_written_with_it_escaped(tmp_path, m
 
 @pytest.mark.parametrize("part", ["join", "encode"])
 def test_whatever_fails_the_message_is_kept_and_the_rest_is_written(tmp_path, monkeypatch, part):
+    from changelane.conversion.join_update_halves import JoinHalves
     from changelane.formats.native import Native
-    from changelane.transforms.join import JoinHalves
 
     owner, method = (JoinHalves, "push") if part == "join" else (Native, "encode")
     original = getattr(owner, method)

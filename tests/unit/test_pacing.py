@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
-from changelane.config import parse
-from changelane.pipeline_options import Options
-from changelane.spark.events.survey import BatchReport, TableReport
-from changelane.spark.streams import pacing
-from changelane.spark.streams.interrupts import STOPPING, InterruptedRunError, Interrupts
-from changelane.spark.streams.pacing import Pace, await_end, drive
-from changelane.spark.streams.pipeline import RunReport
-from changelane.spark.streams.stream import KEPT, Applying, ending, writer
+from changelane.pipeline.config import parse
+from changelane.pipeline.options import Options
+from changelane.spark.rows.batch_stats import BatchReport, TableReport
+from changelane.spark.run import trigger
+from changelane.spark.run.interrupts import STOPPING, InterruptedRunError, Interrupts
+from changelane.spark.run.query import KEPT, Applying, ending, writer
+from changelane.spark.run.tables import RunReport
+from changelane.spark.run.trigger import Pace, await_end, drive
 
 LEAST_PIPELINE = {
     "name": "x",
@@ -96,8 +96,8 @@ def test_a_stream_is_started_again_at_its_pace(monkeypatch: pytest.MonkeyPatch) 
         told.append("start")
         return _Query()
 
-    monkeypatch.setattr(pacing.time, "sleep", sleep)
-    monkeypatch.setattr(pacing.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(trigger.time, "sleep", sleep)
+    monkeypatch.setattr(trigger.time, "monotonic", lambda: clock[0])
     events = iter([0, 10, 10, 10, 10, 1010, 1010])
     with pytest.raises(KeyboardInterrupt):
         drive(
@@ -127,7 +127,7 @@ def test_a_stream_that_works_is_looked_at_often_and_its_tables_sometimes(
         if clock[0] >= 12:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(pacing.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(trigger.time, "monotonic", lambda: clock[0])
     with pytest.raises(KeyboardInterrupt):
         await_end(Query(), lambda: told.append(clock[0]), check)  # type: ignore[arg-type]
     assert told == [5, 10, "stopped"]

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from changelane.config import Pipeline, parse
 from changelane.errors import ConfigError, UnreachableError
-from changelane.preflight import check_before_spark, check_broker
+from changelane.pipeline.config import Pipeline, parse
+from changelane.pipeline.preflight import check_before_spark, check_broker
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from changelane import ConfigError, EncodeError, get_codec, profiles
+from changelane.conversion.message_files import read_record
 from changelane.event import (
     Completeness,
     DataChange,
@@ -23,7 +24,6 @@ from changelane.event import (
     Truncate,
     Watermark,
 )
-from changelane.files import read_record
 from changelane.profiles.partitioners import hash_partition, java_hash, xor_hash
 from changelane.schema import TableId
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from changelane import EncodeError, Message, get_codec, profiles
+from changelane.conversion.join_update_halves import JoinHalves
+from changelane.conversion.stateful import run
 from changelane.event import (
     DataChange,
     Key,
@@ -20,8 +22,6 @@ from changelane.event import (
 )
 from changelane.position import MySqlPosition
 from changelane.schema import TableId
-from changelane.transform import run
-from changelane.transforms.join import JoinHalves
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 FILES = sorted((GOLDEN / "debezium-json" / "captured").glob("*.jsonl"))

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from changelane import formats, get_codec
-from changelane.carries import Carries
 from changelane.event import Completeness, DataChange, Key, Op, Source, Transaction
+from changelane.formats.contract.cached_reducer import Reductions
+from changelane.formats.contract.capabilities import Carries
+from changelane.formats.contract.reducer import Reducer
 from changelane.position import OffsetPosition, PostgresPosition
-from changelane.reducer import Reducer
-from changelane.reduction import Reductions
 from changelane.schema import Column, TableId, TableSchema
-from changelane.testing.strategies import data_changes
+from changelane.testing.event_strategies import data_changes
 from changelane.types import UNAVAILABLE, Bits, Instant, Integer, String
 
 MOST = get_codec("native-json").carries

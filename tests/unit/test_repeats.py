@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from changelane import get_codec
-from changelane.apply.repeats import ALONE, ordinal_of
+from changelane.apply.deduplication import ALONE, ordinal_of
 from changelane.codec import Codec
-from changelane.delivery import EVENT_ID
+from changelane.conversion.partition import EVENT_ID
 from changelane.event import DataChange, Op, Source, Transaction
 from changelane.message import Message
 from changelane.position import (
@@ -29,7 +29,7 @@ from changelane.position import (
     TimePosition,
 )
 from changelane.schema import Column, TableId, TableSchema
-from changelane.tables.memory import MemoryTables
+from changelane.testing.reference.upsert import MemoryTables
 from changelane.types import String
 
 T = TableId("shop", None, "facts")
@@ -88,8 +88,8 @@ def test_the_number_in_the_transaction_tells_rows_of_a_group_apart(
 
 
 def built(codec: Codec, message: Message, *, event_ids: bool = False) -> list[int | None]:
-    builder = pytest.importorskip("changelane.spark.events.builder", exc_type=ImportError)
-    rows = pytest.importorskip("changelane.spark.events.rows", exc_type=ImportError)
+    builder = pytest.importorskip("changelane.spark.rows.builder", exc_type=ImportError)
+    rows = pytest.importorskip("changelane.spark.rows.schema", exc_type=ImportError)
     told = builder.RowBuilder(codec, event_ids=event_ids).rows(message)
     return [row[rows.AT["ordinal"]] for row in told if row[0] in {"data", "truncate"}]
 

@@ -6,7 +6,7 @@ import datetime as dt
 import pytest
 
 from changelane.errors import ConfigError
-from changelane.scalars import parse_zone
+from changelane.types.scalars import parse_zone
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ import pickle
 import pytest
 
 from changelane import DecodeError, Message, get_codec
+from changelane.conversion.join_update_halves import JoinHalves
+from changelane.conversion.stateful import run
 from changelane.errors import ConfigError
 from changelane.event import (
     Completeness,
@@ -23,8 +25,6 @@ from changelane.event import (
 )
 from changelane.position import ScnPosition, encode_order
 from changelane.schema import TableId
-from changelane.transform import run
-from changelane.transforms.join import JoinHalves
 
 SHAREPLEX = get_codec("shareplex-json")
 SECOND = 1_000_000_000

@@ -3,7 +3,7 @@
 
 import pytest
 
-from changelane.source_types import logical_type, oracle, postgresql
+from changelane.sql_types import logical_type, oracle, postgresql
 from changelane.types import parse_type
 
 

@@ -14,10 +14,10 @@ from changelane import get_codec
 from changelane.errors import DecodeError
 from changelane.schema import Column, TableSchema
 from changelane.testing.conformance import EFFORT
-from changelane.testing.strategies import data_changes
+from changelane.testing.event_strategies import data_changes
 from changelane.types import UNAVAILABLE, LogicalType, parse_type
 
-fidelity = pytest.importorskip("changelane.spark.events.fidelity", exc_type=ImportError)
+fidelity = pytest.importorskip("changelane.spark.rows.json_values", exc_type=ImportError)
 
 MOST = get_codec("native-json").carries
 KINDS = [

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from changelane import get_codec
 from changelane.apply import Departure, TableTruncate, Upsert, steps
-from changelane.delivery import EVENT_ID
+from changelane.conversion.partition import EVENT_ID
 from changelane.errors import ApplyError
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Key, Op, Source, Truncate
 from changelane.message import Message
@@ -27,8 +27,8 @@ from changelane.position import (
 )
 from changelane.schema import Column, TableId, TableSchema
 from changelane.testing.conformance import EFFORT
+from changelane.testing.event_strategies import events
 from changelane.testing.histories import Profile, history
-from changelane.testing.strategies import events
 from changelane.types import (
     UNAVAILABLE,
     Date,
@@ -39,9 +39,9 @@ from changelane.types import (
     parse_type,
 )
 
-builder = pytest.importorskip("changelane.spark.events.builder", exc_type=ImportError)
-rows = pytest.importorskip("changelane.spark.events.rows", exc_type=ImportError)
-sequence = pytest.importorskip("changelane.spark.events.sequence", exc_type=ImportError)
+builder = pytest.importorskip("changelane.spark.rows.builder", exc_type=ImportError)
+rows = pytest.importorskip("changelane.spark.rows.schema", exc_type=ImportError)
+sequence = pytest.importorskip("changelane.spark.rows.sequence_by", exc_type=ImportError)
 
 NATIVE = get_codec("native-json")
 TABLE = TableId("shop", None, "t")

@@ -9,8 +9,8 @@ from changelane.message import Message
 from changelane.position import DEPARTURE, MySqlPosition, encode_order
 from changelane.schema import TableId
 
-builder = pytest.importorskip("changelane.spark.events.builder", exc_type=ImportError)
-rows = pytest.importorskip("changelane.spark.events.rows", exc_type=ImportError)
+builder = pytest.importorskip("changelane.spark.rows.builder", exc_type=ImportError)
+rows = pytest.importorskip("changelane.spark.rows.schema", exc_type=ImportError)
 
 NATIVE = get_codec("native-json")
 AT = MySqlPosition("binlog.000001", 4711)

@@ -8,16 +8,16 @@ from typing import get_args, get_type_hints
 import pytest
 
 from changelane import get_codec
-from changelane.config import Pipeline, load, parse
 from changelane.errors import ConfigError, UnknownNameError
 from changelane.message import Message
-from changelane.transforms.choose import Exclude
-from changelane.transforms.columns import Project, Rename
+from changelane.pipeline.config import Pipeline, load, parse
+from changelane.transforms.include_exclude import Exclude
 from changelane.transforms.mask import Mask
+from changelane.transforms.project_rename import Project, Rename
 from changelane.transforms.route import Route
 
-builder = pytest.importorskip("changelane.spark.events.builder", exc_type=ImportError)
-rows = pytest.importorskip("changelane.spark.events.rows", exc_type=ImportError)
+builder = pytest.importorskip("changelane.spark.rows.builder", exc_type=ImportError)
+rows = pytest.importorskip("changelane.spark.rows.schema", exc_type=ImportError)
 
 SECRET = "a secret of the tests"
 HASH = Mask(columns=("ssn",), method="hash", secret=SECRET)

@@ -9,7 +9,7 @@ from changelane.position import PostgresPosition
 from changelane.schema import TableId
 from changelane.spark.lake.layout import Layout, Layouts
 from changelane.spark.lake.modes import Modes, TableMode
-from changelane.tables.memory import MemoryTables
+from changelane.testing.reference.upsert import MemoryTables
 
 FULL = TableId("db", "shop", "orders")
 PAST, LOG = TableMode("history"), TableMode("append")

@@ -11,14 +11,14 @@ from click.testing import CliRunner
 from confluent_kafka import Producer
 
 from changelane.cli import main
-from changelane.errors import ConfigError, UnknownNameError
-from changelane.topic_input import (
+from changelane.conversion.topic_input import (
     TopicAddress,
     address_of,
     client_settings,
     open_topic,
     shares_of,
 )
+from changelane.errors import ConfigError, UnknownNameError
 
 
 @pytest.mark.parametrize(

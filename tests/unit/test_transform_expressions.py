@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from changelane.config import load_transforms, parse
 from changelane.errors import ConfigError
-from changelane.transforms.columns import Rename
-from changelane.transforms.expressions import Compute, Filter
+from changelane.pipeline.config import load_transforms, parse
+from changelane.transforms.filter_compute import Compute, Filter
+from changelane.transforms.project_rename import Rename
 
 FILTER = {"type": "filter", "tables": ["shop.orders"], "where": "total > 0"}
 COMPUTE = {"type": "compute", "columns": {"net": "total / 2"}}

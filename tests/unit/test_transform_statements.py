@@ -9,15 +9,15 @@ from changelane.ddl import (
     Other,
     parse,
 )
-from changelane.ddl.writing import UnwritableError, written
+from changelane.ddl.render import UnwritableError, written
 from changelane.errors import TransformError
 from changelane.event import Key, SchemaChange, Source
 from changelane.schema import Column, TableId, TableSchema
 from changelane.transforms.cast import Cast
 from changelane.transforms.chain import Chain
-from changelane.transforms.choose import Exclude, Include
-from changelane.transforms.columns import Project, Rename
+from changelane.transforms.include_exclude import Exclude, Include
 from changelane.transforms.mask import Mask
+from changelane.transforms.project_rename import Project, Rename
 from changelane.transforms.route import Route
 from changelane.types import Integer, String
 

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from changelane.event import DataChange, Key, Op
 from changelane.position import PostgresPosition
 from changelane.schema import Column, TableId, TableSchema
-from changelane.tables.following import FollowingTables
-from changelane.tables.memory import MemoryTables
 from changelane.testing.conformance import EFFORT
-from changelane.testing.evolving import Database
 from changelane.testing.histories import KEY, SCHEMA, TABLE, Profile, history, shuffled
+from changelane.testing.reference.schema_changes import FollowingTables
+from changelane.testing.reference.upsert import MemoryTables
+from changelane.testing.schema_histories import Database
 from changelane.transforms.cast import Cast
 from changelane.transforms.chain import Chain
-from changelane.transforms.columns import Project, Rename
 from changelane.transforms.mask import Mask
+from changelane.transforms.project_rename import Project, Rename
 from changelane.transforms.route import Route
 from changelane.types import Date, Integer, Timestamp
 

@@ -31,14 +31,14 @@ from changelane.event import (
 )
 from changelane.schema import Column, TableId, TableSchema
 from changelane.testing.conformance import EFFORT
-from changelane.testing.strategies import data_changes
-from changelane.transforms.canonical import canonical_text
+from changelane.testing.event_strategies import data_changes
+from changelane.transforms.canonical_text import canonical_text
 from changelane.transforms.cast import Cast, conversion
 from changelane.transforms.chain import Chain
-from changelane.transforms.choose import Exclude, Include
-from changelane.transforms.columns import Project, Rename
-from changelane.transforms.listing import check_names, steps_of
+from changelane.transforms.include_exclude import Exclude, Include
 from changelane.transforms.mask import Mask
+from changelane.transforms.project_rename import Project, Rename
+from changelane.transforms.registry import check_names, steps_of
 from changelane.transforms.route import Route
 from changelane.types import (
     UNAVAILABLE,

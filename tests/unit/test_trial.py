@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from changelane import Message
-from changelane.config import parse
 from changelane.errors import DecodeError
-from changelane.findings import Finding
-from changelane.kafka import KafkaSink, KafkaSource
+from changelane.pipeline.config import parse
+from changelane.pipeline.config_checks import Finding
+from changelane.pipeline.kafka import KafkaSink, KafkaSource
 from changelane.position import MySqlPosition, encode_order
-from changelane.spark.streams import trial
+from changelane.spark.check import dry_run
 
 SOURCE = {"type": "kafka", "servers": "here:1", "topics": "in", "format": "native-json"}
 TABLES = {"type": "delta", "path": "/lake"}
@@ -49,7 +49,7 @@ class Lake:
 def tables(*messages: Any, lake: Lake | None = None, **more: Any) -> list[Finding]:
     source = SOURCE | more.pop("source", {})
     pipeline = parse({"name": "shop", "source": source, "sink": TABLES} | more)
-    found = trial.TableTrial(pipeline)
+    found = dry_run.TableTrial(pipeline)
     return [*found.read({"in": list(messages)}), *found.tables(lake or Lake())]  # type: ignore[arg-type]
 
 
@@ -60,7 +60,7 @@ def topics(*messages: Any, counts: dict[str, int] | None = None, **more: Any) ->
     assert isinstance(pipeline.sink, KafkaSink)
     counts = {"out": 3} if counts is None else counts
     first = {"in": list(messages)}
-    return list(trial.deliver(pipeline.source, pipeline.sink, counts, pipeline, first))
+    return list(dry_run.deliver(pipeline.source, pipeline.sink, counts, pipeline, first))
 
 
 def lines(found: list[Finding]) -> list[str]:

@@ -5,12 +5,12 @@ from typing import Any, Final
 
 import pytest
 
-from changelane.apply.shapes import Shape
-from changelane.apply.turns import Altered, turns_of
+from changelane.apply.column_mapping import Shape
+from changelane.apply.schema_history import Altered, turns_of
 from changelane.ddl import parse
 from changelane.schema import TableId
 
-turning = pytest.importorskip("changelane.spark.schemas.turning", exc_type=ImportError)
+turning = pytest.importorskip("changelane.spark.evolution.alter", exc_type=ImportError)
 
 SCHEMA: Final = (
     '{"columns":[{"name":"id","type":"int32","spark":"INT"},'

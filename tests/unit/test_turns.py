@@ -6,9 +6,8 @@ from typing import Final
 
 import pytest
 
-from changelane.apply.renames import Place, Tables
-from changelane.apply.shapes import Shape
-from changelane.apply.turns import (
+from changelane.apply.column_mapping import Shape
+from changelane.apply.schema_history import (
     Altered,
     Ended,
     EndedAll,
@@ -19,6 +18,7 @@ from changelane.apply.turns import (
     shadowed,
     turns_of,
 )
+from changelane.apply.table_mapping import Place, Tables
 from changelane.ddl import Dialect, parse
 from changelane.schema import TableId
 

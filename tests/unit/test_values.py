@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from changelane.errors import DecodeError
 from changelane.types import Integer
-from changelane.values import from_json, iso_text, written_form
+from changelane.types.values import from_json, iso_text, written_form
 
 
 @pytest.mark.parametrize("unsigned", [False, True])

@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from changelane.apply import Departure, Upsert, key_bytes, steps, typed
-from changelane.apply import versions as rule
-from changelane.apply.versions import Version
+from changelane.apply import history as rule
+from changelane.apply.history import Version
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Key, Op, Transaction, Truncate
 from changelane.position import DEPARTURE, PostgresPosition, at_phase, encode_order
 from changelane.schema import Column, TableId, TableSchema
-from changelane.tables.history import HistoryTables
 from changelane.testing.conformance import EFFORT
 from changelane.testing.histories import (
     COLUMNS,
@@ -27,6 +26,7 @@ from changelane.testing.histories import (
     rewound,
     shuffled,
 )
+from changelane.testing.reference.history import HistoryTables
 from changelane.types import UNAVAILABLE, Integer, String
 
 chances = st.randoms(use_true_random=True)

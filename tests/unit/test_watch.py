@@ -15,15 +15,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.cells import cell_len
 from rich.console import Console
 
-from changelane.cli.figures import Totals, figures
 from changelane.cli.run import _summary
-from changelane.cli.watch import LiveLine, Watch
+from changelane.cli.run_display import LiveLine, Watch
+from changelane.cli.run_metrics import Totals, figures
 from changelane.errors import ConfigError
-from changelane.pipeline_options import Options
-from changelane.spark.events.survey import APPLIED_BEFORE, BatchReport, TableReport
-from changelane.spark.streams.delivered import DeliveryReport
-from changelane.spark.streams.pipeline import RunReport
-from changelane.spark.streams.repeated import with_repeat_note
+from changelane.pipeline.options import Options
+from changelane.spark.rows.batch_stats import APPLIED_BEFORE, BatchReport, TableReport
+from changelane.spark.run.repeated_rows import with_repeat_note
+from changelane.spark.run.tables import RunReport
+from changelane.spark.sinks.report import DeliveryReport
 
 
 class Clock:
@@ -242,7 +242,7 @@ def test_losses_are_counted_by_name_and_class(capsys: pytest.CaptureFixture[str]
 
 
 def test_without_a_port_nothing_listens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("changelane.cli.watch.Server", lambda *_: pytest.fail("listens"))
+    monkeypatch.setattr("changelane.cli.run_display.Server", lambda *_: pytest.fail("listens"))
     with watched() as watch:
         watch.took(batch())
 

@@ -7,9 +7,9 @@ from typing import Any, Final, cast
 
 import pytest
 
-from changelane.spark.lakes.delta import Delta
-from changelane.spark.lakes.hudi import Hudi
-from changelane.spark.lakes.iceberg import Iceberg
+from changelane.spark.lake.delta import Delta
+from changelane.spark.lake.hudi import Hudi
+from changelane.spark.lake.iceberg import Iceberg
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "schema-changes.md"
 LAKES: Final[dict[str, Any]] = {"Delta": Delta, "Iceberg": Iceberg, "Hudi": Hudi}

@@ -4,9 +4,9 @@ from random import Random
 
 import msgspec
 
-from changelane.spark.apply.within import read_within, write_within
-from changelane.tables.memory import MemoryTables
-from changelane.testing.key_changes import TABLE, Class, deliver, play
+from changelane.spark.apply.transaction_memory import read_within, write_within
+from changelane.testing.key_change_histories import TABLE, Class, deliver, play
+from changelane.testing.reference.upsert import MemoryTables
 
 COLUMNS = {
     "id": lambda text: None if text is None else int(text),

@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from changelane.cli import main
-from changelane.config import load
 from changelane.errors import ConfigError
-from changelane.yaml_file import read_yaml
+from changelane.pipeline.config import load
+from changelane.pipeline.yaml import read_yaml
 
 NAMES = "abcdefghijkl"
 

@@ -5,10 +5,12 @@ Applying an event raises some registers of its table, so order, duplicates, batc
 cannot matter. :func:`steps` says what an event raises, :func:`resolve` raises it; both are pure.
 """
 
-from changelane.apply.changes import Departure, Step, TableTruncate, Upsert
+from changelane.apply.event_operations import MissingImageError, known, last_known, steps
 from changelane.apply.keys import NoKeyError, canonical, key_bytes, key_values
-from changelane.apply.problems import AMBIGUOUS, TOO_LATE, UNORDERED, Problem
-from changelane.apply.registers import (
+from changelane.apply.merge.resolve import Resolution, reach, resolve
+from changelane.apply.operations import Departure, Step, TableTruncate, Upsert
+from changelane.apply.rejection import AMBIGUOUS, TOO_LATE, UNORDERED, Problem
+from changelane.apply.row_state import (
     EMPTY,
     NOTHING,
     RULE,
@@ -26,12 +28,6 @@ from changelane.apply.registers import (
     typed,
     unpack,
 )
-from changelane.apply.resolve import (
-    Resolution,
-    reach,
-    resolve,
-)
-from changelane.apply.steps import MissingImageError, known, last_known, steps
 
 __all__ = [
     "AMBIGUOUS",

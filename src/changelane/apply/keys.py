@@ -33,8 +33,8 @@ from typing import Any, Final
 import msgspec
 
 from changelane.errors import ApplyError
-from changelane.scalars import Geometry, Value
-from changelane.values import MAX_DECIMAL_DIGITS
+from changelane.types.scalars import Geometry, Value
+from changelane.types.values import MAX_DECIMAL_DIGITS
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND: Final = dt.timedelta(microseconds=1)

@@ -3,7 +3,7 @@
 
 from typing import Final
 
-from changelane.apply.changes import Departure, Upsert
+from changelane.apply.operations import Departure, Upsert
 from changelane.position import LsnPosition, MySqlPosition, PostgresPosition, ScnPosition, domain_of
 
 TRANSACTION_BYTES: Final = {

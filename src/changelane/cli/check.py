@@ -10,10 +10,10 @@ import msgspec
 from msgspec.structs import replace
 
 from changelane.cli.session import session_of
-from changelane.cli.terminal import printable
-from changelane.config import Pipeline, load
+from changelane.conversion.terminal_text import printable
 from changelane.errors import ConfigError, MissingExtraError
-from changelane.findings import Finding, exit_code, of_configuration, problem, warning
+from changelane.pipeline.config import Pipeline, load
+from changelane.pipeline.config_checks import Finding, exit_code, of_configuration, problem, warning
 
 
 @click.command()
@@ -64,7 +64,7 @@ def _asked(pipeline: Pipeline, master: str | None) -> Iterator[Finding]:
         notes: list[str] = []
         try:
             spark = session_of(there, master, say=notes.append)
-            from changelane.spark.streams.check import check as asked
+            from changelane.spark.check.pipeline import check as asked
         except (ConfigError, MissingExtraError) as error:
             yield problem("spark", str(error))
             return

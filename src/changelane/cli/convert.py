@@ -9,18 +9,13 @@ import click
 import msgspec
 
 from changelane import profiles
-from changelane.budget import Budget
 from changelane.cli import options
-from changelane.cli.conversion import Conversion, StopAtFailureError
 from changelane.cli.progress import Progress, stop_cleanly_when_terminated, tell
-from changelane.cli.summary import Summary
 from changelane.codec import get_codec
-from changelane.config import load_transforms
-from changelane.errors import (
-    ConfigError,
-    DecodeError,
-)
-from changelane.files import (
+from changelane.conversion.group_transactions import MOST_HELD
+from changelane.conversion.join_update_halves import Orphans
+from changelane.conversion.lines import Conversion, StopAtFailureError
+from changelane.conversion.message_files import (
     Input,
     LineForm,
     Lines,
@@ -28,11 +23,16 @@ from changelane.files import (
     open_input,
     open_output,
 )
-from changelane.losses import DEFAULT, LossPolicy, OnLoss
-from changelane.topic_input import TopicInput, is_topic_url, open_topic
+from changelane.conversion.summary import Summary
+from changelane.conversion.topic_input import TopicInput, is_topic_url, open_topic
+from changelane.errors import (
+    ConfigError,
+    DecodeError,
+)
+from changelane.formats.contract.losses import DEFAULT, LossPolicy, OnLoss
+from changelane.pipeline.config import load_transforms
+from changelane.pipeline.error_budget import Budget
 from changelane.transforms.chain import Chain
-from changelane.transforms.join import Orphans
-from changelane.transforms.transactions import MOST_HELD
 
 _FORMS = click.Choice(["auto", *(form.value for form in LineForm)])
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import click
 
+from changelane.conversion.message_files import Lines, open_input
 from changelane.errors import ConfigError, MissingExtraError, UnreachableError
-from changelane.files import Lines, open_input
 from changelane.message import Message
 
 _WAIT_S: Final = 60
@@ -43,7 +43,7 @@ def broker(port: int | None, partitions: int) -> None:
     and all its topics are gone when it stops. The first start fetches its jars (40 MB).
     """
     try:
-        from changelane.spark.runtime.broker import broker as started
+        from changelane.spark.session.dev_broker import broker as started
     except ImportError as error:
         raise MissingExtraError(error.name or "pyspark", "spark") from None
 

@@ -9,13 +9,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from changelane.cli.lakes import open_pipeline
-from changelane.cli.terminal import printable, shortened
+from changelane.cli.pipeline_tables import open_pipeline
+from changelane.conversion.terminal_text import printable, shortened
 from changelane.errors import DecodeError
-from changelane.serdes import json
+from changelane.formats.contract import json
 
 if TYPE_CHECKING:
-    from changelane.spark.upkeep.explain import KeyHistory
+    from changelane.spark.maintenance.explain import KeyHistory
 
 _LONGEST: Final = 60
 
@@ -47,7 +47,7 @@ def explain(
     if len(key) < len(pairs):
         raise click.BadParameter("name each column once", param_hint="--key")
     pipeline, lake = open_pipeline(file, master)
-    from changelane.spark.upkeep.explain import explain as read
+    from changelane.spark.maintenance.explain import explain as read
 
     found = read(lake, table, key, pipeline.name)
     if output == "json":

@@ -8,10 +8,10 @@ import click
 import msgspec
 
 from changelane import formats as registry
-from changelane.carries import AbsentMeans, Carries, SchemaDetail
-from changelane.cli.losses import losses_between
 from changelane.codec import get_codec
-from changelane.losses import loss_class
+from changelane.conversion.loss_report import losses_between
+from changelane.formats.contract.capabilities import AbsentMeans, Carries, SchemaDetail
+from changelane.formats.contract.losses import loss_class
 from changelane.types import LogicalType
 
 _KINDS: Final = {

@@ -16,17 +16,17 @@ import rich.table
 import rich.text
 
 from changelane.cli import options
-from changelane.cli.terminal import printable, shortened
 from changelane.codec import Codec, detect, get_codec
+from changelane.conversion.message_files import Line, Lines, open_input
+from changelane.conversion.terminal_text import printable, shortened
+from changelane.conversion.topic_input import is_topic_url, open_topic
 from changelane.errors import ConfigError, DecodeError
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Image, Op
-from changelane.files import Line, Lines, open_input
+from changelane.formats.contract import json
 from changelane.message import Message
 from changelane.schema import TableSchema
-from changelane.serdes import json
-from changelane.topic_input import is_topic_url, open_topic
 from changelane.types import UNAVAILABLE, UNKNOWN, Value
-from changelane.values import value_text
+from changelane.types.values import value_text
 
 USUAL_LIMIT: Final = 10
 """Messages of a file that are shown."""

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from changelane.cli.lakes import open_applier
-from changelane.cli.terminal import printable
+from changelane.cli.pipeline_tables import open_applier
+from changelane.conversion.terminal_text import printable
 
 if TYPE_CHECKING:
-    from changelane.spark.upkeep.maintenance import Upkeep
+    from changelane.spark.maintenance.compaction import Upkeep
 
 
 @click.command()

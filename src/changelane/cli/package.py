@@ -8,7 +8,7 @@ import click
 import rich.console
 import rich.progress
 
-from changelane.cli.terminal import printable
+from changelane.conversion.terminal_text import printable
 from changelane.errors import MissingExtraError
 
 
@@ -59,7 +59,7 @@ def package(
     if python is not None and not _is_version(python):
         raise click.BadParameter("a minor version, such as 3.12", param_hint="--python")
     try:
-        from changelane.spark.runtime import archive
+        from changelane.spark.session import archive
     except ImportError as error:
         raise MissingExtraError(error.name or "pyspark", "spark") from None
     wanted = archive.target(platform, python)

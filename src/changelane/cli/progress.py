@@ -10,10 +10,10 @@ import click
 import rich.console
 import rich.progress
 
-from changelane.cli.summary import SHOWN_FAILURES, Summary
-from changelane.cli.terminal import printable
-from changelane.files import Input
-from changelane.topic_input import TopicInput
+from changelane.conversion.message_files import Input
+from changelane.conversion.summary import SHOWN_FAILURES, Summary
+from changelane.conversion.terminal_text import printable
+from changelane.conversion.topic_input import TopicInput
 
 
 def tell(summary: Summary, told: int) -> int:

@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from changelane.cli.lakes import open_applier
-from changelane.cli.terminal import printable
+from changelane.cli.pipeline_tables import open_applier
+from changelane.conversion.terminal_text import printable
 from changelane.errors import ConfigError
 
 if TYPE_CHECKING:
-    from changelane.spark.upkeep.purge import Purged
+    from changelane.spark.maintenance.purge import Purged
 
 
 @click.command()

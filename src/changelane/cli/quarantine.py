@@ -14,14 +14,14 @@ from rich.table import Table
 
 from changelane.cli import options
 from changelane.cli.session import session_of
-from changelane.cli.terminal import printable
-from changelane.config import load
-from changelane.files import open_input
+from changelane.conversion.message_files import open_input
+from changelane.conversion.terminal_text import printable
+from changelane.pipeline.config import load
 from changelane.transforms.mask import masks_of
 
 if TYPE_CHECKING:
-    from changelane.spark.ledgers.replays import ReplayReport
-    from changelane.spark.upkeep.quarantined import ReasonCount
+    from changelane.spark.maintenance.quarantine_view import ReasonCount
+    from changelane.spark.state.replays import ReplayReport
 
 SHOWN = 20
 """How many entries `show` prints for people, unless they say else."""
@@ -62,8 +62,8 @@ def list_(file: str, *, master: str | None, output: str) -> None:
     """Show how much was set aside for which reason, how much of it waits and was replayed."""
     pipeline = load(file)
     spark = session_of(pipeline, master)
-    from changelane.spark.lakes import lake_of
-    from changelane.spark.upkeep.quarantined import counts
+    from changelane.spark.lake import lake_of
+    from changelane.spark.maintenance.quarantine_view import counts
 
     found = counts(lake_of(spark, pipeline), pipeline.name, masks_of(pipeline.pure_steps))
     if output == "json":
@@ -126,8 +126,8 @@ def show(
     """
     pipeline = load(file)
     spark = session_of(pipeline, master)
-    from changelane.spark.lakes import lake_of
-    from changelane.spark.upkeep.quarantined import Choice, shown
+    from changelane.spark.lake import lake_of
+    from changelane.spark.maintenance.quarantine_view import Choice, shown
 
     masks, choice = masks_of(pipeline.pure_steps), Choice(codes, tables, entries)
     found = shown(lake_of(spark, pipeline), pipeline.name, choice, masks)
@@ -203,14 +203,14 @@ def replay(
         raise click.UsageError("--repaired replays the entries in its file: choose them there")
     mended = None
     if repaired is not None:
-        from changelane.spark.streams.mended import read_mended
+        from changelane.spark.replay.repaired import read_mended
 
         with open_input(repaired) as given:
             mended = read_mended(given.stream)
     spark = session_of(pipeline, master)
-    from changelane.spark.ledgers.replays import Settings
-    from changelane.spark.streams import replay as replays
-    from changelane.spark.upkeep.quarantined import Choice
+    from changelane.spark.maintenance.quarantine_view import Choice
+    from changelane.spark.replay import replay as replays
+    from changelane.spark.state.replays import Settings
 
     done = replays.replay(
         spark,

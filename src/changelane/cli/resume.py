@@ -7,8 +7,8 @@ from typing import Final
 import click
 import msgspec
 
-from changelane.cli.lakes import open_pipeline
-from changelane.cli.terminal import printable
+from changelane.cli.pipeline_tables import open_pipeline
+from changelane.conversion.terminal_text import printable
 from changelane.errors import ConfigError, UnknownNameError
 from changelane.schema import TableId, named
 
@@ -27,9 +27,9 @@ def resume(file: str, *, tables: tuple[str, ...], master: str | None) -> None:
     nothing of them is lost or applied twice. A table that fails again is parked again.
     """
     _, lake = open_pipeline(file, master)
-    from changelane.spark.events.rows import table_id_of
-    from changelane.spark.ledgers.change_log import ChangeLog
-    from changelane.spark.ledgers.parking import Parking
+    from changelane.spark.rows.schema import table_id_of
+    from changelane.spark.state.change_log import ChangeLog
+    from changelane.spark.state.paused_tables import Parking
 
     parking = Parking(ChangeLog(lake))
     parked = parking.tables()

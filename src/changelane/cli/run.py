@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from changelane.budget import beyond
 from changelane.cli.maintain import told as maintained
+from changelane.cli.run_display import Watch
 from changelane.cli.session import session_of
-from changelane.cli.terminal import printable
-from changelane.cli.watch import Watch
-from changelane.config import Pipeline, load
-from changelane.datahub.sink import DataHubSink
+from changelane.conversion.terminal_text import printable
 from changelane.errors import MissingExtraError
-from changelane.files_source import FilesSource
-from changelane.findings import order_note, repeat_note
-from changelane.kafka import KafkaSink
-from changelane.losses import loss_class, loss_of
-from changelane.preflight import check_before_spark
+from changelane.formats.contract.losses import loss_class, loss_of
+from changelane.pipeline.config import Pipeline, load
+from changelane.pipeline.config_checks import order_note, repeat_note
+from changelane.pipeline.datahub_sink import DataHubSink
+from changelane.pipeline.error_budget import beyond
+from changelane.pipeline.files_source import FilesSource
+from changelane.pipeline.kafka import KafkaSink
+from changelane.pipeline.preflight import check_before_spark
 
 if TYPE_CHECKING:
-    from changelane.spark.streams.delivered import DeliveriesReport
-    from changelane.spark.streams.pipeline import RunReport
+    from changelane.spark.run.tables import RunReport
+    from changelane.spark.sinks.report import DeliveriesReport
 
 
 @click.command()
@@ -110,7 +110,7 @@ def run(
 def _session(pipeline: Pipeline, master: str | None, watch: Watch) -> Any:
     check_before_spark(pipeline, master)
     spark = session_of(pipeline, master, say=watch.say)
-    from changelane.spark.runtime.workers import unshared
+    from changelane.spark.session.executors import unshared
 
     source = [pipeline.source.path] if isinstance(pipeline.source, FilesSource) else []
     if own := unshared(spark, [*source, pipeline.folder, pipeline.checkpoint]):
@@ -122,7 +122,7 @@ def _applied(
     pipeline: Pipeline, master: str | None, watch: Watch, *, resume: bool, skip_lost: bool
 ) -> "RunReport":
     try:
-        from changelane.spark.streams import pipeline as spark_pipeline
+        from changelane.spark.run import tables as spark_pipeline
     except ImportError as error:
         raise MissingExtraError(error.name or "pyspark", "spark") from None
     for note in filter(None, (order_note(pipeline), repeat_note(pipeline))):
@@ -142,7 +142,7 @@ def _applied(
 
 def _delivered(pipeline: Pipeline, master: str | None, watch: Watch) -> "DeliveriesReport":
     try:
-        from changelane.spark.streams.deliver import deliver
+        from changelane.spark.sinks.kafka import deliver
     except ImportError as error:
         raise MissingExtraError(error.name or "pyspark", "spark") from None
     spark = _session(pipeline, master, watch)
@@ -151,7 +151,7 @@ def _delivered(pipeline: Pipeline, master: str | None, watch: Watch) -> "Deliver
 
 
 def _tell(report: "RunReport | DeliveriesReport", path: str) -> None:
-    from changelane.spark.streams.pipeline import RunReport
+    from changelane.spark.run.tables import RunReport
 
     if isinstance(report, RunReport):
         _summary(report, path)

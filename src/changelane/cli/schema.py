@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from changelane.cli.lakes import tables_of
+from changelane.cli.pipeline_tables import tables_of
 from changelane.cli.session import session_of
-from changelane.cli.terminal import printable
-from changelane.config import Pipeline, load
+from changelane.conversion.terminal_text import printable
+from changelane.pipeline.config import Pipeline, load
 
 if TYPE_CHECKING:
-    from changelane.spark.schemas.plan import SchemaPlans, TablePlan
+    from changelane.spark.evolution.suggest import SchemaPlans, TablePlan
 
 
 @click.group()
@@ -58,10 +58,10 @@ def apply(file: str, table: str | None, master: str | None, output: str) -> None
 
 def _opened(pipeline: Pipeline, master: str | None) -> "SchemaPlans":
     spark = session_of(pipeline, master)
+    from changelane.spark.evolution.evolution_state import evolution_of
+    from changelane.spark.evolution.suggest import SchemaPlans
+    from changelane.spark.lake import lake_of
     from changelane.spark.lake.modes import modes_of
-    from changelane.spark.lakes import lake_of
-    from changelane.spark.schemas.followed import evolution_of
-    from changelane.spark.schemas.plan import SchemaPlans
 
     options = pipeline.options
     tables = lake_of(spark, pipeline)

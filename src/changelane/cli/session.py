@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from changelane.cli.failures import create_log_file
-from changelane.config import Pipeline
 from changelane.errors import MissingExtraError
+from changelane.pipeline.config import Pipeline
 
 
 def session_of(
@@ -30,7 +30,7 @@ def session_of(
         MissingExtraError: pyspark is not installed.
     """
     try:
-        from changelane.spark.runtime.environment import session
+        from changelane.spark.session.session import session
     except ImportError as error:
         raise MissingExtraError(error.name or "pyspark", "spark") from None
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what fails is raised, too

@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from changelane.cli.lakes import open_pipeline
-from changelane.cli.terminal import printable
+from changelane.cli.pipeline_tables import open_pipeline
+from changelane.conversion.terminal_text import printable
 
 if TYPE_CHECKING:
-    from changelane.spark.upkeep.status import TableStatus
+    from changelane.spark.maintenance.status import TableStatus
 
 
 @click.command()
@@ -43,7 +43,7 @@ def status(file: str, *, master: str | None, output: str) -> None:
     only; the pipeline may be running.
     """  # noqa: D301 - click takes the character, not its name
     pipeline, lake = open_pipeline(file, master)
-    from changelane.spark.upkeep.status import status as read
+    from changelane.spark.maintenance.status import status as read
 
     found = read(lake, pipeline.name)
     if output == "json":

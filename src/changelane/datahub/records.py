@@ -15,17 +15,17 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from changelane.codec import Codec, Encoded, get_codec
+from changelane.conversion.partition import Origin, PlaceError
 from changelane.datahub.service import Service, Topic
-from changelane.datahub.sink import Create, DataHubSink, is_topic
-from changelane.datahub.writer import Patience, Record
-from changelane.delivery import Origin, PlaceError
+from changelane.datahub.shard_writer import Patience, Record
 from changelane.errors import ConfigError, EncodeError
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, SchemaChange, Truncate
-from changelane.formats.datahub import topic as tuple_topic
-from changelane.kafka import PLACEHOLDER
+from changelane.formats.contract import json
+from changelane.formats.datahub import topic_schema as tuple_topic
 from changelane.message import Message
+from changelane.pipeline.datahub_sink import Create, DataHubSink, is_topic
+from changelane.pipeline.kafka import PLACEHOLDER
 from changelane.position import SequencePosition
-from changelane.profile import table_of
 from changelane.profiles.datahub import (
     hash_of,
     key_columns,
@@ -33,9 +33,9 @@ from changelane.profiles.datahub import (
     row_before,
     row_of_blob,
 )
-from changelane.profiles.rows import row_of
+from changelane.profiles.profile import table_of
+from changelane.profiles.row_values import row_of
 from changelane.schema import TableId, TableSchema
-from changelane.serdes import json
 
 MOST_STRING_BYTES: Final = 2 * 1024 * 1024
 """The longest text of a field (https://www.alibabacloud.com/help/en/datahub/limits)."""
@@ -115,7 +115,7 @@ class Records:
         return made
 
     def __call__(self, event: ChangeEvent, origin: Origin, topic: str | None) -> Encoded:
-        """Make the records of an event; this is a :data:`~changelane.delivery.Deliver`.
+        """Make the records of an event; this is a :data:`~changelane.conversion.partition.Deliver`.
 
         Args:
             event: The event.

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from typing import Any, Final, Literal
 
 from changelane.datahub.service import RANGE, Content, ServiceError, Shard, Taken, Topic
-from changelane.datahub.source import Access
-from changelane.datahub.writer import Patience
+from changelane.datahub.shard_writer import Patience
 from changelane.errors import MissingExtraError
+from changelane.pipeline.datahub_source import Access
 
 _LOGGERS: Final = ("datahub.rest", "datahub.account")
 _COMMENT: Final = "made by changelane"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
-from changelane.delivery import DeliveryError
+from changelane.conversion.partition import DeliveryError
 
 Content = bytes | tuple[Any, ...]
 """A record: the bytes of a BLOB, or the values of a TUPLE in the order of its topic's fields."""

@@ -33,7 +33,7 @@ from changelane.ddl.changes import (
     TruncateTable,
 )
 from changelane.ddl.evolve import MisfitError, Shape, created, evolved
-from changelane.ddl.statements import Dialect, parse
+from changelane.ddl.parser import Dialect, parse
 from changelane.event import SchemaChange
 from changelane.schema import TableId
 

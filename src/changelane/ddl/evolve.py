@@ -22,7 +22,7 @@ from changelane.ddl.changes import (
     RenameIndex,
     SetPrimaryKey,
 )
-from changelane.ddl.columns import literal
+from changelane.ddl.parse_column import literal
 from changelane.errors import ApplyError
 from changelane.schema import Column, TableSchema
 

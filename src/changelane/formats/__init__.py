@@ -16,20 +16,20 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from changelane.errors import UnknownNameError
-from changelane.format import Format
-from changelane.options import typed
+from changelane.formats.contract.format import Format
+from changelane.formats.contract.options import typed
 
 FORMATS: Final[dict[str, str]] = {
     "native-json": "changelane.formats.native",
     "canal-json": "changelane.formats.canal",
     "datahub-blob": "changelane.formats.datahub.blob",
     "datahub-tuple": "changelane.formats.datahub.tuple",
-    "cdl-json": "changelane.formats.debezium.cdl_json",
-    "cdl-debezium-json": "changelane.formats.debezium.cdl_debezium",
-    "arcion-json": "changelane.formats.debezium.arcion",
-    "lindorm-json": "changelane.formats.debezium.lindorm",
+    "cdl-json": "changelane.formats.cdl.json",
+    "cdl-debezium-json": "changelane.formats.cdl.debezium",
+    "arcion-json": "changelane.formats.arcion",
+    "lindorm-json": "changelane.formats.lindorm",
     "debezium-json": "changelane.formats.debezium",
-    "debezium-flat-json": "changelane.formats.debezium.flat_json",
+    "debezium-flat-json": "changelane.formats.debezium_flat",
     "shareplex-json": "changelane.formats.shareplex",
     "dts-avro": "changelane.formats.dts",
 }

@@ -16,7 +16,6 @@ from typing import Any, Final
 
 import msgspec
 
-from changelane.carries import AbsentMeans, Carries, Extreme, SchemaDetail
 from changelane.errors import ConfigError, DecodeError, EncodeError, UnorderedError
 from changelane.event import (
     NO_DETAILS,
@@ -39,13 +38,14 @@ from changelane.event import (
     Watermark,
     is_first_snapshot,
 )
-from changelane.format import Format, Report
+from changelane.formats.contract import json
+from changelane.formats.contract.capabilities import AbsentMeans, Carries, Extreme, SchemaDetail
+from changelane.formats.contract.format import Format, Report
 from changelane.message import Message
 from changelane.position import DEPARTURE, Position, encode_order
 from changelane.schema import Column, TableId, TableSchema
-from changelane.serdes import json
 from changelane.types import UNAVAILABLE, UNKNOWN, LogicalType, NestedTypeError, Value, parse_type
-from changelane.values import from_json, to_json
+from changelane.types.values import from_json, to_json
 
 _DATA_OPS: Final = frozenset(op.value for op in Op)
 

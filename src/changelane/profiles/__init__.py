@@ -13,8 +13,8 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from changelane.errors import UnknownNameError
-from changelane.options import typed
-from changelane.profile import Formats, Profile
+from changelane.formats.contract.options import typed
+from changelane.profiles.profile import Formats, Profile
 
 PROFILES: Final[dict[str, str]] = {
     "debezium": "changelane.profiles.debezium",

@@ -18,9 +18,10 @@ import msgspec
 
 from changelane.errors import EncodeError
 from changelane.event import ChangeEvent, DataChange, Op
-from changelane.formats.debezium.sources import sanitised
+from changelane.formats.debezium_envelope.source_block import sanitised
 from changelane.message import Message
-from changelane.profile import (
+from changelane.profiles.partitioners import by_key
+from changelane.profiles.profile import (
     Formats,
     PartitionsOf,
     Profile,
@@ -28,9 +29,8 @@ from changelane.profile import (
     split_key_change,
     table_of,
 )
-from changelane.profiles.partitioners import by_key
-from changelane.profiles.rows import row_of
-from changelane.profiles.topics import topic_of
+from changelane.profiles.row_values import row_of
+from changelane.profiles.topic_names import topic_of
 from changelane.schema import named
 
 __all__ = ["FORMATS", "Options", "make"]

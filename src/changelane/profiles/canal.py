@@ -16,10 +16,10 @@ import msgspec
 
 from changelane.errors import ConfigError, DecodeError, EncodeError
 from changelane.event import ChangeEvent
+from changelane.formats.contract import json
 from changelane.message import Message
-from changelane.profile import Formats, PartitionsOf, Profile, partition_count, whole
 from changelane.profiles.partitioners import hash_partition, java_hash, xor_hash
-from changelane.serdes import json
+from changelane.profiles.profile import Formats, PartitionsOf, Profile, partition_count, whole
 
 __all__ = ["FORMATS", "Options", "make"]
 

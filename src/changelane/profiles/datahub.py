@@ -23,8 +23,9 @@ import msgspec
 
 from changelane.errors import ConfigError, DecodeError, EncodeError
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Image, SchemaChange, Truncate
+from changelane.formats.contract import json
 from changelane.message import Message
-from changelane.profile import (
+from changelane.profiles.profile import (
     Formats,
     PartitionsOf,
     Profile,
@@ -33,9 +34,8 @@ from changelane.profile import (
     table_of,
     whole,
 )
-from changelane.profiles.rows import row_of, texts_of
+from changelane.profiles.row_values import row_of, texts_of
 from changelane.schema import TableId, named
-from changelane.serdes import json
 
 __all__ = ["FORMATS", "Options", "make"]
 

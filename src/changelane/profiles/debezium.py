@@ -26,10 +26,10 @@ from changelane.event import (
     Truncate,
     Watermark,
 )
-from changelane.formats.debezium.sources import topic_of
+from changelane.formats.debezium_envelope.source_block import topic_of
 from changelane.message import Message
-from changelane.profile import Formats, PartitionsOf, Profile
 from changelane.profiles.partitioners import by_key
+from changelane.profiles.profile import Formats, PartitionsOf, Profile
 
 __all__ = ["FORMATS", "Options", "make"]
 

@@ -17,7 +17,8 @@ import msgspec
 from changelane.errors import ConfigError
 from changelane.event import ChangeEvent, DataChange, SchemaChange, Truncate
 from changelane.message import Message
-from changelane.profile import (
+from changelane.profiles.partitioners import hash_partition, java_hash
+from changelane.profiles.profile import (
     Formats,
     PartitionsOf,
     Profile,
@@ -26,9 +27,8 @@ from changelane.profile import (
     table_of,
     whole,
 )
-from changelane.profiles.partitioners import hash_partition, java_hash
-from changelane.profiles.rows import row_of, texts_of
-from changelane.profiles.topics import check_template, topic_of
+from changelane.profiles.row_values import row_of, texts_of
+from changelane.profiles.topic_names import check_template, topic_of
 from changelane.schema import named
 
 __all__ = ["FORMATS", "Options", "make"]

@@ -17,9 +17,9 @@ import msgspec
 from changelane.errors import ConfigError
 from changelane.event import ChangeEvent
 from changelane.message import Message
-from changelane.profile import Formats, PartitionsOf, Profile, split_key_change, table_of
 from changelane.profiles.partitioners import by_key
-from changelane.profiles.topics import check_template, topic_of
+from changelane.profiles.profile import Formats, PartitionsOf, Profile, split_key_change, table_of
+from changelane.profiles.topic_names import check_template, topic_of
 
 __all__ = ["FORMATS", "Options", "make"]
 

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from changelane.message import Message
-from changelane.profile import PartitionsOf
+from changelane.profiles.profile import PartitionsOf
 
 _MASK: Final = 0xFFFFFFFF
 _MURMUR_SEED: Final = 0x9747B28C

@@ -28,9 +28,9 @@ from changelane.testing.conformance import (
     check_pair,
     check_spoilt_golden,
 )
-from changelane.testing.placement import check_profile
-from changelane.testing.strategies import events
-from changelane.testing.wild import wild_events
+from changelane.testing.event_strategies import events
+from changelane.testing.impossible_events import wild_events
+from changelane.testing.profile_checks import check_profile
 
 __all__ = [
     "CHECKS",

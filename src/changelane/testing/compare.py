@@ -11,13 +11,13 @@ from typing import Final
 
 import msgspec
 
-from changelane.carries import Carries, SchemaDetail
 from changelane.codec import Codec
+from changelane.conversion.join_update_halves import JoinHalves
+from changelane.conversion.stateful import run
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Image, Key, Tombstone, Truncate
+from changelane.formats.contract.capabilities import Carries, SchemaDetail
 from changelane.message import Message
 from changelane.schema import TableSchema
-from changelane.transform import run
-from changelane.transforms.join import JoinHalves
 from changelane.types import Bits, InstantType, Time, Timestamp, TimeTz, Value
 
 _PLAIN = ("op", "table", "position", "transaction", "source", "source_time_ns", "process_time_ns")

@@ -21,15 +21,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from changelane import formats
-from changelane.carries import Carries, SchemaDetail
 from changelane.codec import Codec, OnLoss, get_codec
 from changelane.errors import DecodeError, EncodeError, UnsupportedError
 from changelane.event import ChangeEvent, HalfUpdate
+from changelane.formats.contract.capabilities import Carries, SchemaDetail
 from changelane.message import Message
 from changelane.testing import golden, malformed
 from changelane.testing.compare import decode_all, differences, shown, without_echoes
-from changelane.testing.strategies import events
-from changelane.testing.wild import wild_events
+from changelane.testing.event_strategies import events
+from changelane.testing.impossible_events import wild_events
 
 EXAMPLES: Final = 10
 """Examples that Hypothesis makes for each check."""

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from changelane.codec import Codec, get_codec
-from changelane.files import read_record
+from changelane.conversion.message_files import read_record
 from changelane.message import Message
 from changelane.testing import golden
 from changelane.testing.conformance import MOST_SECONDS, ConformanceError, decode_or_refuse

@@ -21,9 +21,9 @@ from typing import Any
 import msgspec
 
 from changelane.codec import Codec, OnLoss, get_codec
+from changelane.conversion.message_files import LineForm, line_of, read_record
 from changelane.errors import EncodeError
 from changelane.event import ChangeEvent
-from changelane.files import LineForm, line_of, read_record
 from changelane.message import Message
 
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transforms: steps between reading and writing, one module each."""
+"""Transforms: one module each, between decoding and applying or encoding."""

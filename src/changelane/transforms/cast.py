@@ -17,7 +17,7 @@ import msgspec
 
 from changelane.errors import ConfigError, TransformError
 from changelane.schema import Column
-from changelane.transforms.step import ColumnStep, Convert, Moved
+from changelane.transforms.transform import ColumnStep, Convert, Moved
 from changelane.types import (
     UNKNOWN,
     Boolean,
@@ -38,7 +38,7 @@ from changelane.types import (
     parse_instant,
     parse_type,
 )
-from changelane.values import parse_date, parse_timestamp, scaled, unscaled, value_text
+from changelane.types.values import parse_date, parse_timestamp, scaled, unscaled, value_text
 
 
 class Cast(ColumnStep, frozen=True, kw_only=True, tag="cast", tag_field="type"):

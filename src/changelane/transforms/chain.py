@@ -2,7 +2,7 @@
 """A list of pure transforms as one function of an event, for events of every kind.
 
 >>> from changelane.event import DataChange, Op
->>> from changelane.transforms.columns import Rename
+>>> from changelane.transforms.project_rename import Rename
 >>> chain = Chain([Rename(columns={"nr": "id"})])
 >>> chain(DataChange(Op.CREATE, TableId(name="t"), after={"nr": 1})).after
 {'id': 1}
@@ -31,12 +31,12 @@ from changelane.event import (
     Watermark,
 )
 from changelane.schema import TableId, TableSchema
-from changelane.transforms import statements
-from changelane.transforms.choose import Exclude, Include
+from changelane.transforms import ddl as statements
+from changelane.transforms.include_exclude import Exclude, Include
 from changelane.transforms.mask import Mask, fingerprint
-from changelane.transforms.plan import Place, Plan, refuse_missing
 from changelane.transforms.route import Route
-from changelane.transforms.step import Step
+from changelane.transforms.table_plan import Place, Plan, refuse_missing
+from changelane.transforms.transform import Step
 
 _OPERATIONS: Final = {
     Op.CREATE: "create",

@@ -16,8 +16,8 @@ import msgspec
 
 from changelane.errors import TransformError
 from changelane.schema import Column
-from changelane.transforms.canonical import canonical_text
-from changelane.transforms.step import ColumnStep, Convert, Moved, Step
+from changelane.transforms.canonical_text import canonical_text
+from changelane.transforms.transform import ColumnStep, Convert, Moved, Step
 from changelane.types import UNKNOWN, LogicalType, String, Value
 
 SHORTEST_SECRET: Final = 16

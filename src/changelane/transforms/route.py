@@ -10,7 +10,7 @@ import msgspec
 
 from changelane.errors import TransformError
 from changelane.schema import TableId
-from changelane.transforms.step import Step
+from changelane.transforms.transform import Step
 
 _HOLE: Final = re.compile(r"\{([^{}]*)\}")
 _PARTS: Final = ("database", "schema", "table")

@@ -29,14 +29,14 @@ import msgspec
 
 from changelane.errors import DecodeError
 from changelane.event import ChangeEvent, DataChange, Op, Tombstone
-from changelane.format import Format, Report
 from changelane.formats.canal import ddl
 from changelane.formats.canal.decode import ROW_OPERATIONS, Reader, ReadOptions, load
 from changelane.formats.canal.dialects import DIALECTS, HIDDEN_COLUMNS, DialectName, carries
 from changelane.formats.canal.encode import WriteOptions, Writer
+from changelane.formats.contract.format import Format, Report
 from changelane.message import Message
-from changelane.scalars import parse_zone
 from changelane.schema import TableId
+from changelane.types.scalars import parse_zone
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,9 +29,9 @@ from changelane.formats.canal import ddl, ticdc
 from changelane.formats.canal.dialects import HIDDEN_COLUMNS, SOURCE, Dialect
 from changelane.formats.canal.values import NOT_A_VALUE, Read, json_text, reader
 from changelane.formats.canal.wire import FlatMessage, JsonFlatMessage
+from changelane.formats.contract import json
 from changelane.schema import Column, TableId, TableSchema
-from changelane.serdes import json
-from changelane.source_types.mysql import MySqlType, parse
+from changelane.sql_types.mysql import MySqlType, parse
 from changelane.types import UNKNOWN, LogicalType, Value
 
 T = TypeVar("T")

@@ -6,9 +6,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from changelane.carries import AbsentMeans, Carries, Extreme, SchemaDetail
 from changelane.event import Op, Source
-from changelane.source_types.mysql import TYPES
+from changelane.formats.contract.capabilities import AbsentMeans, Carries, Extreme, SchemaDetail
+from changelane.sql_types.mysql import TYPES
 from changelane.types import Boolean, Decimal, Float, Integer, LogicalType, String
 
 SOURCE: Final = Source(product="mysql", connector="canal")

@@ -22,18 +22,18 @@ from changelane.event import (
     Truncate,
     Watermark,
 )
-from changelane.format import Report
 from changelane.formats.canal import ddl, ticdc
 from changelane.formats.canal.decode import SECONDS_BELOW
 from changelane.formats.canal.dialects import Dialect
 from changelane.formats.canal.values import NOT_A_VALUE, Foreign, Write, write_integer, writer
 from changelane.formats.canal.wire import JsonRow, WrittenMessage
+from changelane.formats.contract import json
+from changelane.formats.contract.format import Report
 from changelane.position import SequencePosition
 from changelane.schema import TableId, TableSchema
-from changelane.serdes import json
-from changelane.source_types.mysql import MySqlType, parse, text_of
+from changelane.sql_types.mysql import MySqlType, parse, text_of
 from changelane.types import Bits, Decimal, Enum, Float, Integer, Set, String, Value
-from changelane.values import value_text
+from changelane.types.values import value_text
 
 TYPES: Final[dict[Op, str]] = {
     Op.CREATE: "INSERT",

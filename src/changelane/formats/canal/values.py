@@ -14,9 +14,9 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
-from changelane.losses import Loss
-from changelane.serdes import json
-from changelane.source_types.mysql import MySqlType
+from changelane.formats.contract import json
+from changelane.formats.contract.losses import Loss
+from changelane.sql_types.mysql import MySqlType
 from changelane.types import (
     Bits,
     Bytes,
@@ -38,7 +38,7 @@ from changelane.types import (
     Year,
     parse_instant,
 )
-from changelane.values import iso_text, parse_date, parse_timestamp, plain
+from changelane.types.values import iso_text, parse_date, parse_timestamp, plain
 
 Read = Callable[[str], Value]
 """Text to value; raises one of :data:`NOT_A_VALUE` for text that is not of the type."""

@@ -32,10 +32,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from changelane.carries import AbsentMeans, Carries, SchemaDetail
 from changelane.errors import ConfigError, DecodeError
 from changelane.event import ChangeEvent, Op, Source, Tombstone
-from changelane.format import Format, Report
+from changelane.formats.contract.capabilities import AbsentMeans, Carries, SchemaDetail
+from changelane.formats.contract.format import Format, Report
 from changelane.formats.datahub.blob_decode import CONNECTOR, Reader, ReadOptions, load
 from changelane.formats.datahub.blob_encode import TYPE_NAMES, WriteOptions, Writer
 from changelane.message import Message

@@ -24,9 +24,10 @@ from changelane.event import (
     Truncate,
     Watermark,
 )
-from changelane.formats.datahub import streamx
+from changelane.formats.contract import json
+from changelane.formats.datahub import streamx_wire
 from changelane.formats.datahub.sequence import FULL_LOAD, half_of, read_sequence
-from changelane.formats.datahub.streamx import (
+from changelane.formats.datahub.streamx_wire import (
     DdlPart,
     ImagePart,
     SchemaPart,
@@ -47,7 +48,6 @@ from changelane.formats.datahub.values import (
 )
 from changelane.position import SequencePosition
 from changelane.schema import Column, TableId, TableSchema
-from changelane.serdes import json
 from changelane.types import (
     Boolean,
     Bytes,
@@ -189,7 +189,7 @@ class Reader:
             return ()
         plan = self._plan(bytes(message.schema))
         sequence = read_sequence(payload.sequenceId, "$.payload.sequenceId")
-        if payload.op in streamx.ROWS:
+        if payload.op in streamx_wire.ROWS:
             return (self._row(message, plan, sequence),)
         for field in ("before", "after"):
             part = getattr(payload, field)
@@ -223,7 +223,7 @@ class Reader:
 
     def _row(self, message: StreamxMessage, plan: TablePlan, sequence: int | None) -> ChangeEvent:
         payload = message.payload
-        op, needed, allowed = streamx.ROWS[payload.op]
+        op, needed, allowed = streamx_wire.ROWS[payload.op]
         images: dict[str, Any] = {}
         for field, part in (("before", payload.before), ("after", payload.after)):
             if part is not None and field not in allowed and part.dataColumn:
@@ -280,7 +280,7 @@ def load(value: bytes) -> StreamxMessage:
         DecodeError: The value is not StreamX JSON, or its operation is unknown.
     """
     message = json.loads(value, StreamxMessage)
-    if message.payload.op not in streamx.OPERATIONS:
+    if message.payload.op not in streamx_wire.OPERATIONS:
         raise DecodeError(
             "an operation that StreamX does not have", code="unknown_operation", path="$.payload.op"
         )
@@ -321,7 +321,7 @@ def _details(message: StreamxMessage, plan: TablePlan, *, is_row: bool = True) -
     details: dict[str, object] = dict(plan.details)
     if time.checkpointTime is not None and time.checkpointTime != time.eventTime:
         details["checkpointTime"] = time.checkpointTime
-    if message.version is not None and message.version != streamx.VERSION:
+    if message.version is not None and message.version != streamx_wire.VERSION:
         details["version"] = message.version
     ddl = payload.ddl
     if ddl is not None and ddl.ddlMeta is not None:
@@ -343,15 +343,15 @@ def _other(message: StreamxMessage, plan: TablePlan, sequence: int | None) -> Ch
         "process_time_ns": _nanoseconds(time.systemTime, "systemTime"),
         "details": _details(message, plan, is_row=False),
     }
-    if op in streamx.ACTIONS:
+    if op in streamx_wire.ACTIONS:
         schema, key = plan.schema, plan.key
-        return SchemaChange(plan.table, streamx.ACTIONS[op], text, schema, key, **parts)
-    if op == streamx.TRUNCATE:
+        return SchemaChange(plan.table, streamx_wire.ACTIONS[op], text, schema, key, **parts)
+    if op == streamx_wire.TRUNCATE:
         return Truncate(plan.table, text, **parts)
-    if op in streamx.CONTROLS:
+    if op in streamx_wire.CONTROLS:
         return Control(op, text, plan.table, **parts)
     if text is not None:
         parts["details"] = {**parts["details"], "ddl": text}
-    if op in streamx.STATUSES:
-        return TransactionMarker(streamx.STATUSES[op], MARKER, **parts)
+    if op in streamx_wire.STATUSES:
+        return TransactionMarker(streamx_wire.STATUSES[op], MARKER, **parts)
     return Watermark("heartbeat", **parts)

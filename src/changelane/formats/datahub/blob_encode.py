@@ -23,8 +23,10 @@ from changelane.event import (
     Truncate,
     Watermark,
 )
-from changelane.format import Report
-from changelane.formats.datahub import streamx
+from changelane.formats.contract import json
+from changelane.formats.contract.format import Report
+from changelane.formats.contract.losses import Loss
+from changelane.formats.datahub import streamx_wire
 from changelane.formats.datahub.sequence import (
     FULL_LOAD,
     halves_of,
@@ -32,7 +34,7 @@ from changelane.formats.datahub.sequence import (
     sequence_of,
     sequence_of_half,
 )
-from changelane.formats.datahub.streamx import (
+from changelane.formats.datahub.streamx_wire import (
     ColumnPart,
     DdlPart,
     ImagePart,
@@ -43,10 +45,8 @@ from changelane.formats.datahub.streamx import (
     WrittenPayload,
 )
 from changelane.formats.datahub.values import NOT_A_VALUE, ticks_of, write_number
-from changelane.losses import Loss
 from changelane.position import SequencePosition
 from changelane.schema import Column, TableId, TableSchema
-from changelane.serdes import json
 from changelane.types import (
     Boolean,
     Bytes,
@@ -61,8 +61,8 @@ from changelane.types import (
     Value,
 )
 
-OPERATIONS: Final = {action: op for op, action in streamx.ACTIONS.items()}
-MARKERS: Final = {status: op for op, status in streamx.STATUSES.items()}
+OPERATIONS: Final = {action: op for op, action in streamx_wire.ACTIONS.items()}
+MARKERS: Final = {status: op for op, status in streamx_wire.STATUSES.items()}
 
 TYPE_NAMES: Final[dict[type[LogicalType], str]] = {
     Boolean: "BOOLEAN",
@@ -269,7 +269,7 @@ class Writer:
                 if sequence is None or sequence == FULL_LOAD:
                     return (self._plain(change, report),)
                 is_before = change.op is Op.DELETE
-                op = streamx.UPDATE_BEFORE if is_before else streamx.UPDATE_AFTER
+                op = streamx_wire.UPDATE_BEFORE if is_before else streamx_wire.UPDATE_AFTER
                 return (self._row(change, op, sequence, report),)
             case SchemaChange() | Truncate() | TransactionMarker() | Watermark() | Control():
                 value = self._other(event, report)
@@ -288,7 +288,7 @@ class Writer:
         elif sequence == FULL_LOAD:
             report(_FULL_LOAD)
             sequence = None
-        op = streamx.DELETE if change.op is Op.DELETE else streamx.INSERT
+        op = streamx_wire.DELETE if change.op is Op.DELETE else streamx_wire.INSERT
         return self._row(change, op, sequence, report)
 
     def _update(self, change: DataChange, report: Report) -> tuple[bytes, ...]:
@@ -298,14 +298,14 @@ class Writer:
             sequence = None
         if change.before is None:
             # UPDATE_AFTER alone is half an update
-            return (self._row(change, streamx.UPDATE, sequence, report),)
+            return (self._row(change, streamx_wire.UPDATE, sequence, report),)
         if sequence is None or self._options.updates == "one":
-            return (self._row(change, streamx.UPDATE_AFTER, sequence, report),)
+            return (self._row(change, streamx_wire.UPDATE_AFTER, sequence, report),)
         gone, come = halves_of(change)
         beyond = self._plan(change.schema).beyond(change.before, change.after)
         return (
-            self._row(gone, streamx.UPDATE_BEFORE, sequence, report, beyond),
-            self._row(come, streamx.UPDATE_AFTER, sequence, report, beyond),
+            self._row(gone, streamx_wire.UPDATE_BEFORE, sequence, report, beyond),
+            self._row(come, streamx_wire.UPDATE_AFTER, sequence, report, beyond),
         )
 
     def _row(
@@ -394,7 +394,7 @@ class Writer:
             report(("details.checkpointTime", "not a whole number"))
             checkpoint = event_time
         payload.timestamp = TimePart(event_time, handled, checkpoint)
-        version = _text(details, "version", report) or streamx.VERSION
+        version = _text(details, "version", report) or streamx_wire.VERSION
         return json.dumps(WrittenMessage(part, payload, version))
 
 
@@ -405,17 +405,17 @@ def _operation(event: Notice, report: Report) -> str | None:
                 report(("action", "StreamX has no such operation"))
             return OPERATIONS.get(event.action, OPERATIONS["other"])
         case Truncate():
-            return streamx.TRUNCATE
+            return streamx_wire.TRUNCATE
         case Watermark():
             if event.type != "heartbeat":
                 report(("event:watermark", "a resolved time is written as a heartbeat"))
-            return streamx.HEARTBEAT
+            return streamx_wire.HEARTBEAT
         case TransactionMarker():
             if event.status not in MARKERS:
                 report(("event:transaction", "StreamX has no message for a rollback"))
             return MARKERS.get(event.status)
         case Control():
-            if event.type in streamx.CONTROLS:
+            if event.type in streamx_wire.CONTROLS:
                 return event.type
             report(("event:control", "StreamX has no such operation"))
             return None
@@ -426,7 +426,7 @@ def _source(event: DataChange | Notice, table: TableId) -> SourcePart:
     version = event.details.get("dbVersion")
     return SourcePart(
         table.database,
-        None if product is None else streamx.SPELLINGS.get(product, product),
+        None if product is None else streamx_wire.SPELLINGS.get(product, product),
         version if isinstance(version, str) else None,
         table.schema,
         table.name,

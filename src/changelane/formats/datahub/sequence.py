@@ -14,7 +14,7 @@ import msgspec
 
 from changelane.errors import DecodeError
 from changelane.event import DataChange, HalfUpdate, Op
-from changelane.format import Report
+from changelane.formats.contract.format import Report
 from changelane.position import Position, SequencePosition
 
 FULL_LOAD: Final = -1

@@ -23,12 +23,12 @@ from typing import Literal
 
 import msgspec
 
-from changelane.carries import AbsentMeans, Carries, SchemaDetail
 from changelane.errors import ConfigError, DecodeError
 from changelane.event import ChangeEvent, Key, KeyOrigin, Op, Tombstone
-from changelane.format import Format, Report
-from changelane.formats.datahub.rows import SOURCE, Reader, RowOptions, Writer, load
-from changelane.formats.datahub.topic import TIME, TYPES, table_schema, topic_schema
+from changelane.formats.contract.capabilities import AbsentMeans, Carries, SchemaDetail
+from changelane.formats.contract.format import Format, Report
+from changelane.formats.datahub.topic_schema import TIME, TYPES, table_schema, topic_schema
+from changelane.formats.datahub.tuple_rows import SOURCE, Reader, RowOptions, Writer, load
 from changelane.message import Message
 from changelane.schema import Column, TableId, TableSchema
 from changelane.types import Boolean, Integer, String

@@ -18,15 +18,15 @@ see ``docs/formats/debezium-json.md``.
 from collections.abc import Callable
 from typing import Final
 
-from changelane.carries import Carries, Extreme, SchemaDetail
 from changelane.errors import DecodeError
 from changelane.event import ChangeEvent, Op, Source
-from changelane.format import Format, Report
-from changelane.formats.debezium.careful import carefully
+from changelane.formats.contract.capabilities import Carries, Extreme, SchemaDetail
+from changelane.formats.contract.format import Format, Report
 from changelane.formats.debezium.decode import Decoder
 from changelane.formats.debezium.encode import Encoder
-from changelane.formats.debezium.notices import is_debezium
-from changelane.formats.debezium.options import STANDARD, Dialect, Options
+from changelane.formats.debezium_envelope.details_check import carefully
+from changelane.formats.debezium_envelope.options import STANDARD, Dialect, Options
+from changelane.formats.debezium_envelope.other_events import is_debezium
 from changelane.message import Message
 from changelane.types import LogicalType, Unknown
 

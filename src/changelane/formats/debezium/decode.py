@@ -13,19 +13,27 @@ import msgspec
 
 from changelane.errors import DecodeError
 from changelane.event import ChangeEvent, Completeness, DataChange, Key, Op, Transaction, Truncate
-from changelane.formats.debezium import notices, sources
-from changelane.formats.debezium.connect import Blocks, unwrap
-from changelane.formats.debezium.declared import Declared
-from changelane.formats.debezium.keys import MISFIT, JsonRow, KeyReader, hint_of, is_hinted, read_as
-from changelane.formats.debezium.lenient import usual_row
-from changelane.formats.debezium.options import BeforeImage, Dialect, Options
-from changelane.formats.debezium.placeholders import Placeholder
-from changelane.formats.debezium.plans import PLAIN, RowPlan, ValuePlan, decoder
-from changelane.formats.debezium.sources import Place, Rest
-from changelane.formats.debezium.wire import Envelope, PostgresSource
+from changelane.formats.contract import json
+from changelane.formats.debezium_envelope import other_events, source_block
+from changelane.formats.debezium_envelope.declared_schemas import Declared
+from changelane.formats.debezium_envelope.fillers import blanked
+from changelane.formats.debezium_envelope.message_key import (
+    MISFIT,
+    JsonRow,
+    KeyReader,
+    hint_of,
+    is_hinted,
+    read_as,
+)
+from changelane.formats.debezium_envelope.options import BeforeImage, Dialect, Options
+from changelane.formats.debezium_envelope.rows.connect_schema import Blocks, unwrap
+from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
+from changelane.formats.debezium_envelope.rows.row_reader import PLAIN, RowPlan, ValuePlan, decoder
+from changelane.formats.debezium_envelope.rows.schemaless_values import usual_row
+from changelane.formats.debezium_envelope.rows.wire import Envelope, PostgresSource
+from changelane.formats.debezium_envelope.source_block import Place, Rest
 from changelane.message import Message
 from changelane.position import Position
-from changelane.serdes import json
 from changelane.types import UNAVAILABLE
 
 # Members of an enum are found slowly, and these are needed for every message.
@@ -36,7 +44,7 @@ _OPS: Final = {op.value: op for op in Op} | {op.value.upper(): op for op in Op}
 _TRUNCATE: Final = "t"
 _ROW_OPS: Final = frozenset({*_OPS, _TRUNCATE, _TRUNCATE.upper()})
 _ENVELOPE_FIELDS: Final = frozenset(
-    ("op", "source", "before", "after", "transaction", *notices.TIMES)
+    ("op", "source", "before", "after", "transaction", *other_events.TIMES)
 )
 _BOM: Final = b"\xef\xbb\xbf"
 _MOST_PLACES: Final = 10_000
@@ -101,15 +109,15 @@ class Decoder:
         kind = type(block)
         if kind is PostgresSource:
             schema = block.schema
-            position, rest = sources.read_postgres(block)
+            position, rest = source_block.read_postgres(block)
         else:
             schema = None
-            position, rest = sources.read_binlog(block)
+            position, rest = source_block.read_binlog(block)
         words = (kind, block.version, block.name, block.snapshot, block.db, schema, block.table)
         place = self._places.get(words) or self._place(words)
         time_ns = block.ts_ns
         if time_ns is None or block.ts_us != time_ns // 1000 or block.ts_ms != time_ns // 1_000_000:
-            time_ns, times = sources.instant(block.ts_ms, block.ts_us, time_ns)
+            time_ns, times = source_block.instant(block.ts_ms, block.ts_us, time_ns)
             if times is not None:
                 rest.update(times)
         return place, position, rest, time_ns
@@ -117,7 +125,7 @@ class Decoder:
     def _place(self, words: tuple[Any, ...]) -> Place:
         names = ("version", "name", "snapshot", "db", "schema", "table")
         fields = dict(zip(names, words[1:], strict=True))
-        place = sources.place({"connector": words[0].__struct_config__.tag, **fields})
+        place = source_block.place({"connector": words[0].__struct_config__.tag, **fields})
         place.declared = self._declared.find(place)
         if len(self._places) >= _MOST_PLACES:
             self._places.clear()
@@ -141,7 +149,7 @@ class Decoder:
             or envelope.ts_us != process_ns // 1000
             or envelope.ts_ms != process_ns // 1_000_000
         ):
-            process_ns, times = sources.instant(envelope.ts_ms, envelope.ts_us, process_ns)
+            process_ns, times = source_block.instant(envelope.ts_ms, envelope.ts_us, process_ns)
             if times is not None:
                 details["times"] = times
         if place.rest:
@@ -316,10 +324,10 @@ class Decoder:
         try:
             if payload.strip() == b"null":
                 return (self._keys.tombstone(message),)
-            parts = notices.loads(_PARTS, payload)
-            op = notices.text_part(parts, "op") if "op" in parts else ""
+            parts = other_events.loads(_PARTS, payload)
+            op = other_events.text_part(parts, "op") if "op" in parts else ""
             if op not in _ROW_OPS:
-                return notices.decode(message, parts, block, plan, payload)
+                return other_events.decode(message, parts, block, plan, payload)
             if block is not None and isinstance(plan, ValuePlan) and plan.is_rows:
                 self._blocks.remember(value, block, plan)
             return self._slow_row(message, parts, plan, op)
@@ -331,16 +339,21 @@ class Decoder:
         self, message: Message, parts: Mapping[str, msgspec.Raw], plan: RowPlan, op: str
     ) -> tuple[ChangeEvent, ...]:
         details: dict[str, object] = {}
-        fields = notices.object_part(parts, "source")
-        place = sources.place(fields)
+        fields = other_events.object_part(parts, "source")
+        place = source_block.place(fields)
         place.declared = self._declared.find(place)
-        position, rest = sources.read(fields)
-        whole = [sources.integer(fields.get(name), f"$.source.{name}") for name in notices.TIMES]
-        time_ns, times = sources.instant(*whole)
+        position, rest = source_block.read(fields)
+        whole = [
+            source_block.integer(fields.get(name), f"$.source.{name}")
+            for name in other_events.TIMES
+        ]
+        time_ns, times = source_block.instant(*whole)
         rest.update(times or {})
-        block = notices.object_part(parts, "transaction")
+        block = other_events.object_part(parts, "transaction")
         before, after = (
-            notices.loads(plan.rows_reader, parts[name], f"$.{name}") if name in parts else None
+            other_events.loads(plan.rows_reader, parts[name], f"$.{name}")
+            if name in parts
+            else None
             for name in ("before", "after")
         )
         envelope = Envelope(
@@ -348,13 +361,13 @@ class Decoder:
             source=PostgresSource(),  # already read, into the origin
             before=before,
             after=after,
-            transaction=notices.transaction_block(block, details),
-            ts_ms=notices.integer_part(parts, "ts_ms"),
-            ts_us=notices.integer_part(parts, "ts_us"),
-            ts_ns=notices.integer_part(parts, "ts_ns"),
+            transaction=other_events.transaction_block(block, details),
+            ts_ms=other_events.integer_part(parts, "ts_ms"),
+            ts_us=other_events.integer_part(parts, "ts_us"),
+            ts_ns=other_events.integer_part(parts, "ts_ns"),
         )
         more = {
-            name: notices.loads(_ANY, raw, f"$.{name}")
+            name: other_events.loads(_ANY, raw, f"$.{name}")
             for name, raw in parts.items()
             if name not in _ENVELOPE_FIELDS
         }
@@ -368,7 +381,7 @@ def _typed(plan: RowPlan, before: JsonRow | None, after: JsonRow | None) -> list
     return [
         None
         if row is None
-        else notices.loads(plan.rows_reader, json.dumps(usual_row(row, plan.wires)), path)
+        else other_events.loads(plan.rows_reader, json.dumps(usual_row(row, plan.wires)), path)
         for row, path in ((before, "$.before"), (after, "$.after"))
     ]
 
@@ -379,24 +392,3 @@ def _describe(plan: RowPlan, place: Place, details: dict[str, object]) -> None:
         details["name"] = plan.base
     if plan.details:
         details.update(plan.details)
-
-
-def blanked(before: JsonRow, key: JsonRow, plan: RowPlan, details: dict[str, object]) -> list[str]:
-    """Blank the columns of a before image that may be fillers, and return their names.
-
-    Where a column may be NULL its filler is NULL or its default: any other value is real. Fillers
-    that a writer could not tell are kept in *details*.
-    """
-    fillers: dict[str, object] = {}
-    blank: list[str] = []
-    for name, value in before.items():
-        if name in key:
-            continue
-        if name not in plan.fillers or plan.fillers[name] != value:
-            if value is not None and name in plan.fillers and plan.fields[name].optional:
-                continue
-            fillers[name] = value
-        before[name] = None
-        blank.append(name)
-    details["fillers"] = fillers
-    return blank

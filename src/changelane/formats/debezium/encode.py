@@ -22,22 +22,22 @@ from changelane.event import (
     is_key_change,
     key_of,
 )
-from changelane.format import Report
-from changelane.formats.debezium import blocks
-from changelane.formats.debezium.announce import Announcer
-from changelane.formats.debezium.columns import Modes, modes_of
-from changelane.formats.debezium.connect import Schema, struct
-from changelane.formats.debezium.keys import NEW_KEY, OLD_KEY
-from changelane.formats.debezium.options import BeforeImage, Dialect, Options, Tombstones
-from changelane.formats.debezium.placeholders import Placeholder
-from changelane.formats.debezium.plans import key_row, key_schema
-from changelane.formats.debezium.rawtext import from_text, is_foreign, wrapped
-from changelane.formats.debezium.sources import topic_of
-from changelane.formats.debezium.writers import RowWriter
+from changelane.formats.contract import json
+from changelane.formats.contract.format import Report
+from changelane.formats.debezium_envelope import blocks
+from changelane.formats.debezium_envelope.fillers import report_doubt
+from changelane.formats.debezium_envelope.message_key import NEW_KEY, OLD_KEY
+from changelane.formats.debezium_envelope.options import BeforeImage, Dialect, Options, Tombstones
+from changelane.formats.debezium_envelope.other_events_writer import Announcer
+from changelane.formats.debezium_envelope.rows.columns import Modes, modes_of
+from changelane.formats.debezium_envelope.rows.connect_schema import Schema, struct
+from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
+from changelane.formats.debezium_envelope.rows.raw_json import from_text, is_foreign, wrapped
+from changelane.formats.debezium_envelope.rows.row_reader import key_row, key_schema
+from changelane.formats.debezium_envelope.rows.row_writer import RowWriter
+from changelane.formats.debezium_envelope.source_block import topic_of
 from changelane.message import Message
 from changelane.schema import TableId, TableSchema
-from changelane.serdes import json
-from changelane.types import UNAVAILABLE
 
 _MOST_WRITERS: Final = 1024
 _NOTHING: Final[Mapping[str, Any]] = {}
@@ -325,29 +325,6 @@ def _report_rest(event: DataChange | Truncate, report: Report) -> None:
     transaction = event.transaction
     if transaction is not None and transaction.size is not None:
         report(("transaction.size", "a row does not tell it"))
-
-
-def report_doubt(
-    event: DataChange,
-    row: Mapping[str, Any],
-    writer: RowWriter,
-    report: Report,
-    *,
-    has_schema: bool,
-) -> None:
-    """Report columns of a before image that a reader cannot tell from fillers.
-
-    It believes a value where the column may be NULL and the value is not the filler.
-    """
-    keys = () if event.key is None else event.key.columns
-    for name, value in (event.before or {}).items():
-        if name in keys or value is UNAVAILABLE or name not in row:
-            continue
-        field = writer.fields.get(name) if has_schema else None
-        is_believed = field is not None and field.optional and row[name] is not None
-        if not is_believed or row[name] == writer.fillers.get(name):
-            report(("before", "a reader cannot tell some of its values from fillers"))
-            return
 
 
 def _raw_header(event: DataChange) -> Headers:

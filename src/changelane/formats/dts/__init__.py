@@ -36,15 +36,15 @@ from typing import Final, Literal
 
 import msgspec
 
-from changelane.carries import AbsentMeans, Carries, Extreme, SchemaDetail
 from changelane.errors import DecodeError
 from changelane.event import ChangeEvent, Op, Source
-from changelane.format import Format, Report
+from changelane.formats.contract.capabilities import AbsentMeans, Carries, Extreme, SchemaDetail
+from changelane.formats.contract.format import Format, Report
 from changelane.formats.dts.avro import NOT_A_DATUM
 from changelane.formats.dts.decode import CONNECTOR, Reader, ReadOptions
 from changelane.formats.dts.encode import WriteOptions, Writer
 from changelane.formats.dts.record import read_head
-from changelane.formats.dts.writers import TYPES
+from changelane.formats.dts.row_writer import TYPES
 from changelane.message import Message
 
 FILLER_BYTES: Final = 2

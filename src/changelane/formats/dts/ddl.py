@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from changelane import ddl
-from changelane.formats.dts.numbers import FAMILIES, MYSQL, ORACLE, OTHER
+from changelane.formats.dts.type_numbers import FAMILIES, MYSQL, ORACLE, OTHER
 from changelane.schema import TableId
 
 _DIALECTS: Final[dict[str, ddl.Dialect]] = {MYSQL.name: "mysql", ORACLE.name: "oracle"}

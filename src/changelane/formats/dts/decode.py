@@ -28,20 +28,15 @@ from changelane.formats.dts.avro import (
     read_text,
     truncated,
 )
-from changelane.formats.dts.names import (
-    KEY_TAG,
-    NO_POSITION,
-    read_binlog,
-    read_object_name,
-)
-from changelane.formats.dts.plans import TablePlan, read_image
+from changelane.formats.dts.object_names import KEY_TAG, NO_POSITION, read_binlog, read_object_name
 from changelane.formats.dts.record import Head, read_fields, read_head
+from changelane.formats.dts.row_reader import TablePlan, read_image
 from changelane.position import Position
 from changelane.schema import Column, TableId, TableSchema
 from changelane.types import (
     Value,
 )
-from changelane.values import to_json
+from changelane.types.values import to_json
 
 CONNECTOR: Final = "dts"
 

@@ -20,7 +20,7 @@ from changelane.event import (
     Truncate,
     Watermark,
 )
-from changelane.format import Report
+from changelane.formats.contract.format import Report
 from changelane.formats.dts import ddl
 from changelane.formats.dts.avro import OPERATIONS, SOURCE_TYPES, long_of, text_of
 from changelane.formats.dts.decode import (
@@ -31,7 +31,7 @@ from changelane.formats.dts.decode import (
     SECONDS_UP_TO,
     TRANSACTION_OPERATIONS,
 )
-from changelane.formats.dts.names import (
+from changelane.formats.dts.object_names import (
     ESCAPED_DOT,
     KEY_TAG,
     NO_POSITION,
@@ -42,13 +42,13 @@ from changelane.formats.dts.names import (
     read_binlog,
     read_object_name,
 )
-from changelane.formats.dts.numbers import FAMILIES, OTHER, number_of
-from changelane.formats.dts.writers import NONE, NOT_A_VALUE, NULL, Write, writer
+from changelane.formats.dts.row_writer import NONE, NOT_A_VALUE, NULL, Write, writer
+from changelane.formats.dts.type_numbers import FAMILIES, OTHER, number_of
 from changelane.message import Message
 from changelane.position import MySqlPosition, Position
 from changelane.schema import Column, TableId, TableSchema
 from changelane.types import String
-from changelane.values import value_text
+from changelane.types.values import value_text
 
 _OPERATIONS: Final = {op: name for name, op in ROW_OPERATIONS.items()}
 _STATUSES: Final = {status: name for name, status in TRANSACTION_OPERATIONS.items()}

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import msgspec
 
-from changelane.formats.dts import charsets, times
+from changelane.formats.dts import charsets, datetimes
 from changelane.formats.dts.avro import read_bytes, read_long, read_text
-from changelane.formats.dts.numbers import MYSQL, Family, source_type
+from changelane.formats.dts.type_numbers import MYSQL, Family, source_type
 from changelane.schema import Column
 from changelane.types import (
     Bits,
@@ -340,7 +340,7 @@ def _timestamp(setting: Setting, kind: LogicalType) -> Read:
     def read(data: bytes, at: int) -> tuple[Any, int]:
         seconds, at = read_long(data, at)
         fraction, at = read_long(data, at)
-        return _fitting(setting, kind, times.instant_of(seconds, _nanoseconds(fraction))), at
+        return _fitting(setting, kind, datetimes.instant_of(seconds, _nanoseconds(fraction))), at
 
     return read
 
@@ -350,7 +350,7 @@ def _nanoseconds(micros: int) -> int:
     return micros * 1000 if -1_000_000 < micros < 1_000_000 else micros
 
 
-def _fitting(setting: Setting, kind: LogicalType, shown: times.Shown) -> Value:
+def _fitting(setting: Setting, kind: LogicalType, shown: datetimes.Shown) -> Value:
     """Return a value as it is when it is of its column's type, else with its own."""
     told, value = shown
     if told == kind:
@@ -360,7 +360,7 @@ def _fitting(setting: Setting, kind: LogicalType, shown: times.Shown) -> Value:
     return setting.typed(value, told)
 
 
-def _parts(data: bytes, at: int, *, in_microseconds: bool) -> tuple[times.Parts, int]:
+def _parts(data: bytes, at: int, *, in_microseconds: bool) -> tuple[datetimes.Parts, int]:
     found: list[int | None] = []
     for _ in range(7):
         branch = data[at]
@@ -414,7 +414,7 @@ def _date_time(setting: Setting, kind: LogicalType) -> Read:
             if value is not None:
                 return value, at + _USUAL_BYTES
         parts, at = _parts(data, at, in_microseconds=in_microseconds)
-        return _fitting(setting, kind, times.value_of(parts)), at
+        return _fitting(setting, kind, datetimes.value_of(parts)), at
 
     return read
 
@@ -425,7 +425,7 @@ def _zoned(setting: Setting, kind: LogicalType) -> Read:
     def read(data: bytes, at: int) -> tuple[Any, int]:
         parts, at = _parts(data, at, in_microseconds=in_microseconds)
         zone, at = read_text(data, at)
-        return _fitting(setting, kind, times.zoned(parts, zone)), at
+        return _fitting(setting, kind, datetimes.zoned(parts, zone)), at
 
     return read
 

@@ -26,16 +26,15 @@ from typing import Final, Literal
 
 import msgspec
 
-from changelane.carries import Carries
 from changelane.errors import DecodeError
 from changelane.event import ChangeEvent, Op, Tombstone
-from changelane.format import Format, Report
+from changelane.formats.contract.capabilities import Carries
+from changelane.formats.contract.format import Format, Report
 from changelane.formats.shareplex.decode import SOURCE, KeyImage, Reader, ReadOptions
 from changelane.formats.shareplex.encode import WriteOptions, Writer
 from changelane.formats.shareplex.operations import operation_of
 from changelane.formats.shareplex.wire import load
 from changelane.message import Message
-from changelane.scalars import parse_zone
 from changelane.schema import TableId
 from changelane.types import (
     Bytes,
@@ -56,6 +55,7 @@ from changelane.types import (
     Uuid,
     Xml,
 )
+from changelane.types.scalars import parse_zone
 
 _TEXTS: Final = frozenset({String, Json, Uuid, Xml, Enum, Set, Text, Time, TimeTz})
 """Types whose values are text here and there."""

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from changelane.errors import DecodeError
-from changelane.serdes import json
+from changelane.formats.contract import json
 
 Row = dict[str, Any]
 """Columns and values: text and null from DTS, numbers besides from SharePlex itself."""

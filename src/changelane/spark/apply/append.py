@@ -2,18 +2,18 @@
 """The mode ``append``: every event of a table is a row of it, with what it did and where it stood.
 
 Exactly once by the marker, as in every mode. Beyond that, where positions order the events, one
-that comes again is known (:mod:`changelane.spark.apply.repeats`).
+that comes again is known (:mod:`changelane.spark.apply.deduplication`).
 """
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from changelane.spark.events import fold
-from changelane.spark.events.fold import no_exceptions, nothing
-from changelane.spark.events.target import Target
+from changelane.spark.evolution.prepare import Plan
 from changelane.spark.lake.modes import EVENT, ORDINAL
-from changelane.spark.schemas.evolve import Plan
-from changelane.spark.sql import COLUMNS, DELETED, ORDER, quoted
+from changelane.spark.rows import latest_per_key
+from changelane.spark.rows.latest_per_key import no_exceptions, nothing
+from changelane.spark.rows.target import Target
+from changelane.spark.session.sql import COLUMNS, DELETED, ORDER, quoted
 
 
 def changes(told: DataFrame, one: Plan) -> DataFrame:
@@ -43,7 +43,7 @@ def changes(told: DataFrame, one: Plan) -> DataFrame:
         nulls = (F.lit(None).cast(kind).alias(name) for name, kind in columns.items())
         return told.select(*nulls, *(value.alias(name) for name, value in state.items()))
     text = F.when(leaves, F.col("before")).otherwise(F.col("after"))
-    typed = fold.typed_rows(told, text, F.col("schema_id"), one.target, state)
+    typed = latest_per_key.typed_rows(told, text, F.col("schema_id"), one.target, state)
     return typed.select(*(F.col(quoted(name)) for name in (*columns, *state)))
 
 
@@ -62,7 +62,7 @@ def appended(told: DataFrame, one: Plan) -> DataFrame:
     state = {ORDER: F.col("order"), COLUMNS: listed, EVENT: F.col(EVENT), ORDINAL: F.col(ORDINAL)}
     if one.target.keeps_deleted:
         state[DELETED] = F.lit(False)
-    return fold.typed_rows(told, F.col("after"), F.col("schema_id"), one.target, state)
+    return latest_per_key.typed_rows(told, F.col("after"), F.col("schema_id"), one.target, state)
 
 
 def _listed(target: Target) -> Column:
@@ -84,7 +84,7 @@ def _unknown(one: Plan) -> Column:
         return none
     leaves = F.col("op") == "d"
     missing = F.when(leaves, F.col("before_missing")).otherwise(F.col("after_missing"))
-    known = fold.carried(F.col("schema_id"), missing, one.target)
+    known = latest_per_key.carried(F.col("schema_id"), missing, one.target)
     lacking = F.array_except(F.array(*(F.lit(name) for name in one.target.columns)), known)
     every = (leaves & missing.isNull()) | F.col("whole") | (F.col("kind") == "truncate")
     told = F.map_from_arrays(lacking, F.transform(lacking, lambda _: nothing()))

@@ -15,13 +15,11 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from changelane.pipeline_options import Maintenance
-from changelane.spark.apply import late, moves, swaps
-from changelane.spark.apply.commits import Batch, Commits
-from changelane.spark.apply.crossings import crossed_keys, marked
-from changelane.spark.apply.isolation import Isolation
-from changelane.spark.apply.moves import Moved
-from changelane.spark.apply.refusals import (
+from changelane.pipeline.options import Maintenance
+from changelane.spark.apply.classify import key_changes, key_swaps, too_late
+from changelane.spark.apply.classify.key_changes import Moved
+from changelane.spark.apply.classify.partition_conflicts import crossed_keys, marked
+from changelane.spark.apply.classify.rejections import (
     changes_refused,
     crossed_refused,
     late_refused,
@@ -29,8 +27,19 @@ from changelane.spark.apply.refusals import (
     partitions_refused,
     table_refused,
 )
-from changelane.spark.events.rows import table_id_of
-from changelane.spark.events.survey import (
+from changelane.spark.apply.isolation import Isolation
+from changelane.spark.apply.table_writer import Batch, Commits
+from changelane.spark.evolution.compatibility import Policy
+from changelane.spark.evolution.evolution import Follower, Reading
+from changelane.spark.evolution.evolution_state import NOTHING, Evolution
+from changelane.spark.evolution.prepare import Plan, plan
+from changelane.spark.lake import lake
+from changelane.spark.lake.interface import Lake, Marker, name_of
+from changelane.spark.lake.layout import Layouts
+from changelane.spark.lake.modes import APPEND, HISTORY, UPSERT, Modes
+from changelane.spark.maintenance.compaction import Keeper
+from changelane.spark.maintenance.purge import Seen, see
+from changelane.spark.rows.batch_stats import (
     APPLIED_BEFORE,
     BatchReport,
     Survey,
@@ -38,22 +47,13 @@ from changelane.spark.events.survey import (
     Work,
     survey,
 )
-from changelane.spark.lake import Lake, Marker, name_of
-from changelane.spark.lake.layout import Layouts
-from changelane.spark.lake.modes import APPEND, HISTORY, UPSERT, Modes
-from changelane.spark.lakes import lake
-from changelane.spark.ledgers import side
-from changelane.spark.ledgers.change_log import untaken
-from changelane.spark.ledgers.ends import Ends
-from changelane.spark.ledgers.fence import EVERY, Fence, raise_fence
-from changelane.spark.ledgers.quarantine import Misfit, Quarantine, Refused, without
-from changelane.spark.ledgers.side import Remembered, SideTable
-from changelane.spark.schemas.admission import Policy
-from changelane.spark.schemas.evolve import Plan, plan
-from changelane.spark.schemas.followed import NOTHING, Evolution
-from changelane.spark.schemas.following import Follower, Reading
-from changelane.spark.upkeep.maintenance import Keeper
-from changelane.spark.upkeep.purge import Seen, see
+from changelane.spark.rows.schema import table_id_of
+from changelane.spark.state import tombstones
+from changelane.spark.state.change_log import untaken
+from changelane.spark.state.fencing import EVERY, Fence, raise_fence
+from changelane.spark.state.history_tombstones import Ends
+from changelane.spark.state.quarantine import Misfit, Quarantine, Refused, without
+from changelane.spark.state.tombstones import Remembered, SideTable
 
 MAX_TABLES_AT_ONCE: Final = 4
 
@@ -116,7 +116,7 @@ class Applier:
             FencedError: Others begin at the same moment, again and again.
         """
         whose = EVERY if self._lake.has_one_writer else pipeline
-        self._fence = raise_fence(self._lake, side.NAME, whose)
+        self._fence = raise_fence(self._lake, tombstones.NAME, whose)
 
     def keeper(self, limits: Maintenance | None, purge_after_s: int | None = None) -> Keeper:
         """Return what maintains the tables between the batches of this run."""
@@ -180,7 +180,7 @@ class Applier:
             FencedError: It does.
         """
         if self._fence is not None:
-            self._fence.check(self._lake.properties(side.NAME))
+            self._fence.check(self._lake.properties(tombstones.NAME))
 
     def _apply(
         self,
@@ -225,14 +225,14 @@ class Applier:
         refused += undone
         if tardy:
             decided = {name: one.keys for name, one in moved.items()}
-            told, events = late.apart(told, events, tardy, decided)
+            told, events = too_late.apart(told, events, tardy, decided)
             refused.append(late_refused(refused))
         for one in refused:
             size = events.where(one.rows).count() if one.size is None else one.size
             report.set_aside(one.code, size)
         self.quarantine.take(events, refused, marker, report)
         self._remember(told, plans, unseen, moved)
-        known = side.after(before, [one.work for one in plans])
+        known = tombstones.after(before, [one.work for one in plans])
         batch = Batch(told, marker, details, known, moved, undone)
 
         try:
@@ -367,10 +367,10 @@ class Applier:
 
     def _swapped(self, told: DataFrame, one: Plan) -> Refused | None:
         """Return the departures of a table of versions that nothing decides."""
-        if one.work.has_other_keys and swaps.MOVED not in one.properties:
-            self._lake.set_properties(one.name, {swaps.MOVED: "true"})
+        if one.work.has_other_keys and key_swaps.MOVED not in one.properties:
+            self._lake.set_properties(one.name, {key_swaps.MOVED: "true"})
         mine = (F.col("table_id") == one.work.table_id) & (F.col("kind") == "data")
-        return swaps.undecided(told.where(mine), one, self._ends)
+        return key_swaps.undecided(told.where(mine), one, self._ends)
 
     def _met(
         self, told: DataFrame, plans: Sequence[Plan], before: Mapping[str, Remembered]
@@ -409,15 +409,15 @@ class Applier:
         mine = (F.col("table_id") == one.work.table_id) & (F.col("kind") == "data")
         rows = told.where(mine & F.col("key").isNotNull())
         table = self._lake.read(one.name)
-        found = late.late_keys(rows, table, self._side, one, known)
+        found = too_late.late_keys(rows, table, self._side, one, known)
         if found is not None:
             tardy[one.work.table_id] = found
         if not one.work.has_other_keys and not is_met:
             return
-        keys = moves.moved_keys(rows, table, self._side, one, known, late=found)
+        keys = key_changes.moved_keys(rows, table, self._side, one, known, late=found)
         if keys is None:
             return
-        states = moves.resolved(rows, keys, table, self._side, one, remembered=known)
+        states = key_changes.resolved(rows, keys, table, self._side, one, remembered=known)
         moved[one.work.table_id] = Moved(keys, states.persist(StorageLevel.MEMORY_AND_DISK))
 
     def _remember(
@@ -432,7 +432,7 @@ class Applier:
         if unseen or moved or any(each.work.is_raising for each in raising):
             named = [*unseen, *(each.work.table_id for each in raising)]
             theirs = told.where(F.col("table_id").isin(named))
-            self._side.remember(moves.raised(theirs, moved, self._side, plans))
+            self._side.remember(key_changes.raised(theirs, moved, self._side, plans))
         modes = self._policy.modes
         ending = [one for one in unseen if modes.of(table_id_of(one)).name == HISTORY]
         ending += (

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The mode ``history``: the events of a batch become versions of rows, in one MERGE per table.
 
-The rule is :mod:`changelane.apply.versions`. Of the table, only the versions of touched keys are
+The rule is :mod:`changelane.apply.history`. Of the table, only the versions of touched keys are
 read, and of them only those are written that change. All of a key's upserts and ends come
 together, sorted by order: a version lasts until the next of them, and a column has the value of
 the newest event that carries it, unless an end is newer. That is one shuffle and one sort.
@@ -17,14 +17,14 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from changelane.spark.events import fold
-from changelane.spark.events.additions import versions_of
-from changelane.spark.events.fold import nothing
-from changelane.spark.events.target import Target, lacked
+from changelane.spark.evolution.prepare import Plan
 from changelane.spark.lake.modes import IS_CURRENT, OWN, UNTIL, VALID_FROM, VALID_TO
-from changelane.spark.ledgers.ends import Ends
-from changelane.spark.schemas.evolve import Plan
-from changelane.spark.sql import COLUMNS, ORDER, quoted
+from changelane.spark.rows import latest_per_key
+from changelane.spark.rows.added_columns import versions_of
+from changelane.spark.rows.latest_per_key import nothing
+from changelane.spark.rows.target import Target, lacked
+from changelane.spark.session.sql import COLUMNS, ORDER, quoted
+from changelane.spark.state.history_tombstones import Ends
 
 _OURS: Final = "_changelane_"
 
@@ -84,8 +84,8 @@ def key_columns(target: Target) -> list[str]:
 def _told(rows: DataFrame, one: Plan) -> DataFrame:
     """Return the upserts and departures of a batch, with typed columns."""
     target = one.target
-    told = fold.steps(rows, moves=one.work.has_moves)
-    has = fold.carried(F.col("schema_id"), F.col("missing"), target)
+    told = latest_per_key.steps(rows, moves=one.work.has_moves)
+    has = latest_per_key.carried(F.col("schema_id"), F.col("missing"), target)
     unknown = lacked(F.col("o"), F.col("schema_id"), target)
     every = F.array(*(F.lit(name) for name in target.columns))
     is_whole = F.col("whole") & (F.size(unknown) == 0)
@@ -98,7 +98,7 @@ def _told(rows: DataFrame, one: Plan) -> DataFrame:
         f"{_OURS}whole": is_whole,
         f"{_OURS}has": F.when(~is_whole, has),
     }
-    typed = fold.typed_rows(told, F.col("text"), F.col("schema_id"), target, state)
+    typed = latest_per_key.typed_rows(told, F.col("text"), F.col("schema_id"), target, state)
     named = [F.col(quoted(name)).alias(here) for name, here in at(target).items()]
     return typed.select(*named, *(F.col(ours).alias(ours.removeprefix(_OURS)) for ours in state))
 

@@ -4,9 +4,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from changelane.spark.events.rows import table_id_of
-from changelane.spark.events.survey import BatchReport, TableReport, Work
-from changelane.spark.reasons import FAILURES, reason_of
+from changelane.spark.rows.batch_stats import BatchReport, TableReport, Work
+from changelane.spark.rows.schema import table_id_of
+from changelane.spark.session.redact import FAILURES, reason_of
 
 
 class Isolation:

@@ -8,13 +8,13 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from changelane.spark.apply import moves
-from changelane.spark.apply.moves import Moved
-from changelane.spark.events import fold
-from changelane.spark.lake import Lake
-from changelane.spark.lake.merges import Form, column_form, row_form
-from changelane.spark.ledgers.side import Remembered, SideTable
-from changelane.spark.schemas.evolve import Plan
+from changelane.spark.apply.classify import key_changes
+from changelane.spark.apply.classify.key_changes import Moved
+from changelane.spark.evolution.prepare import Plan
+from changelane.spark.lake.interface import Lake
+from changelane.spark.lake.merge import Form, column_form, row_form
+from changelane.spark.rows import latest_per_key
+from changelane.spark.state.tombstones import Remembered, SideTable
 
 MAX_REMEMBERED_BYTES: Final = 32 << 20
 """So much is read whole, which takes less time than to look up the keys of a batch."""
@@ -32,7 +32,7 @@ class _Batch(NamedTuple):
 
     def steps(self) -> DataFrame:
         """Return what a fold decides."""
-        told = fold.steps(self.rows, moves=self.plan.work.has_moves)
+        told = latest_per_key.steps(self.rows, moves=self.plan.work.has_moves)
         if self.moved is None:
             return told
         return told.join(F.broadcast(self.moved.keys), "key", "left_anti")
@@ -73,9 +73,9 @@ class Upserts:
         session = begin(0)
         form = column_form(keeps_deleted=target.keeps_deleted)
         if not one.is_exceptional and moved is None:
-            folded = self._with_memory(fold.fold(batch.steps()), batch)
+            folded = self._with_memory(latest_per_key.fold(batch.steps()), batch)
             changed = row_form(keeps_deleted=target.keeps_deleted)
-            if self._merge_untied(session, fold.winners(folded, target), one, changed):
+            if self._merge_untied(session, latest_per_key.winners(folded, target), one, changed):
                 return
         elif not one.is_uneven and self._merge_untied(
             session, self._final(batch, apart=False), one, form
@@ -83,7 +83,7 @@ class Upserts:
             return
         # two whole events at one position: column by column, the greater value wins; of whole
         # events that do not carry the same columns each column takes its newest
-        session = begin(fold.tie_count(batch.steps()))
+        session = begin(latest_per_key.tie_count(batch.steps()))
         self._merge(session, self._final(batch, apart=True), one, form)
 
     def _merge_untied(
@@ -93,7 +93,7 @@ class Upserts:
         try:
             self._merge(session, source, one, form)
         except Exception as error:  # PySpark's and Py4J's of many kinds: the text tells which
-            if fold.is_tied(error):
+            if latest_per_key.is_tied(error):
                 return False
             raise
         return True
@@ -112,17 +112,17 @@ class Upserts:
         one = batch.plan
         if "exceptions" not in one.properties:
             self._lake.set_properties(one.name, {"exceptions": "true"})
-        parts = fold.fold_parts(batch.steps(), one.target, apart=apart)
+        parts = latest_per_key.fold_parts(batch.steps(), one.target, apart=apart)
         folded = self._with_memory(parts, batch)
         table = self._lake.read(one.name)
-        source = fold.final(fold.joined(folded, table, one.target), one.target)
+        source = latest_per_key.final(latest_per_key.joined(folded, table, one.target), one.target)
         if batch.moved is None:
             return source
-        return source.unionByName(moves.final(batch.moved.states, one))
+        return source.unionByName(key_changes.final(batch.moved.states, one))
 
     def _with_memory(self, folded: DataFrame, batch: "_Batch") -> DataFrame:
         """Raise ``d`` to what is remembered of the keys and of the table."""
-        own = F.coalesce("d", fold.nothing())
+        own = F.coalesce("d", latest_per_key.nothing())
         if batch.known is None:
             return folded.withColumn("d", own)
         work = batch.plan.work
@@ -132,9 +132,9 @@ class Upserts:
             gone = self._side.all_of(work.table_id)
         else:
             few = work.has_few_keys
-            keys = fold.keys(batch.rows, moves=work.has_moves)
+            keys = latest_per_key.keys(batch.rows, moves=work.has_moves)
             gone = self._side.of(work.table_id, keys, are_few=few)
         beside = folded.join(F.broadcast(gone) if few else gone, "key", "left")
-        deleted = F.coalesce("deleted", fold.nothing())
+        deleted = F.coalesce("deleted", latest_per_key.nothing())
         floor = F.lit(bytearray(batch.known.truncated))
         return beside.withColumn("d", F.greatest(own, deleted, floor))

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from changelane.pipeline_options import Options
+from changelane.pipeline.lake_sinks import Partition
+from changelane.pipeline.options import Options
 from changelane.schema import TableId, named
-from changelane.sinks import Partition
-from changelane.spark.sql import quoted
+from changelane.spark.session.sql import quoted
 
 LAYOUT = "layout"
 
@@ -21,7 +21,7 @@ class Layout(msgspec.Struct, frozen=True):
     """How one table is laid out.
 
     Attributes:
-        partition_by: Its partitions, as :class:`changelane.config.Partition` reads them.
+        partition_by: Its partitions, as :class:`changelane.pipeline.config.Partition` reads them.
         properties: Properties of the table format.
     """
 

@@ -10,9 +10,9 @@ from typing import Final
 import msgspec
 
 from changelane.errors import ConfigError, UnknownNameError
-from changelane.pipeline_options import MODES, Options
+from changelane.pipeline.options import MODES, Options
 from changelane.schema import TableId, named
-from changelane.spark.sql import COLUMNS, DELETED, ORDER
+from changelane.spark.session.sql import COLUMNS, DELETED, ORDER
 
 UPSERT, HISTORY, APPEND = MODES
 

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The merge rule: operations of a batch into the registers of keys."""

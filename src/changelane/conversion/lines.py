@@ -1,0 +1,355 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One conversion: lines of messages in, lines of messages out, and what failed on the way."""
+
+import contextlib
+import fnmatch
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import IO, Any, NamedTuple
+
+import msgspec
+
+from changelane.codec import Codec, Encoded, get_codec
+from changelane.conversion.group_transactions import MARK, MOST_HELD, CollectTransactions
+from changelane.conversion.join_update_halves import JoinHalves, Orphans
+from changelane.conversion.message_files import Line, LineForm, Lines, line_of, record_of
+from changelane.conversion.summary import Failure, Summary
+from changelane.conversion.topic_input import TopicInput
+from changelane.errors import (
+    DecodeError,
+    EncodeError,
+    TransformError,
+    UnsupportedError,
+)
+from changelane.event import ChangeEvent, Control, HalfUpdate
+from changelane.formats.contract import json
+from changelane.formats.contract.losses import Loss, LossWarnings
+from changelane.message import Message
+from changelane.profiles.profile import Profile
+from changelane.schema import TableId
+from changelane.transforms.chain import Chain
+
+
+class _Place(NamedTuple):
+    """Where an event comes from, and how its messages are written."""
+
+    line: int
+    origin: Message
+    form: LineForm
+
+
+class StopAtFailureError(Exception):
+    """The first failure, with ``--fail-fast``."""
+
+
+class Conversion:
+    """One run: reads lines, writes lines, and counts.
+
+    Args:
+        patterns: Globs on the full name of the table; none lets every event pass.
+        failures: Where messages and events that failed are written.
+        orphans: Whether half an update without its other half is a failure, or is written as the
+            delete or insert that it looks like.
+        transactions: ``off``; ``report`` or ``mark`` to release the operations of a transaction
+            together, and to tell of an incomplete one in the summary, or there and in the output.
+        most_held: How many events are held back for that at most.
+        profile: Where messages go; without one they go nowhere.
+        partitions: How many partitions each topic has; ``None`` = not known.
+        chain: What becomes of each event before it is written.
+    """
+
+    def __init__(
+        self,
+        source: Codec,
+        target: Codec,
+        summary: Summary,
+        *,
+        output_form: LineForm | None = None,
+        patterns: tuple[str, ...] = (),
+        failures: IO[bytes] | None = None,
+        fail_fast: bool = False,
+        orphans: Orphans = Orphans.HALF,
+        transactions: str = "off",
+        most_held: int = MOST_HELD,
+        profile: Profile | None = None,
+        partitions: int | None = None,
+        chain: Chain | None = None,
+    ) -> None:
+        self._chain = Chain(()) if chain is None else chain
+        self._place = _Place(0, Message(None), LineForm.VALUES)
+        self.summary = summary
+        self._profile = profile
+        self._partitions = partitions
+        self._source = source
+        self._target = target
+        self._native = get_codec("native-json")
+        self._collect: CollectTransactions | None = None
+        if transactions != "off":
+            self._collect = CollectTransactions(
+                most_held=most_held,
+                marks=transactions == "mark",
+                report=summary.tell_incomplete,
+            )
+        self._warnings = LossWarnings(summary.on_loss, target.name)
+        self._join = JoinHalves(orphans=orphans)
+        self._output_form = output_form
+        self._patterns = patterns
+        self._failures = failures
+        self._fail_fast = fail_fast
+
+    def run(self, lines: Lines | TopicInput, output: IO[bytes]) -> Iterator[None]:
+        """Convert all lines; yields after each, so that the caller can show progress."""
+        place = _Place(0, Message(None), self._output_form or LineForm.VALUES)
+        for line in lines:
+            self.summary.messages += 1
+            form = self._output_form or lines.form or LineForm.VALUES
+            place = self._place = _Place(line.number, _message_of(line), form)
+            others: list[ChangeEvent] = []
+            with self._counting_failure():
+                for event in self._events(line):
+                    for joined in self._released(event):
+                        if self._collect is not None or isinstance(joined, HalfUpdate):
+                            others.append(joined)
+                        else:
+                            self._write(joined, place, output)
+            # these are messages of other lines
+            self._write_each(others, place, output)
+            yield
+        self._write_each(self._rest(), place, output)
+
+    def _released(self, event: ChangeEvent) -> list[ChangeEvent]:
+        """Send an event through the transforms; return what may go on."""
+        try:
+            collected = (event,) if self._collect is None else self._collect.push(event)
+            return [one for kept in self._transformed(collected) for one in self._join.push(kept)]
+        except (StopAtFailureError, OSError):
+            raise
+        except Exception as error:  # noqa: BLE001 - a defect must not stop the other lines
+            failure = Failure(self._place.line, "join", self._source.name, "defect", _defect(error))
+            self._fail_with_event(failure, event, self._place)
+            return []
+
+    def _transformed(self, events: tuple[ChangeEvent, ...]) -> Iterator[ChangeEvent]:
+        """Yield what becomes of events of the tables that are wanted."""
+        for event in self._of_tables(events):
+            if not self._chain.steps or _is_mark(event):
+                yield event
+                continue
+            try:
+                made = self._chain(event)
+            except TransformError as error:
+                self._fail_to_transform(event, error.code, str(error))
+            except Exception as error:  # noqa: BLE001 - a defect must not stop the other lines
+                self._fail_to_transform(event, "defect", _defect(error))
+            else:
+                if made is None:
+                    self.summary.excluded += 1
+                else:
+                    yield made
+
+    def _rest(self) -> Iterator[ChangeEvent]:
+        """Yield what the transforms hold back."""
+        if self._collect is not None:
+            for kept in self._transformed(self._collect.flush()):
+                yield from self._join.push(kept)
+            self.summary.duplicates = self._collect.state.duplicates
+        yield from self._join.flush()
+
+    def _write_each(self, events: Iterable[ChangeEvent], place: _Place, output: IO[bytes]) -> None:
+        """Write events of as many messages."""
+        for event in events:
+            if isinstance(event, HalfUpdate):
+                self._refuse_orphan(event, place)
+                continue
+            with self._counting_failure():
+                self._write(event, place, output)
+
+    @contextlib.contextmanager
+    def _counting_failure(self) -> Iterator[None]:
+        """Count one failed message if anything fails inside."""
+        before = self.summary.failures.total()
+        try:
+            yield
+        finally:
+            if self.summary.failures.total() > before:
+                self.summary.failed_messages += 1
+
+    def _refuse_orphan(self, half: HalfUpdate, place: _Place) -> None:
+        error = "half an update, whose other half did not come up to this line"
+        failure = Failure(place.line, "join", self._source.name, "orphan_half", error)
+        with self._counting_failure():
+            self._fail_with_event(failure, half, place)
+
+    def _events(self, line: Line) -> Iterable[ChangeEvent]:
+        if isinstance(line.content, DecodeError):
+            self._fail_to_decode(line, line.content)
+            return ()
+        try:
+            events = self._source.decode(line.content)
+        except DecodeError as error:
+            self._fail_to_decode(line, error)
+            return ()
+        except Exception as error:  # noqa: BLE001 - a defect must not stop the other lines
+            self._fail_to_decode(line, DecodeError(_defect(error), code="defect"))
+            return ()
+        self.summary.events += len(events)
+        return events
+
+    def _of_tables(self, events: tuple[ChangeEvent, ...]) -> tuple[ChangeEvent, ...]:
+        if not self._patterns:
+            return events
+        kept = tuple(event for event in events if self._is_wanted(event))
+        self.summary.filtered += len(events) - len(kept)
+        return kept
+
+    def _is_wanted(self, event: ChangeEvent) -> bool:
+        if _is_mark(event):
+            return True
+        changed = event.change if isinstance(event, HalfUpdate) else event
+        name = str(getattr(changed, "table", ""))
+        return any(fnmatch.fnmatchcase(name, pattern) for pattern in self._patterns)
+
+    def _write(self, event: ChangeEvent, place: _Place, output: IO[bytes]) -> None:
+        topic = self._chain.topic(getattr(event, "table", TableId()))
+        for message in self._encode(event, place):
+            placed = _placed(message, place.origin, topic)
+            try:
+                text = line_of(placed, place.form)
+            except EncodeError as error:
+                failure = Failure(place.line, "write", self._target.name, "not_a_line", str(error))
+                self._fail(failure, placed)
+                continue
+            if text is None:
+                self.summary.tombstones_left_out += 1
+                continue
+            if place.form is LineForm.VALUES and message.key is not None:
+                self.summary.keys_left_out += 1
+            output.write(text)
+            self.summary.written += 1
+
+    def _encode(self, event: ChangeEvent, place: _Place) -> tuple[Message, ...]:
+        try:
+            encoded = self._encoded(event)
+        except EncodeError as error:
+            self._fail_to_encode(event, place, error)
+            return ()
+        except Exception as error:  # noqa: BLE001 - a defect must not stop the other lines
+            self._fail_to_encode(event, place, EncodeError(_defect(error)))
+            return ()
+        self._count(encoded.losses)
+        return encoded.messages
+
+    def _count(self, losses: tuple[Loss, ...]) -> None:
+        """Count what is lost of an event that is written."""
+        lost = self.summary.losses
+        known = len(lost)
+        lost.update(losses)
+        if len(lost) > known:
+            self.summary.warnings.extend(self._warnings.of(losses))
+
+    def _encoded(self, event: ChangeEvent) -> Encoded:
+        encode = partial(self._target.encode, on_loss=self.summary.on_loss)
+        if self._profile is None:
+            return encode(event)
+        return self._profile.encode(event, encode, lambda _: self._partitions)
+
+    def _fail_to_decode(self, line: Line, error: DecodeError) -> None:
+        stage = "decode" if isinstance(line.content, Message) else "read"
+        failure = Failure(line.number, stage, self._source.name, error.code, str(error), error.path)
+        self._fail(failure, *self._withheld(_message_of(line)))
+
+    def _fail_to_transform(self, event: ChangeEvent, reason: str, error: str) -> None:
+        failure = Failure(self._place.line, "transform", self._source.name, reason, error)
+        if self._chain.is_masking:
+            # it may hold what a mask was to hide
+            self._fail(failure, *self._withheld(self._place.origin))
+        else:
+            self._fail_with_event(failure, event, self._place)
+
+    def _withheld(self, message: Message) -> tuple[Message, str | None]:
+        """Return what may be kept of a message that was not transformed, and what it is."""
+        if not self._chain.is_masking:
+            return message, None
+        withheld = self._chain.withheld
+        kept = msgspec.structs.replace(
+            message, value=withheld(message.value), key=withheld(message.key), headers=()
+        )
+        return kept, "hash"
+
+    def _fail_to_encode(self, event: ChangeEvent, place: _Place, error: EncodeError) -> None:
+        reason = "not_encodable"
+        if isinstance(error, UnsupportedError):
+            reason = "unsupported"
+            self.summary.refused.update(error.losses)
+        failure = Failure(place.line, "encode", self._target.name, reason, str(error))
+        self._fail_with_event(failure, event, place)
+
+    def _fail_with_event(self, failure: Failure, event: ChangeEvent, place: _Place) -> None:
+        try:
+            message, form = self._native.encode(event).messages[0], "native-json"
+        except Exception:  # noqa: BLE001 - whatever is wrong with the event, its message is there
+            message, withheld = self._withheld(place.origin)
+            form = withheld or self._source.name
+        self._fail(failure, message, form)
+
+    def _fail(self, failure: Failure, message: Message, form: str | None = None) -> None:
+        failure = msgspec.convert(_escaped(msgspec.to_builtins(failure)), Failure)
+        self.summary.fail(failure)
+        if self._failures is not None:
+            record: dict[str, Any] = {
+                "line": failure.line,
+                "stage": failure.stage,
+                "reason": failure.reason,
+                "path": failure.path,
+                "error": failure.error,
+                "format": form or failure.format,
+            }
+            self._failures.write(json.dumps(_escaped(record | record_of(message))) + b"\n")
+        if self._fail_fast:
+            raise StopAtFailureError
+
+
+def _message_of(line: Line) -> Message:
+    return line.content if isinstance(line.content, Message) else Message(line.raw)
+
+
+def _escaped(part: Any) -> Any:
+    """Return what is told of a failure with its lone surrogates escaped, which no file can hold.
+
+    Names from a file of transforms may have them; what is withheld here would be lost.
+    """
+    match part:
+        case str():
+            return part.encode("utf-8", "backslashreplace").decode()
+        case dict():
+            return {name: _escaped(inner) for name, inner in part.items()}
+        case list() | tuple():
+            return [_escaped(inner) for inner in part]
+        case _:
+            return part
+
+
+def _defect(error: Exception) -> str:
+    return f"a defect of changelane ({type(error).__name__}): please report it with this message"
+
+
+def _is_mark(event: ChangeEvent) -> bool:
+    return isinstance(event, Control) and event.type == MARK
+
+
+def _placed(message: Message, origin: Message, topic: str | None = None) -> Message:
+    """Give a written message the topic and time of the one it comes from, unless it has its own.
+
+    A topic that a route tells comes first.
+
+    Partition and offset are places in the log that was read, and say nothing about another one.
+    """
+    return Message(
+        message.value,
+        message.key,
+        message.headers,
+        topic or (origin.topic if message.topic is None else message.topic),
+        message.partition,
+        message.offset,
+        origin.timestamp_ms if message.timestamp_ms is None else message.timestamp_ms,
+    )

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a conversion from one format to another loses, found by asking the target.
+
+A probe is an event that uses a few things which the source format can say. What the target
+reports for all probes of the source together is what a conversion may lose: the same words as in
+the loss report of a run, by the same code.
+"""
+
+import datetime as dt
+import decimal
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from changelane.codec import Codec, OnLoss
+from changelane.errors import EncodeError
+from changelane.event import (
+    ChangeEvent,
+    Completeness,
+    Control,
+    DataChange,
+    HalfUpdate,
+    Key,
+    LogicalMessage,
+    Op,
+    SchemaChange,
+    Source,
+    Tombstone,
+    Transaction,
+    TransactionMarker,
+    Truncate,
+    Watermark,
+)
+from changelane.formats.contract.capabilities import Carries, Extreme, SchemaDetail
+from changelane.formats.contract.losses import Loss
+from changelane.position import (
+    LsnPosition,
+    MySqlPosition,
+    OffsetPosition,
+    Position,
+    PostgresPosition,
+    ScnPosition,
+    SequencePosition,
+    TimePosition,
+)
+from changelane.schema import Column, TableId, TableSchema
+from changelane.types import (
+    UNAVAILABLE,
+    Array,
+    Bits,
+    Boolean,
+    Bytes,
+    Date,
+    Decimal,
+    Enum,
+    Float,
+    Geometry,
+    GeometryType,
+    Instant,
+    InstantType,
+    Integer,
+    Interval,
+    LogicalType,
+    Map,
+    Record,
+    Set,
+    String,
+    Text,
+    Time,
+    Timestamp,
+    TimeTz,
+    Unknown,
+    Uuid,
+    Value,
+    Xml,
+    Year,
+)
+
+_TABLE: Final = TableId("shop", "public", "orders")
+_ID: Final = Column("id", Integer(32), nullable=False)
+_NOTE: Final = Column("note", String())
+
+_POSITIONS: Final[tuple[Position, ...]] = (
+    MySqlPosition("binlog.000001", 4),
+    PostgresPosition(1),
+    ScnPosition(1),
+    LsnPosition("0000002a:00000001:0001"),
+    SequencePosition(1),
+    OffsetPosition("orders", 0, 1),
+    TimePosition(1, 1),
+)
+
+_NOON_NS: Final = 1_704_110_400_000_000_000
+_NOON: Final = dt.datetime(2024, 1, 1, 12)
+_SAMPLES: Final[dict[type[LogicalType], tuple[LogicalType, Value]]] = {
+    Boolean: (Boolean(), True),
+    Integer: (Integer(64), 1),
+    Decimal: (Decimal(10, 2), decimal.Decimal("1.50")),
+    Float: (Float(64), 1.5),
+    Bytes: (Bytes(), b"\x01"),
+    Date: (Date(), _NOON.date()),
+    Timestamp: (Timestamp(6), _NOON),
+    InstantType: (InstantType(6), Instant.of(_NOON.replace(tzinfo=dt.UTC), 6)),
+    Year: (Year(), 2024),
+    Interval: (Interval("us"), dt.timedelta(1)),
+    GeometryType: (GeometryType(), Geometry(b"\x01")),
+    Array: (Array(Integer(32)), [1]),
+    Map: (Map(String(), String()), [("a", "b")]),
+    Record: (Record((("a", String()),)), {"a": "b"}),
+    Text: (Text("ltree"), "a.b"),
+    Unknown: (Unknown(), "1"),
+    Time: (Time(6), "10:00:00"),
+    TimeTz: (TimeTz(6), "10:00:00Z"),
+    Uuid: (Uuid(), "00112233-4455-6677-8899-aabbccddeeff"),
+    Xml: (Xml(), "<a/>"),
+}
+_EXTREMES: Final[dict[Extreme, tuple[tuple[LogicalType, Value], ...]]] = {
+    Extreme.NON_FINITE: ((Float(64), float("nan")),),
+    Extreme.NON_FINITE_DECIMAL: ((Decimal(), decimal.Decimal("NaN")),),
+    Extreme.TEMPORAL_TEXT: (
+        (Date(), "infinity"),
+        (Date(), "-0043-03-15"),
+        (Date(), "0000-00-00"),
+        (Timestamp(6), "infinity"),
+        (Timestamp(6), "-0043-03-15T12:00:00"),
+        (Timestamp(6), "+294276-12-31T23:59:59.999999"),
+        (Timestamp(9), "2024-01-01T12:00:00.123456789"),
+        (Timestamp(0), "0000-00-00 00:00:00"),
+        (InstantType(6), "infinity"),
+        (InstantType(0), "0000-00-00 00:00:00"),
+    ),
+}
+# Values that some database has of a type and another has not: any format with the type meets them.
+_BEYOND: Final[dict[type[LogicalType], tuple[tuple[LogicalType, Value], ...]]] = {
+    Time: ((Time(0), "838:59:59"), (Time(0), "-838:59:59"), (Time(6), "24:00:00")),
+    Integer: ((Integer(64, unsigned=True), 2**64 - 1),),
+    Decimal: (
+        (Decimal(76, 10), decimal.Decimal("9" * 66 + "." + "9" * 10)),
+        (Decimal(5, -2), decimal.Decimal("1.2E+3")),
+        (Decimal(), decimal.Decimal("0.1")),
+    ),
+    Bits: ((Bits(), "001"), (Bits(64), "1" * 64)),
+    Set: ((Set(("a", "b")), "a,b"),),
+    Enum: ((Enum(("a", "b")), ""),),
+}
+
+
+def losses_between(source: Codec, target: Codec) -> tuple[Loss, ...]:
+    """Return what *target* may lose of what *source* can say, each loss once."""
+    found: dict[Loss, None] = {}
+    for probe in probes(source.carries):
+        for event in _said(source, probe):
+            try:
+                losses = target.encode(event, on_loss=OnLoss.IGNORE).losses
+            except EncodeError as error:
+                losses = (("event", str(error)),)
+            found.update(dict.fromkeys(losses))
+    return tuple(found)
+
+
+def _said(source: Codec, probe: ChangeEvent) -> tuple[ChangeEvent, ...]:
+    """Return what the source can say of a probe; nothing when it has no form for its value."""
+    try:
+        told = source.encode(probe, on_loss=OnLoss.IGNORE).losses
+    except EncodeError:
+        return ()
+    reduced, known = source.reduce(probe)
+    is_late = any(loss not in known and loss[0].startswith("value:") for loss in told)
+    return () if is_late else reduced
+
+
+def probes(carries: Carries) -> Iterator[ChangeEvent]:
+    """Make events that use, one after the other, everything that a declaration names."""
+    yield from _rows(carries)
+    yield from _images(carries)
+    yield from _values(carries)
+    yield from _others(carries)
+    for position in _POSITIONS:
+        if position.__struct_config__.tag in carries.positions:
+            yield _change(position=position)
+
+
+def _change(op: Op = Op.CREATE, **fields: object) -> DataChange:
+    image = {"id": 1, "note": "a"}
+    parts: dict[str, object] = {
+        "key": Key(("id",)),
+        "before": image if op in {Op.UPDATE, Op.DELETE} else None,
+        "after": None if op is Op.DELETE else image,
+        "schema": TableSchema((_ID, _NOTE)),
+    }
+    change: DataChange = msgspec.structs.replace(
+        DataChange(op, TableId(name=_TABLE.name)), **(parts | fields)
+    )
+    return change
+
+
+def _rows(carries: Carries) -> Iterator[ChangeEvent]:
+    for op in Op:
+        if op in carries.operations:
+            yield _change(op)
+    yield _change(table=_TABLE)
+    yield _change(transaction=Transaction("7", 1, 1, 2, last=True))
+    yield _change(source=Source("postgresql", "debezium", "shop", "3.0", "true"))
+    # One unit more than a full hour shows that a target with a coarser unit cuts.
+    units = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+    if carries.source_time:
+        yield _change(source_time_ns=_NOON_NS + units[carries.source_time])
+    if carries.process_time:
+        yield _change(process_time_ns=_NOON_NS + units[carries.process_time])
+    if carries.details:
+        yield _change(details={"extra": "1"})
+
+
+def _images(carries: Carries) -> Iterator[ChangeEvent]:
+    full = {"id": 1, "note": "a"}
+    if carries.before:
+        yield _change(Op.UPDATE)
+    if carries.partial_before:
+        yield _change(Op.UPDATE, before={"id": 1})
+    if carries.delete_partial:
+        yield _change(Op.DELETE, before={"id": 1})
+    if carries.absent:
+        yield _change(Op.UPDATE, before=None, after={"id": 1})
+    if carries.unavailable:
+        yield _change(Op.UPDATE, before=None, after=full | {"note": UNAVAILABLE})
+    if carries.key_change:
+        yield _change(Op.UPDATE, after=full | {"id": 2})
+    if carries.schema is SchemaDetail.NONE:
+        holds = Completeness.FULL
+        yield _change(Op.UPDATE, schema=None, before_holds=holds, after_holds=holds)
+
+
+def _values(carries: Carries) -> Iterator[ChangeEvent]:
+    if carries.schema is SchemaDetail.NONE:
+        return
+    for kind in sorted(carries.types, key=lambda kind: kind.__name__):
+        sample, value = _SAMPLES.get(kind) or (kind(), "1")
+        yield _with_value(sample, value)
+    for extreme in sorted(carries.extremes):
+        for beyond in _EXTREMES[extreme]:
+            if type(beyond[0]) in carries.types:
+                yield _with_value(*beyond)
+    for kind in sorted(carries.types & _BEYOND.keys(), key=lambda kind: kind.__name__):
+        for beyond in _BEYOND[kind]:
+            yield _with_value(*beyond)
+    if carries.column_flags:
+        flagged = msgspec.structs.replace(_NOTE, nullable=True, generated=True, default="-")
+        yield _change(schema=TableSchema((_ID, flagged)))
+
+
+def _with_value(kind: LogicalType, value: Value) -> DataChange:
+    schema = TableSchema((_ID, Column("note", kind)))
+    return _change(schema=schema, after={"id": 1, "note": value})
+
+
+def _others(carries: Carries) -> Iterator[ChangeEvent]:
+    schema = TableSchema((_ID,))
+    every: dict[str, ChangeEvent] = {
+        "half": HalfUpdate(_change(), {"id": 2}),
+        "schema": SchemaChange(_TABLE, "alter", "ALTER TABLE orders ADD note TEXT"),
+        "truncate": Truncate(_TABLE),
+        "transaction": TransactionMarker("begin", Transaction("7")),
+        "watermark": Watermark(),
+        "message": LogicalMessage("prefix", b"content"),
+        "tombstone": Tombstone(_TABLE, {"id": 1}, schema),
+        "control": Control("other"),
+    }
+    for kind, event in every.items():
+        if kind in carries.kinds:
+            yield event

@@ -1,0 +1,394 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""Messages in files: one a line, plain or compressed by gzip, zstd or bzip2 (told by the ending).
+
+*values*: a line is the value of one message, and nothing else of it::
+
+    {"op":"c","table":{"name":"orders"},"after":{"id":1}}
+
+*records*: a line is a whole message as a JSON object, which its ``topic`` and ``value`` give away::
+
+    {"topic":"shop.orders","partition":0,"offset":17,"timestamp":1795248615183,
+     "key":"{\"id\":1}","value":"{\"op\":...}","headers":[["origin","eu"]]}
+
+Key and value are text, or Base64 under the names ``key_base64`` and ``value_base64``; a null value
+is a tombstone. Headers are pairs or an object; a header that is no text is ``{"base64": "..."}``.
+Fields beyond these are ignored, so that a file of failures can be read again.
+
+Lines end with a line feed and with nothing else; blank lines are skipped.
+"""
+
+import base64
+import binascii
+import os
+import stat
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import IO, Any, BinaryIO, Final, NamedTuple
+
+import msgspec
+
+from changelane.conversion.compression import compressed, expanded
+from changelane.errors import ConfigError, DecodeError, EncodeError
+from changelane.formats.contract import json
+from changelane.message import Message
+
+MAX_LINE_BYTES: Final = 256 << 20
+"""A line beyond this is refused and skipped; it is never held in memory."""
+
+_BOM: Final = b"\xef\xbb\xbf"
+
+
+class LineForm(StrEnum):
+    """What a line holds."""
+
+    VALUES = "values"
+    RECORDS = "records"
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One line of a file.
+
+    Attributes:
+        number: Counted from 1, blank lines included.
+        raw: The line without its line feed; cut when it was too long.
+        content: The message, or why there is none.
+    """
+
+    number: int
+    raw: bytes
+    content: Message | DecodeError
+
+
+# -- records -----------------------------------------------------------------------------------
+
+
+class _Record(msgspec.Struct):
+    """A line of the form *records*; the order of the fields is the order in which we write."""
+
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    timestamp: int | None = None
+    key: str | None = None
+    key_base64: str | msgspec.UnsetType = msgspec.UNSET
+    value: str | msgspec.UnsetType | None = msgspec.UNSET
+    value_base64: str | msgspec.UnsetType = msgspec.UNSET
+    headers: list[tuple[str, Any]] | dict[str, Any] | None = None
+
+
+class _Probe(msgspec.Struct):
+    """The fields that tell a record from a value."""
+
+    topic: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    value: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    value_base64: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+def recognise(line: bytes) -> LineForm | None:
+    """Say what a line looks like; ``None`` when it is no JSON object, so that nothing is known."""
+    try:
+        probe = json.loads(line, _Probe)
+    except DecodeError:
+        return None
+    if probe.topic is msgspec.UNSET or probe.value is probe.value_base64 is msgspec.UNSET:
+        return LineForm.VALUES
+    return LineForm.RECORDS
+
+
+def read_record(line: bytes) -> Message:
+    """Return the message of a line of the form *records*.
+
+    Raises:
+        DecodeError: ``not_a_record``, or what is wrong with its JSON.
+    """
+    record = json.loads(line, _Record)
+    value = _part(record.value, record.value_base64, "value")
+    if value is msgspec.UNSET:
+        raise DecodeError("a record needs a value", code="not_a_record", path="$.value")
+    key = _part(record.key, record.key_base64, "key")
+    return Message(
+        value,
+        key,
+        read_headers(record.headers),
+        record.topic,
+        record.partition,
+        record.offset,
+        record.timestamp,
+    )
+
+
+def _part(text: Any, encoded: str | msgspec.UnsetType, field: str) -> Any:
+    if encoded is msgspec.UNSET:
+        return text.encode() if isinstance(text, str) else text
+    if isinstance(text, str):
+        reason = f"a record holds {field} and {field}_base64"
+        raise DecodeError(reason, code="not_a_record", path=f"$.{field}_base64")
+    return _unbase64(encoded, f"$.{field}_base64")
+
+
+def _unbase64(text: object, path: str) -> bytes:
+    try:
+        if isinstance(text, str):
+            return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        pass
+    raise DecodeError("not Base64", code="not_a_record", path=path) from None
+
+
+def read_headers(
+    headers: list[tuple[str, Any]] | dict[str, Any] | None,
+) -> tuple[tuple[str, bytes | None], ...]:
+    """Return the headers of a record.
+
+    Raises:
+        DecodeError: One of them is neither text nor Base64.
+    """
+    pairs = headers.items() if isinstance(headers, dict) else headers or ()
+    read: list[tuple[str, bytes | None]] = []
+    for index, (name, value) in enumerate(pairs):
+        match value:
+            case None:
+                read.append((name, None))
+            case str():
+                read.append((name, value.encode()))
+            case {"base64": encoded}:
+                read.append((name, _unbase64(encoded, f"$.headers[{index}]")))
+            case _:
+                raise DecodeError(
+                    "a header is not text", code="not_a_record", path=f"$.headers[{index}]"
+                )
+    return tuple(read)
+
+
+def record_of(message: Message) -> dict[str, object]:
+    """Return the fields of a message as a record holds them."""
+    record: dict[str, object] = {
+        "topic": message.topic,
+        "partition": message.partition,
+        "offset": message.offset,
+        "timestamp": message.timestamp_ms,
+    }
+    for field, data in (("key", message.key), ("value", message.value)):
+        text = _text(data)
+        if data is None or text is not None:
+            record[field] = text
+        else:
+            record[f"{field}_base64"] = base64.b64encode(data).decode("ascii")
+    record["headers"] = headers_of(message)
+    return record
+
+
+def headers_of(message: Message) -> list[tuple[str, object]]:
+    """Return the headers of a message as a record holds them."""
+    return [(name, _header(value)) for name, value in message.headers]
+
+
+def _header(value: bytes | None) -> object:
+    text = _text(value)
+    if value is None or text is not None:
+        return text
+    return {"base64": base64.b64encode(value).decode("ascii")}
+
+
+def _text(data: bytes | None) -> str | None:
+    try:
+        return None if data is None else data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+# -- lines -------------------------------------------------------------------------------------
+
+
+class RawLine(NamedTuple):
+    """A line as it stands in its stream.
+
+    Attributes:
+        start: How many bytes are before it.
+        raw: It without its line feed, or its first bytes.
+        is_too_long: Whether it is beyond :data:`MAX_LINE_BYTES`, and only its first bytes are here.
+    """
+
+    start: int
+    raw: bytes
+    is_too_long: bool
+
+
+def raw_lines(stream: BinaryIO, start: int = 0) -> Iterator[RawLine]:
+    """Yield the lines of a stream, blank ones too; one that is too long is never held in memory.
+
+    Args:
+        stream: The expanded bytes, from a place where a line begins.
+        start: How many bytes are before that; a byte order mark is skipped where there are none.
+    """
+    while raw := stream.readline(MAX_LINE_BYTES):
+        length, ended = len(raw), raw.endswith(b"\n")
+        content = raw[:-1] if ended else raw
+        if start == 0:
+            content = content.removeprefix(_BOM)
+        rest, more = (0, False) if ended or length < MAX_LINE_BYTES else _skip_rest(stream)
+        yield RawLine(start, content[:1024] if more else content, more)
+        start += length + rest
+
+
+def _skip_rest(stream: BinaryIO) -> tuple[int, bool]:
+    """Skip the rest of a line; return how many bytes that were, and whether it had any content."""
+    skipped, has_content = 0, False
+    while rest := stream.readline(1 << 20):
+        skipped += len(rest)
+        has_content |= rest != b"\n"
+        if rest.endswith(b"\n"):
+            break
+    return skipped, has_content
+
+
+def too_long() -> DecodeError:
+    """Return what is wrong with a line that is too long."""
+    return DecodeError("the line is too long", code="line_too_long")
+
+
+class Lines:
+    """The messages of a stream, line by line.
+
+    Attributes:
+        form: What the lines hold; when it was not given, the first line that is a JSON object
+            settles it for the whole stream, and until then it is ``None``.
+    """
+
+    def __init__(self, stream: BinaryIO, form: LineForm | None = None) -> None:
+        self._stream = stream
+        self.form = form
+
+    def __iter__(self) -> Iterator[Line]:
+        for number, (_, raw, is_too_long) in enumerate(raw_lines(self._stream), 1):
+            if is_too_long:
+                yield Line(number, raw, too_long())
+            elif raw and not raw.isspace():
+                yield self._line(number, raw)
+
+    def _line(self, number: int, raw: bytes) -> Line:
+        if self.form is None:
+            self.form = recognise(raw)
+        if self.form is not LineForm.RECORDS:
+            return Line(number, raw, Message(raw))
+        try:
+            return Line(number, raw, read_record(raw))
+        except DecodeError as error:
+            return Line(number, raw, error)
+
+
+def line_of(message: Message, form: LineForm) -> bytes | None:
+    """Return a message as a line with its line feed; ``None``: a tombstone has no *values* line.
+
+    Raises:
+        EncodeError: A value with a line feed cannot be a line.
+    """
+    if form is LineForm.RECORDS:
+        return json.dumps(record_of(message)) + b"\n"
+    if message.value is None:
+        return None
+    if b"\n" in message.value:
+        raise EncodeError("a value holds a line feed: write records (--output-as records)")
+    return message.value + b"\n"
+
+
+# -- reading -----------------------------------------------------------------------------------
+
+
+class Input:
+    """An opened input.
+
+    Attributes:
+        stream: The expanded bytes.
+        size: Bytes on disk, when that is known.
+    """
+
+    def __init__(self, raw: BinaryIO, path: str) -> None:
+        self._raw = raw
+        self.size: int | None = None
+        if path != "-" and Path(path).is_file():
+            self.size = Path(path).stat().st_size
+        self.stream = expanded(raw, path)
+
+    def position(self) -> int:
+        """Return how many bytes of the file were read."""
+        return self._raw.tell()
+
+
+@contextmanager
+def open_input(path: str) -> Iterator[Input]:
+    """Open a file to read; ``-`` is the standard input, which is never compressed.
+
+    Raises:
+        ConfigError: There is no such file, or it cannot be read.
+    """
+    if path == "-":
+        yield Input(sys.stdin.buffer, path)
+        return
+    try:
+        raw = Path(path).open("rb")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    with raw:
+        yield Input(raw, path)
+
+
+# -- writing -----------------------------------------------------------------------------------
+
+
+def is_same_file(one: str, other: str) -> bool:
+    """Say whether two paths lead to one file on disk; streams, pipes and devices are none."""
+    if "-" in {one, other} or _is_stream(Path(one)) or _is_stream(Path(other)):
+        return False
+    try:
+        return Path(one).samefile(other)
+    except OSError:  # one does not exist yet
+        return os.path.realpath(one) == os.path.realpath(other)
+
+
+def _is_stream(path: Path) -> bool:
+    """Say whether a path is a device, a pipe or a folder: nothing that a file could replace."""
+    return path.exists() and not path.is_file()
+
+
+@contextmanager
+def open_output(path: str) -> Iterator[IO[bytes]]:
+    """Open a file to write; ``-`` is the standard output.
+
+    The file is written under another name beside it (``.NAME.*.part``) and takes its place when
+    all went well: whoever finds it, finds it whole. Devices and pipes are written directly.
+
+    Raises:
+        ConfigError: The file cannot be written.
+    """
+    if path == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    # what /dev/stdout leads to has a name that cannot be opened (/proc/1/fd/pipe:[7])
+    direct = _is_stream(Path(path))
+    target = Path(path) if direct else Path(path).resolve()  # the file behind a link, not the link
+    written = target if direct else target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.part")
+    try:
+        raw = written.open("wb" if direct else "xb")
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from None
+    try:
+        with raw:
+            if not direct and target.exists():  # from the start: rows may be for few eyes only
+                written.chmod(stat.S_IMODE(target.stat().st_mode))
+            with compressed(raw, path) as stream:
+                yield stream
+            if not direct:
+                raw.flush()
+                os.fsync(raw.fileno())
+        if not direct:
+            written.replace(target)
+    except BaseException:
+        if not direct:
+            written.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a conversion did, counted, for people and for programs."""
+
+from collections import Counter
+
+import msgspec
+
+from changelane.conversion.group_transactions import Incomplete
+from changelane.conversion.terminal_text import printable
+from changelane.formats.contract.losses import Loss, LossPolicy, OnLoss, loss_class, otherwise
+from changelane.pipeline.error_budget import Budget
+
+SHOWN_FAILURES = 20
+"""Failures that are told one by one; the rest is counted."""
+
+
+class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One thing that could not be converted; never with a value of a row."""
+
+    line: int
+    stage: str
+    format: str
+    reason: str
+    error: str
+    path: str = "$"
+
+    def __str__(self) -> str:
+        return printable(f"line {self.line}: {self.format}: {self.error}")
+
+
+class Summary(msgspec.Struct):
+    """Counts of one conversion.
+
+    Attributes:
+        excluded: Events that the transforms let not pass.
+        duplicates: Operations of a transaction that came again and were dropped.
+        incomplete: Transactions that stayed incomplete; the first of them are told one by one.
+        losses: What was lost of events that were written.
+        refused: What would have been lost of those that failed for it.
+        warnings: What people should know of losses, each once.
+        warnings_told: How many of them were told.
+        stopped: Why the conversion did not come to its end, so that no output was kept.
+    """
+
+    source: str
+    target: str
+    on_loss: OnLoss | LossPolicy
+    budget: Budget
+    messages: int = 0
+    failed_messages: int = 0
+    events: int = 0
+    filtered: int = 0
+    excluded: int = 0
+    written: int = 0
+    duplicates: int = 0
+    incomplete: int = 0
+    first_incomplete: list[Incomplete] = []
+    tombstones_left_out: int = 0
+    keys_left_out: int = 0
+    failures: Counter[str] = msgspec.field(default_factory=Counter)
+    losses: Counter[Loss] = msgspec.field(default_factory=Counter)
+    refused: Counter[Loss] = msgspec.field(default_factory=Counter)
+    warnings: list[str] = []
+    warnings_told: int = 0
+    first_failures: list[Failure] = []
+    stopped: str | None = None
+
+    def fail(self, failure: Failure) -> None:
+        """Count a failure."""
+        self.failures[failure.reason] += 1
+        if len(self.first_failures) < SHOWN_FAILURES:
+            self.first_failures.append(failure)
+
+    def tell_incomplete(self, transaction: Incomplete) -> None:
+        """Count a transaction that was written without all its operations."""
+        self.incomplete += 1
+        if len(self.first_incomplete) < SHOWN_FAILURES:
+            self.first_incomplete.append(transaction)
+
+    @property
+    def is_within_budget(self) -> bool:
+        """As few messages failed as the user allows."""
+        return self.budget.holds(self.failed_messages, self.messages)
+
+    def as_json(self) -> bytes:
+        """Return the summary for programs."""
+        return msgspec.json.format(
+            msgspec.json.encode(
+                {
+                    "from": self.source,
+                    "to": self.target,
+                    "messages": self.messages,
+                    "failed_messages": self.failed_messages,
+                    "stopped": self.stopped,
+                    "max_failures": self.budget.text,
+                    "within_budget": self.is_within_budget,
+                    "events": self.events,
+                    "filtered": self.filtered,
+                    "excluded": self.excluded,
+                    "written": self.written,
+                    "transactions": {
+                        "duplicates": self.duplicates,
+                        "incomplete": self.incomplete,
+                        "first_incomplete": self.first_incomplete,
+                    },
+                    "left_out": {
+                        "tombstones": self.tombstones_left_out,
+                        "keys": self.keys_left_out,
+                    },
+                    "on_loss": self.on_loss,
+                    "losses": _as_list(self.losses),
+                    "refused": _as_list(self.refused),
+                    "warnings": self.warnings,
+                    "failures": dict(self.failures.most_common()),
+                    "first_failures": self.first_failures,
+                }
+            )
+        )
+
+    def as_text(self) -> str:
+        """Return the summary for people."""
+        lines = [f"read      {_count(self.messages, 'message')}, {_count(self.events, 'event')}"]
+        if self.filtered:
+            lines.append(f"filtered  {_count(self.filtered, 'event')} of other tables")
+        if self.excluded:
+            lines.append(f"excluded  {_count(self.excluded, 'event')} by --transform")
+        lines.append(f"written   {_count(self.written, 'message')}")
+        if self.duplicates:
+            lines.append(f"dropped   {_count(self.duplicates, 'operation')} that came twice")
+        if self.incomplete:
+            of = "it" if self.incomplete == 1 else "them"
+            what = _count(self.incomplete, "transaction")
+            lines.append(f"not whole {what}; what came of {of} is written")
+            lines.extend(printable(f"  {transaction}") for transaction in self.first_incomplete)
+        for count, what in (
+            (self.tombstones_left_out, "tombstone"),
+            (self.keys_left_out, "message key"),
+        ):
+            if count:
+                lines.append(
+                    f"left out  {_count(count, what)}: a line of values has no place for it "
+                    "(--output-as records)"
+                )
+        lines.extend(self._lost_lines())
+        lines.extend(_loss_lines("refused", self.target, self.refused))
+        if self.failures:
+            verdict = "within" if self.is_within_budget else "beyond"
+            lines.append(
+                f"failed    {_count(self.failed_messages, 'message')}, "
+                f"{verdict} --max-failures {self.budget.text}"
+            )
+            lines.extend(f"  {count:>8,}  {code}" for code, count in self.failures.most_common())
+        if self.stopped:
+            lines.append(f"Error: {printable(self.stopped)}; a file OUT was not written")
+        return "\n".join(lines)
+
+    def _lost_lines(self) -> list[str]:
+        policy = self.on_loss
+        shown: Counter[Loss] = Counter()
+        ignored = 0
+        for loss, count in self.losses.items():
+            is_accepted = isinstance(policy, LossPolicy) and policy.accepts(loss[0])
+            if otherwise(policy) is OnLoss.IGNORE and not is_accepted:
+                ignored += count
+            else:
+                shown[loss] = count
+        lines = _loss_lines("lost", self.target, shown)
+        if ignored:
+            lines.append(f"lost      {_count(ignored, 'part')}, ignored (--output json lists them)")
+        return lines
+
+
+def _as_list(losses: Counter[Loss]) -> list[dict[str, object]]:
+    return [
+        {"field": field, "reason": reason, "class": loss_class(field), "count": count}
+        for (field, reason), count in losses.most_common()
+    ]
+
+
+def _loss_lines(word: str, target: str, losses: Counter[Loss]) -> list[str]:
+    """Return losses for people, those of data first."""
+    if not losses:
+        return []
+    by_class = sorted(losses.most_common(), key=lambda one: loss_class(one[0][0]))
+    return [
+        f"{word:<9} {_count(losses.total(), 'part')} that {target} cannot carry",
+        *(
+            printable(f"  {count:>8,}  {field} ({reason}), {loss_class(field)}")
+            for (field, reason), count in by_class
+        ),
+    ]
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages of a source's partition into DataHub's topics, in their order."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from changelane.codec import get_codec
+from changelane.conversion.partition import Coming, Counts, Delivery, Refused, place_of
+from changelane.datahub.records import Placed, Records
+from changelane.datahub.service import Service
+from changelane.datahub.shard_writer import Limits, Patience, Record, RefusedRecord, Writer
+from changelane.message import Message
+from changelane.pipeline.datahub_sink import DataHubSink
+from changelane.pipeline.kafka import KafkaSource
+from changelane.transforms.chain import Chain
+
+
+class Sending:
+    """Converts messages and writes what becomes of them.
+
+    Args:
+        source: What the messages are.
+        sink: Where they go.
+        service: The project.
+        patience: Waits for it.
+        chain: What becomes of events on the way.
+        counts: Counted into.
+        owners: The tables of topics, as far as they are known.
+    """
+
+    def __init__(
+        self,
+        source: KafkaSource,
+        sink: DataHubSink,
+        service: Service,
+        patience: Patience,
+        *,
+        chain: Chain,
+        counts: Counts,
+        owners: Mapping[str, str] = {},
+    ) -> None:
+        self._service = service
+        self._patience = patience
+        self._limits = Limits(records=sink.batch_records, bytes=sink.batch_bytes)
+        self._counts = counts
+        self._records = Records(sink, service, patience, owners)
+        self._delivery = Delivery(
+            get_codec(source.format, **source.format_options),
+            self._records,
+            chain=chain,
+            holds=sink.hold_keys,
+            counts=counts,
+        )
+        self._group = _group if sink.hold_keys else None
+        self._writers: dict[str, Writer] = {}
+
+    @property
+    def owners(self) -> Mapping[str, str]:
+        """The tables of topics, with those that came."""
+        return self._records.owners
+
+    def send(self, coming: Iterable[Coming]) -> Iterator[Refused]:
+        """Write what becomes of messages; yield what is set aside.
+
+        Everything is written, or set aside, once the iterator is at its end.
+
+        Args:
+            coming: Messages, partition by partition, each in its order.
+
+        Raises:
+            DeliveryError: Nothing can be written now.
+        """
+        place: tuple[str | None, int | None] | None = None
+        for message, only, waits in coming:
+            if place != (message.topic, message.partition):
+                yield from self._take(self._delivery.flush())
+                place = message.topic, message.partition
+            yield from self._take(self._delivery.push(message, only=only, waits=waits))
+        yield from self._take(self._delivery.flush())
+        for writer in self._writers.values():
+            yield from self._refused(writer.flush())
+
+    def _take(self, converted: Iterable[Message | Refused]) -> Iterator[Refused]:
+        yield from (one for one in converted if isinstance(one, Refused))
+        for placed in self._records.take():
+            yield from self._refused(self._write(placed))
+
+    def _write(self, placed: Placed) -> list[RefusedRecord]:
+        writer = self._writers.get(placed.topic)
+        if writer is None:
+            writer = Writer(
+                self._service, placed.topic, self._limits, self._patience, group=self._group
+            )
+            self._writers[placed.topic] = writer
+        return writer.add_to_each(placed.record) if placed.to_each else writer.add(placed.record)
+
+    def _refused(self, refused: Iterable[RefusedRecord]) -> Iterator[Refused]:
+        told: set[tuple[object, ...]] = set()
+        for record, error in refused:
+            self._counts.done["written"] -= 1
+            origin = record.origin
+            event = *place_of(origin.message), origin.message.offset, origin.number
+            if error is not None:
+                reason = f"the topic never takes the record: {error}"
+                yield self._delivery.refuse(origin, "refused_by_datahub", reason)
+            elif event not in told:
+                yield self._delivery.hold(origin)
+            told.add(event)
+
+
+def _group(record: Record) -> object:
+    return place_of(record.origin.message)

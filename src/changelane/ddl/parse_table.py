@@ -1,0 +1,482 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CREATE TABLE and ALTER TABLE: lists of columns, keys and indexes."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from msgspec import UNSET
+
+from changelane.ddl.changes import (
+    AddColumn,
+    AddIndex,
+    Change,
+    ColumnChange,
+    CreateTable,
+    DropColumn,
+    DropConstraint,
+    DropIndex,
+    DropPrimaryKey,
+    ModifyColumn,
+    Other,
+    RenameColumn,
+    RenameIndex,
+    RenameTable,
+    SetPrimaryKey,
+)
+from changelane.ddl.parse_column import (
+    Definition,
+    definition,
+    expression,
+    type_text,
+    usual_nullable,
+)
+from changelane.ddl.tokenizer import Cursor, UnreadError
+from changelane.schema import Column, TableId
+from changelane.sql_types import logical_type
+
+_INDEX_WORDS: Final = frozenset({"INDEX", "KEY", "FULLTEXT", "SPATIAL", "VECTOR"})
+
+
+def if_exists(cursor: Cursor) -> bool:
+    """Move behind IF EXISTS."""
+    return cursor.take("IF", "EXISTS")
+
+
+def if_not_exists(cursor: Cursor) -> bool:
+    """Move behind IF NOT EXISTS."""
+    return cursor.take("IF", "NOT", "EXISTS")
+
+
+# -- keys and indexes --------------------------------------------------------------------------
+
+
+def index_columns(cursor: Cursor) -> tuple[str, ...] | None:
+    """Return the columns of a list such as ``(a(10) DESC, b)``; ``None`` when one is computed."""
+    cursor.expect("(")
+    names: list[str] = []
+    is_computed = False
+    while True:
+        if cursor.sees("(") or (cursor.peek(1).upper == "(" and cursor.peek(2).kind != "number"):
+            is_computed = True
+        else:
+            names.append(cursor.name())
+        cursor.skip_element()
+        if not cursor.take(","):
+            break
+    cursor.expect(")")
+    return None if is_computed else tuple(names)
+
+
+_WITHOUT_COLUMNS: Final = (
+    ("FOREIGN", "KEY"),
+    ("CHECK",),
+    ("EXCLUDE",),
+    ("PERIOD", "FOR"),
+    ("SUPPLEMENTAL", "LOG"),
+)
+
+
+def constraint(cursor: Cursor, start: int) -> ColumnChange | None:
+    """Read a key, index or constraint; ``None`` when a column's definition comes instead.
+
+    Args:
+        cursor: Stands before it.
+        start: The place in the text where its action begins.
+    """
+    name: str | None = None
+    if cursor.take("CONSTRAINT"):
+        if cursor.peek().upper not in {"PRIMARY", "UNIQUE", "FOREIGN", "CHECK"}:
+            if_not_exists(cursor)
+            name = cursor.name()
+        if cursor.peek().upper not in {"PRIMARY", "UNIQUE", "FOREIGN", "CHECK", "EXCLUDE"}:
+            raise UnreadError("a constraint that is not known")
+    change: ColumnChange
+    if cursor.take("PRIMARY", "KEY"):
+        change = SetPrimaryKey(_key_columns(cursor))
+    elif cursor.take("UNIQUE"):
+        _ = cursor.take("KEY") or cursor.take("INDEX")
+        change = _index(cursor, name, unique=True)
+    elif cursor.dialect == "mysql" and cursor.peek().upper in _INDEX_WORDS:
+        if cursor.next().upper not in {"INDEX", "KEY"}:
+            _ = cursor.take("KEY") or cursor.take("INDEX")
+        change = _index(cursor, name, unique=False)
+    elif any(cursor.sees(*words) for words in _WITHOUT_COLUMNS):
+        change = Other("")
+    else:
+        return None
+    cursor.skip_element()
+    return Other(cursor.text_from(start)) if isinstance(change, Other) else change
+
+
+def _key_columns(cursor: Cursor) -> tuple[str, ...]:
+    if cursor.take("USING", "INDEX"):
+        raise UnreadError("a key by the name of an index")
+    while not cursor.is_done and not cursor.sees("("):
+        cursor.next()  # MySQL: a name that is ignored, USING BTREE
+    columns = index_columns(cursor)
+    if columns is None:
+        raise UnreadError("a key of expressions")
+    return columns
+
+
+def _index(cursor: Cursor, name: str | None, *, unique: bool) -> AddIndex:
+    if_not_exists(cursor)
+    if not cursor.sees("(") and not cursor.sees("USING"):
+        if cursor.take("NULLS"):
+            cursor.take("NOT")
+            cursor.expect("DISTINCT")
+        else:
+            name = cursor.name()
+    if cursor.take("USING"):
+        if cursor.take("INDEX"):
+            return AddIndex(name, None, unique)
+        cursor.name()
+    return AddIndex(name, index_columns(cursor), unique)
+
+
+# -- CREATE TABLE ------------------------------------------------------------------------------
+
+
+def create_table(cursor: Cursor, *, temporary: bool, replaces: bool) -> Iterator[Change]:
+    """Read what follows CREATE TABLE."""
+    exists = if_not_exists(cursor)
+    table = cursor.table()
+    columns: list[Column] = []
+    defaults: list[tuple[str, str]] = []
+    key: tuple[str, ...] = ()
+    like: TableId | None = None
+    indexes: list[Change] = []
+    is_partial = False
+    if cursor.take("LIKE"):
+        like = _other_table(cursor)
+    elif cursor.sees("(") and not cursor.sees("(", "SELECT"):
+        cursor.next()
+        while not cursor.take(")"):
+            if cursor.take("LIKE"):
+                like = _other_table(cursor)
+                cursor.skip_element()
+            elif (found := constraint(cursor, cursor.peek().start)) is not None:
+                if isinstance(found, SetPrimaryKey):
+                    key = found.columns
+                else:
+                    indexes.append(found)
+            else:
+                one = definition(cursor, cursor.name())
+                key = (one.name,) if one.is_key else key
+                if one.is_unique:
+                    indexes.append(AddIndex(None, (one.name,), unique=True))
+                if isinstance(one.default, str):
+                    defaults.append((one.name, one.default))
+                columns.append(one.column(cursor.dialect))
+            if not cursor.take(",") and not cursor.sees(")"):
+                raise UnreadError("a list that is not closed")
+    else:
+        is_partial = True
+    while not cursor.is_done:
+        # AS SELECT, PARTITION OF, INHERITS, OF type: columns that the text does not tell
+        is_partial |= cursor.peek().upper in {"AS", "SELECT", "INHERITS", "OF", "VALUES", "TABLE"}
+        if cursor.sees(")"):
+            raise UnreadError("a list that was not opened")
+        cursor.skip()
+    described = tuple(_not_null(column) if column.name in key else column for column in columns)
+    is_known = bool(described) or like is not None
+    yield CreateTable(
+        table, described, key, tuple(defaults), like, is_partial or not is_known,
+        temporary, exists, replaces,
+    )  # fmt: skip
+    yield from indexes
+
+
+def _other_table(cursor: Cursor) -> TableId:
+    named = cursor.named
+    table = cursor.table()
+    cursor.named = named
+    return table
+
+
+def _not_null(column: Column) -> Column:
+    return Column(
+        column.name, column.type, column.source_type, False, column.generated, column.default  # noqa: FBT003
+    )  # fmt: skip
+
+
+# -- ALTER TABLE -------------------------------------------------------------------------------
+
+
+def alter_table(cursor: Cursor) -> Iterator[Change]:
+    """Read what follows ALTER TABLE."""
+    if_exists(cursor)
+    cursor.take("ONLY")
+    table = cursor.table()
+    cursor.take("*")
+    if cursor.take("WAIT"):
+        cursor.next()
+    while not cursor.is_done:
+        yield from _action(cursor, table)
+        # Oracle puts nothing between actions
+        is_divided = cursor.take(",") or cursor.is_done
+        if not is_divided and cursor.dialect != "oracle":
+            raise UnreadError("actions that are not divided")
+
+
+def _action(cursor: Cursor, table: TableId) -> Iterator[Change]:
+    start = cursor.peek().start
+    word = cursor.next().upper
+    read = _ACTIONS.get(word)
+    if read is not None:
+        found = list(read(cursor, table))
+        if found:
+            yield from found
+            return
+    elif word not in _OPTIONS:
+        raise UnreadError("an action that is not known")
+    if word in {"PARTITION", "ORDER"} or cursor.peek().upper in {"PARTITION", "SUBPARTITION"}:
+        cursor.skip_all()  # always the last action; its commas divide partitions or columns
+    else:
+        cursor.skip_element()
+    yield Other(cursor.text_from(start))
+
+
+# Actions that touch neither columns nor keys.
+_OPTIONS: Final = frozenset(
+    "ENGINE AUTO_INCREMENT COMMENT ROW_FORMAT ALGORITHM LOCK CHARSET DEFAULT CHARACTER COLLATE "
+    "CONVERT DISABLE ENABLE DISCARD IMPORT FORCE ORDER WITH WITHOUT KEY_BLOCK_SIZE CHECKSUM "
+    "MAX_ROWS MIN_ROWS AVG_ROW_LENGTH DELAY_KEY_WRITE STATS_PERSISTENT STATS_AUTO_RECALC "
+    "STATS_SAMPLE_PAGES PACK_KEYS COMPRESSION ENCRYPTION ENCRYPTED TABLESPACE INSERT_METHOD "
+    "CONNECTION DATA INDEX UNION PARTITION COALESCE REORGANIZE EXCHANGE ANALYZE CHECK OPTIMIZE "
+    "REBUILD REPAIR REMOVE TRUNCATE UPGRADE NOWAIT PAGE_CHECKSUM TRANSACTIONAL "
+    "OWNER CLUSTER INHERIT NO NOT OF ATTACH DETACH VALIDATE REPLICA RESET "
+    "MOVE SPLIT MERGE SHRINK LOGGING NOLOGGING CACHE NOCACHE PARALLEL NOPARALLEL PCTFREE PCTUSED "
+    "INITRANS STORAGE COMPRESS NOCOMPRESS ALLOCATE DEALLOCATE READ ROW FLASHBACK MINIMIZE "
+    "NOMINIMIZE RECORDS_PER_BLOCK".split()
+)
+
+_KEPT: Final = frozenset({"PARTITION", "SUBPARTITION", "SYSTEM", "PERIOD", "SUPPLEMENTAL"})
+
+
+def _add(cursor: Cursor, _: TableId) -> Iterator[Change]:
+    start = cursor.peek(-1).start
+    is_column = cursor.take("COLUMN")
+    exists = if_not_exists(cursor)
+    if cursor.take("("):
+        while True:
+            change = constraint(cursor, start)
+            if change is None:
+                yield from _added(cursor, exists=exists)
+            else:
+                yield change
+            if not cursor.take(","):
+                break
+        cursor.expect(")")
+        return
+    if not is_column:
+        if cursor.dialect != "postgresql" and cursor.peek().upper in _KEPT:
+            return
+        change = constraint(cursor, start)
+        if change is not None:
+            yield change
+            return
+    yield from _added(cursor, exists=exists)
+
+
+def _added(cursor: Cursor, *, exists: bool) -> Iterator[Change]:
+    exists = if_not_exists(cursor) or exists
+    found = definition(cursor, cursor.name())
+    default = found.default if isinstance(found.default, str) else None
+    yield AddColumn(found.column(cursor.dialect), default, found.first, found.after, exists)
+    yield from _keys(found)
+
+
+def _keys(found: Definition) -> Iterator[Change]:
+    if found.is_key:
+        yield SetPrimaryKey((found.name,))
+    if found.is_unique:
+        yield AddIndex(None, (found.name,), unique=True)
+
+
+def _drop(cursor: Cursor, _: TableId) -> Iterator[Change]:
+    is_column = cursor.take("COLUMN") or cursor.take("COLUMNS")
+    if not is_column:
+        if cursor.take("PRIMARY", "KEY"):
+            cursor.skip_element()
+            yield DropPrimaryKey()
+            return
+        if cursor.dialect == "mysql" and cursor.peek().upper in {"INDEX", "KEY"}:
+            cursor.next()
+            if_exists(cursor)
+            yield DropIndex(cursor.name())
+            return
+        if cursor.take("CONSTRAINT"):
+            if_exists(cursor)
+            name = cursor.name()
+            cursor.skip_element()
+            yield DropConstraint(name)
+            return
+        if cursor.sees("FOREIGN", "KEY") or cursor.peek().upper in {"CHECK", "UNIQUE"}:
+            return
+        if cursor.dialect != "postgresql" and cursor.peek().upper in _KEPT | {"UNUSED"}:
+            return
+    exists = if_exists(cursor)
+    names = cursor.names() if cursor.sees("(") else (cursor.name(),)
+    _skip_behaviour(cursor)
+    for name in names:
+        yield DropColumn(name, exists)
+
+
+def _skip_behaviour(cursor: Cursor) -> None:
+    """Move behind CASCADE CONSTRAINTS, RESTRICT, INVALIDATE, CHECKPOINT 1000."""
+    while cursor.peek().upper in {"CASCADE", "CONSTRAINTS", "RESTRICT", "INVALIDATE", "ONLINE"}:
+        cursor.next()
+    if cursor.take("CHECKPOINT"):
+        cursor.next()
+
+
+def _modify(cursor: Cursor, _: TableId) -> Iterator[Change]:
+    is_column = cursor.take("COLUMN")
+    if cursor.dialect == "oracle":
+        if cursor.peek().upper in {*_KEPT, "CONSTRAINT", "LOB", "NESTED", "VARRAY", "DEFAULT"}:
+            return
+        if cursor.take("("):
+            while True:
+                yield from _partly(cursor)
+                if not cursor.take(","):
+                    break
+            cursor.expect(")")
+            return
+        yield from _partly(cursor)
+        return
+    if not is_column and cursor.peek().upper in _KEPT:
+        return
+    exists = if_exists(cursor)
+    name = cursor.name()
+    yield from _whole(cursor, name, None, exists=exists)
+
+
+def _change(cursor: Cursor, _: TableId) -> Iterator[Change]:
+    cursor.take("COLUMN")
+    exists = if_exists(cursor)
+    name = cursor.name()
+    yield from _whole(cursor, name, cursor.name(), exists=exists)
+
+
+def _whole(cursor: Cursor, name: str, new_name: str | None, *, exists: bool) -> Iterator[Change]:
+    """Read a definition that replaces the one before: what it does not say holds no longer."""
+    found = definition(cursor, new_name or name)
+    if found.type is None:
+        raise UnreadError("a column without a type")
+    nullable = found.nullable
+    if nullable is UNSET:
+        nullable = usual_nullable(found, cursor.dialect)
+    default = found.default if isinstance(found.default, str) else None
+    yield ModifyColumn(
+        name,
+        None if new_name == name else new_name,
+        found.type,
+        found.type_text,
+        nullable,
+        default,
+        found.generated,
+        found.first,
+        found.after,
+        exists,
+    )
+    yield from _keys(found)
+
+
+def _partly(cursor: Cursor) -> Iterator[Change]:
+    """Read Oracle's definition of a change: what it does not say stays."""
+    found = definition(cursor, cursor.name())
+    yield ModifyColumn(
+        found.name,
+        None,
+        found.type,
+        found.type_text,
+        found.nullable,
+        found.default,
+        True if found.generated else UNSET,
+    )
+    yield from _keys(found)
+
+
+def _alter(cursor: Cursor, _: TableId) -> Iterator[Change]:
+    if not cursor.take("COLUMN") and cursor.peek().upper in {"INDEX", "CHECK", "CONSTRAINT"}:
+        return
+    exists = if_exists(cursor)
+    name = cursor.name()
+    if cursor.take("SET", "DATA", "TYPE") or cursor.take("TYPE"):
+        text = type_text(cursor)
+        if not text:
+            raise UnreadError("no type where one belongs")
+        cursor.skip_element()
+        yield ModifyColumn(name, None, logical_type(text, cursor.dialect), text, if_exists=exists)
+    elif cursor.take("SET", "NOT", "NULL"):
+        yield ModifyColumn(name, nullable=False, if_exists=exists)
+    elif cursor.take("DROP", "NOT", "NULL"):
+        yield ModifyColumn(name, nullable=True, if_exists=exists)
+    elif cursor.take("SET", "DEFAULT"):
+        text = expression(cursor)
+        default = None if text.upper() == "NULL" else text
+        yield ModifyColumn(name, default=default, if_exists=exists)
+    elif cursor.take("DROP", "DEFAULT"):
+        yield ModifyColumn(name, default=None, if_exists=exists)
+    elif cursor.take("DROP", "EXPRESSION"):
+        cursor.skip_element()
+        yield ModifyColumn(name, generated=False, if_exists=exists)
+    elif cursor.sees("SET", "EXPRESSION") or cursor.peek().upper not in {
+        "SET", "RESET", "ADD", "DROP", "RESTART",
+    }:  # fmt: skip
+        raise UnreadError("a change of a column that is not known")
+
+
+def _rename(cursor: Cursor, table: TableId) -> Iterator[Change]:
+    if cursor.take("COLUMN"):
+        if_exists(cursor)
+        name = cursor.name()
+        cursor.expect("TO")
+        yield RenameColumn(name, cursor.name())
+    elif cursor.dialect == "mysql" and cursor.peek().upper in {"INDEX", "KEY"}:
+        cursor.next()
+        name = cursor.name()
+        cursor.expect("TO")
+        yield RenameIndex(name, cursor.name())
+    elif cursor.take("TO"):
+        yield RenameTable(table, _new_name(cursor, table))
+    elif cursor.dialect == "mysql":
+        _ = cursor.take("AS") or cursor.take("=")
+        yield RenameTable(table, _new_name(cursor, table))
+    elif cursor.peek().upper in {"CONSTRAINT", "PARTITION", "SUBPARTITION"}:
+        return
+    else:
+        name = cursor.name()
+        cursor.expect("TO")
+        yield RenameColumn(name, cursor.name())
+
+
+def _new_name(cursor: Cursor, table: TableId) -> TableId:
+    if cursor.dialect == "mysql":
+        new = _other_table(cursor)
+        # a bare name means the session's database; where that is not known, the table's own
+        return TableId(new.database or table.database, None, new.name)
+    return TableId(table.database, table.schema, cursor.name())
+
+
+def _set(cursor: Cursor, table: TableId) -> Iterator[Change]:
+    if cursor.take("SCHEMA"):
+        yield RenameTable(table, TableId(table.database, cursor.name(), table.name))
+    elif cursor.take("UNUSED"):
+        cursor.take("COLUMN")
+        names = cursor.names() if cursor.sees("(") else (cursor.name(),)
+        _skip_behaviour(cursor)
+        for name in names:
+            yield DropColumn(name)
+
+
+_ACTIONS: Final[Mapping[str, Callable[[Cursor, TableId], Iterator[Change]]]] = {
+    "ADD": _add,
+    "DROP": _drop,
+    "MODIFY": _modify,
+    "CHANGE": _change,
+    "ALTER": _alter,
+    "RENAME": _rename,
+    "SET": _set,
+}

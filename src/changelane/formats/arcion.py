@@ -1,0 +1,404 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""``arcion-json``: the JSON CDC format that Arcion Replicant writes to Kafka.
+
+Product: Arcion Replicant, bought by Databricks in 2023; its documentation
+(https://docs.arcion.io/docs/references/cdc-format/json-cdc-format/) survives in copies. Version
+studied: that page, with samples of MySQL 5.7 for snapshot and realtime mode.
+
+Sample (payload; key and value are each ``{"schema":...,"payload":...}``)::
+
+    {"before":{},"after":{"r_regionkey":10,"r_name":"Test_nation","r_comment":"ReplicationWorks"},
+     "source":{"version":"5.7.41","connector":"MYSQL","name":"KAFKA_Connector",
+      "ts_ms":1680798995000,"db":"tpch","schema":null,"table":"region","snapshot":"false",
+      "server_id":"1","gtid":null,"file":"mysql-log.000013","pos":30407,"row":1,"thread":309,
+      "query":"INSERT INTO tpch.region(...) VALUES(...)"},"op":"c","ts_ms":1680779196386}
+
+Known gaps: source blocks of other databases than MySQL, and types beyond ``int32`` and ``string``,
+are not documented; see ``docs/formats/arcion-json.md``.
+"""
+
+from enum import StrEnum
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from changelane.errors import DecodeError, EncodeError
+from changelane.event import (
+    ChangeEvent,
+    DataChange,
+    Image,
+    Key,
+    KeyOrigin,
+    Op,
+    Source,
+    Tombstone,
+)
+from changelane.formats.contract import json
+from changelane.formats.contract.capabilities import Carries, Extreme, SchemaDetail
+from changelane.formats.contract.format import Format, Report
+from changelane.formats.debezium_envelope.details_check import carefully
+from changelane.formats.debezium_envelope.envelope_reader import (
+    Draft,
+    Member,
+    MemberReader,
+    is_envelope,
+    rest_of,
+)
+from changelane.formats.debezium_envelope.envelope_writer import (
+    Layout,
+    MemberWriter,
+    Parts,
+    milliseconds,
+    part_of,
+)
+from changelane.formats.debezium_envelope.options import Tombstones
+from changelane.formats.debezium_envelope.rows.columns import (
+    DecimalFormat,
+    Modes,
+    TimePrecisionMode,
+    modes_of,
+)
+from changelane.formats.debezium_envelope.rows.connect_schema import parse, unwrap
+from changelane.formats.debezium_envelope.source_block import sanitised
+from changelane.message import Message
+from changelane.position import MySqlPosition
+from changelane.schema import TableId, named
+from changelane.types import LogicalType, Unknown
+
+__all__ = ["Options", "make"]
+
+
+class AfterImage(StrEnum):
+    """The applier's ``after-image-format``."""
+
+    ALL = "all"
+    UPDATED = "updated"
+
+
+class BeforeImage(StrEnum):
+    """The applier's ``before-image-format``."""
+
+    ALL = "all"
+    KEY = "key"
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of ``arcion-json``.
+
+    Attributes:
+        connector_name: ``source.name`` of changes, which also starts the names of schemas.
+        snapshot_connector_name: The same in snapshot mode.
+        row_identifier_key: Table name (or its last parts) -> the columns that Replicant's
+            ``row-identifier-key`` names, for tables without primary and unique key.
+        after_image: Applier's ``after-image-format``: ``all``, or ``updated`` for the key and the
+            columns that changed.
+        before_image: Applier's ``before-image-format``: ``all``, or ``key``.
+        tombstones: A tombstone follows a delete: ``auto`` = except after what Arcion told, with
+            its database's version: that stream brings its own.
+        source_ts_offset_ms: Added to ``source.ts_ms`` when reading, taken off when writing: the
+            documented samples have local time there.
+    """
+
+    connector_name: str = "KAFKA_Connector"
+    snapshot_connector_name: str = "KAFKA_snapshot_connector"
+    row_identifier_key: dict[str, list[str]] = {}
+    after_image: AfterImage = AfterImage.ALL
+    before_image: BeforeImage = BeforeImage.ALL
+    tombstones: Tombstones = Tombstones.AUTO
+    source_ts_offset_ms: int = 0
+
+
+Row = TypeVar("Row")
+
+
+class ArcionSource(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """The source block, as MySQL's samples have it; ``version`` is the database's."""
+
+    version: str | None = None
+    connector: str | None = None
+    name: str | None = None
+    ts_ms: int | None = None
+    db: str | None = None
+    schema: str | None = None
+    table: str | None = None
+    snapshot: str | None = None
+    server_id: str | int | None = None
+    gtid: str | None = None
+    file: str | None = None
+    pos: int | None = None
+    row: int | None = None
+    thread: int | None = None
+    query: str | None = None
+
+
+class ArcionEnvelope(msgspec.Struct, Generic[Row], forbid_unknown_fields=True):
+    """A row change; an image that it does not have is ``{}``."""
+
+    op: str
+    source: ArcionSource
+    before: Row | None = None
+    after: Row | None = None
+    ts_ms: int | None = None
+
+
+_LAYOUT: Final = Layout(
+    payload="before after source op! ts_ms:int64",
+    source="version connector name ts_ms db schema table snapshot server_id gtid file pos row"
+    " thread query",
+    # the documented schema: another order, server_id a number, and nothing of thread
+    source_schema="version! connector! name! ts_ms:int64 db schema table! query snapshot"
+    " server_id:int64 gtid file pos:int64 row:int32",
+    envelope_name="{base}.Envelope",
+    row_names=("{base}.Value", "{base}.Value"),
+    source_name="{name}",
+    empty={},
+    has_key_schema=True,
+)
+
+_CONNECTOR: Final = "arcion"
+_TYPES: Final = frozenset(LogicalType.__subclasses__()) - {Unknown}
+_CARRIES: Final = Carries(
+    operations=frozenset(Op),
+    kinds=frozenset({"tombstone"}),
+    before=True,
+    key_change_partial=True,
+    absent=True,
+    schema=SchemaDetail.FULL,
+    column_flags=True,
+    types=_TYPES,
+    extremes=frozenset({Extreme.NON_FINITE, Extreme.TEMPORAL_TEXT}),
+    key=True,
+    table=frozenset({"database", "schema", "name"}),
+    positions=frozenset({"mysql"}),
+    source=frozenset({"product", "snapshot"}),
+    stamp=Source(connector=_CONNECTOR),
+    source_time="ms",
+    process_time="ms",
+    details=True,
+    other_images=True,
+)
+
+
+def _member(options: Options) -> Member:
+    places: dict[tuple[str | None, ...], tuple[TableId, Source, dict[str, object]]] = {}
+
+    def origin(draft: Draft) -> None:
+        block: ArcionSource = draft.envelope.source
+        words = (block.connector, block.name, block.snapshot, block.db, block.schema, block.table)
+        found = places.get(words)
+        if found is None:
+            if len(places) >= _MOST_PLACES:
+                places.clear()
+            found = places[words] = _place(options, block)
+        draft.table, draft.source, told = found
+        rest = {
+            **told,
+            "version": block.version,
+            "server_id": block.server_id,
+            "thread": block.thread,
+            "query": block.query,
+        }
+        if block.file and block.pos is not None and block.row is not None:
+            draft.position = MySqlPosition(block.file, block.pos, block.row, block.gtid)
+        else:
+            rest |= {"gtid": block.gtid, "file": block.file, "pos": block.pos, "row": block.row}
+        rest_of(draft, rest)
+
+    def settle(draft: Draft) -> None:
+        base = draft.plan.base
+        if base and base != _base(options, draft.source, draft.table):
+            draft.details["name"] = base
+        columns = named(options.row_identifier_key, draft.table)
+        if draft.key is None and columns is not None:
+            row = draft.after or draft.before or {}
+            if any(name not in row for name in columns):
+                path = "$.after" if draft.after else "$.before"
+                raise DecodeError("a key column is missing", code="missing_field", path=path)
+            draft.key = Key(tuple(columns), KeyOrigin.CONFIG)
+
+    return Member(
+        envelope=ArcionEnvelope,
+        integers=frozenset({"ts_ms", "pos", "row", "thread"}),
+        origin=origin,
+        settle=settle,
+        source_offset_ms=options.source_ts_offset_ms,
+    )
+
+
+_MOST_PLACES: Final = 10_000
+
+
+def _place(options: Options, block: ArcionSource) -> tuple[TableId, Source, dict[str, object]]:
+    """Return table and source, and what of both the model has no place for."""
+    rest: dict[str, object] = {}
+    product = None if block.connector is None else block.connector.lower()
+    if product is not None and product.upper() != block.connector:
+        rest["connector"] = block.connector
+    snapshot = None if block.snapshot == "false" else block.snapshot
+    if block.name != _name(options, snapshot):
+        rest["name"] = block.name
+    table = TableId(block.db, block.schema, block.table)
+    return table, Source(product, _CONNECTOR, snapshot=snapshot), rest
+
+
+def _modes(product: str | None) -> Modes:
+    return modes_of(TimePrecisionMode.AUTO, DecimalFormat.BASE64, product)
+
+
+def _name(options: Options, snapshot: str | None) -> str:
+    """Return the connector's name in the mode that an event comes from."""
+    return options.connector_name if snapshot is None else options.snapshot_connector_name
+
+
+def _base(options: Options, source: Source, table: TableId) -> str:
+    """Return what the names of a table's schemas start with."""
+    parts = (_name(options, source.snapshot), table.database, table.schema, table.name)
+    return ".".join(part for part in parts if part)
+
+
+class Arcion:
+    """See the module."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._decode = MemberReader(_member(options)).decode
+        self._writer = MemberWriter(_LAYOUT, _modes)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Arcion, (self._options,))
+
+    @property
+    def carries(self) -> Carries:
+        return _CARRIES
+
+    def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
+        return self._decode(message)
+
+    def detects(self, message: Message) -> bool:
+        """Say whether a message is Arcion's: its connectors are in upper case (B 8)."""
+        value = message.value
+        if not value or not is_envelope(value, (b'"op"', b'"source"')):
+            return False
+        try:
+            return _is_arcion(value, self._options) and bool(self._decode(message))
+        except DecodeError:
+            return False
+
+    def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
+        return carefully(self._written, self._decode, event, report)
+
+    def _written(self, event: ChangeEvent, report: Report) -> tuple[Message, ...]:
+        match event:
+            case DataChange():
+                return self._change(event, report)
+            case Tombstone():
+                return (self._writer.tombstone(event, report),)
+            case _:
+                raise EncodeError("arcion-json has row changes and tombstones only")
+
+    def _change(self, event: DataChange, report: Report) -> tuple[Message, ...]:
+        options, table = self._options, event.table
+        source = msgspec.structs.replace(event.source, snapshot=_snapshot(event, report))
+        base = _base(options, source, table)
+        told = {
+            "connector": None if source.product is None else source.product.upper(),
+            "name": _name(options, source.snapshot),
+            "ts_ms": _shifted(event.source_time_ns, -options.source_ts_offset_ms),
+            "db": table.database,
+            "schema": table.schema,
+            "table": table.name,
+            "snapshot": source.snapshot or "false",
+        }
+        position = event.position
+        if isinstance(position, MySqlPosition):
+            told |= {"file": position.file, "pos": position.pos, "row": position.row}
+            told["gtid"] = position.gtid
+        topic = sanitised("_".join(p for p in (table.database, table.schema, table.name) if p))
+        parts = Parts(
+            source=told,
+            base=base,
+            topic=topic or None,
+            key=named(options.row_identifier_key, table),
+        )
+        message = self._writer.change(self._cut(event, report), parts, report)
+        if event.op is Op.DELETE and self._brings_tombstone(event):
+            return message, Message(None, message.key, topic=message.topic)
+        return (message,)
+
+    def _brings_tombstone(self, event: DataChange) -> bool:
+        match self._options.tombstones:
+            case Tombstones.TRUE:
+                return True
+            case Tombstones.FALSE:
+                return False
+            case Tombstones.AUTO:
+                return "version" not in part_of(event.details, "source")
+
+    def _cut(self, event: DataChange, report: Report) -> DataChange:
+        """Leave out of the images what the applier's settings leave out."""
+        before, after = event.before, event.after
+        if event.op is Op.UPDATE and self._options.after_image is AfterImage.UPDATED:
+            after = _changed(event, after or {}, before)
+            if after != event.after:
+                report(("after", "only changed columns are written (after_image is updated)"))
+        if before is not None and event.key and self._options.before_image is BeforeImage.KEY:
+            before = {name: before[name] for name in event.key.columns if name in before}
+            if before != event.before:
+                report(("before", "only the key is written (before_image is key)"))
+        if before is event.before and after is event.after:
+            return event
+        return msgspec.structs.replace(event, before=before, after=after)
+
+
+def _changed(event: DataChange, after: Image, before: Image | None) -> Image:
+    """Return the key and the columns that changed; all, where nothing tells what changed."""
+    if before is None:
+        return after
+    key = () if event.key is None else event.key.columns
+    return {
+        name: value
+        for name, value in after.items()
+        if name in key or name not in before or before[name] != value
+    } or after
+
+
+def _shifted(time_ns: int | None, offset_ms: int) -> int | None:
+    time_ms = milliseconds(time_ns)
+    return None if time_ms is None else time_ms + offset_ms
+
+
+def _snapshot(event: DataChange, report: Report) -> str | None:
+    """Return the snapshot field: Arcion knows ``true`` and ``false`` only."""
+    told = event.source.snapshot
+    if told is None and event.op is not Op.READ:
+        return None
+    if told != "true":
+        report(("source.snapshot", "written as true"))
+    return "true"
+
+
+def _is_arcion(value: bytes, options: Options) -> bool:
+    """Say whether the connector is in upper case, or has its name, or names the block's schema."""
+    block, payload = unwrap(value) or (None, value)
+    source = json.loads(payload, _Sourced).source
+    if source.connector is not None:
+        return bool(source.connector) and source.connector == source.connector.upper()
+    if source.name in {options.connector_name, options.snapshot_connector_name}:
+        return True
+    members = () if block is None else parse(block).members
+    labels = {member.member: member.label for member in members}
+    return source.name is not None and labels.get("source") == source.name
+
+
+class _Sourced(msgspec.Struct):
+    source: "_Named"
+
+
+class _Named(msgspec.Struct):
+    name: str | None = None
+    connector: str | None = None
+
+
+def make(options: Options) -> Format:
+    """Return the format."""
+    return Arcion(options)

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages of ``message_version`` 2.0 to events."""
+
+from typing import Final
+
+import msgspec
+
+from changelane.errors import DecodeError
+from changelane.event import (
+    ChangeEvent,
+    Key,
+    KeyOrigin,
+    Op,
+    Source,
+    Transaction,
+    Watermark,
+)
+from changelane.formats.cdl.debezium.wire import (
+    DEBEZIUM_VERSION,
+    INT64,
+    MESSAGE_TYPE,
+    ORIGIN,
+    U64,
+    VERSION,
+    CdlEnvelope,
+    CdlSource,
+    JsonRow,
+    Options,
+    base_of,
+)
+from changelane.formats.cdl.json.options import FILLERS, listed
+from changelane.formats.contract import json
+from changelane.formats.debezium_envelope.envelope_reader import Draft, Member, rest_of
+from changelane.formats.debezium_envelope.envelope_writer import part_of
+from changelane.formats.debezium_envelope.fillers import blanked
+from changelane.formats.debezium_envelope.options import BeforeImage
+from changelane.formats.debezium_envelope.other_events import MILLISECOND
+from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
+from changelane.formats.debezium_envelope.rows.raw_json import as_text
+from changelane.message import Message
+from changelane.position import PostgresPosition
+from changelane.schema import TableId
+from changelane.types import UNAVAILABLE
+
+_MOST_PLACES: Final = 10_000
+
+
+class Rules:
+    """What is particular about reading 2.0: see :class:`Member`."""
+
+    def __init__(self, options: Options) -> None:
+        self._before_image = options.before_image
+        self._placeholder = Placeholder(options.placeholder)
+        self._heartbeat_table = options.heartbeat_table.lower()
+        self._places: dict[tuple[str | None, ...], tuple[TableId, Source, dict[str, object]]] = {}
+
+    def member(self) -> Member:
+        """Return how the messages are read."""
+        return Member(
+            envelope=CdlEnvelope,
+            integers=frozenset({"ts_ms", "txId", "lsn"}),
+            origin=self.origin,
+            prepare=self.prepare,
+            settle=_settle,
+            notice=self.notice,
+        )
+
+    def origin(self, draft: Draft) -> None:
+        """Read the source block, and refuse other versions of the message."""
+        envelope: CdlEnvelope[JsonRow] = draft.envelope
+        if envelope.message_version != VERSION:
+            path = "$.message_version"
+            raise DecodeError("not message_version 2.0", code="unknown_version", path=path)
+        block = envelope.source
+        words = (
+            block.version,
+            block.connector,
+            block.name,
+            block.snapshot,
+            block.db,
+            block.schema,
+            block.table,
+        )
+        found = self._places.get(words)
+        if found is None:
+            if len(self._places) >= _MOST_PLACES:
+                self._places.clear()
+            found = self._places[words] = _place(block)
+        draft.table, draft.source, rest = found
+        if draft.op is Op.CREATE and draft.source.snapshot is not None:
+            draft.op = Op.READ  # "whether the change is a part of the snapshot"
+        if block.lsn is not None and -INT64 <= block.lsn < INT64:
+            draft.position = PostgresPosition(block.lsn % U64)
+        elif block.lsn is not None:
+            rest = {**rest, "lsn": block.lsn}
+        if block.txId is not None:
+            draft.transaction = Transaction(str(block.txId))
+        if rest:
+            rest_of(draft, rest)
+
+    def prepare(self, draft: Draft) -> None:
+        """Do what needs the JSON of the rows: key, the deleted row, values that were not sent."""
+        envelope: CdlEnvelope[JsonRow] = draft.envelope
+        unique, details = envelope.unique, draft.details
+        if draft.op is Op.DELETE and draft.before is None:
+            # B-34: some tools put the deleted row where the new one would be
+            if draft.after is not None:
+                details["image"] = "after"
+                draft.before, draft.after = draft.after, None
+            elif unique:
+                details["image"] = "unique"
+                draft.before = _row_of(unique, draft)
+        row = draft.after if draft.after is not None else draft.before
+        if unique:
+            draft.key = Key(tuple(unique), KeyOrigin.PAYLOAD)
+            if row is not None and not unique.items() <= row.items():
+                details["unique"] = unique
+        more: dict[str, object] = {}
+        if envelope.message_type != MESSAGE_TYPE:
+            more["message_type"] = envelope.message_type
+        if envelope.HEARTBEAT_IDENTIFIER is not msgspec.UNSET:
+            more["HEARTBEAT_IDENTIFIER"] = envelope.HEARTBEAT_IDENTIFIER
+        if more:
+            details["envelope"] = {**part_of(details, "envelope"), **more}
+        if draft.plan.base and draft.plan.base != base_of(draft.table):
+            details["name"] = draft.plan.base
+        before, after = _lobs(draft, envelope.LOB_COLUMNS)
+        if draft.before is not None:
+            hidden = self._hidden(draft.before, draft)
+            draft.hidden_before = (*before, *hidden, *self._doubted(draft))
+        if draft.after is not None:
+            draft.hidden_after = (*after, *self._hidden(draft.after, draft))
+
+    def _hidden(self, row: JsonRow, draft: Draft) -> tuple[str, ...]:
+        """Blank the placeholders of a row, and return their columns."""
+        placeholder = self._placeholder
+        if not placeholder.may_be_in(row):
+            return ()
+        wires = draft.plan.wires
+        found = placeholder.found(row, wires)
+        if found:
+            known = part_of(draft.details, "placeholders")
+            draft.details["placeholders"] = {**known, **found}
+        row.update(dict.fromkeys(found))
+        return tuple(found)
+
+    def _doubted(self, draft: Draft) -> list[str]:
+        """Blank what may be fillers in a before image: PostgreSQL's replica identity (B-09)."""
+        before, after, key = draft.before or {}, draft.after, draft.key
+        is_key_only = draft.details.get("image") == "unique"
+        if key is None or is_key_only or self._before_image is BeforeImage.FULL:
+            return []
+        known = {name: before[name] for name in key.columns if name in before}
+        if self._before_image is not BeforeImage.KEY:
+            is_moved = after is not None and any(after.get(n) != v for n, v in known.items())
+            if draft.source.product not in FILLERS or not (draft.op is Op.DELETE or is_moved):
+                return []
+        return blanked(before, known, draft.plan, draft.details)
+
+    def notice(self, draft: Draft, message: Message) -> ChangeEvent | None:
+        """Return a heartbeat for a change of its table; the message stays whole."""
+        table = draft.table
+        if f"{table.schema}.{table.name}".lower() != self._heartbeat_table:
+            return None
+        details: dict[str, object] = {"message": as_text(message.value or b"")}
+        if message.key is not None:
+            details["key"] = as_text(message.key)
+        if message.topic is not None:
+            details["topic"] = message.topic
+        time_ms = draft.envelope.source.ts_ms
+        return Watermark(
+            "heartbeat",
+            draft.position,
+            draft.source,
+            None if time_ms is None else time_ms * MILLISECOND,
+            details=details,
+        )
+
+
+def _settle(draft: Draft) -> None:
+    if draft.before is not None and draft.hidden_before:
+        draft.before.update(dict.fromkeys(draft.hidden_before, UNAVAILABLE))
+    if draft.after is not None and draft.hidden_after:
+        draft.after.update(dict.fromkeys(draft.hidden_after, UNAVAILABLE))
+
+
+def _place(block: CdlSource) -> tuple[TableId, Source, dict[str, object]]:
+    """Return table and source, and what of both the model has no place for."""
+    rest: dict[str, object] = {}
+    if block.version != DEBEZIUM_VERSION:
+        rest["version"] = block.version
+    product = None if block.connector is None else block.connector.lower()
+    if product != block.connector:
+        rest["connector"] = block.connector
+    snapshot = None if block.snapshot == "false" else block.snapshot
+    source = msgspec.structs.replace(ORIGIN, product=product, server=block.name, snapshot=snapshot)
+    return TableId(block.db, block.schema, block.table), source, rest
+
+
+def _row_of(unique: JsonRow, draft: Draft) -> JsonRow:
+    """Return the primary key as a row, its values of their columns' types."""
+    try:
+        row: JsonRow = draft.plan.rows(json.dumps(unique))
+    except msgspec.ValidationError as error:
+        raise json.translate(error) from None
+    return row
+
+
+def _lobs(draft: Draft, text: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the columns of both images that LOB_COLUMNS names and whose value was not sent.
+
+    They are unknown where they are missing, and where an update has them as null (B-37).
+    """
+    if text is None:
+        return (), ()
+    names = tuple(dict.fromkeys(listed(text)))
+    fields = draft.plan.fields
+    known = [name for name in names if draft.schema is None or name in fields]
+    before, after = draft.before, draft.after
+    is_update = draft.op is Op.UPDATE
+    gone = tuple(n for n in known if before is not None and n not in before)
+    hidden = tuple(
+        name
+        for name in known
+        if after is not None and (name not in after or (is_update and after[name] is None))
+    )
+    told = hidden if after is not None else gone
+    if ",".join(told) != text:
+        draft.details["LOB_COLUMNS"] = text
+    return gone, hidden

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Events to messages of ``message_version`` 2.0: nine fields in their order (B-39)."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from changelane.errors import EncodeError
+from changelane.event import (
+    ChangeEvent,
+    DataChange,
+    Op,
+    Watermark,
+)
+from changelane.formats.cdl.debezium.wire import (
+    DEBEZIUM_VERSION,
+    INT64,
+    LAYOUT,
+    MESSAGE_TYPE,
+    PRODUCTS,
+    SNAPSHOTS,
+    U64,
+    VERSION,
+    Options,
+    base_of,
+)
+from changelane.formats.cdl.json.encode import transaction_number, without_lobs
+from changelane.formats.cdl.json.options import FILLERS
+from changelane.formats.contract.format import Report
+from changelane.formats.debezium_envelope.blocks import NO_SNAPSHOT, report_snapshot
+from changelane.formats.debezium_envelope.envelope_writer import (
+    Images,
+    MemberWriter,
+    Parts,
+    milliseconds,
+    part_of,
+)
+from changelane.formats.debezium_envelope.fillers import report_doubt
+from changelane.formats.debezium_envelope.options import BeforeImage
+from changelane.formats.debezium_envelope.rows.columns import Modes
+from changelane.formats.debezium_envelope.rows.connect_schema import Schema, struct
+from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
+from changelane.formats.debezium_envelope.rows.raw_json import from_text
+from changelane.message import Message
+from changelane.position import PostgresPosition
+
+_NOTHING: Final[Mapping[str, Any]] = {}
+
+
+class Encoder:
+    """Writes the events of one codec."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        modes = Modes(vendor=options.vendor, vendor_timestamps=True)
+        placeholder = Placeholder(options.placeholder)
+        self._writer = MemberWriter(LAYOUT, lambda _: modes, placeholder=placeholder)
+
+    def encode(self, event: ChangeEvent, report: Report) -> tuple[Message, ...]:
+        """Return the messages of an event."""
+        match event:
+            case DataChange():
+                return (self._change(event, report),)
+            case Watermark() if "message" in event.details:
+                details = event.details
+                topic = details.get("topic")
+                key, value = from_text(details.get("key")), from_text(details["message"])
+                return (Message(value, key, topic=None if topic is None else str(topic)),)
+            case _:
+                kind = event.__struct_config__.tag
+                report((f"event:{kind}", "a heartbeat of CDL is a change of its own table"))
+                return ()
+
+    def _change(self, event: DataChange, report: Report) -> Message:
+        product = event.source.product
+        if product is not None and product not in PRODUCTS:
+            # "For other data sources, only CDL JSON is supported."
+            msg = (
+                f"cdl-debezium-json is supported for DRS-openGauss-JSON, PostgreSQL and openGauss"
+                f" only, and this change comes from {product}; write cdl-json instead"
+            )
+            raise EncodeError(msg)
+        details = event.details
+        event, lobs = _without_lobs(event)
+        is_doubted = self._is_doubted(event)
+        fillers: Any = details.get("fillers", _NOTHING if is_doubted else None)
+        images = self._writer.images(event, report, fillers)
+        if is_doubted and images.before is not None:
+            has_schema = event.schema is not None
+            report_doubt(event, images.before, images.writer, report, has_schema=has_schema)
+        unique = _unique(event, images, report)
+        match details.get("image"):
+            case "after":
+                images = Images(images.writer, None, images.before)
+            case "unique":
+                images = Images(images.writer, None, None)
+        parts = Parts(
+            source=_source(event, report),
+            base=base_of(event.table),
+            more={
+                # "c: insert, u: update, d: delete": a row of a snapshot says so in its source
+                "op": (Op.CREATE if event.op is Op.READ else event.op).value,
+                "message_version": VERSION,
+                "message_type": MESSAGE_TYPE,
+                "LOB_COLUMNS": details.get("LOB_COLUMNS", ",".join(lobs) or None),
+                "unique": unique,
+            },
+            more_schemas={"unique": _unique_schema(event, images)},
+        )
+        return self._writer.message(event, images, parts, report)
+
+    def _is_doubted(self, event: DataChange) -> bool:
+        """Say whether a reader believes a before image in its key only."""
+        if event.key is None or event.before is None or event.details.get("image") == "unique":
+            return False
+        match self._options.before_image:
+            case BeforeImage.FULL:
+                return False
+            case BeforeImage.KEY:
+                return True
+            case BeforeImage.AUTO:
+                return event.op is Op.DELETE and event.source.product in FILLERS
+
+
+def _without_lobs(event: DataChange) -> tuple[DataChange, tuple[str, ...]]:
+    """Return an event without values that were not sent, and their columns, for LOB_COLUMNS."""
+    image = event.before if event.after is None else event.after
+    if image is None or "fillers" in event.details:
+        return event, ()
+    rest, lobs = without_lobs(event, image, part_of(event.details, "placeholders"))
+    if not lobs:
+        return event, ()
+    field = "before" if event.after is None else "after"
+    return msgspec.structs.replace(event, **{field: rest}), lobs
+
+
+def _unique(event: DataChange, images: Images, report: Report) -> Mapping[str, Any] | None:
+    """Return the primary key's columns and values."""
+    told = event.details.get("unique")
+    if isinstance(told, Mapping):
+        return told
+    if event.key is None:
+        return None
+    row = images.before if images.after is None else images.after
+    if row is None or any(row.get(name) is None for name in event.key.columns):
+        report(("key", "the row does not tell its values"))
+        return None
+    return {name: row[name] for name in event.key.columns}
+
+
+def _unique_schema(event: DataChange, images: Images) -> Schema:
+    columns = () if event.key is None else event.key.columns
+    fields = images.writer.fields
+    members = tuple(fields[name] for name in columns if name in fields)
+    return struct(members, optional=True, name="unique", field="unique")
+
+
+def _source(event: DataChange, report: Report) -> dict[str, Any]:
+    """Return the source block as Debezium 1.4 has it for PostgreSQL."""
+    source, table, position = event.source, event.table, event.position
+    lsn = None
+    if isinstance(position, PostgresPosition):
+        lsn = position.lsn if position.lsn < INT64 else position.lsn - U64
+        if position.last_commit_lsn is not None or position.row:
+            report(("position", "only the LSN is written"))
+    snapshot = None if source.snapshot in NO_SNAPSHOT else source.snapshot
+    report_snapshot(event, report)
+    if (snapshot is None and event.op is Op.READ) or snapshot not in {None, *SNAPSHOTS}:
+        report(("source.snapshot", "written as true"))
+        snapshot = "true"
+    return {
+        "version": source.version or DEBEZIUM_VERSION,
+        "connector": source.product,
+        "name": source.server,
+        "ts_ms": milliseconds(event.source_time_ns),
+        "snapshot": snapshot or "false",
+        "db": table.database,
+        "schema": table.schema,
+        "table": table.name,
+        "lsn": lsn,
+        **transaction_number(event.transaction, report),
+    }

@@ -1,0 +1,337 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages of CDL to events. What the model has no place for stays in the event's details."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from changelane.errors import DecodeError
+from changelane.event import (
+    ChangeEvent,
+    Completeness,
+    DataChange,
+    Key,
+    KeyOrigin,
+    Op,
+    Transaction,
+    Watermark,
+)
+from changelane.formats.cdl.json.options import (
+    FILLERS,
+    MESSAGE_TYPE,
+    OPERATIONS,
+    ORIGIN,
+    VERSION,
+    Options,
+    Owner,
+    listed,
+    modes_of,
+)
+from changelane.formats.cdl.json.wire import (
+    FIELDS,
+    CdlPlan,
+    Envelope,
+    Property,
+    TransactionBlock,
+    plan_of,
+)
+from changelane.formats.contract import json
+from changelane.formats.debezium_envelope import other_events
+from changelane.formats.debezium_envelope.fillers import blanked
+from changelane.formats.debezium_envelope.message_key import MISFIT, JsonRow, KeyReader
+from changelane.formats.debezium_envelope.options import BeforeImage
+from changelane.formats.debezium_envelope.row_images import finish
+from changelane.formats.debezium_envelope.rows.connect_schema import Blocks, unwrap
+from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
+from changelane.formats.debezium_envelope.rows.raw_json import as_text
+from changelane.formats.debezium_envelope.rows.row_reader import decoder
+from changelane.message import Message
+from changelane.position import Position, PostgresPosition, ScnPosition
+from changelane.schema import TableId
+
+_MILLISECOND: Final = 1_000_000
+_INT64: Final = 1 << 63
+_U64: Final = 1 << 64
+_BOM: Final = b"\xef\xbb\xbf"
+_MISFIT: Final = (*MISFIT, DecodeError)
+_PARTS: Final = decoder(dict[str, msgspec.Raw])
+_ANY: Final = decoder(Any)
+
+Change = Envelope[JsonRow]
+
+
+class Decoder:
+    """Reads the messages of one codec."""
+
+    def __init__(self, options: Options) -> None:
+        modes = modes_of(options)
+        self._before_image = options.before_image
+        self._placeholder = Placeholder(options.placeholder)
+        self._owner = options.owner
+        self._heartbeat_table = options.heartbeat_table.lower()
+        self._plain = CdlPlan(None, modes)
+        self._blocks: Blocks[CdlPlan] = Blocks(lambda block: plan_of(block, modes))
+        self._keys = KeyReader()
+
+    def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
+        """Return the events of a message."""
+        value = message.value
+        if not value:
+            return (self._keys.tombstone(message),)
+        try:
+            found = self._blocks.find(value)
+            if found is not None:
+                plan, start = found
+                return (self._event(message, plan.change(memoryview(value)[start:-1]), plan, {}),)
+        except _MISFIT:
+            pass  # the long way reads it, or says what is wrong with it
+        return self._slow(message, value.removeprefix(_BOM))
+
+    def _slow(self, message: Message, value: bytes) -> tuple[ChangeEvent, ...]:
+        """Read any message, and keep the fields that are not known."""
+        wrapped = unwrap(value)
+        block, payload = wrapped or (None, value)
+        plan = self._plain if block is None else self._blocks.plan(block)
+        try:
+            if payload.strip() == b"null":
+                return (self._keys.tombstone(message),)
+            parts = other_events.loads(_PARTS, payload)
+            _require(parts)
+            details: dict[str, object] = {}
+            payload = _known(parts, payload, details)
+            change = other_events.loads(plan.reader, payload)
+            event = self._event(message, change, plan, details)
+        except DecodeError as error:
+            path = error.path if wrapped is None else error.path.replace("$", "$.payload", 1)
+            raise DecodeError(error.reason, code=error.code, path=path) from None
+        if block is not None:
+            self._blocks.remember(value, block, plan)
+        return (event,)
+
+    def _event(
+        self, message: Message, change: Change, plan: CdlPlan, details: dict[str, object]
+    ) -> ChangeEvent:
+        op = OPERATIONS.get(change.OPERATION)
+        if op is None:
+            raise DecodeError("an unknown operation", code="unknown_op", path="$.OPERATION")
+        if change.message_version not in {VERSION, None}:
+            path = "$.message_version"
+            raise DecodeError("not CDL JSON 1.0", code="unknown_version", path=path)
+        if message.key is not None:
+            details["key"] = as_text(message.key)  # no document says what it is
+        if message.topic is not None:
+            details["topic"] = message.topic  # chosen by the user, by "Topic Table Mapping"
+        time = change.TIMESTAMP
+        time_ns = None if time is None else time * _MILLISECOND
+        position, transaction = _place(change.transaction, details)
+        product = change.DATA_STORE
+        if product is not None and product != product.upper():
+            details["DATA_STORE"] = product
+        source = msgspec.structs.replace(ORIGIN, product=product.lower() if product else product)
+        if f"{change.SEG_OWNER}.{change.TABLE_NAME}".lower() == self._heartbeat_table:
+            details["message"] = as_text(message.value or b"")
+            return Watermark("heartbeat", position, source, time_ns, details=details)
+        if change.HEARTBEAT_IDENTIFIER is not None:
+            details["HEARTBEAT_IDENTIFIER"] = change.HEARTBEAT_IDENTIFIER
+        if change.message_type != MESSAGE_TYPE:
+            details["message_type"] = change.message_type
+        if plan.details:
+            details.update(plan.details)
+        if plan.schema is not None and plan.label != _label(change):
+            details["name"] = plan.label
+        is_schema = self._owner is Owner.SCHEMA
+        owner = change.SEG_OWNER
+        table = TableId(
+            None if is_schema else owner, owner if is_schema else None, change.TABLE_NAME
+        )
+        key = _key(change, details)
+        before, after, holds = self._images(op, change, key, source.product, plan, details)
+        return DataChange(
+            op,
+            table,
+            key,
+            before,
+            after,
+            plan.schema,
+            position,
+            transaction,
+            source,
+            time_ns,
+            None,
+            Completeness.UNKNOWN if before is None else holds,
+            Completeness.FULL if plan.schema is None and after is not None else _UNKNOWN,
+            details,
+        )
+
+    def _images(  # noqa: PLR0917 - one caller
+        self,
+        op: Op,
+        change: Change,
+        key: Key | None,
+        product: str | None,
+        plan: CdlPlan,
+        details: dict[str, object],
+    ) -> tuple[JsonRow | None, JsonRow | None, Completeness]:
+        """Return both images, and how much the before image holds."""
+        before, after = change.before, change.data
+        holds = Completeness.FULL if plan.schema is None else _UNKNOWN
+        path = "$.before"
+        if op is Op.DELETE:
+            # B-34: some tools put the deleted row where the new one would be
+            if before is None and after is not None:
+                details["image"], path, before = "data", "$.data", after
+            elif before is None and change.unique:
+                details["image"], path, before = "unique", "$.unique", dict(change.unique)
+                details.pop("unique", None)
+                holds = Completeness.KEY if plan.schema is None else _UNKNOWN
+            elif after is not None:
+                details["data"] = after
+            if before is None:
+                raise DecodeError("a deletion of no row", code="missing_field", path=path)
+            after = None
+        elif after is None:
+            raise DecodeError("a field is missing", code="missing_field", path="$.data")
+        lobs = self._lobs(op, change, plan, details)
+        blank: list[str] = []
+        if before is not None:
+            blank = self._doubted(op, before, after, key, product, plan, details)
+            if blank and plan.schema is None:
+                holds = Completeness.KEY
+            if blank and change.LOB_COLUMNS:
+                details["LOB_COLUMNS"] = change.LOB_COLUMNS
+            hidden = lobs if op is Op.DELETE else ()
+            finish(
+                before, plan, self._placeholder, path, details, (*hidden, *blank), keep_usual=True
+            )
+        if after is not None:
+            finish(after, plan, self._placeholder, "$.data", details, lobs, keep_usual=True)
+        return before, after, holds
+
+    def _lobs(
+        self, op: Op, change: Change, plan: CdlPlan, details: dict[str, object]
+    ) -> tuple[str, ...]:
+        """Return the columns that LOB_COLUMNS names and whose value was not sent (B-37).
+
+        "LOB_COLUMNS: field name of large object data": a column of these is unknown where it is
+        missing, and where an update or a delete has it as null.
+        """
+        if change.LOB_COLUMNS is None:
+            return ()
+        row = (change.before or change.data) if op is Op.DELETE else change.data
+        row = change.unique or {} if row is None else row
+        is_new = op is Op.CREATE
+        found = tuple(
+            name
+            for name in dict.fromkeys(listed(change.LOB_COLUMNS))
+            if (name not in row or (row[name] is None and not is_new))
+            and (plan.schema is None or name in plan.fields)
+        )
+        if ",".join(found) != change.LOB_COLUMNS:
+            details["LOB_COLUMNS"] = change.LOB_COLUMNS
+        return found
+
+    def _doubted(  # noqa: PLR0917 - one caller
+        self,
+        op: Op,
+        before: JsonRow,
+        after: JsonRow | None,
+        key: Key | None,
+        product: str | None,
+        plan: CdlPlan,
+        details: dict[str, object],
+    ) -> list[str]:
+        """Blank the columns of a before image that may be fillers, and return their names.
+
+        "PG sources with default replica identity: DELETE carries PK only" (CDL:doc): as B-09.
+        """
+        if (
+            key is None
+            or self._before_image is BeforeImage.FULL
+            or details.get("image") == "unique"
+        ):
+            return []
+        known = {name: before[name] for name in key.columns if name in before}
+        if self._before_image is not BeforeImage.KEY:
+            is_moved = after is not None and any(after.get(n) != v for n, v in known.items())
+            if product not in FILLERS or not (op is Op.DELETE or is_moved):
+                return []
+        return blanked(before, known, plan, details)
+
+
+_UNKNOWN: Final = Completeness.UNKNOWN
+
+
+def _require(parts: Mapping[str, object]) -> None:
+    for name in ("OPERATION", "TABLE_NAME", "DATA_STORE"):
+        if name not in parts:
+            raise DecodeError("a field is missing", code="missing_field", path=f"$.{name}")
+
+
+def _known(parts: Mapping[str, msgspec.Raw], payload: bytes, details: dict[str, object]) -> bytes:
+    """Return a payload without the fields that are not known; they are kept in *details*."""
+    more = {name: raw for name, raw in parts.items() if name not in FIELDS}
+    if more:
+        details["envelope"] = {
+            name: other_events.loads(_ANY, raw, f"$.{name}") for name, raw in more.items()
+        }
+    block = other_events.object_part(parts, "transaction")
+    properties = block.get("properties")
+    usual: dict[str, object] = {}
+    if isinstance(properties, list) and all(isinstance(part, dict) for part in properties):
+        names = Property.__struct_fields__
+        usual = {
+            "properties": [{n: v for n, v in part.items() if n in names} for part in properties]
+        }
+    elif "properties" in block:
+        usual = {"properties": properties}
+    if block != usual:
+        details["transaction"] = block
+    elif not more:
+        return payload
+    known: dict[str, object] = {name: raw for name, raw in parts.items() if name in FIELDS}
+    return json.dumps({**known, "transaction": usual} if block else known)
+
+
+def _label(change: Change) -> str:
+    """Return what the schema of a table's messages is called."""
+    return ".".join(part for part in (change.SEG_OWNER, change.TABLE_NAME) if part)
+
+
+def _place(
+    block: TransactionBlock | None, details: dict[str, object]
+) -> tuple[Position | None, Transaction | None]:
+    """Return position and transaction; properties of other names are kept (B-38)."""
+    properties = block.properties if block is not None else None
+    if properties is None:
+        return None, None
+    told: Mapping[str, int | None] = {part.name: part.value for part in properties}
+    lsn, scn, identity = told.get("lsn"), told.get("scn"), told.get("txId")
+    position: Position | None = None
+    usual: list[tuple[str, int | None]] = []
+    if lsn is not None and -_INT64 <= lsn < _INT64:
+        position = PostgresPosition(lsn % _U64)
+        usual.append(("lsn", lsn))
+    elif scn is not None and 0 <= scn < _INT64:
+        position = ScnPosition(scn)
+        usual.append(("scn", scn))
+    if identity is not None:
+        usual.append(("txId", identity))
+    if [(part.name, part.value) for part in properties] != usual:
+        details["properties"] = [[part.name, part.value] for part in properties]
+    return position, None if identity is None else Transaction(str(identity))
+
+
+def _key(change: Change, details: dict[str, object]) -> Key | None:
+    """Return the columns of the primary key; values that no image has are kept."""
+    unique = change.unique
+    if not unique:
+        if unique is not None:
+            details["unique"] = {}
+        return None
+    row = change.data if change.data is not None else change.before
+    if row is None or change.OPERATION == "DELETE":
+        row = change.before or row
+    if row is not None and not unique.items() <= row.items():
+        details["unique"] = dict(unique)
+    return Key(tuple(unique), KeyOrigin.PAYLOAD)

@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Events to messages of CDL: thirteen fields in their order, with their schema (B-39)."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from changelane.event import (
+    ChangeEvent,
+    DataChange,
+    Image,
+    Op,
+    Transaction,
+    Watermark,
+    is_key_change,
+)
+from changelane.formats.cdl.json.options import (
+    FILLERS,
+    MESSAGE_TYPE,
+    OPERATIONS,
+    VERSION,
+    Options,
+    listed,
+    modes_of,
+)
+from changelane.formats.contract import json
+from changelane.formats.contract.format import Report
+from changelane.formats.debezium_envelope import blocks
+from changelane.formats.debezium_envelope.fillers import report_doubt
+from changelane.formats.debezium_envelope.options import BeforeImage
+from changelane.formats.debezium_envelope.rows.columns import Modes, TimePrecisionMode, field_of
+from changelane.formats.debezium_envelope.rows.connect_schema import UNSET, Schema, struct
+from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
+from changelane.formats.debezium_envelope.rows.raw_json import from_text, wrapped
+from changelane.formats.debezium_envelope.rows.row_reader import plain_json
+from changelane.formats.debezium_envelope.rows.row_writer import RowWriter
+from changelane.message import Message
+from changelane.position import Position, PostgresPosition, ScnPosition
+from changelane.schema import TableSchema
+from changelane.types import UNAVAILABLE, Time, Timestamp
+
+_MOST_WRITERS: Final = 1024
+_MICROS: Final = Modes(TimePrecisionMode.ADAPTIVE)
+_INT64: Final = 1 << 63
+_NOTHING: Final[Mapping[str, Any]] = {}
+_OPERATIONS: Final = {op: word for word, op in OPERATIONS.items()}
+_OWN_DETAILS: Final = frozenset(
+    "key topic DATA_STORE message HEARTBEAT_IDENTIFIER message_type fields unique_fields name image"
+    " data LOB_COLUMNS placeholders fillers properties unique envelope transaction".split()
+)
+_NUMBER: Final = re.compile(r"(0|[1-9]\d{0,18})(:.*)?", re.ASCII | re.DOTALL)
+
+_PROPERTY: Final = struct((Schema("string", field="name"), Schema("int64", field="value")))
+_TRANSACTION: Final = struct(
+    (Schema("array", items=_PROPERTY, field="properties"),),
+    name="transaction",
+    field="transaction",
+)
+_TIMESTAMP: Final = Schema(
+    "int64", name="org.apache.kafka.connect.data.Timestamp", version=1, field="TIMESTAMP"
+)
+
+Row = dict[str, Any]
+
+
+class Encoder:
+    """Writes the events of one codec."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._modes = modes_of(options)
+        self._placeholder = Placeholder(options.placeholder)
+        self._writers: dict[tuple[object, ...], RowWriter] = {}
+        self._blocks: dict[tuple[object, ...], bytes] = {}
+
+    def encode(self, event: ChangeEvent, report: Report) -> tuple[Message, ...]:
+        """Return the messages of an event."""
+        match event:
+            case DataChange():
+                return (self._change(event, report),)
+            case Watermark() if "message" in event.details:
+                details = event.details
+                value = from_text(details["message"])
+                key, topic = from_text(details.get("key")), details.get("topic")
+                return (Message(value, key, topic=None if topic is None else str(topic)),)
+            case _:
+                kind = event.__struct_config__.tag
+                report((f"event:{kind}", "a heartbeat of CDL is a change of its own table"))
+                return ()
+
+    def _change(self, event: DataChange, report: Report) -> Message:
+        details = event.details
+        if not details.keys() <= _OWN_DETAILS:
+            report(("details", "another producer's own fields are not written"))
+        writer = self._writer(event.schema, details)
+        owner = event.table.schema or event.table.database
+        before, after, lobs = self._images(event, writer, report)
+        row = after if after is not None else before
+        unique = _unique(event, row, report)
+        image = details.get("image")
+        if image is not None:
+            before, after = None, before if image == "data" else None
+        elif "data" in details:
+            after = details["data"]  # type: ignore[assignment]
+        product = event.source.product
+        more: Any = details.get("envelope", _NOTHING)
+        payload: Row = {
+            "DATA_STORE": details.get("DATA_STORE", product.upper() if product else product),
+            "SEG_OWNER": owner,
+            "TABLE_NAME": event.table.name,
+            "TIMESTAMP": None if event.source_time_ns is None else event.source_time_ns // 10**6,
+            "OPERATION": _OPERATIONS[event.op],
+            "LOB_COLUMNS": details.get("LOB_COLUMNS", ",".join(lobs) or None),
+            "transaction": details.get("transaction") or {"properties": _properties(event, report)},
+            "unique": unique,
+            "data": after,
+            "before": before,
+            "message_version": VERSION,
+            "message_type": details.get("message_type", MESSAGE_TYPE),
+            "HEARTBEAT_IDENTIFIER": details.get("HEARTBEAT_IDENTIFIER"),
+            **more,
+        }
+        block = key_block = None
+        if event.schema is not None:
+            for loss in writer.losses:
+                report(loss)
+            block, key_block = self._described(event, writer, payload)
+        key = None
+        if "key" in details:
+            key = from_text(details["key"])
+        elif unique:
+            key = wrapped(key_block, unique)
+        topic = details.get("topic")
+        return Message(wrapped(block, payload), key, topic=None if topic is None else str(topic))
+
+    # -- images --------------------------------------------------------------------------------
+
+    def _writer(self, schema: TableSchema | None, details: Mapping[str, Any]) -> RowWriter:
+        raw: Mapping[str, Any] = details.get("fields", _NOTHING)
+        key = (schema, json.dumps(raw) if raw else b"")
+        writer = self._writers.get(key)
+        if writer is None:
+            if len(self._writers) >= _MOST_WRITERS:
+                self._writers.clear()
+                self._blocks.clear()  # they are found by the writers' identity
+            fields = {**_finer(schema, self._options), **raw}
+            writer = RowWriter(schema, fields, self._modes, self._placeholder)
+            self._writers[key] = writer
+        return writer
+
+    def _images(
+        self, event: DataChange, writer: RowWriter, report: Report
+    ) -> tuple[Row | None, Row | None, tuple[str, ...]]:
+        """Return the JSON of both images, and the columns to name as LOB_COLUMNS."""
+        placeholders: Any = event.details.get("placeholders", _NOTHING)
+        before = after = None
+        lobs: tuple[str, ...] = ()
+        if event.before is not None:
+            image: Image = event.before
+            fillers: Any = event.details.get("fillers")
+            if fillers is None and self._is_doubted(event):
+                fillers = _NOTHING
+            if event.op is Op.DELETE and fillers is None:
+                image, lobs = without_lobs(event, image, placeholders)
+            before = writer.write(image, report, placeholders, fillers)
+            if self._is_doubted(event):
+                report_doubt(event, before, writer, report, has_schema=event.schema is not None)
+        if event.after is not None:
+            image, lobs = without_lobs(event, event.after, placeholders)
+            after = writer.write(image, report, placeholders)
+        return before, after, lobs
+
+    def _is_doubted(self, event: DataChange) -> bool:
+        """Say whether a reader believes a before image in its key only."""
+        if event.key is None or event.details.get("image") == "unique":
+            return False
+        match self._options.before_image:
+            case BeforeImage.FULL:
+                return False
+            case BeforeImage.KEY:
+                return True
+        is_gone = event.op is Op.DELETE or is_key_change(event)
+        return is_gone and event.source.product in FILLERS
+
+    # -- schema blocks -------------------------------------------------------------------------
+
+    def _described(
+        self, event: DataChange, writer: RowWriter, payload: Row
+    ) -> tuple[bytes, bytes | None]:
+        """Return the schema blocks of value and key."""
+        details = event.details
+        owner, table = payload["SEG_OWNER"], payload["TABLE_NAME"]
+        name = str(details.get("name", ".".join(part for part in (owner, table) if part)))
+        unique, extra = payload["unique"], tuple(payload.items())[13:]
+        told: Any = details.get("unique_fields", _NOTHING)
+        members = tuple(
+            msgspec.convert(told[column], Schema) if column in told else writer.fields[column]
+            for column in unique or (() if event.key is None else event.key.columns)
+            if column in writer.fields
+        )
+        shape = (
+            id(writer),
+            name,
+            tuple(member.member for member in members),
+            *(None if payload[image] is None else tuple(payload[image]) for image in _IMAGES),
+            *(payload[field] is None for field in _REQUIRED),
+            tuple((field, type(value)) for field, value in extra),
+            json.dumps(details.get("unique_fields")),
+        )
+        block = self._blocks.get(shape)
+        key = struct(members, name="unique")
+        if block is None:
+            if len(self._blocks) >= _MOST_WRITERS:
+                self._blocks.clear()
+            block = json.dumps(_envelope(name, writer, payload, key))
+            self._blocks[shape] = block
+        return block, json.dumps(key) if members else None
+
+
+_IMAGES: Final = ("data", "before")
+_REQUIRED: Final = ("DATA_STORE", "SEG_OWNER", "TABLE_NAME", "TIMESTAMP", "message_type")
+
+
+def _envelope(name: str, writer: RowWriter, payload: Row, unique: Schema) -> Schema:
+    def text(field: str, *, optional: bool = False) -> Schema:
+        return Schema("string", optional=optional or payload[field] is None, field=field)
+
+    def image(field: str) -> Schema:
+        row = payload[field]
+        members = tuple(m for column, m in writer.fields.items() if row is None or column in row)
+        return struct(members, optional=True, name=field, field=field)
+
+    replace = msgspec.structs.replace
+    fields = (
+        text("DATA_STORE"),
+        text("SEG_OWNER"),
+        text("TABLE_NAME"),
+        replace(_TIMESTAMP, optional=payload["TIMESTAMP"] is None),
+        text("OPERATION"),
+        text("LOB_COLUMNS", optional=True),
+        _TRANSACTION,
+        replace(unique, optional=True, field="unique"),
+        image("data"),
+        image("before"),
+        text("message_version"),
+        text("message_type"),
+        text("HEARTBEAT_IDENTIFIER", optional=True),
+        *(blocks.guessed(field, payload[field]) for field in tuple(payload)[13:]),
+    )
+    return struct(fields, name=name or UNSET)
+
+
+def _finer(schema: TableSchema | None, options: Options) -> dict[str, Any]:
+    """Return the fields of columns with more digits than Connect's own types have."""
+    exact = modes_of(options, exact=True)
+    fields: dict[str, Any] = {}
+    for column in () if schema is None else schema.columns:
+        match column.type:
+            case Time(precision) if precision is None or precision > 3:
+                fields[column.name] = plain_json(field_of(column, _MICROS))
+            case Timestamp(precision) if precision is None or precision > 3:
+                fields[column.name] = plain_json(field_of(column, exact))
+    return fields
+
+
+def without_lobs(
+    event: DataChange, image: Image, placeholders: Mapping[str, Any]
+) -> tuple[Image, tuple[str, ...]]:
+    """Return an image without its unavailable values, and their columns, for LOB_COLUMNS.
+
+    An update has them as null, as a producer does that did not get them; an insert or a delete
+    leaves them out, for there null is a value. A name that cannot be listed stays.
+    """
+    if UNAVAILABLE not in image.values():
+        return image, ()
+    lobs = tuple(
+        name
+        for name, value in image.items()
+        if value is UNAVAILABLE and name not in placeholders and listed(name) == (name,)
+    )
+    hidden = frozenset(lobs)
+    if event.op is Op.UPDATE:
+        return {name: None if name in hidden else value for name, value in image.items()}, lobs
+    return {name: value for name, value in image.items() if name not in hidden}, lobs
+
+
+def _unique(event: DataChange, row: Mapping[str, Any] | None, report: Report) -> Row | None:
+    """Return the primary key's columns and values."""
+    if "unique" in event.details:
+        return event.details["unique"]  # type: ignore[return-value]
+    if event.key is None:
+        return None
+    if row is None or any(row.get(name) is None for name in event.key.columns):
+        report(("key", "the row does not tell its values"))
+        return None
+    return {name: row[name] for name in event.key.columns}
+
+
+# -- coordinates -----------------------------------------------------------------------------------
+
+
+def _properties(event: DataChange, report: Report) -> list[dict[str, Any]]:
+    """Return where a change stands in the source's log, as the names and numbers that CDL has."""
+    if "properties" in event.details:
+        told: Any = event.details["properties"]
+        return [{"name": name, "value": value} for name, value in told]
+    found = {
+        **_coordinates(event.position, report),
+        **transaction_number(event.transaction, report),
+    }
+    return [{"name": name, "value": value} for name, value in found.items()]
+
+
+def _coordinates(position: Position | None, report: Report) -> dict[str, int]:
+    match position:
+        case None:
+            return {}
+        case PostgresPosition(lsn, last_commit_lsn, row):
+            if last_commit_lsn is not None or row:
+                report(("position", "only the LSN is written"))
+            return {"lsn": lsn if lsn < _INT64 else lsn - 2 * _INT64}
+        case ScnPosition(scn) if scn < _INT64:
+            if position != ScnPosition(scn):
+                report(("position", "only the SCN is written"))
+            return {"scn": scn}
+        case _:
+            report(("position", "a number beyond 64 bits"))
+            return {}
+
+
+def transaction_number(transaction: Transaction | None, report: Report) -> dict[str, int]:
+    """Return the number that a transaction is to CDL, as ``txId``."""
+    if transaction is None:
+        return {}
+    match = _NUMBER.fullmatch(transaction.id)
+    if match is None or int(match[1]) >= _INT64:
+        report(("transaction.id", "not a number"))
+        return {}
+    if match[2]:
+        # Debezium's of PostgreSQL is "<txId>:<lsn>" (B-14)
+        report(("transaction.id", "only its number is written"))
+    return {"txId": int(match[1])}

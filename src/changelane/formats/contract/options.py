@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options as users write them, made into the typed options of what they belong to."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar, get_origin
+
+import msgspec
+
+from changelane.errors import ConfigError, UnknownNameError
+from changelane.validation import fitted
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_SPAN: Final = re.compile(r"\s*([0-9]{1,9})\s*([A-Za-z]+)\s*", re.ASCII)
+_UNITS: Final[dict[str, int]] = {
+    name: milliseconds
+    for names, milliseconds in (
+        ("ms millisecond milliseconds", 1),
+        ("s sec second seconds", 1_000),
+        ("m min minute minutes", 60_000),
+        ("h hour hours", 3_600_000),
+        ("d day days", 86_400_000),
+        ("w week weeks", 604_800_000),
+    )
+    for name in names.split()
+}
+SPANS: Final = (
+    "a span of time is a whole number and a unit: ms, s, min, h, d or w, or milliseconds, seconds, "
+    "minutes, hours, days or weeks, such as `30 days` or `12h`"
+)
+
+
+def typed(owner: str, given: Mapping[str, Any], kind: type[T]) -> T:
+    """Return options as *kind*.
+
+    Values may be text, as they come from a command line or a configuration file: an option of
+    several values, such as the key columns of tables, is JSON there.
+
+    Args:
+        owner: Whose options they are, for messages: the name of a format or of a profile.
+
+    Raises:
+        UnknownNameError: There is no such option; the nearest one is named.
+        ConfigError: A value does not fit its option.
+    """
+    known = kind.__struct_fields__
+    for option in given:
+        if option not in known:
+            raise UnknownNameError(f"option of {owner}", option, known)
+    parsed = _parsed(owner, given, kind)
+    try:
+        return fitted(parsed, kind, written=given, strict=False)
+    except UnknownNameError:
+        raise
+    except ConfigError as error:
+        msg = f"{owner}: {error}"
+        raise ConfigError(msg) from None
+
+
+def _parsed(owner: str, given: Mapping[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return options with those read from JSON text whose type is an object or a list."""
+    types = {field.name: get_origin(field.type) for field in msgspec.structs.fields(kind)}
+    parsed: dict[str, Any] = {}
+    for option, value in given.items():
+        is_text = isinstance(value, str) and types[option] in {dict, list, tuple, frozenset}
+        try:
+            parsed[option] = msgspec.json.decode(value) if is_text else value
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            msg = f"{owner}: option {option}: not JSON"
+            raise ConfigError(msg) from None
+    return parsed
+
+
+def milliseconds(span: str) -> int:
+    """Return the milliseconds of a span of time, wherever one stands.
+
+    >>> milliseconds("500ms"), milliseconds("2 s"), milliseconds("1 hour")
+    (500, 2000, 3600000)
+
+    Raises:
+        ValueError: It is none; the units are named.
+    """
+    match = _SPAN.fullmatch(span)
+    unit = None if match is None else _UNITS.get(match.group(2).lower())
+    if match is None or unit is None:
+        raise ValueError(SPANS)
+    return int(match.group(1)) * unit
+
+
+def seconds(span: str) -> int:
+    """Return the seconds of a span of time that has no parts of one.
+
+    >>> seconds("30 days")
+    2592000
+
+    Raises:
+        ValueError: It is none, or has parts of a second.
+    """
+    whole, rest = divmod(milliseconds(span), 1000)
+    if rest:
+        raise ValueError("it is told in whole seconds, or in greater units")
+    return whole
+
+
+def given(options: msgspec.Struct) -> list[str]:
+    """Return the names of the options that are not as they are without a word."""
+    usual = type(options)()
+    names = options.__struct_fields__
+    return [name for name in names if getattr(options, name) != getattr(usual, name)]

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one reduction of events to what a format carries, which finds every loss."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from changelane.event import (
+    NO_DETAILS,
+    ChangeEvent,
+    Completeness,
+    DataChange,
+    Details,
+    HalfUpdate,
+    Image,
+    Op,
+    Source,
+    Tombstone,
+    Transaction,
+    TransactionMarker,
+    is_complete,
+    is_key_change,
+    key_of,
+)
+from changelane.formats.contract.capabilities import Carries, SchemaPlan
+from changelane.formats.contract.identity_cache import Memo
+from changelane.formats.contract.losses import Loss
+from changelane.position import Position
+from changelane.schema import TableId, TableSchema
+from changelane.types import UNAVAILABLE, Unavailable, Value
+from changelane.types.values import untyped_form, untyped_text
+
+_TIME_UNITS: Final = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+
+Reduced = tuple[tuple[ChangeEvent, ...], tuple[Loss, ...]]
+
+
+def _unit(field: str, unit: str) -> tuple[int, Loss]:
+    return (_TIME_UNITS[unit], (field, f"cut to {unit}")) if unit else (0, (field, "not written"))
+
+
+class Reducer:
+    """Reduces events to what a declaration carries. One instance serves one codec.
+
+    ``plan`` reduces a schema's images; ``units`` are size in nanoseconds (0 = none) and loss.
+    """
+
+    def __init__(self, carries: Carries) -> None:
+        self._carries = carries
+        self.plan = Memo(lambda schema: SchemaPlan(schema, carries))
+        self._tables = Memo(self._with_losses(self._table))
+        self._sources = Memo(self._with_losses(self._source))
+        self.units = {
+            "source_time_ns": _unit("source_time", carries.source_time),
+            "process_time_ns": _unit("process_time", carries.process_time),
+        }
+
+    @staticmethod
+    def _with_losses(reduce: Callable[..., Any]) -> Callable[[Any], tuple[Any, dict[Loss, None]]]:
+        def inner(part: Any) -> tuple[Any, dict[Loss, None]]:
+            losses: dict[Loss, None] = {}
+            return reduce(part, losses), losses
+
+        return inner
+
+    def __call__(self, event: ChangeEvent) -> Reduced:
+        """Return what survives of *event*, as no, one or two events, and the losses."""
+        losses: dict[Loss, None] = {}
+        if isinstance(event, DataChange):
+            return tuple(self._data(event, losses)), tuple(losses)
+        kind = event.__struct_config__.tag
+        if kind not in self._carries.kinds:
+            return (), ((f"event:{kind}", "the format has no such message"),)
+        if isinstance(event, HalfUpdate):
+            return self._half(event, losses), tuple(losses)
+        return (self._other(event, losses),), tuple(losses)
+
+    def _half(self, half: HalfUpdate, losses: dict[Loss, None]) -> tuple[ChangeEvent, ...]:
+        changes = tuple(self._data(half.change, losses))
+        pair = half.pair if self._carries.pair else None
+        if pair != half.pair:
+            losses["pair", "what joins the halves of an update is not written"] = None
+            if half.other_key is None:
+                return changes  # a half without a pair would mean that the key stays
+        return tuple(msgspec.structs.replace(half, change=one, pair=pair) for one in changes)
+
+    def _other(self, event: ChangeEvent, losses: dict[Loss, None]) -> ChangeEvent:
+        changes: dict[str, object] = {}
+        for field, reduce in (
+            ("table", self._table),
+            ("position", self._position),
+            ("transaction", self.transaction),
+            ("source", self._source),
+        ):
+            if hasattr(event, field):
+                changes[field] = reduce(getattr(event, field), losses)
+        if isinstance(event, TransactionMarker) and changes["transaction"] is None:
+            changes["transaction"] = Transaction("")
+        details: Details = getattr(event, "details", NO_DETAILS)
+        changes["details"] = self._details(details, getattr(event, "source", None), losses)
+        for field in ("source_time_ns", "process_time_ns"):
+            if hasattr(event, field):
+                changes[field] = self._time(field, getattr(event, field), losses)
+        schema: TableSchema | None = getattr(event, "schema", None)
+        if schema is not None:
+            plan = self.plan(schema)
+            changes["schema"] = plan.schema
+            losses.update(plan.losses)
+            if isinstance(event, Tombstone) and event.key is not None:
+                changes["key"] = plan.image(event.key, losses)
+        return msgspec.structs.replace(event, **changes)
+
+    def _data(self, event: DataChange, losses: dict[Loss, None]) -> Iterator[DataChange]:
+        carries = self._carries
+        op = event.op
+        if op not in carries.operations:
+            if op is Op.READ and Op.CREATE in carries.operations:
+                losses["operation:r", "written as an insert"] = None
+                op = Op.CREATE
+            else:
+                losses[f"operation:{op.value}", "the format has no such operation"] = None
+                return
+        before, after, schema = event.before, event.after, event.schema
+        key_change = before is not None and op is Op.UPDATE and is_key_change(event)
+        split = key_change and not carries.key_change
+        if before is not None and op is Op.UPDATE:
+            partial = not is_complete(before, schema, event.before_holds)
+            may_lack = carries.partial_before or (key_change and carries.key_change_partial)
+            if not carries.before or (partial and not may_lack):
+                if key_change:
+                    split = True
+                else:
+                    losses["before", "a partial image" if partial else "not written"] = None
+                    before = None
+        before_holds, after_holds = event.before_holds, event.after_holds
+        if schema is not None:
+            plan = self.plan(schema)
+            if plan.losses:
+                losses.update(plan.losses)
+            fill = op is Op.DELETE and not carries.delete_partial
+            before = None if before is None else plan.image(before, losses, fill=fill)
+            fill = not carries.absent
+            after = None if after is None else plan.image(after, losses, fill=fill)
+            schema = plan.schema
+            if schema is not None:
+                before_holds = after_holds = Completeness.UNKNOWN
+        else:
+            before = None if before is None else self.untyped(before, losses)
+            after = None if after is None else self.untyped(after, losses)
+        key = event.key
+        if key is not None and not carries.key:
+            losses["key", "the format does not name key columns"] = None
+            key = None
+        table, lost = self._tables(event.table)
+        if lost:
+            losses.update(lost)
+        source, lost = self._sources(event.source)
+        if lost:
+            losses.update(lost)
+        reduced = DataChange(
+            op,
+            table,
+            key,
+            before,
+            after,
+            schema,
+            self._position(event.position, losses),
+            self.transaction(event.transaction, losses),
+            source,
+            self._time("source_time_ns", event.source_time_ns, losses),
+            self._time("process_time_ns", event.process_time_ns, losses),
+            before_holds,
+            after_holds,
+            self._details(event.details, event.source, losses),
+        )
+        if not split:
+            yield reduced
+            return
+        losses["key_change", "written as a delete and an insert"] = None
+        yield from self._halves(event, reduced)
+
+    def _halves(self, event: DataChange, update: DataChange) -> Iterator[DataChange]:
+        """Return the delete and the insert that a reduced *update* of a key is written as."""
+        before = update.before or {}
+        if not self._carries.delete_partial:
+            before = key_of(event, before) or before
+        yield msgspec.structs.replace(update, op=Op.DELETE, before=before, after=None)
+        yield msgspec.structs.replace(update, op=Op.CREATE, before=None)
+
+    def untyped(self, image: Image, losses: dict[Loss, None]) -> Image:
+        """Return what survives of an image without a schema."""
+        carries = self._carries
+        result: dict[str, Value] = {}
+        for name, value in image.items():
+            if value is None or type(value) is str:
+                result[name] = value
+            elif value is UNAVAILABLE and not carries.unavailable:
+                losses["unavailable", "written as an absent column"] = None
+            elif carries.text_only and not isinstance(value, str | Unavailable | None):
+                losses["type:unknown", "a value without a type is written as text"] = None
+                result[name] = untyped_text(value)
+            else:
+                result[name] = untyped_form(value)
+                if result[name] is not value:
+                    losses["type:unknown", "a value without a type is written as JSON"] = None
+        return result
+
+    def _table(self, table: TableId, losses: dict[Loss, None]) -> TableId:
+        kept = self._carries.table
+        if len(kept) == 3:
+            return table
+        for part in ("database", "schema", "name"):
+            if part not in kept and getattr(table, part) is not None:
+                losses[f"table.{part}", "not written"] = None
+        return TableId(
+            table.database if "database" in kept else None,
+            table.schema if "schema" in kept else None,
+            table.name if "name" in kept else None,
+        )
+
+    def _position(self, position: Position | None, losses: dict[Loss, None]) -> Position | None:
+        if position is None:
+            return None
+        domain = position.__struct_config__.tag
+        if domain in self._carries.positions:
+            return position
+        losses["position", f"a {domain} position is not written"] = None
+        return None
+
+    def transaction(
+        self, transaction: Transaction | None, losses: dict[Loss, None]
+    ) -> Transaction | None:
+        """Return what survives of the place in a transaction."""
+        kept = self._carries.transaction
+        if transaction is None:
+            return None
+        changes: dict[str, object] = {}
+        for field in ("id", "order", "table_order", "size", "last"):
+            if field not in kept and getattr(transaction, field) not in (None, ""):
+                losses[f"transaction.{field}", "not written"] = None
+                changes[field] = None
+        if "id" not in kept:
+            return None
+        return msgspec.structs.replace(transaction, **changes) if changes else transaction
+
+    def _source(self, source: Source, losses: dict[Loss, None]) -> Source:
+        kept, stamp = self._carries.source, self._carries.stamp
+        if len(kept) == 5:
+            return source
+        values: list[str | None] = []
+        for field in ("product", "connector", "server", "version", "snapshot"):
+            value = getattr(source, field)
+            stamped = getattr(stamp, field)
+            if field in kept and not (field == "version" and self._is_foreign(source)):
+                values.append(value)
+                continue
+            if value is not None and value != stamped:
+                losses[f"source.{field}", "not written"] = None
+            values.append(stamped)
+        return Source(*values)
+
+    def _time(self, field: str, value: int | None, losses: dict[Loss, None]) -> int | None:
+        if value is None:
+            return None
+        size, loss = self.units[field]
+        if size == 1:
+            return value
+        if not size:
+            losses[loss] = None
+            return None
+        if rest := value % size:
+            losses[loss] = None
+        return value - rest
+
+    def _is_foreign(self, source: Source) -> bool:
+        """Say whether an event comes from another connector than the format's own."""
+        own = self._carries.stamp.connector
+        return own is not None and source.connector not in (None, own)
+
+    def _details(
+        self, details: Details, source: Source | None, losses: dict[Loss, None]
+    ) -> Details:
+        if not details or (self._carries.details and not (source and self._is_foreign(source))):
+            return details
+        losses["details", "the producer's own further fields are not written"] = None
+        return NO_DETAILS

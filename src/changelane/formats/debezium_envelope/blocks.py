@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blocks to write, with their schemas: source, transaction, and the messages that are no rows."""
+
+import decimal
+from collections.abc import Mapping
+from typing import Any, Final
+
+from changelane.event import DataChange, Op, Source, Transaction
+from changelane.formats.contract.format import Report
+from changelane.formats.debezium_envelope.rows.connect_schema import UNSET, Schema, struct
+from changelane.position import (
+    LsnPosition,
+    MySqlPosition,
+    OffsetPosition,
+    Position,
+    PostgresPosition,
+    ScnPosition,
+    SequencePosition,
+    TimePosition,
+)
+from changelane.schema import TableId
+
+_INT64_MAX: Final = (1 << 63) - 1
+_U64: Final = 1 << 64
+
+_COMMON: Final = (
+    "version! connector! name! ts_ms:int64! snapshot db! sequence ts_us:int64 ts_ns:int64"
+)
+_BINLOG: Final = "table server_id:int64! gtid file! pos:int64! row:int32! thread:int64 query"
+_FIELDS: Final[Mapping[str | None, str]] = {
+    "mysql": _BINLOG,
+    "mariadb": _BINLOG,
+    "postgresql": ("schema! table! txId:int64 lsn:int64 xmin:int64 origin origin_lsn:int64"),
+    "oracle": (
+        "schema! table! txId scn commit_scn lcr_position rs_id ssn:int64 redo_thread:int32"
+        " user_name redo_sql row_id"
+    ),
+    "sqlserver": "schema! table! change_lsn commit_lsn event_serial_no:int64",
+    "db2": "schema! table! change_lsn commit_lsn",
+}
+"""Product -> its fields in order: name, ``:type`` unless a string, ``!`` when required (B 1.4)."""
+
+_SNAPSHOTS: Final = (
+    "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"
+)
+_SNAPSHOT: Final = Schema(
+    "string",
+    optional=True,
+    name="io.debezium.data.Enum",
+    version=1,
+    parameters={"allowed": _SNAPSHOTS},
+    default="false",
+    field="snapshot",
+)
+
+
+def parsed(text: str) -> dict[str, Schema]:
+    """Return the fields of a list in the notation of :data:`_FIELDS`."""
+    fields: dict[str, Schema] = {}
+    for word in text.split():
+        name, _, kind = word.rstrip("!").partition(":")
+        fields[name] = Schema(kind or "string", optional=not word.endswith("!"), field=name)
+    return fields
+
+
+def _listed(product: str | None) -> dict[str, Schema]:
+    return {**parsed(_COMMON), "snapshot": _SNAPSHOT, **parsed(_FIELDS.get(product, ""))}
+
+
+_BLOCKS: Final = {product: _listed(product) for product in (*_FIELDS, None)}
+_ALL: Final = {name: field for block in _BLOCKS.values() for name, field in block.items()}
+FIELD_NAMES: Final = tuple(_ALL)
+"""Every field of a source block that is known."""
+
+
+FIELD_TYPES: Final[Mapping[str | None, Mapping[str, str]]] = {
+    product: {name: field.type for name, field in block.items() if field.name is UNSET}
+    for product, block in _BLOCKS.items()
+}
+"""Product -> its fields that have no meaning of their own, with their types."""
+_TIME_NAMES: Final = ("ts_ms", "ts_us", "ts_ns")
+
+
+def fields_of(product: str | None) -> Mapping[str, Schema]:
+    """Return the fields of a source block, by name."""
+    return {**_ALL, **_BLOCKS.get(product, _BLOCKS[None])}
+
+
+def times_of(time_ns: int | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the three fields of a time."""
+    if any(name in given for name in ("ts_ms", "ts_us", "ts_ns")):
+        return {name: given.get(name) for name in ("ts_ms", "ts_us", "ts_ns")}
+    if time_ns is None:
+        return {"ts_ms": None, "ts_us": None, "ts_ns": None}
+    return {"ts_ms": time_ns // 1_000_000, "ts_us": time_ns // 1000, "ts_ns": time_ns}
+
+
+def _coordinates(position: Position | None) -> dict[str, Any]:
+    match position:
+        case PostgresPosition(lsn, last):
+            signed = lsn - _U64 if lsn > _INT64_MAX else lsn
+            before = "null" if last is None else f'"{last}"'
+            return {"sequence": f'[{before},"{signed}"]', "lsn": signed}
+        case MySqlPosition(file, pos, row, gtid):
+            return {"gtid": gtid, "file": file, "pos": pos, "row": row}
+        case ScnPosition(scn, commit_scn, rs_id, ssn, tx_seq):
+            found = {
+                "scn": str(scn),
+                "commit_scn": None if commit_scn is None else str(commit_scn),
+                "rs_id": rs_id,
+            }
+            return found | {k: v for k, v in (("ssn", ssn), ("txSeq", tx_seq)) if v}
+        case LsnPosition(commit_lsn, change_lsn, serial):
+            found = {"change_lsn": change_lsn, "commit_lsn": commit_lsn}
+            return found if serial is None else {**found, "event_serial_no": serial}
+        case SequencePosition() | OffsetPosition() | TimePosition() | None:
+            return {}
+
+
+def report_position(position: Position | None, report: Report) -> None:
+    """Report the part of a position that Debezium has no field for."""
+    if isinstance(position, PostgresPosition) and position.row:
+        report(("position", "the row inside a PostgreSQL position is not written"))
+    if isinstance(position, ScnPosition) and min(position.scn, position.commit_scn or 0) < 0:
+        report(("position", "a number that no log has: readers take it for no position"))
+
+
+NO_SNAPSHOT: Final = frozenset({"", "false"})
+"""Words of the field ``snapshot`` for a row that is not part of one."""
+
+
+def report_snapshot(event: DataChange, report: Report) -> None:
+    """Tell what the field ``snapshot`` makes of a row for a reader (B-04)."""
+    told = event.source.snapshot
+    if told is None:
+        return
+    if told in NO_SNAPSHOT:
+        report(("source.snapshot", "read as no snapshot"))
+    elif event.op is Op.CREATE:
+        report(("operation:c", "read as a snapshot read, since its source names a snapshot"))
+
+
+def source_block(
+    source: Source,
+    table: TableId,
+    position: Position | None,
+    time_ns: int | None,
+    rest: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return a source block in the order of its product, with nulls for what is not known."""
+    known = _BLOCKS.get(source.product, _BLOCKS[None])
+    told: dict[str, Any] = {
+        "version": source.version,
+        "connector": source.product,
+        "name": source.server,
+        "snapshot": source.snapshot or "false",
+        "db": table.database,
+        "schema": table.schema,
+        "table": table.name,
+        **_coordinates(position),
+        **times_of(time_ns, rest),
+    }
+    told |= {name: value for name, value in rest.items() if name not in _TIME_NAMES}
+    block = {name: told.pop(name, None) for name in known}
+    block.update((name, value) for name, value in told.items() if value is not None)
+    return block
+
+
+def guessed(name: str, value: object) -> Schema:
+    """Return a schema for a field that is not in the list of its product."""
+    match value:
+        case bool():
+            kind = "boolean"
+        case int():
+            kind = "int64"
+        case float() | decimal.Decimal():
+            kind = "double"
+        case _:
+            kind = "string"
+    return Schema(kind, optional=True, field=name)
+
+
+def described(known: Mapping[str, Schema], block: Mapping[str, Any]) -> tuple[Schema, ...]:
+    """Return the schemas of a block's fields: those known, optional where null, or guessed."""
+    fields: list[Schema] = []
+    for name, value in block.items():
+        field = known.get(name)
+        if field is None:
+            field = guessed(name, value)
+        elif value is None and not field.optional:
+            field = Schema(field.type, optional=True, field=name)
+        fields.append(field)
+    return tuple(fields)
+
+
+def source_schema(product: str | None, block: Mapping[str, Any]) -> Schema:
+    """Return the schema of a source block."""
+    known = _BLOCKS.get(product, _BLOCKS[None])
+    fields = described(known, block)
+    if product is None:
+        return struct(fields, field="source")
+    return struct(fields, name=f"{_CONNECTOR}{product}.Source", version=1, field="source")
+
+
+_TRANSACTION: Final = parsed("id! total_order:int64! data_collection_order:int64!")
+
+
+def transaction_block(
+    transaction: Transaction | None, more: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """Return the place of an event in its transaction."""
+    if transaction is None:
+        return dict(more) or None
+    return {
+        "id": transaction.id,
+        "total_order": transaction.order,
+        "data_collection_order": transaction.table_order,
+        **more,
+    }
+
+
+def transaction_schema(block: Mapping[str, Any] | None) -> Schema:
+    """Return the schema of such a block."""
+    fields = tuple(_TRANSACTION.values()) if block is None else described(_TRANSACTION, block)
+    return struct(fields, optional=True, name="event.block", version=1, field="transaction")
+
+
+TIMES: Final = tuple(parsed("ts_ms:int64 ts_us:int64 ts_ns:int64").values())
+OP: Final = Schema("string", field="op")
+
+_CONNECTOR: Final = "io.debezium.connector."
+
+HEARTBEAT_KEY: Final = struct(
+    tuple(parsed("serverName!").values()),
+    name=f"{_CONNECTOR}common.ServerNameKey",
+    version=1,
+)
+TRANSACTION_KEY: Final = struct(
+    tuple(parsed("id!").values()),
+    name=f"{_CONNECTOR}common.TransactionMetadataKey",
+    version=1,
+)
+
+
+def notice(name: str | None, fields: Mapping[str, Any], known: str, **parts: Schema) -> Schema:
+    """Return the schema of a message that is no row.
+
+    Args:
+        name: Its name after ``io.debezium.connector.``; ``None`` where the product is not known.
+        fields: The message.
+        known: Its plain fields, in the notation of the source blocks.
+        parts: Schemas of its other fields.
+    """
+    members = described({**parsed(known), **parts}, fields)
+    return struct(members) if name is None else struct(members, name=_CONNECTOR + name, version=1)
+
+
+_COLLECTION: Final = struct(
+    tuple(parsed("data_collection! event_count:int64!").values()),
+    optional=True,
+    name="event.collection",
+    version=1,
+)
+COLLECTIONS: Final = Schema("array", items=_COLLECTION, optional=True, field="data_collections")
+_COLUMN: Final = struct(
+    (
+        *parsed(
+            "name! jdbcType:int32! nativeType:int32 typeName! typeExpression charsetName"
+            " length:int32 scale:int32 position:int32! optional:boolean autoIncremented:boolean"
+            " generated:boolean comment defaultValueExpression"
+        ).values(),
+        Schema("array", items=Schema("string"), optional=True, field="enumValues"),
+    ),
+    name=f"{_CONNECTOR}schema.Column",
+    version=1,
+)
+_TABLE: Final = struct(
+    (
+        Schema("string", optional=True, field="defaultCharsetName"),
+        Schema("array", items=Schema("string"), optional=True, field="primaryKeyColumnNames"),
+        Schema("array", items=_COLUMN, field="columns"),
+        Schema("string", optional=True, field="comment"),
+    ),
+    optional=True,
+    name=f"{_CONNECTOR}schema.Table",
+    version=1,
+    field="table",
+)
+_CHANGE: Final = struct(
+    (Schema("string", field="type"), Schema("string", field="id"), _TABLE),
+    name=f"{_CONNECTOR}schema.Change",
+    version=1,
+)
+TABLE_CHANGES: Final = Schema("array", items=_CHANGE, field="tableChanges")
+MESSAGE: Final = (
+    Schema("string", optional=True, field="prefix"),
+    Schema("bytes", optional=True, field="content"),
+)

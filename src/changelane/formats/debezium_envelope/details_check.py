@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Details are written as they are: what did not come from a reader of this family is read back.
+
+A reader keeps in an event's details what the model has no place for, and its writer puts it where
+it was. Details that come by ``native-json`` may hold anything under the same names.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from changelane.errors import DecodeError
+from changelane.event import NO_DETAILS, ChangeEvent, DataChange, HalfUpdate
+from changelane.formats.contract.format import Report
+from changelane.formats.contract.losses import Loss
+from changelane.formats.debezium_envelope.blocks import FIELD_TYPES
+from changelane.message import Message
+
+Write = Callable[[ChangeEvent, Report], tuple[Message, ...]]
+Read = Callable[[Message], tuple[ChangeEvent, ...]]
+
+_INT64: Final = 1 << 63
+_WRONG: Final = (
+    *(DecodeError, msgspec.ValidationError, UnicodeError, RecursionError),
+    *(TypeError, ValueError, LookupError, AttributeError, ArithmeticError),
+)
+_LOSS: Final[Loss] = ("details", "not what the format keeps there; not written")
+
+
+def carefully(write: Write, read: Read, event: ChangeEvent, report: Report) -> tuple[Message, ...]:
+    """Write an event; without its details where no reader would take its messages.
+
+    Raises:
+        EncodeError: The event cannot be written.
+    """
+    change = event.change if isinstance(event, HalfUpdate) else event
+    details = change.details
+    if not details or _is_usual(details, change):
+        return write(event, report)
+    losses: list[Loss] = []
+    try:
+        messages = write(event, losses.append)
+        told = [one for message in messages for one in read(message)]
+        if isinstance(event, DataChange) and not any(map(_is_row, told)):
+            raise ValueError  # another kind of message, by what stands in its details
+    except _WRONG:
+        report(_LOSS)
+        return write(_without(event), report)
+    for loss in losses:
+        report(loss)
+    return messages
+
+
+def _is_usual(details: Mapping[str, Any], event: ChangeEvent) -> bool:
+    """Say whether only known fields of a source block are there, as most messages have them."""
+    if len(details) != 1 or type(block := details.get("source")) is not dict:
+        return False
+    source = getattr(event, "source", None)
+    types = None if source is None else FIELD_TYPES.get(source.product)
+    if types is None:
+        return False
+    for name, value in block.items():
+        kind = types.get(name)
+        if type(value) is int:
+            if kind != "int64" or not -_INT64 <= value < _INT64:
+                return False
+        elif type(value) is not str or kind != "string":
+            return False
+    return True
+
+
+def _is_row(event: ChangeEvent) -> bool:
+    return isinstance(event, DataChange | HalfUpdate)
+
+
+def _without(event: ChangeEvent) -> ChangeEvent:
+    if isinstance(event, HalfUpdate):
+        change = msgspec.structs.replace(event.change, details=NO_DETAILS)
+        return msgspec.structs.replace(event, change=change)
+    return msgspec.structs.replace(event, details=NO_DETAILS)

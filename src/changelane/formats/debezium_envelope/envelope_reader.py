@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the smaller members of the family share: reading their envelope.
+
+A member states its envelope as a wire class and what it does differently as three functions
+(:class:`Member`). The message is read as in ``debezium-json``: a schema block is parsed once per
+content, rows come typed out of the JSON reader, and what has a field more or a number as text goes
+the long way, which keeps what the wire class does not know in the event's details.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from changelane.errors import DecodeError
+from changelane.event import (
+    ChangeEvent,
+    Completeness,
+    DataChange,
+    Key,
+    Op,
+    Source,
+    Transaction,
+)
+from changelane.formats.contract import json
+from changelane.formats.debezium_envelope.message_key import MISFIT, KeyReader, read_as
+from changelane.formats.debezium_envelope.other_events import MILLISECOND, loads
+from changelane.formats.debezium_envelope.rows.connect_schema import Blocks, unwrap
+from changelane.formats.debezium_envelope.rows.row_reader import PLAIN, RowPlan, ValuePlan, decoder
+from changelane.formats.debezium_envelope.source_block import integer
+from changelane.message import Message
+from changelane.position import Position
+from changelane.schema import TableId
+
+JsonRow = dict[str, Any]
+
+_OPS: Final = {op.value: op for op in Op}
+_BOM: Final = b"\xef\xbb\xbf"
+_PARTS: Final = decoder(dict[str, msgspec.Raw])
+_FIELDS: Final = decoder(dict[str, Any])
+_ANY: Final = decoder(Any)
+_MISFIT: Final = (*MISFIT, DecodeError)
+
+
+class Draft(msgspec.Struct):
+    """An event while it is read.
+
+    Attributes:
+        op: Its operation.
+        envelope: The message, of the member's wire class.
+        plan: How the rows are read.
+        before: The image before, values already converted; an empty one is none.
+        after: The image after.
+        key: The key columns, as the message key tells them.
+        key_row: The message key's own values, converted, where a delete has no other.
+        details: What the model has no place for.
+        offset: The message's place in its partition.
+        hidden_before: Columns of the image before whose value was not sent; null until settled.
+        hidden_after: The same of the image after.
+    """
+
+    op: Op
+    envelope: Any
+    plan: RowPlan
+    before: JsonRow | None
+    after: JsonRow | None
+    table: TableId
+    source: Source
+    details: dict[str, object]
+    schema: Any = None
+    key: Key | None = None
+    key_row: JsonRow | None = None
+    position: Position | None = None
+    transaction: Transaction | None = None
+    offset: int | None = None
+    hidden_before: tuple[str, ...] = ()
+    hidden_after: tuple[str, ...] = ()
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """How a member of the family is read.
+
+    Attributes:
+        envelope: Its wire class, generic in the row; unknown fields are forbidden there.
+        integers: Fields of the source block that are whole numbers and may come as text (B-13).
+        origin: Fills in table, source, position and transaction from the source block.
+        prepare: Does what needs the JSON of the rows, before values are converted.
+        settle: Does to a finished draft what only this member's documents say; may refuse it.
+        notice: Returns the event that a row of a service table of the producer stands for.
+        source_offset_ms: Added to the source time.
+    """
+
+    envelope: Any
+    integers: frozenset[str]
+    origin: Callable[[Draft], None]
+    settle: Callable[[Draft], None]
+    prepare: Callable[[Draft], None] = lambda _draft: None
+    notice: Callable[[Draft, Message], ChangeEvent | None] = lambda _draft, _message: None
+    source_offset_ms: int = 0
+
+
+class _Reading(msgspec.Struct, frozen=True):
+    """A plan with the reader of the whole payload."""
+
+    plan: RowPlan
+    envelope: Callable[[bytes | memoryview], Any]
+
+
+class MemberReader:
+    """Reads the messages of one codec."""
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+        self._known = frozenset(member.envelope.__struct_fields__)
+        self._source_fields = _source_fields(member.envelope)
+        self._plain = self._reading(PLAIN)
+        self._blocks: Blocks[_Reading] = Blocks(lambda block: self._reading(ValuePlan(block)))
+        self._keys = KeyReader()
+
+    def _reading(self, plan: RowPlan) -> _Reading:
+        return _Reading(plan, decoder(self._member.envelope[plan.row_kind]).decode)
+
+    def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
+        """Return the events of a message."""
+        value = message.value
+        if not value:
+            return (self._keys.tombstone(message),)
+        details: dict[str, object] = {}
+        found = self._blocks.find(value) if value.startswith(b'{"schema":{"') else None
+        if found is not None:
+            reading, start = found
+            try:
+                envelope = reading.envelope(memoryview(value)[start:-1])
+                return self._row(message, envelope, reading.plan, details)
+            except _MISFIT:
+                details = {}
+        return self._long(message, value.removeprefix(_BOM), details)
+
+    def _long(
+        self, message: Message, value: bytes, details: dict[str, object]
+    ) -> tuple[ChangeEvent, ...]:
+        wrapped = unwrap(value)
+        block, payload = wrapped or (None, value)
+        reading = self._plain if block is None else self._blocks.plan(block)
+        try:
+            if payload.strip() == b"null":
+                return (self._keys.tombstone(message),)
+            try:
+                envelope = reading.envelope(payload)
+            except MISFIT:
+                envelope = self._loose(payload, reading, details)
+            if block is not None and isinstance(reading.plan, ValuePlan) and reading.plan.is_rows:
+                self._blocks.remember(value, block, reading)
+            return self._row(message, envelope, reading.plan, details)
+        except DecodeError as error:
+            path = error.path if wrapped is None else error.path.replace("$", "$.payload", 1)
+            raise DecodeError(error.reason, code=error.code, path=path) from None
+
+    def _loose(self, payload: bytes, reading: _Reading, details: dict[str, object]) -> Any:
+        """Read an envelope with fields that the wire class does not know, or numbers as text."""
+        parts = loads(_PARTS, payload)
+        if "op" not in parts or "source" not in parts:
+            raise DecodeError("no row change of this format", code="unknown_kind")
+        fields: dict[str, Any] = loads(_FIELDS, parts["source"], "$.source")
+        for name in self._member.integers & fields.keys():
+            fields[name] = integer(fields[name], f"$.source.{name}")
+        if "ts_ms" in parts:
+            time = integer(loads(_ANY, parts["ts_ms"], "$.ts_ms"), "$.ts_ms")
+            parts["ts_ms"] = msgspec.Raw(json.dumps(time))
+        rest = {name: fields.pop(name) for name in fields.keys() - self._source_fields}
+        if rest:
+            details["source"] = {name: rest[name] for name in sorted(rest)}
+        parts["source"] = msgspec.Raw(json.dumps(fields))
+        more = {n: loads(_ANY, raw, f"$.{n}") for n, raw in parts.items() if n not in self._known}
+        if more:
+            details["envelope"] = more
+        known = json.dumps({name: raw for name, raw in parts.items() if name in self._known})
+        try:
+            return reading.envelope(known)
+        except Exception as error:
+            found = json.translate(error)
+            if not isinstance(found, DecodeError):
+                raise
+            raise found from None
+
+    def _row(
+        self, message: Message, envelope: Any, plan: RowPlan, details: dict[str, object]
+    ) -> tuple[ChangeEvent, ...]:
+        op = _OPS.get(envelope.op)
+        if op is None:
+            raise DecodeError("an unknown operation", code="unknown_operation", path="$.op")
+        if plan.details:
+            details.update(plan.details)
+        before, after = envelope.before or None, envelope.after or None
+        draft = Draft(
+            op, envelope, plan, before, after, _NO_TABLE, _NO_SOURCE, details, plan.schema
+        )
+        draft.offset = message.offset
+        self._member.origin(draft)
+        if message.key is not None:
+            draft.key, row = self._keys.read(message.key, after or before, plan, details)
+            if before is None and op is Op.DELETE and row is not None:
+                draft.key_row = read_as(row, plan)
+        self._member.prepare(draft)
+        if plan.conversions:
+            if draft.before is not None:
+                plan.convert(draft.before, "$.before")
+            if draft.after is not None:
+                plan.convert(draft.after, "$.after")
+            if draft.key_row is not None:
+                plan.convert(draft.key_row, "key")
+        self._member.settle(draft)
+        told = self._member.notice(draft, message)
+        return (told,) if told is not None else (_change(draft, self._member.source_offset_ms),)
+
+
+_NO_TABLE: Final = TableId()
+_NO_SOURCE: Final = Source()
+
+
+def _source_fields(envelope: Any) -> frozenset[str]:
+    fields = {field.name: field.type for field in msgspec.structs.fields(envelope)}
+    return frozenset(fields["source"].__struct_fields__)
+
+
+def _change(draft: Draft, offset_ms: int) -> DataChange:
+    op, before, after, envelope = draft.op, draft.before, draft.after, draft.envelope
+    before_holds = after_holds = Completeness.UNKNOWN if draft.schema else Completeness.FULL
+    if op is Op.DELETE:
+        if before is None and draft.key_row:
+            before, before_holds = draft.key_row, Completeness.KEY
+        if before is None:
+            raise DecodeError("a field is missing", code="missing_field", path="$.before")
+    elif after is None:
+        raise DecodeError("a field is missing", code="missing_field", path="$.after")
+    source_ms, process_ms = envelope.source.ts_ms, envelope.ts_ms
+    return DataChange(
+        op,
+        draft.table,
+        draft.key,
+        before,
+        after,
+        draft.schema,
+        draft.position,
+        draft.transaction,
+        draft.source,
+        None if source_ms is None else (source_ms + offset_ms) * MILLISECOND,
+        None if process_ms is None else process_ms * MILLISECOND,
+        Completeness.UNKNOWN if before is None else before_holds,
+        Completeness.UNKNOWN if after is None else after_holds,
+        draft.details,
+    )
+
+
+def rest_of(draft: Draft, told: Mapping[str, Any]) -> None:
+    """Keep fields of the source block that the model has no place for; nulls say nothing."""
+    rest = {name: value for name, value in told.items() if value is not None}
+    if rest:
+        known: Any = draft.details.get("source", {})
+        draft.details["source"] = {**known, **rest}
+
+
+def is_envelope(value: bytes, markers: tuple[bytes, ...]) -> bool:
+    """Say whether a message may be of a format: quick, before it is read."""
+    return all(marker in value for marker in markers)

@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the smaller members of the family share: writing their envelope.
+
+A member's fields, their order and the names of its schemas are data (:class:`Layout`); rows, types
+and schemas of columns are written as in ``debezium-json``.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from changelane.errors import EncodeError
+from changelane.event import DataChange, Op, Tombstone
+from changelane.formats.contract import json
+from changelane.formats.contract.format import Report
+from changelane.formats.debezium_envelope.blocks import described, guessed, parsed
+from changelane.formats.debezium_envelope.rows.columns import Modes
+from changelane.formats.debezium_envelope.rows.connect_schema import UNSET, Schema, struct
+from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
+from changelane.formats.debezium_envelope.rows.raw_json import from_text, wrapped
+from changelane.formats.debezium_envelope.rows.row_reader import key_row, key_schema
+from changelane.formats.debezium_envelope.rows.row_writer import RowWriter
+from changelane.message import Message
+from changelane.schema import TableSchema
+
+_MOST: Final = 1024
+_NOTHING: Final[Mapping[str, Any]] = {}
+_MILLISECOND: Final = 1_000_000
+_OWN: Final = frozenset(
+    "source envelope name fields placeholders fillers key header topic value image unique"
+    " LOB_COLUMNS".split()
+)
+"""What a member's reader keeps in the details of its events."""
+
+_NO_PLACEHOLDER: Final = Placeholder(None)
+
+
+class Layout(msgspec.Struct, frozen=True, kw_only=True):
+    """The message of a member, as data.
+
+    Attributes:
+        payload: Its fields in order: name, ``:type`` unless text, ``!`` when required.
+        source: The fields of the source block, in the order of the payload.
+        source_schema: The same in the order of the schema, where that differs.
+        source_members: Schemas of source fields that the list cannot tell.
+        envelope_name: The name of the message's schema; ``{base}`` is that of the table. Empty =
+            the schemas of this member have no names.
+        row_names: The names of the schemas of both images.
+        source_name: The name of the source block's schema; ``{name}`` is its field ``name``.
+        empty: What stands for an image that an event does not have.
+        has_key_schema: Message keys bring a schema.
+        same_rows: The schema of an image that an event does not have is that of the other one.
+    """
+
+    payload: str
+    source: str
+    source_schema: str = ""
+    source_members: tuple[Schema, ...] = ()
+    envelope_name: str = ""
+    row_names: tuple[str, str] = ("", "")
+    source_name: str = ""
+    empty: object = None
+    has_key_schema: bool = False
+    same_rows: bool = False
+
+
+class Images(NamedTuple):
+    """The JSON of an event's images, and the writer that made it."""
+
+    writer: RowWriter
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
+
+
+class Parts(msgspec.Struct, kw_only=True):
+    """What a member says of one event, besides its rows.
+
+    Attributes:
+        source: The source block, in any order.
+        base: The name of the table in the names of schemas.
+        topic: Where the message goes.
+        more: Further fields of the payload.
+        more_schemas: Their schemas, where the layout does not say them.
+        has_schema: The message brings its schema.
+        block: A schema that is written as it is.
+        key: The key columns, where the event does not tell them.
+    """
+
+    source: Mapping[str, Any]
+    base: str = ""
+    topic: str | None = None
+    more: Mapping[str, Any] = _NOTHING
+    more_schemas: Mapping[str, Schema] = _NOTHING
+    has_schema: bool = True
+    block: bytes | None = None
+    key: Sequence[str] | None = None
+
+
+Fields = Callable[[TableSchema], Mapping[str, Any]]
+
+
+class MemberWriter:
+    """Writes the row changes of one codec."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        modes: Callable[[str | None], Modes],
+        *,
+        placeholder: Placeholder = _NO_PLACEHOLDER,
+        fields: Fields | None = None,
+    ) -> None:
+        self._layout = layout
+        self._modes = modes
+        self._placeholder = placeholder
+        self._column_fields = fields
+        self._payload = parsed(layout.payload)
+        self._source = parsed(layout.source)
+        special = {member.member: member for member in layout.source_members}
+        self._source_schema = parsed(layout.source_schema or layout.source) | special
+        self._writers: dict[tuple[object, ...], RowWriter] = {}
+        self._blocks: dict[tuple[object, ...], bytes] = {}
+
+    def rows(
+        self, schema: TableSchema | None, product: str | None, details: Mapping[str, Any]
+    ) -> RowWriter:
+        """Return the writer of a table version's images."""
+        raw = part_of(details, "fields")
+        key = (schema, product, json.dumps(raw) if raw else b"")
+        writer = self._writers.get(key)
+        if writer is None:
+            if len(self._writers) >= _MOST:
+                self._writers.clear()
+                self._blocks.clear()  # they are found by the writers' identity
+            if schema is not None and self._column_fields is not None:
+                raw = self._column_fields(schema)
+            writer = RowWriter(schema, raw, self._modes(product), self._placeholder)
+            self._writers[key] = writer
+        return writer
+
+    def images(
+        self, event: DataChange, report: Report, fillers: Mapping[str, Any] | None = None
+    ) -> Images:
+        """Return the JSON of both images; *fillers* are those of a before image (B-09)."""
+        details = event.details
+        writer = self.rows(event.schema, event.source.product, details)
+        hidden = part_of(details, "placeholders")
+        before = after = None
+        if event.before is not None:
+            before = writer.write(event.before, report, hidden, fillers)
+        if event.after is not None:
+            after = writer.write(event.after, report, hidden)
+        if not (before if event.op is Op.DELETE else after):
+            raise EncodeError("the format has no form for any column of the row")
+        return Images(writer, before, after)
+
+    def change(self, event: DataChange, parts: Parts, report: Report) -> Message:
+        """Return the message of a row change."""
+        return self.message(event, self.images(event, report), parts, report)
+
+    def message(self, event: DataChange, images: Images, parts: Parts, report: Report) -> Message:
+        """Return the message of a row change whose images are written already."""
+        layout, details = self._layout, event.details
+        report_foreign(details, report)
+        writer, before, after = images
+        source = self._source_block(parts.source, details)
+        values: dict[str, Any] = {
+            "before": layout.empty if before is None else before,
+            "after": layout.empty if after is None else after,
+            "source": source,
+            "op": event.op.value,
+            "ts_ms": milliseconds(event.process_time_ns),
+            **parts.more,
+        }
+        payload = {name: values[name] for name in self._payload}
+        payload |= part_of(details, "envelope")
+        base = str(details.get("name", parts.base))
+        block = parts.block
+        has_schema = parts.has_schema and event.schema is not None
+        if has_schema:
+            for loss in writer.losses:
+                report(loss)
+            block = self._schema_block(images, payload, parts, base)
+        elif event.schema is not None:
+            report(("schema", "column types are not written"))
+        row = key_row(event.key, before, after)
+        key = self._key(event, row, writer, base if has_schema else None, parts.key)
+        return Message(wrapped(block, payload), key, topic=parts.topic)
+
+    def tombstone(self, event: Tombstone, report: Report) -> Message:
+        """Return the tombstone of a key; it names no table."""
+        details = event.details
+        report_foreign(details, report)
+        topic = details.get("topic")
+        key = None
+        if "key" in details:
+            key = from_text(details["key"])
+        elif event.key is not None:
+            writer = self.rows(event.schema, None, details)
+            payload = writer.write(event.key, report, _NOTHING)
+            schema = None
+            if self._layout.has_key_schema and event.schema is not None:
+                for loss in writer.losses:
+                    report(loss)
+                base = str(details.get("name") or topic or event.table)
+                schema = key_schema(base, tuple(writer.fields.get(name) for name in payload))
+            elif event.schema is not None:
+                report(("schema", "column types are not written"))
+            key = wrapped(None if schema is None else json.dumps(schema), payload)
+        if any((event.table.database, event.table.schema, event.table.name)):
+            report(("event:tombstone", "a tombstone names no table"))
+        if event.moved_to is not None:
+            report(("moved_to", "a tombstone does not name the new key"))
+        value = from_text(details["value"]) if "value" in details else None
+        return Message(value, key, topic=None if topic is None else str(topic))
+
+    # -- parts ---------------------------------------------------------------------------------
+
+    def _source_block(self, told: Mapping[str, Any], details: Mapping[str, Any]) -> dict[str, Any]:
+        block = {name: told.get(name) for name in self._source}
+        block.update(part_of(details, "source"))
+        return block
+
+    def _schema_block(
+        self,
+        images: Images,
+        payload: Mapping[str, Any],
+        parts: Parts,
+        base: str,
+    ) -> bytes:
+        writer, before, after = images
+        source = payload["source"]
+        shape = (
+            id(writer),
+            base,
+            None if before is None else tuple(before),
+            None if after is None else tuple(after),
+            tuple(source),
+            source.get("name"),
+            tuple(map(type, source.values())),
+            tuple(payload),
+            tuple(map(type, payload.values())),
+            *(tuple(m.member for m in one.members) for one in parts.more_schemas.values()),
+        )
+        block = self._blocks.get(shape)
+        if block is None:
+            if len(self._blocks) >= _MOST:
+                self._blocks.clear()
+            one, two = before, after
+            if self._layout.same_rows:
+                one, two = (after if one is None else one), (before if two is None else two)
+            schemas = {
+                "before": self._row_schema(writer, one, base, 0),
+                "after": self._row_schema(writer, two, base, 1),
+                "source": self._source_struct(source),
+                **parts.more_schemas,
+            }
+            fields = [
+                schemas[name]
+                if name in schemas
+                else next(iter(described(self._payload, {name: payload[name]})))
+                for name in payload
+            ]
+            name = self._layout.envelope_name.format(base=base)
+            block = json.dumps(struct(tuple(fields), name=name or UNSET))
+            self._blocks[shape] = block
+        return block
+
+    def _row_schema(
+        self, writer: RowWriter, row: Mapping[str, Any] | None, base: str, which: int
+    ) -> Schema:
+        members = tuple(
+            member for name, member in writer.fields.items() if row is None or name in row
+        )
+        name = self._layout.row_names[which].format(base=base)
+        field = ("before", "after")[which]
+        return struct(members, optional=True, name=name or UNSET, field=field)
+
+    def _source_struct(self, source: Mapping[str, Any]) -> Schema:
+        known = {name: source[name] for name in self._source_schema if name in source}
+        fields = described(self._source_schema, known)
+        extra = (n for n in source if n not in self._source_schema and n not in self._source)
+        fields += tuple(guessed(name, source[name]) for name in extra)
+        name = self._layout.source_name.format(name=source.get("name") or "")
+        return struct(fields, name=name or UNSET, field="source")
+
+    def _key(
+        self,
+        event: DataChange,
+        row: Mapping[str, Any] | None,
+        writer: RowWriter,
+        base: str | None,
+        other: Sequence[str] | None,
+    ) -> bytes | None:
+        if "key" in event.details:
+            return from_text(event.details["key"])
+        columns = event.key.columns if event.key is not None else other
+        if not columns or row is None or any(name not in row for name in columns):
+            return None
+        payload = {name: row[name] for name in columns}
+        if base is None or not self._layout.has_key_schema:
+            return json.dumps(payload)
+        shape = (id(writer), base, tuple(payload))
+        block = self._blocks.get(shape)
+        if block is None:
+            schema = key_schema(base, tuple(writer.fields.get(name) for name in payload))
+            block = self._blocks[shape] = b"" if schema is None else json.dumps(schema)
+        return wrapped(block or None, payload)
+
+
+def part_of(details: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a part of an event's details, empty where it is not there or no object."""
+    part = details.get(name)
+    return part if isinstance(part, dict) else _NOTHING
+
+
+def milliseconds(time_ns: int | None) -> int | None:
+    """Return a time as it stands in ``ts_ms``."""
+    return None if time_ns is None else time_ns // _MILLISECOND
+
+
+def report_foreign(details: Mapping[str, Any], report: Report) -> None:
+    """Report what another producer keeps in details: there is no field for it."""
+    if not details.keys() <= _OWN:
+        report(("details", "another producer's own fields are not written"))

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Message keys, tombstones, and the two halves of a key change (B 1.3, 1.5, 1.7)."""
+
+import decimal
+from collections.abc import Mapping
+from operator import itemgetter
+from typing import Any, Final
+
+import msgspec
+
+from changelane.errors import DecodeError
+from changelane.event import DataChange, HalfUpdate, Key, Op, Tombstone
+from changelane.formats.contract import json
+from changelane.formats.debezium_envelope import source_block
+from changelane.formats.debezium_envelope.rows.connect_schema import Blocks, unwrap
+from changelane.formats.debezium_envelope.rows.raw_json import as_text
+from changelane.formats.debezium_envelope.rows.row_reader import PLAIN, KeyPlan, RowPlan, decoder
+from changelane.formats.debezium_envelope.source_block import KeyHint
+from changelane.message import Message
+from changelane.schema import TableId, TableSchema
+
+NEW_KEY: Final = "__debezium.newkey"
+OLD_KEY: Final = "__debezium.oldkey"
+MISFIT: Final = (
+    msgspec.MsgspecError,
+    UnicodeDecodeError,
+    RecursionError,
+    ValueError,
+    decimal.InvalidOperation,  # an exponent beyond all numbers
+)
+_UNREADABLE: Final = (*MISFIT, DecodeError, TypeError, AttributeError)
+_MOST_KEYS: Final = 10_000
+_ROUTED: Final = "__dbz__"
+"""What the names start with that a routing transform adds to keys, to tell tables apart (B 1.3)."""
+
+_object = decoder(dict[str, Any]).decode
+
+JsonRow = dict[str, Any]
+
+
+def hint_of(data: bytes, key: Key, row: Mapping[str, Any], plan: RowPlan) -> KeyHint:
+    """Return how a key was written; a hint without a form when its columns are not all numbers."""
+    columns = itemgetter(*key.columns)
+    dud = KeyHint(columns, b"", plan, key)
+    values = [row[name] for name in key.columns]
+    if any(type(value) is not int for value in values):
+        return dud
+    payload = json.dumps(dict(zip(key.columns, values, strict=True)))
+    start = data.rfind(payload)
+    if start < 0:
+        return dud
+    head, tail = data[:start], data[start + len(payload) :]
+    names = json.dumps(dict.fromkeys(key.columns, 0)).replace(b"%", b"%%").replace(b'":0', b'":%d')
+    hint = KeyHint(
+        columns, head.replace(b"%", b"%%") + names + tail.replace(b"%", b"%%"), plan, key
+    )
+    return hint if is_hinted(data, hint, row) else dud
+
+
+def is_hinted(data: bytes, hint: KeyHint, row: Mapping[str, Any]) -> bool:
+    """Say whether a message key is the one that the hint makes of a row."""
+    try:
+        values = hint.columns(row)
+        if type(values) is int or all(type(value) is int for value in values):
+            return bool(hint.form % values == data)
+    except (TypeError, KeyError):
+        pass
+    return False
+
+
+def read_as(key: JsonRow, plan: RowPlan) -> JsonRow | None:
+    """Return a key's JSON as that of a row of *plan*, ``None`` when it is of other types.
+
+    A message key may come without its schema, or with another: what it says stands in for a
+    column of the row only where it is a value of that column.
+    """
+    try:
+        row: JsonRow = plan.rows(json.dumps(key))
+        plan.convert(dict(row), "key")
+    except _UNREADABLE:
+        return None
+    return row
+
+
+class KeyReader:
+    """Reads the keys of one codec's messages. A key that cannot be read fails nothing (B-05)."""
+
+    def __init__(self) -> None:
+        self._blocks: Blocks[KeyPlan] = Blocks(KeyPlan)
+        self._names: dict[tuple[str, ...], tuple[Key | None, bool]] = {}
+
+    def read(
+        self,
+        data: bytes,
+        row: Mapping[str, Any] | None,
+        plan: RowPlan,
+        details: dict[str, object],
+    ) -> tuple[Key | None, JsonRow | None]:
+        """Return the key and its JSON.
+
+        A key that a writer would not make of the row is kept in *details*: of another wrapping
+        than the value, with columns that the row has not, or not JSON at all.
+        """
+        key_plan: KeyPlan | None = None
+        try:
+            if b'"payload"' in data:
+                key_plan, values = self._wrapped(data)
+            else:
+                values = _object(data)
+        except _UNREADABLE:
+            values = None
+        if not values:
+            details["key"] = as_text(data)
+            return None, None
+        names = tuple(values)
+        key, is_whole = self._names.get(names) or self._key(names)
+        if is_whole and row is not None and values.items() <= row.items():
+            if key_plan is None:
+                if plan.schema is None or plan.is_declared:
+                    return key, values
+            elif plan.schema is not None and key_plan.fits(plan):
+                return key, values
+        details["key"] = as_text(data)
+        return key, None if key is None else {name: values[name] for name in key.columns}
+
+    def key_of(self, names: tuple[str, ...]) -> Key | None:
+        """Return the key of the columns that a message key has."""
+        return (self._names.get(names) or self._key(names))[0]
+
+    def _key(self, names: tuple[str, ...]) -> tuple[Key | None, bool]:
+        if len(self._names) >= _MOST_KEYS:
+            self._names.clear()
+        columns = tuple(name for name in names if not name.startswith(_ROUTED))
+        key = Key(columns) if columns else None
+        found = self._names[names] = (key, len(columns) == len(names))
+        return found
+
+    def _wrapped(self, data: bytes) -> tuple[KeyPlan | None, Any]:
+        found = self._blocks.find(data)
+        if found is not None:
+            plan, start = found
+            try:
+                return plan, plan.rows(memoryview(data)[start:-1])
+            except MISFIT:
+                pass
+        wrapped = unwrap(data)
+        if wrapped is None:
+            return None, _object(data)
+        block, payload = wrapped
+        if block is None:
+            return None, _object(payload)
+        plan = self._blocks.plan(block)
+        self._blocks.remember(data, block, plan)
+        return plan, plan.rows(payload)
+
+    # -- key changes ---------------------------------------------------------------------------
+
+    def half(self, change: DataChange, message: Message, plan: RowPlan) -> DataChange | HalfUpdate:
+        """Return a half update where the headers name the other key, else the change itself."""
+        wanted = NEW_KEY if change.op is Op.DELETE else OLD_KEY
+        for name, value in message.headers:
+            if name == wanted and value:
+                details = dict(change.details)
+                other = self._other(value, plan, details)
+                change = msgspec.structs.replace(change, details=details)
+                return change if other is None else HalfUpdate(change, other)
+        return change
+
+    def _other(self, data: bytes, plan: RowPlan, details: dict[str, object]) -> JsonRow | None:
+        """Return the other key of a header; a text that is not plain JSON is kept in *details*."""
+        try:
+            wrapped = unwrap(data)
+            values = json.dumps(_object(data if wrapped is None else wrapped[1]))
+            row: JsonRow = plan.rows(values)
+            plan.convert(row, "headers")
+        except _UNREADABLE:
+            details["header"] = as_text(data)
+            return None
+        if values != data:
+            details["header"] = as_text(data)
+        return row
+
+    def tombstone(self, message: Message) -> Tombstone:
+        """Return the tombstone that a message without a value is, in any of its forms (B-11)."""
+        details: dict[str, object] = {}
+        if message.topic is not None:
+            details["topic"] = message.topic
+        if message.value is not None:
+            details["value"] = as_text(message.value)
+        plan: RowPlan = PLAIN
+        key: JsonRow | None = None
+        schema: TableSchema | None = None
+        if message.key is not None:
+            try:
+                key_plan, key = self._wrapped(message.key)
+                plan = key_plan or PLAIN
+                schema = plan.schema
+                if key is not None:
+                    plan.convert(key, "key")
+            except _UNREADABLE:
+                key = None
+            if key and any(name.startswith(_ROUTED) for name in key):
+                details["key"] = as_text(message.key)
+                key = {name: value for name, value in key.items() if not name.startswith(_ROUTED)}
+                schema = None if schema is None else _columns_of(schema, key)
+            if not key:
+                key, plan, schema = None, PLAIN, None
+                details["key"] = as_text(message.key)
+        if plan.base and plan.base != source_block.sanitised(message.topic or ""):
+            details["name"] = plan.base
+        details.update(plan.details)
+        moved_to = None
+        for name, value in message.headers:
+            if name == NEW_KEY and value:
+                moved_to = self._other(value, plan, details)
+        return Tombstone(TableId(), key, schema, moved_to, details)
+
+
+def _columns_of(schema: TableSchema, row: Mapping[str, Any]) -> TableSchema:
+    return TableSchema(tuple(column for column in schema.columns if column.name in row))

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows inside Debezium's envelope: types, schema blocks, values."""

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kafka Connect's JSON converter: schema blocks, and messages that embed them.
+
+With ``schemas.enable`` every message is ``{"schema":S,"payload":P}``, and S is often larger than
+P. A block is parsed once per content: what a caller makes of it (a *plan*) is kept under its bytes,
+and the bytes up to the payload are remembered, so that a message that starts with them is decoded
+from its payload on. A short cut, not another reading: what it does not fit goes the long way.
+"""
+
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from changelane.errors import DecodeError
+from changelane.formats.contract import json
+from changelane.types import MOST_NESTED_TYPES
+
+UNSET: Final = msgspec.UNSET
+Unset = msgspec.UnsetType
+
+_MAX_DEPTH: Final = MOST_NESTED_TYPES + 8
+"""Schemas inside each other: the types of a column, and what stands around it."""
+_MAX_PLANS: Final = 1024
+_MAX_BYTES: Final = 32 << 20
+"""Of the blocks whose plans are kept: the blocks of real tables have some kilobytes."""
+_TAIL: Final = 96
+
+
+class Schema(msgspec.Struct, frozen=True, omit_defaults=False):
+    """A Connect schema; the order of the attributes is the order on the wire (B 1.11)."""
+
+    type: str
+    items: "Schema | Unset" = UNSET
+    keys: "Schema | Unset" = UNSET
+    values: "Schema | Unset" = UNSET
+    fields: "tuple[Schema, ...] | Unset" = UNSET
+    optional: bool = False
+    name: str | Unset | None = UNSET
+    version: int | Unset | None = UNSET
+    doc: str | Unset | None = UNSET
+    parameters: dict[str, str] | Unset | None = UNSET
+    default: object = UNSET
+    field: str | Unset | None = UNSET
+
+    @property
+    def label(self) -> str:
+        """The semantic name, empty when there is none."""
+        return self.name or ""
+
+    @property
+    def member(self) -> str:
+        """The name of the field that has this schema, empty outside a struct."""
+        return self.field or ""
+
+    @property
+    def parameter(self) -> dict[str, str]:
+        """The parameters, empty when there are none."""
+        return self.parameters or {}
+
+    @property
+    def members(self) -> "tuple[Schema, ...]":
+        """The fields of a struct, empty for other types."""
+        return self.fields or ()
+
+
+def struct(
+    fields: tuple[Schema, ...],
+    *,
+    optional: bool = False,
+    name: str | Unset = UNSET,
+    version: int | Unset = UNSET,
+    field: str | Unset = UNSET,
+) -> Schema:
+    """Return the schema of a struct."""
+    return Schema(
+        "struct", fields=fields, optional=optional, name=name, version=version, field=field
+    )
+
+
+def parse(block: bytes) -> Schema:
+    """Read a schema block.
+
+    Raises:
+        DecodeError: It is not a schema; the path starts at ``$.schema``.
+    """
+    try:
+        schema = json.loads(block, Schema)
+    except DecodeError as error:
+        path = error.path.replace("$", "$.schema", 1)
+        code = error.code if error.code == "too_deep" else "wrong_schema"
+        raise DecodeError(error.reason, code=code, path=path) from None
+    check(schema, _MAX_DEPTH)
+    return schema
+
+
+def check(schema: Schema, most: int) -> None:
+    """Refuse a schema with more than *most* others inside each other, or a field without a name.
+
+    Raises:
+        DecodeError: With the code ``too_deep`` or ``wrong_schema``.
+    """
+    if most < 0:
+        raise DecodeError("a schema is nested too deeply", code="too_deep", path="$.schema")
+    for part in (schema.items, schema.keys, schema.values):
+        if part is not UNSET:
+            check(part, most - 1)
+    for member in schema.members:
+        if not isinstance(member.field, str):
+            raise DecodeError("a field has no name", code="wrong_schema", path="$.schema")
+        check(member, most - 1)
+
+
+class Wrapped(msgspec.Struct):
+    """A message with its schema; extra keys and any order are accepted (B-18)."""
+
+    schema: msgspec.Raw | Unset = UNSET
+    payload: msgspec.Raw | Unset = UNSET
+
+
+def unwrap(data: bytes) -> tuple[bytes | None, bytes] | None:
+    """Return block and payload of a wrapped message, ``None`` when it is not wrapped.
+
+    The block is ``None`` when it is null or empty. A message is wrapped when it has both keys and
+    its ``schema`` is null, empty or has a type (B-18).
+    """
+    if b'"payload"' not in data or b'"schema"' not in data:
+        return None
+    try:
+        wrapped = json.loads(data, Wrapped)
+    except DecodeError:
+        return None  # the caller reads the whole message and says what is wrong with it
+    if wrapped.schema is UNSET or wrapped.payload is UNSET:
+        return None
+    block = bytes(wrapped.schema).strip()
+    if block == b"null":
+        return None, bytes(wrapped.payload)
+    if not block.startswith(b"{"):
+        return None
+    head = json.loads(block, dict[str, msgspec.Raw])
+    if not head:
+        return None, bytes(wrapped.payload)
+    if "type" not in head:
+        return None
+    return block, bytes(wrapped.payload)
+
+
+Plan = TypeVar("Plan")
+
+
+class Blocks(Generic[Plan]):
+    """Plans by schema block, bounded; not shared between processes, safe between threads."""
+
+    def __init__(self, compile: Callable[[bytes], Plan]) -> None:
+        self._compile = compile
+        self._plans: dict[bytes, Plan] = {}
+        self._size = 0
+        self._tails: dict[bytes, tuple[bytes, Plan]] = {}
+        self._last: tuple[bytes, Plan] | None = None
+
+    def plan(self, block: bytes) -> Plan:
+        """Return the plan of a block, made once."""
+        plan = self._plans.get(block)
+        if plan is None:
+            plan = self._compile(block)
+            if len(self._plans) >= _MAX_PLANS or self._size + len(block) > _MAX_BYTES:
+                self._plans.clear()
+                self._tails.clear()
+                self._size = 0
+            self._plans[block] = plan
+            self._size += len(block)
+        return plan
+
+    def remember(self, data: bytes, block: bytes, plan: Plan) -> None:
+        """Keep the bytes that *data* starts with up to its payload."""
+        prefix = b'{"schema":' + block + b',"payload":'
+        if data.startswith(prefix):
+            self._last = (prefix, plan)
+            self._tails[block[-_TAIL:]] = self._last
+
+    def find(self, data: bytes) -> tuple[Plan, int] | None:
+        """Return the plan of a message and where its payload starts, if its start is known.
+
+        The payload ends before the last byte. The caller must take the long way when the payload
+        so cut out cannot be read.
+        """
+        last = self._last
+        if last is None or data[-1:] != b"}":
+            return None
+        if data.startswith(last[0]):
+            return last[1], len(last[0])
+        end = data.find(b',"payload":')
+        known = self._tails.get(data[max(0, end - _TAIL) : end]) if end > 0 else None
+        if known is None or not data.startswith(known[0]):
+            return None
+        self._last = known
+        return known[1], len(known[0])

@@ -1,0 +1,390 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values <-> their JSON, one pair of functions for each way in which Debezium writes something.
+
+A reader raises ``ValueError``, ``TypeError``, ``KeyError`` or ``ArithmeticError`` for what is not
+such a value; a writer raises
+:class:`~changelane.formats.debezium_envelope.rows.epoch_times.Inexact`.
+"""
+
+import base64
+import binascii
+import datetime as dt
+import decimal
+import math
+import re
+import struct
+from collections.abc import Callable
+from typing import Any, Final
+
+from changelane.formats.debezium_envelope.rows.epoch_times import Inexact, millis_timestamp
+from changelane.types import Geometry, Instant
+from changelane.types.values import (
+    EXACT,
+    MAX_DECIMAL_DIGITS,
+    parse_timestamp,
+    plain,
+    scaled,
+    unscaled,
+    untyped_text,
+)
+
+Convert = Callable[[Any], Any]
+
+_FLOATS: Final = {
+    "NaN": math.nan,
+    "Infinity": math.inf,
+    "-Infinity": -math.inf,
+    "+Infinity": math.inf,
+}
+_TIMESTAMP: Final = re.compile(
+    r"[+-]?\d{1,9}-\d\d?-\d\d?([T ]\d\d?:\d\d(:\d\d([.,]\d{1,9})?)?)?"
+    r"( ?(Z|UTC|[+-]\d\d(:?\d\d){0,2}))?( BC)?|[+-]?infinity",
+    re.ASCII | re.IGNORECASE,
+)
+_MILLIS: Final = re.compile(r"-?\d{1,18}", re.ASCII)
+_MAX_NUMBER_BYTES: Final = MAX_DECIMAL_DIGITS * 4
+
+
+def same(value: Any) -> Any:
+    """Return the value: it is its own form."""
+    return value
+
+
+def ranged(encode: Callable[[Any], int], bits: int) -> Callable[[Any], int]:
+    """Return a writer of counts that refuses what its integer cannot hold."""
+    bound = 1 << (bits - 1)
+
+    def write(value: Any) -> int:
+        count = encode(value)
+        if not -bound <= count < bound:
+            raise Inexact("beyond what its column's integer holds; written as null")
+        return count
+
+    return write
+
+
+def cut_fraction(text: str, digits: int | None) -> str:
+    """Return a time with *digits* fraction digits where only zeros go; ``None`` = as few as can be.
+
+    >>> cut_fraction("10:00:00.500000", 3), cut_fraction("10:00:00.000000", None)
+    ('10:00:00.500', '10:00:00')
+    """
+    clock, _, fraction = text.partition(".")
+    kept = max(digits or 0, len(fraction.rstrip("0")))
+    return f"{clock}.{fraction[:kept]}" if kept else clock
+
+
+def within(number: int, low: int, high: int) -> int:
+    """Return a number of a column's range.
+
+    Raises:
+        ValueError: It is outside.
+    """
+    if not low <= number <= high:
+        raise ValueError
+    return number
+
+
+def whole(value: int) -> decimal.Decimal:
+    """Return a whole number as a decimal."""
+    return decimal.Decimal(value)
+
+
+def decimal_text_in(text: str) -> decimal.Decimal:
+    """Return the decimal of a text, as Debezium's ``string`` mode writes it."""
+    return decimal.Decimal(text)
+
+
+def plain_out(value: decimal.Decimal) -> str:
+    """Return a decimal as text."""
+    return plain(value)
+
+
+_NUMBER: Final = re.compile(
+    r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE]([+-]?\d{1,5}))?|[+-]?Infinity|NaN", re.ASCII
+)
+
+
+def number_in(text: str) -> decimal.Decimal:
+    """Return the number of a text whose precision and scale nothing tells (CDL's Decimal)."""
+    match = _NUMBER.fullmatch(text)
+    if match is None or abs(int(match[1] or 0)) > MAX_DECIMAL_DIGITS:
+        msg = "not a number"
+        raise ValueError(msg)
+    return decimal.Decimal(text)
+
+
+def number_out(value: decimal.Decimal | int) -> str:
+    """Return a number as text, without an exponent where that stays short."""
+    return str(value) if isinstance(value, int) else plain(value)
+
+
+def float_in(value: float | str) -> float:
+    """Return a float; NaN and infinity are quoted."""
+    return _FLOATS[value] if type(value) is str else value  # type: ignore[return-value]
+
+
+def float_out(value: float) -> float | str:
+    """Return a float as Connect writes it."""
+    if math.isfinite(value):
+        return value
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
+
+
+def bytes_in(text: str) -> bytes:
+    """Return the bytes of Base64 text."""
+    return binascii.a2b_base64(text, strict_mode=True) if text else b""
+
+
+def url_safe_in(text: str) -> bytes:
+    """Return the bytes of URL-safe Base64, with or without its padding."""
+    text = text.replace("-", "+").replace("_", "/")
+    return bytes_in(text + "=" * (-len(text) % 4))
+
+
+def url_safe_out(value: bytes) -> str:
+    """Return bytes as URL-safe Base64 text."""
+    return base64.urlsafe_b64encode(value).decode("ascii")
+
+
+def hex_in(text: str) -> bytes:
+    """Return the bytes of hexadecimal text."""
+    return binascii.unhexlify(text)
+
+
+def hex_out(value: bytes) -> str:
+    """Return bytes as hexadecimal text."""
+    return value.hex()
+
+
+def bytes_out(value: bytes) -> str:
+    """Return bytes as Base64 text."""
+    return base64.b64encode(value).decode("ascii")
+
+
+def _whole(text: str) -> int:
+    if len(text) > _MAX_NUMBER_BYTES:
+        raise ValueError
+    return int.from_bytes(binascii.a2b_base64(text, strict_mode=True), "big", signed=True)
+
+
+def _whole_out(number: int) -> str:
+    # as many bytes as Java's BigInteger.toByteArray
+    size = (number + (number < 0)).bit_length() // 8 + 1
+    return base64.b64encode(number.to_bytes(size, "big", signed=True)).decode("ascii")
+
+
+def _at_scale(value: object, scale: int) -> decimal.Decimal:
+    if isinstance(value, bool) or not isinstance(value, int | decimal.Decimal):
+        raise TypeError
+    whole = unscaled(decimal.Decimal(value), scale)
+    if whole is None:
+        raise ValueError
+    return scaled(whole, scale)
+
+
+def decimal_in(scale: int) -> Convert:
+    """Return the reader of decimals in both forms: Base64 of the unscaled value, or a number."""
+    # bound here, because this is called for every decimal of every row
+    base64_in, whole_of, scaled_by = binascii.a2b_base64, int.from_bytes, EXACT.scaleb
+    exponent = decimal.Decimal(-scale)
+
+    def decode(value: object) -> decimal.Decimal:
+        if type(value) is not str:
+            return _at_scale(value, scale)
+        if len(value) > _MAX_NUMBER_BYTES:
+            raise ValueError
+        return scaled_by(whole_of(base64_in(value, strict_mode=True), "big", signed=True), exponent)
+
+    return decode
+
+
+def _unscaled(value: decimal.Decimal, scale: int) -> int:
+    whole = unscaled(value, scale)
+    if whole is None:
+        raise Inexact("a number that does not fit the scale of its column; written as null")
+    return whole
+
+
+def decimal_out(scale: int) -> Convert:
+    """Return the writer of decimals as Base64 of the unscaled value."""
+    return lambda value: _whole_out(_unscaled(value, scale))
+
+
+def numeric_in(scale: int) -> Convert:
+    """Return the reader of decimals as JSON numbers, or as their text."""
+
+    def decode(value: object) -> decimal.Decimal:
+        return _at_scale(number_in(value) if isinstance(value, str) else value, scale)
+
+    return decode
+
+
+def numeric_out(scale: int) -> Convert:
+    """Return the writer of decimals as JSON numbers."""
+    return lambda value: scaled(_unscaled(value, scale), scale)
+
+
+def variable_in(value: dict[str, Any]) -> decimal.Decimal:
+    """Return a decimal that brings its scale."""
+    scale = value["scale"]
+    if abs(scale) > MAX_DECIMAL_DIGITS:
+        raise ValueError
+    return scaled(_whole(value["value"]), scale)
+
+
+def variable_out(value: decimal.Decimal) -> dict[str, object]:
+    """Return a decimal with its scale."""
+    exponent = value.as_tuple().exponent
+    if not isinstance(exponent, int) or abs(exponent) > MAX_DECIMAL_DIGITS:
+        raise Inexact("NaN, infinity or a scale beyond all databases; written as null")
+    return {"scale": -exponent, "value": _whole_out(_unscaled(value, -exponent))}
+
+
+def bits_in(length: int | None) -> Convert:
+    """Return the reader of little-endian bits; the text tells how many bytes there were."""
+
+    def decode(text: str) -> str:
+        data = bytes_in(text)
+        width = 8 * len(data)
+        number = int.from_bytes(data, "little")
+        if length is not None and width - 8 < length < width and not number >> length:
+            width = length
+        return f"{number:0{width}b}" if width else ""
+
+    return decode
+
+
+def bits_out(text: str) -> str:
+    """Return bits as little-endian bytes."""
+    try:
+        number = int(text or "0", 2)
+    except ValueError:
+        raise Inexact("not a string of bits; written as null") from None
+    return bytes_out(number.to_bytes((len(text) + 7) // 8, "little"))
+
+
+def instant_out(value: dt.datetime | str) -> str:
+    """Return an instant as its producer wrote it."""
+    if isinstance(value, Instant):
+        return value.text()
+    return value if isinstance(value, str) else Instant.of(value, 6).text()
+
+
+def iso_in(parse: Callable[[str], Any], write: Convert) -> Convert:
+    """Return the reader of ISO text that stays text where it would be written differently."""
+
+    def decode(text: str) -> Any:
+        value = parse(text.removesuffix("Z"))
+        return value if write(value) == text else text
+
+    return decode
+
+
+def lenient_timestamp_in(text: str) -> dt.datetime | str:
+    """Return the local timestamp of a text in a form that no document fixes (B-31).
+
+    ISO 8601 with a ``T`` or a space, or a count of milliseconds since 1970; what has an offset, or
+    more digits than Python, or is no day of the calendar, stays text. No other text is one.
+
+    >>> lenient_timestamp_in("2024-02-04 11:59:56"), lenient_timestamp_in("1707047996013")
+    (datetime.datetime(2024, 2, 4, 11, 59, 56), datetime.datetime(2024, 2, 4, 11, 59, 56, 13000))
+    """
+    if _MILLIS.fullmatch(text):
+        return millis_timestamp(int(text))
+    if _TIMESTAMP.fullmatch(text) is None:
+        msg = "not a timestamp"
+        raise ValueError(msg)
+    return parse_timestamp(text)
+
+
+def text_timestamp_out(value: dt.datetime | str) -> str:
+    """Return a local timestamp as ISO text."""
+    if not isinstance(value, str):
+        return value.isoformat()
+    if _TIMESTAMP.fullmatch(value) is None:
+        raise Inexact("not a timestamp; written as null")
+    return value
+
+
+def iso_timestamp_out(value: dt.datetime | str) -> str:
+    """Return a local timestamp as ISO text with a Z."""
+    if isinstance(value, str):
+        return value
+    # Java prints as many groups of three digits as it needs
+    spec = "milliseconds" if value.microsecond and value.microsecond % 1000 == 0 else "auto"
+    return value.isoformat(timespec=spec) + "Z"
+
+
+def iso_date_out(value: dt.date | str) -> str:
+    """Return a date as ISO text with a Z."""
+    return value if isinstance(value, str) else value.isoformat() + "Z"
+
+
+def iso_time_in(text: str) -> str:
+    """Return a time without its Z."""
+    return text.removesuffix("Z")
+
+
+def iso_time_out(text: str) -> str:
+    """Return a time with a Z."""
+    return text if text.endswith("Z") else text + "Z"
+
+
+def micros_in(ticks: int) -> dt.timedelta:
+    """Return the span of a count of microseconds."""
+    return dt.timedelta(0, 0, ticks)
+
+
+def untyped_out(value: Any) -> str:
+    """Return a value without a type as text, where only text may stand."""
+    return value if isinstance(value, str) else untyped_text(value)
+
+
+def nanos_out(value: int | str) -> int:
+    """Return a span as its count of nanoseconds."""
+    if isinstance(value, str):
+        raise Inexact("text, and no count of nanoseconds; written as null")
+    return value
+
+
+def micros_out(value: dt.timedelta) -> int:
+    """Return a span as a count of microseconds."""
+    return (value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds
+
+
+_WITH_SRID: Final = 0x2000_0000
+
+
+def geometry_in(value: dict[str, Any]) -> Geometry:
+    """Return a shape."""
+    wkb = value.get("wkb")
+    if wkb is None and "x" in value:
+        return Geometry(struct.pack("<BIdd", 1, 1, value["x"], value["y"]), value.get("srid"))
+    return Geometry(None if wkb is None else bytes_in(wkb), value.get("srid"))
+
+
+_INT32: Final = 1 << 31
+
+
+def geometry_out(value: Geometry) -> dict[str, object]:
+    """Return a shape as well-known binary."""
+    if value.srid is not None and not -_INT32 <= value.srid < _INT32:
+        raise Inexact("a spatial reference beyond 32 bits; written as null")
+    return {"wkb": None if value.wkb is None else bytes_out(value.wkb), "srid": value.srid}
+
+
+def point_out(value: Geometry) -> dict[str, object]:
+    """Return a point with its coordinates."""
+    wkb = value.wkb or b""
+    try:
+        order = "<" if wkb[0] == 1 else ">"
+        (kind,) = struct.unpack_from(order + "I", wkb, 1)
+        x, y = struct.unpack_from(order + "dd", wkb, 9 if kind & _WITH_SRID else 5)
+    except (IndexError, struct.error):
+        raise Inexact("not a point; written as null") from None
+    if kind & 0xFF != 1:
+        raise Inexact("not a point; written as null")
+    return {"x": float_out(x), "y": float_out(y), **geometry_out(value)}

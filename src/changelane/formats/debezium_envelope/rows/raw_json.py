@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes that are kept as they came, and payloads with their schema blocks."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from changelane.formats.contract import json
+
+OWN_DETAILS: Final = frozenset(
+    "source times name fields columns placeholders fillers key header envelope transaction op"
+    " before before_image topic schemas value data_collections databaseName schemaName"
+    " tableChanges part raw".split()
+)
+"""What the reader of this family keeps in an event's details."""
+
+
+def is_foreign(details: Mapping[str, Any]) -> bool:
+    """Say whether details hold what another family keeps there; Debezium has no place for it."""
+    return not details.keys() <= OWN_DETAILS
+
+
+def as_text(data: bytes) -> str | dict[str, str]:
+    """Return bytes as text where they are, else as ``{"hex": ...}``."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"hex": data.hex()}
+
+
+def from_text(kept: object) -> bytes | None:
+    """Return the bytes of :func:`as_text`."""
+    if isinstance(kept, dict):
+        return bytes.fromhex(str(kept.get("hex", "")))
+    return None if kept is None else str(kept).encode()
+
+
+def wrapped(block: bytes | None, payload: Any) -> bytes:
+    """Return a message with its schema block, or without one."""
+    body = json.dumps(payload)
+    return body if block is None else b'{"schema":' + block + b',"payload":' + body + b"}"

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows to JSON, compiled once per table version and target."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from changelane.errors import EncodeError
+from changelane.event import Image
+from changelane.formats.contract.format import Report
+from changelane.formats.contract.losses import Loss
+from changelane.formats.debezium_envelope.rows.columns import (
+    Modes,
+    field_of,
+    losses_of,
+    type_name,
+    wire_with,
+)
+from changelane.formats.debezium_envelope.rows.connect_schema import Schema, struct
+from changelane.formats.debezium_envelope.rows.epoch_times import Inexact
+from changelane.formats.debezium_envelope.rows.json_values import Convert
+from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
+from changelane.formats.debezium_envelope.rows.row_reader import filler_of
+from changelane.formats.debezium_envelope.rows.semantic_types import Wire
+from changelane.schema import TableSchema
+from changelane.types import UNAVAILABLE
+
+_NOT_OF_TYPE: Final = (TypeError, ValueError, AttributeError, KeyError, ArithmeticError)
+
+
+class RowWriter:
+    """Writes the images of one table version.
+
+    Attributes:
+        fields: The schemas of the columns, in order.
+        fillers: What Debezium writes for columns that it does not know.
+        losses: What the schemas do not say of the columns.
+    """
+
+    def __init__(
+        self,
+        schema: TableSchema | None,
+        raw_fields: Mapping[str, Any],
+        modes: Modes,
+        placeholder: Placeholder,
+    ) -> None:
+        self._placeholder = placeholder
+        self._wires: dict[str, Wire] = {}
+        self.fields: dict[str, Schema] = {}
+        self.fillers: dict[str, object] = {}
+        losses: dict[Loss, None] = {}
+        for column in () if schema is None else schema.columns:
+            raw = raw_fields.get(column.name)
+            field = field_of(column, modes) if raw is None else msgspec.convert(raw, Schema)
+            self.fields[column.name] = field
+            self._wires[column.name] = wire_with(field, modes, column.type)
+            self.fillers[column.name] = filler_of(column, field, modes)
+            losses.update(dict.fromkeys(losses_of(column, field)))
+        self.losses = tuple(losses)
+
+    def write(
+        self,
+        image: Image,
+        report: Report,
+        placeholders: Mapping[str, Any],
+        fillers: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Return the JSON of an image.
+
+        Args:
+            image: The image.
+            report: Called for each value that has no form.
+            placeholders: The producer's own forms of values that were not sent, by column.
+            fillers: For an image of which only the key is known: what its producer wrote for
+                other columns, where that is not what it usually writes.
+        """
+        row: dict[str, Any] = {}
+        for name, value in image.items():
+            wire = self._wires.get(name)
+            if value is UNAVAILABLE:
+                if fillers is not None and (name in fillers or name in self.fillers):
+                    row[name] = fillers.get(name, self.fillers.get(name))
+                else:
+                    self._hide(name, wire, row, report, placeholders)
+            elif value is None or wire is None or wire.encode is None:
+                row[name] = value
+            else:
+                row[name] = _written(name, wire, wire.encode, value, report)
+        if self._placeholder.may_be_in(row):
+            self._report_lookalikes(image, row, report)
+        return row
+
+    def _report_lookalikes(self, image: Image, row: dict[str, Any], report: Report) -> None:
+        """Report values that a reader takes for the placeholder."""
+        for name in self._placeholder.found(row, self._wires):
+            if image[name] is not UNAVAILABLE:
+                wire = self._wires.get(name)
+                kind = "unknown" if wire is None else type_name(wire.type)
+                report((f"value:{kind}", "equals the placeholder: readers take it as not sent"))
+
+    def _hide(
+        self,
+        name: str,
+        wire: Wire | None,
+        row: dict[str, Any],
+        report: Report,
+        placeholders: Mapping[str, Any],
+    ) -> None:
+        holder = "text" if wire is None else wire.holder
+        if name in placeholders:
+            row[name] = placeholders[name]
+        elif holder in self._placeholder.forms:
+            row[name] = self._placeholder.forms[holder]
+        else:
+            kind = "unknown" if wire is None else type_name(wire.type)
+            report(("unavailable", f"{kind} has no placeholder; written as an absent column"))
+
+    def structs(
+        self, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, base: str
+    ) -> tuple[Schema, Schema]:
+        """Return the schemas of both images; a column that an image lacks is not in its schema."""
+        return self._struct(before, base, "before"), self._struct(after, base, "after")
+
+    def _struct(self, row: Mapping[str, Any] | None, base: str, field: str) -> Schema:
+        members = tuple(
+            member for name, member in self.fields.items() if row is None or name in row
+        )
+        return struct(members, optional=True, name=f"{base}.Value", field=field)
+
+
+def _written(name: str, wire: Wire, encode: Convert, value: Any, report: Report) -> Any:
+    try:
+        return encode(value)
+    except Inexact as reason:
+        loss: Loss = (f"value:{type_name(wire.type)}", str(reason))
+        report(loss)
+        return None
+    except _NOT_OF_TYPE:
+        raise EncodeError(f"column {name!r} holds a value that is not of its type") from None

@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Source blocks: who tells an event, of which table, and where it stands in the log (B 1.4, B-07).
+
+:func:`read` reads any block by its fields, :func:`read_postgres` and :func:`read_binlog` read the
+two common ones faster and to the same result. What the model has no place for stays in *rest*,
+nulls left out, so that a writer can write the block again.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from changelane.errors import DecodeError
+from changelane.event import Key, Source
+from changelane.formats.debezium_envelope.rows.row_reader import RowPlan
+from changelane.formats.debezium_envelope.rows.wire import MySqlSource, PostgresSource
+from changelane.position import (
+    LsnPosition,
+    MySqlPosition,
+    Position,
+    PostgresPosition,
+    ScnPosition,
+)
+from changelane.schema import TableId
+
+_U64: Final = (1 << 64) - 1
+_INT64: Final = 1 << 63
+
+_PLACE: Final = ("version", "connector", "name", "snapshot", "db", "schema", "table")
+_TIMES: Final = ("ts_ms", "ts_us", "ts_ns")
+
+Rest = dict[str, object]
+
+
+class KeyHint(msgspec.Struct, frozen=True, gc=False):
+    """How the key of the last row of a table was written, when its columns are whole numbers.
+
+    Attributes:
+        columns: Gets the key's values from a row.
+        form: The message key, with a place for each number.
+        plan: The plan of the value that the key went with.
+        key: What was read of it.
+    """
+
+    columns: Callable[[Mapping[str, Any]], Any]
+    form: bytes
+    plan: object
+    key: Key
+
+
+class Place(msgspec.Struct):
+    """What the rows of one table have in common, made once.
+
+    Attributes:
+        topic: Debezium's name of the topic, which is also that of the schemas.
+        rest: What the snapshot field says beyond ``source.snapshot``.
+        hint: See there; a guess that is checked.
+        declared: The user's own types for the table, and its key.
+    """
+
+    source: Source
+    table: TableId
+    topic: str
+    rest: Rest
+    hint: KeyHint | None = None
+    declared: tuple[RowPlan, Key | None] | None = None
+
+
+def topic_of(source: Source, table: TableId) -> str:
+    """Return the topic that Debezium names after a table (B 1.10)."""
+    parts: tuple[str | None, ...] = (source.server, table.schema or table.database, table.name)
+    if source.product == "sqlserver":
+        parts = (source.server, table.database, table.schema, table.name)
+    return sanitised(".".join(part for part in parts if part))
+
+
+_UNSAFE: Final = re.compile(r"[^a-zA-Z0-9._-]")
+
+
+def sanitised(name: str) -> str:
+    """Return a legal name of a topic."""
+    return _UNSAFE.sub("_", name)[:249]
+
+
+def instant(ms: int | None, us: int | None, ns: int | None) -> tuple[int | None, Rest | None]:
+    """Return one time in nanoseconds, and the three fields where they do not follow from it."""
+    if ns is not None and us == ns // 1000 and ms == ns // 1_000_000:
+        return ns, None
+    given = {
+        name: value for name, value in zip(_TIMES, (ms, us, ns), strict=True) if value is not None
+    }
+    if not given:
+        return None, None
+    if ns is None:
+        ns = us * 1000 if us is not None else ms * 1_000_000 if ms is not None else None
+    return ns, given  # type: ignore[return-value]
+
+
+def read_postgres(block: PostgresSource) -> tuple[Position | None, Rest]:
+    """Return position and rest of PostgreSQL's block."""
+    rest: Rest = {}
+    if (value := block.txId) is not None:
+        rest["txId"] = value
+    if (value := block.xmin) is not None:
+        rest["xmin"] = value
+    if (word := block.origin) is not None:
+        rest["origin"] = word
+    if (value := block.origin_lsn) is not None:
+        rest["origin_lsn"] = value
+    lsn, sequence = block.lsn, block.sequence
+    if lsn is None or not -_INT64 <= lsn <= _U64:
+        if lsn is not None:
+            rest["lsn"] = lsn
+        if sequence is not None:
+            rest["sequence"] = sequence
+        return None, rest
+    # '["<last commit>","<lsn>"]', or '[null,"<lsn>"]'
+    last, end = None, f'","{lsn}"]'
+    if sequence is not None:
+        try:
+            last = int(sequence[2 : -len(end)])
+        except ValueError:
+            last = None
+    if sequence != (f'[null,"{lsn}"]' if last is None else f'["{last}{end}'):
+        rest["sequence"] = sequence
+        last = None
+    return PostgresPosition(lsn if lsn >= 0 else lsn + _U64 + 1, last), rest
+
+
+def read_binlog(block: MySqlSource) -> tuple[Position | None, Rest]:
+    """Return position and rest of MySQL's and MariaDB's block."""
+    rest: Rest = {}
+    if block.server_id is not None:
+        rest["server_id"] = block.server_id
+    if block.thread is not None:
+        rest["thread"] = block.thread
+    if block.query is not None:
+        rest["query"] = block.query
+    if block.sequence is not None:
+        rest["sequence"] = block.sequence
+    if block.file and block.pos is not None and block.row is not None:
+        return MySqlPosition(block.file, block.pos, block.row, block.gtid), rest
+    for name in ("file", "pos", "row", "gtid"):
+        value = getattr(block, name)
+        if value is not None:
+            rest[name] = value
+    return None, rest
+
+
+def read(fields: Mapping[str, Any]) -> tuple[Position | None, Rest]:
+    """Return position and rest of any block.
+
+    Raises:
+        DecodeError: A coordinate is not of its type.
+    """
+    rest: Rest = {
+        name: value
+        for name, value in fields.items()
+        if value is not None and name not in _PLACE and name not in _TIMES
+    }
+    if "lsn" in fields and "file" not in fields:
+        return _postgres(rest), rest
+    if "file" in fields and "pos" in fields:
+        return _binlog(rest), rest
+    if "scn" in fields:
+        return _scn(rest), rest
+    if "commit_lsn" in fields or "change_lsn" in fields:
+        return _lsn(rest), rest
+    return None, rest
+
+
+def integer(value: object, path: str) -> int | None:
+    """Return a whole number that may come as text (B-13).
+
+    Raises:
+        DecodeError: It is something else.
+    """
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    if isinstance(value, str) and len(value) <= 20 and re.fullmatch(r"-?\d+", value, re.ASCII):
+        return int(value)
+    raise DecodeError("not a whole number", code="wrong_type", path=path)
+
+
+def text(value: object, path: str) -> str | None:
+    """Return a text.
+
+    Raises:
+        DecodeError: It is something else.
+    """
+    if value is None or isinstance(value, str):
+        return value
+    raise DecodeError("not a text", code="wrong_type", path=path)
+
+
+def _postgres(rest: Rest) -> Position | None:
+    known = {
+        name: integer(rest.pop(name, None), f"$.source.{name}")
+        for name in ("txId", "lsn", "xmin", "origin_lsn")
+    }
+    block = PostgresSource(
+        origin=text(rest.pop("origin", None), "$.source.origin"),
+        sequence=text(rest.pop("sequence", None), "$.source.sequence"),
+        **known,  # type: ignore[arg-type]
+    )
+    position, more = read_postgres(block)
+    row = rest.get("row")
+    if position is not None and isinstance(row, int):
+        position = msgspec.structs.replace(position, row=rest.pop("row"))
+    rest.update(more)
+    return position
+
+
+def _binlog(rest: Rest) -> Position | None:
+    known = {
+        name: integer(rest.pop(name, None), f"$.source.{name}")
+        for name in ("server_id", "pos", "row", "thread")
+    }
+    texts = {
+        name: text(rest.pop(name, None), f"$.source.{name}")
+        for name in ("gtid", "file", "query", "sequence")
+    }
+    position, more = read_binlog(MySqlSource(**known, **texts))  # type: ignore[arg-type]
+    rest.update(more)
+    return position
+
+
+_DIGITS: Final = re.compile(r"0|[1-9]\d{0,38}", re.ASCII)
+
+
+def _scn(rest: Rest) -> Position | None:
+    numbers: dict[str, int] = {}
+    for name in ("scn", "commit_scn"):
+        value = rest.get(name)
+        if isinstance(value, str) and _DIGITS.fullmatch(value):
+            numbers[name] = int(value)
+    if "scn" not in numbers:
+        return None
+    for name in numbers:
+        del rest[name]
+    rs_id = rest.get("rs_id")
+    if isinstance(rs_id, str) and rs_id:
+        del rest["rs_id"]
+    else:
+        rs_id = None
+    # zero is what the position has when nothing is said: then it stays in the rest
+    ssn = integer(rest.get("ssn"), "$.source.ssn") or 0
+    tx_seq = integer(rest.get("txSeq"), "$.source.txSeq") or 0
+    if ssn:
+        del rest["ssn"]
+    if tx_seq:
+        del rest["txSeq"]
+    return ScnPosition(numbers["scn"], numbers.get("commit_scn"), rs_id, ssn, tx_seq)
+
+
+def _lsn(rest: Rest) -> Position | None:
+    commit = text(rest.get("commit_lsn"), "$.source.commit_lsn")
+    if not commit:
+        return None
+    del rest["commit_lsn"]
+    change = text(rest.pop("change_lsn", None), "$.source.change_lsn")
+    serial = integer(rest.pop("event_serial_no", None), "$.source.event_serial_no")
+    return LsnPosition(commit, change, serial)
+
+
+def place(fields: Mapping[str, Any]) -> Place:
+    """Return who tells an event, and of which table.
+
+    Raises:
+        DecodeError: A field is not a text.
+    """
+    texts = {
+        name: text(fields.get(name), f"$.source.{name}") for name in _PLACE if name != "snapshot"
+    }
+    snapshot = fields.get("snapshot")
+    rest: Rest = {}
+    if isinstance(snapshot, bool):
+        rest["snapshot"] = snapshot
+        snapshot = "true" if snapshot else None
+    elif not isinstance(snapshot, str | None):
+        raise DecodeError("not a text", code="wrong_type", path="$.source.snapshot")
+    elif snapshot == "false":
+        snapshot = None
+    product = texts["connector"]
+    if product is not None and product != product.lower():
+        rest["connector"] = product
+        product = product.lower()
+    source = Source(product, "debezium", texts["name"], texts["version"], snapshot)
+    table = TableId(texts["db"], texts["schema"], texts["table"])
+    return Place(source, table, topic_of(source, table), rest)

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""``debezium-flat-json``: rows of Debezium without its envelope.
+
+Product: Debezium's transformation ``ExtractNewRecordState``
+(https://debezium.io/documentation/reference/stable/transformations/event-flattening.html). Versions
+studied: 3.5.0 and 3.6.1 (captured, ``rewrite-with-tombstone``), and the documentation of the other
+modes.
+
+Sample::
+
+    {"id":4,"name":"Dan","__deleted":"false","__op":"c","__table":"customers",
+     "__source_ts_ms":1795248497486,"__ts_ms":1795248497798}
+
+Known gaps: rows of MongoDB; see ``docs/formats/debezium-flat-json.md``.
+"""
+
+from typing import Final
+
+from changelane.errors import DecodeError
+from changelane.event import ChangeEvent, Op, Source
+from changelane.formats.contract.capabilities import AbsentMeans, Carries, Extreme, SchemaDetail
+from changelane.formats.contract.format import Format, Report
+from changelane.formats.debezium_envelope.details_check import carefully
+from changelane.formats.debezium_flat.added_fields import (
+    ENVELOPE,
+    SOURCE,
+    TRANSACTION,
+    Added,
+    listed,
+)
+from changelane.formats.debezium_flat.decode import Decoder
+from changelane.formats.debezium_flat.encode import Encoder
+from changelane.formats.debezium_flat.options import Deletes, Options
+from changelane.message import Message
+from changelane.types import LogicalType, Unknown
+
+__all__ = ["Options", "make"]
+
+_TYPES: Final = frozenset(LogicalType.__subclasses__()) - {Unknown}
+_KINDS: Final = frozenset("half schema transaction watermark message control".split())
+
+_POSITIONS: Final = {
+    "postgresql": {"lsn"},
+    "mysql": {"file", "pos", "row"},
+    "scn": {"scn"},
+    "lsn": {"commit_lsn"},
+}
+_SOURCES: Final = {
+    "product": "connector",
+    "server": "name",
+    "version": "version",
+    "snapshot": "snapshot",
+}
+_TRANSACTIONS: Final = {"id": "id", "order": "total_order", "table_order": "data_collection_order"}
+_UNITS: Final = {"ts_ns": "ns", "ts_us": "us", "ts_ms": "ms"}
+
+
+def _unit(fields: set[str]) -> str:
+    return next((unit for name, unit in _UNITS.items() if name in fields), "")
+
+
+def _carries(options: Options) -> Carries:
+    """Return what rows with these added fields tell; an empty list adds whatever is told."""
+    mode = options.delete_tombstone_handling_mode
+    added: tuple[Added, ...] = (
+        *listed(options.add_fields, options.add_fields_prefix, "add_fields"),
+        *listed(options.add_headers, options.add_headers_prefix, "add_headers"),
+    )
+    told = {part: {one.field for one in added if one.part == part} for part in _PARTS}
+    if not options.add_fields and options.add_fields_prefix:
+        told = _EVERYTHING
+    source = told[SOURCE]
+    return Carries(
+        operations=frozenset(Op) - ({Op.DELETE} if mode is Deletes.DROP else set()),
+        kinds=_KINDS | ({"tombstone"} if mode is Deletes.REWRITE_WITH_TOMBSTONE else set()),
+        absent=True,
+        unavailable=bool(options.placeholder) and options.placeholder != "null",
+        absent_means=AbsentMeans.UNCHANGED,
+        # without schema blocks, too: values are written by their types, and the loss is reported
+        schema=SchemaDetail.FULL,
+        column_flags=True,
+        types=_TYPES,
+        extremes=frozenset({Extreme.NON_FINITE, Extreme.TEMPORAL_TEXT}),
+        key=True,
+        table=frozenset({"database", "schema", "name"}),  # what no field tells, the topic may
+        positions=frozenset(name for name, fields in _POSITIONS.items() if fields <= source),
+        transaction=frozenset(
+            name for name, field in _TRANSACTIONS.items() if field in told[TRANSACTION]
+        )
+        | {"id", "size"},  # of markers
+        source=frozenset(
+            name for name, field in _SOURCES.items() if field in source or name == "server"
+        ),
+        stamp=Source(connector="debezium"),
+        source_time=_unit(source),
+        process_time=_unit(told[ENVELOPE]),
+        details=True,
+    )
+
+
+_PARTS: Final = (ENVELOPE, SOURCE, TRANSACTION)
+_EVERYTHING: Final = {
+    ENVELOPE: {"op", *_UNITS},
+    SOURCE: {*_UNITS, *_SOURCES.values(), *(f for fields in _POSITIONS.values() for f in fields)},
+    TRANSACTION: set(_TRANSACTIONS.values()),
+}
+
+
+class FlatJson:
+    """See the module."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._carries = _carries(options)
+        self._decoder = Decoder(options)
+        self._encoder = Encoder(options, self._decoder)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (FlatJson, (self._options,))
+
+    @property
+    def carries(self) -> Carries:
+        return self._carries
+
+    def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
+        return self._decoder.decode(message)
+
+    def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
+        return carefully(self._encoder.encode, self._decoder.decode, event, report)
+
+    def detects(self, message: Message) -> bool:
+        """Say whether a row has an added field that tells its operation (B 8)."""
+        if not message.value:
+            return False
+        try:
+            return self._decoder.is_flat(message.value) and bool(self._decoder.decode(message))
+        except DecodeError:
+            return False
+
+
+def make(options: Options) -> Format:
+    """Return the format."""
+    return FlatJson(options)

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fields that the transformation adds to a row: which there are, and what they tell.
+
+``add.fields=op,table,source.ts_ms`` adds ``__op``, ``__table`` and ``__source_ts_ms``: a field of
+the source block may be named without its struct, and then its name has no ``source_`` either.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from changelane.errors import ConfigError, DecodeError
+from changelane.event import Op, Transaction
+from changelane.formats.debezium_envelope import blocks, other_events, source_block
+from changelane.formats.debezium_envelope.rows.wire import TransactionBlock
+from changelane.formats.debezium_envelope.source_block import Place
+from changelane.formats.debezium_flat.options import Options, table_parts, topic_parts
+from changelane.position import Position
+
+DELETED: Final = "__deleted"
+"""This name has no prefix of the user's."""
+
+ENVELOPE, SOURCE, TRANSACTION = "envelope", "source", "transaction"
+_TIMES: Final = other_events.TIMES
+_OF_ENVELOPE: Final = ("op", *_TIMES)
+_OF_TRANSACTION: Final = TransactionBlock.__struct_fields__
+_OF_SOURCE: Final = tuple(
+    dict.fromkeys(
+        (
+            *blocks.FIELD_NAMES,
+            *"commit_ts_ms start_scn start_ts_ms txSeq collection".split(),
+        )
+    )
+)
+_MOST_PLACES: Final = 10_000
+
+
+class Added(msgspec.Struct, frozen=True):
+    """One added field: its name on the wire, and the part and field of the envelope."""
+
+    name: str
+    part: str
+    field: str
+
+
+def every(prefix: str) -> dict[str, Added]:
+    """Return all that may be added under a prefix; without one only what the user lists."""
+    if not prefix:
+        return {}
+    found = [Added(prefix + field, ENVELOPE, field) for field in _OF_ENVELOPE]
+    found += [
+        Added(prefix + field, SOURCE, field) for field in _OF_SOURCE if field not in _OF_ENVELOPE
+    ]
+    found += [Added(f"{prefix}source_{field}", SOURCE, field) for field in _OF_SOURCE]
+    found += [
+        Added(f"{prefix}transaction_{field}", TRANSACTION, field) for field in _OF_TRANSACTION
+    ]
+    return {one.name: one for one in found}
+
+
+def listed(text: str, prefix: str, option: str) -> tuple[Added, ...]:
+    """Return what a list such as ``op,source.ts_ms:at`` adds.
+
+    Raises:
+        ConfigError: An entry names no field.
+    """
+    found: list[Added] = []
+    for entry in filter(None, map(str.strip, text.split(","))):
+        reference, _, other = entry.partition(":")
+        part, dot, field = reference.rpartition(".")
+        if not dot:
+            part = ENVELOPE if field in _OF_ENVELOPE else SOURCE
+        is_known = part in {SOURCE, TRANSACTION} or (part == ENVELOPE and not dot)
+        if not field or not is_known:
+            msg = f"{option}: {entry!r} is no field of the envelope"
+            raise ConfigError(msg)
+        name = other or (f"{part}_{field}" if dot else field)
+        found.append(Added(prefix + name, part, field))
+    return tuple(found)
+
+
+class Origin(msgspec.Struct):
+    """What the added fields of one message tell.
+
+    Attributes:
+        op: The producer's word, ``None`` when it is not told.
+    """
+
+    place: Place
+    op: str | None = None
+    position: Position | None = None
+    transaction: Transaction | None = None
+    time_ns: int | None = None
+    process_ns: int | None = None
+
+
+_TEXT_OR_NONE: Final = frozenset({str, type(None)})
+_PLACE: Final = ("version", "connector", "name", "snapshot", "db", "schema", "table")
+
+
+class Shape:
+    """The added fields of rows that look alike, in their order on the wire.
+
+    Attributes:
+        names: Their names, ``__deleted`` among them.
+        has_flag: Whether it is.
+        told: Part and field -> the name that tells it.
+        op: The name of the operation, empty when there is none.
+        place: Names that tell who and where, with what they are.
+        source_ms: The name of the source time in milliseconds.
+        process_ms: The name of the process time in milliseconds.
+        is_plain: There is nothing else, and nothing twice.
+    """
+
+    def __init__(self, names: Iterable[str], known: Mapping[str, Added]) -> None:
+        self.names = tuple(names)
+        self.has_flag = DELETED in self.names
+        self.added = tuple(known[name] for name in self.names if name != DELETED)
+        self.told = {(one.part, one.field): one.name for one in self.added}
+        told = dict(self.told)
+        self.op = told.pop((ENVELOPE, "op"), "")
+        self.source_ms = told.pop((SOURCE, "ts_ms"), "")
+        self.process_ms = told.pop((ENVELOPE, "ts_ms"), "")
+        self.place = tuple(
+            (name, field)
+            for (part, field), name in told.items()
+            if part == SOURCE and field in _PLACE
+        )
+        used = sum(map(bool, (self.op, self.source_ms, self.process_ms))) + len(self.place)
+        self.is_plain = used == len(self.added)
+
+
+class OriginReader:
+    """Makes the origin of an event of its added fields, its topic and the options."""
+
+    def __init__(self, options: Options) -> None:
+        self._table = table_parts(options.table)
+        self._topic = topic_parts(options.topic)
+        self._places: dict[tuple[Any, ...], Place] = {}
+
+    def read(
+        self, told: Iterable[tuple[Added, Any]], topic: str | None, details: dict[str, Any]
+    ) -> Origin:
+        """Return what the added fields tell.
+
+        Raises:
+            DecodeError: A field is not of its type; the path is that of Debezium's envelope.
+        """
+        parts: dict[str, dict[str, Any]] = {ENVELOPE: {}, SOURCE: {}, TRANSACTION: {}}
+        for one, value in told:
+            if value is not None:
+                parts[one.part].setdefault(one.field, value)
+        envelope, fields = parts[ENVELOPE], parts[SOURCE]
+        place = self._place(fields, topic)
+        position, rest = source_block.read(fields) if fields else (None, {})
+        time_ns, given = _instant(fields, "$.source")
+        rest.update(given)
+        rest.update(place.rest)
+        if rest:
+            details["source"] = rest
+        process_ns, times = _instant(envelope, "$")
+        if times:
+            details["times"] = times
+        block = other_events.transaction_block(parts[TRANSACTION], details)
+        op = source_block.text(envelope.get("op"), "$.op")
+        return Origin(place, op, position, other_events.transaction_of(block), time_ns, process_ns)
+
+    def read_plain(self, shape: Shape, told: Mapping[str, Any], topic: str | None) -> Origin | None:
+        """Return what :meth:`read` returns, for plain shapes; ``None`` = go the long way."""
+        values = tuple([told[name] for name, _ in shape.place])
+        op = told[shape.op] if shape.op else None
+        source_ms = told[shape.source_ms] if shape.source_ms else None
+        process_ms = told[shape.process_ms] if shape.process_ms else None
+        if (
+            not _TEXT_OR_NONE.issuperset(map(type, values))
+            or not (op is None or type(op) is str)
+            or not (source_ms is None or type(source_ms) is int)
+            or not (process_ms is None or type(process_ms) is int)
+        ):
+            return None
+        key = (shape, topic, values)
+        place = self._places.get(key)
+        if place is None:
+            place = self._place({field: told[name] for name, field in shape.place}, topic)
+            if len(self._places) >= _MOST_PLACES:
+                self._places.clear()
+            self._places[key] = place
+        if place.rest:
+            return None
+        return Origin(
+            place,
+            op,
+            None,
+            None,
+            None if source_ms is None else source_ms * 1_000_000,
+            None if process_ms is None else process_ms * 1_000_000,
+        )
+
+    def _place(self, fields: Mapping[str, Any], topic: str | None) -> Place:
+        names = _PLACE
+        try:
+            words = (topic, *(fields.get(name) for name in names))
+            place = self._places.get(words)
+        except TypeError:  # a list or an object, which the slow way refuses
+            words, place = (), None
+        if place is None:
+            found = {**self._of_topic(topic), **self._table}
+            found.update((name, fields[name]) for name in names if fields.get(name) is not None)
+            place = source_block.place(found)
+            if len(self._places) >= _MOST_PLACES:
+                self._places.clear()
+            if words:
+                self._places[words] = place
+        return place
+
+    def _of_topic(self, topic: str | None) -> dict[str, str]:
+        """Return what the topic's name tells, from its end; its server may have dots."""
+        if not topic:
+            return {}
+        names = self._topic
+        parts = topic.split(".")
+        if len(parts) < len(names):
+            return {"table": parts[-1]}
+        head = len(parts) - len(names) + 1
+        if len(names) == 1:
+            return {"table": parts[-1]}
+        return dict(zip(names, (".".join(parts[:head]), *parts[head:]), strict=True))
+
+
+_SIZES: Final = {"ts_ns": 1, "ts_us": 1000, "ts_ms": 1_000_000}
+
+
+def _instant(fields: Mapping[str, Any], path: str) -> tuple[int | None, dict[str, Any]]:
+    """Return one time in nanoseconds, and its fields where they do not follow from it."""
+    found: int | None = None
+    given: dict[str, int] = {}
+    for name, size in _SIZES.items():
+        value = source_block.integer(fields.get(name), f"{path}.{name}")
+        if value is None:
+            continue
+        given[name] = value
+        if found is None:
+            found = value * size
+    is_odd = found is not None and any(found // _SIZES[name] != v for name, v in given.items())
+    return found, given if is_odd else {}
+
+
+def flag(value: object, path: str) -> bool:
+    """Return whether a row is deleted; ``"false"`` is text, too.
+
+    Raises:
+        DecodeError: It is neither true nor false.
+    """
+    found = _FLAGS.get(value) if isinstance(value, str | bool) else None
+    if value is None or found is not None:
+        return bool(found)
+    raise DecodeError("neither true nor false", code="wrong_type", path=path)
+
+
+_FLAGS: Final[Mapping[str | bool, bool]] = {"true": True, "false": False, True: True, False: False}
+
+OPS: Final = {op.value: op for op in Op}

@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Flattened rows to events: what the added fields tell of the rows' origin (B-22)."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from changelane.errors import DecodeError
+from changelane.event import ChangeEvent, Completeness, DataChange, HalfUpdate, Op
+from changelane.formats.debezium_envelope import other_events
+from changelane.formats.debezium_envelope.message_key import MISFIT, JsonRow, KeyReader, read_as
+from changelane.formats.debezium_envelope.options import STANDARD, BeforeImage
+from changelane.formats.debezium_envelope.row_images import finish
+from changelane.formats.debezium_envelope.rows import connect_schema
+from changelane.formats.debezium_envelope.rows.columns import (
+    Modes,
+    column_of,
+    field_of,
+    wire_of_field,
+)
+from changelane.formats.debezium_envelope.rows.connect_schema import Blocks, Schema, unwrap
+from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
+from changelane.formats.debezium_envelope.rows.raw_json import as_text
+from changelane.formats.debezium_envelope.rows.row_reader import (
+    PLAIN,
+    RowPlan,
+    decoder,
+    filler_of,
+    plain_json,
+)
+from changelane.formats.debezium_envelope.rows.semantic_types import Wire
+from changelane.formats.debezium_flat.added_fields import (
+    DELETED,
+    OPS,
+    Added,
+    Origin,
+    OriginReader,
+    Shape,
+    every,
+    flag,
+    listed,
+)
+from changelane.formats.debezium_flat.options import Deletes, Options, row_modes
+from changelane.message import Message
+from changelane.schema import TableSchema
+from changelane.types import UNKNOWN
+
+_BOM: Final = b"\xef\xbb\xbf"
+_MISFIT: Final = (*MISFIT, DecodeError)
+_PARTS: Final = decoder(dict[str, msgspec.Raw])
+_TEXT: Final = decoder(Any)
+_TRANSACTION: Final = frozenset(("status", "id", "event_count", "data_collections", "ts_ms"))
+_TIMES: Final = frozenset(other_events.TIMES)
+_MOST_SHAPES: Final = 4096
+
+Names = Mapping[str, Added]
+
+
+class FlatPlan(RowPlan):
+    """What one schema block of a row says."""
+
+    def __init__(self, block: bytes, names: Names, modes: Modes) -> None:
+        parsed = connect_schema.parse(block)
+        self.is_rows = parsed.type == "struct" and not parsed.label.startswith("io.debezium.")
+        if not self.is_rows:
+            super().__init__(None, None)
+            self.label = parsed.label
+            return
+        fields = {member.member: member for member in parsed.members}
+        added = [name for name in fields if name in names or name == DELETED]
+        wires = {
+            name: Wire(UNKNOWN, Any) if name in added else wire_of_field(member)
+            for name, member in fields.items()
+        }
+        for name in added:
+            del fields[name]
+        columns = tuple(column_of(member, wires[name]) for name, member in fields.items())
+        super().__init__(wires, TableSchema(columns))
+        self.fields: Mapping[str, Schema] = fields
+        self.label = parsed.label
+        self.base = parsed.label.removesuffix(".Value")
+        self.fillers = {c.name: filler_of(c, fields[c.name], modes) for c in columns}
+        odd = {c.name: fields[c.name] for c in columns if field_of(c, modes) != fields[c.name]}
+        if odd:
+            self.details = {"fields": plain_json(odd)}
+
+
+class Decoder:
+    """Reads the messages of one codec."""
+
+    def __init__(self, options: Options) -> None:
+        prefix = options.add_fields_prefix
+        names = every(prefix)
+        names |= {one.name: one for one in listed(options.add_fields, prefix, "add_fields")}
+        self.names: Names = names
+        prefix = options.add_headers_prefix
+        headers = every(prefix)
+        headers |= {one.name: one for one in listed(options.add_headers, prefix, "add_headers")}
+        self._headers = headers
+        modes = row_modes(options)
+        self._deletes = options.delete_tombstone_handling_mode
+        self._before_image = options.before_image
+        self._placeholder = Placeholder(options.placeholder)
+        self._blocks: Blocks[FlatPlan] = Blocks(lambda block: FlatPlan(block, names, modes))
+        self._keys = KeyReader()
+        self._origins = OriginReader(options)
+        self._shapes: dict[tuple[str, ...], Shape] = {}
+
+    def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
+        """Return the events of a message."""
+        value = message.value
+        if not value:
+            return (self._gone(message),)
+        try:
+            plan: RowPlan = PLAIN
+            found = self._blocks.find(value)
+            if found is not None:
+                plan, start = found
+                row = plan.rows(memoryview(value)[start:-1])
+            else:
+                row = PLAIN.rows(value)
+            # a message with its schema, or one that is no row, goes the long way
+            if row is not None and (plan is not PLAIN or self._shape(row).names):
+                return (self._row(message, row, plan),)
+        except _MISFIT:
+            pass  # the long way reads it, or says what is wrong with it
+        return self._slow(message, value.removeprefix(_BOM))
+
+    def is_flat(self, value: bytes) -> bool:
+        """Say whether a message has the fields that tell a flattened row (B 8).
+
+        Raises:
+            DecodeError: It is not a JSON object.
+        """
+        wrapped = unwrap(value)
+        parts = other_events.loads(_PARTS, value if wrapped is None else wrapped[1])
+        return DELETED in parts or any(
+            name in self.names and self.names[name].field == "op" for name in parts
+        )
+
+    def _slow(self, message: Message, value: bytes) -> tuple[ChangeEvent, ...]:
+        """Read any message."""
+        wrapped = unwrap(value)
+        block, payload = wrapped or (None, value)
+        try:
+            if payload.strip() == b"null":
+                return (self._gone(message),)
+            if block is not None:
+                plan: RowPlan = self._blocks.plan(block)
+                if isinstance(plan, FlatPlan) and plan.is_rows:
+                    row = other_events.loads(plan.rows_reader, payload)
+                    event = self._row(message, row, plan)
+                    self._blocks.remember(value, block, plan)
+                    return (event,)
+            else:
+                plan = PLAIN
+            parts = other_events.loads(_PARTS, payload)
+            if block is not None or is_notice(parts, self.names):
+                return other_events.decode(message, parts, block, plan, payload)
+            return (self._row(message, other_events.loads(PLAIN.rows_reader, payload), PLAIN),)
+        except DecodeError as error:
+            path = error.path if wrapped is None else error.path.replace("$", "$.payload", 1)
+            raise DecodeError(error.reason, code=error.code, path=path) from None
+
+    # -- rows ----------------------------------------------------------------------------------
+
+    def _shape(self, row: JsonRow) -> Shape:
+        """Return which fields of a row are no columns."""
+        columns = tuple(row)
+        shape = self._shapes.get(columns)
+        if shape is None:
+            if len(self._shapes) >= _MOST_SHAPES:
+                self._shapes.clear()
+            found = (name for name in columns if name in self.names or name == DELETED)
+            shape = self._shapes[columns] = Shape(found, self.names)
+        return shape
+
+    def _row(self, message: Message, row: JsonRow, plan: RowPlan) -> ChangeEvent:
+        details: dict[str, Any] = {}
+        shape = self._shape(row)
+        told = {name: row.pop(name) for name in shape.names}
+        is_deleted = shape.has_flag and flag(told.pop(DELETED), f"$.{DELETED}")
+        origin: Origin | None = None
+        if shape.is_plain and (not message.headers or self._repeats(message, shape, told)):
+            origin = self._origins.read_plain(shape, told, message.topic)
+        if origin is None:
+            origin = self.origin(message, told, details)
+        place = origin.place
+        op = Op.UPDATE if origin.op is None else OPS.get(origin.op)
+        if op is None:
+            path = f"$.{next((n for n in told if self.names[n].field == 'op'), 'op')}"
+            raise DecodeError("an unknown operation", code="unknown_op", path=path)
+        if is_deleted and op is not Op.DELETE:
+            details["op"], op = origin.op, Op.DELETE
+        if op is Op.CREATE and place.source.snapshot is not None:
+            details["op"], op = origin.op, Op.READ  # B-04
+        if plan.details:
+            details.update(plan.details)
+        if message.topic != place.topic:
+            details["topic"] = message.topic
+        if plan.base and plan.base != message.topic:
+            details["name"] = plan.base
+        key = key_row = None
+        if message.key is not None:
+            key, key_row = self._keys.read(message.key, row, plan, details)
+        holds = _UNKNOWN if plan.schema is not None else Completeness.FULL
+        blank: tuple[str, ...] = ()
+        if op is Op.DELETE and key_row is not None and not self.believes(place.source.product):
+            # columns that are NOT NULL have invented values: trust only the key
+            blank = tuple(name for name in row if name not in key_row)
+            told_key = key_row if key_row.items() <= row.items() else read_as(key_row, plan) or {}
+            row.update((name, value) for name, value in told_key.items() if name in row)
+            row.update(dict.fromkeys(blank))
+            holds = Completeness.KEY if plan.schema is None else holds
+        finish(row, plan, self._placeholder, "$", details, blank)
+        is_gone = op is Op.DELETE
+        change = DataChange(
+            op,
+            place.table,
+            key,
+            row if is_gone else None,
+            None if is_gone else row,
+            plan.schema,
+            origin.position,
+            origin.transaction,
+            place.source,
+            origin.time_ns,
+            origin.process_ns,
+            holds if is_gone else _UNKNOWN,
+            _UNKNOWN if is_gone else holds,
+            details,
+        )
+        return self._keys.half(change, message, plan) if message.headers else change
+
+    def _repeats(self, message: Message, shape: Shape, told: Mapping[str, Any]) -> bool:
+        """Say whether the headers tell nothing that the added fields do not."""
+        for name, _ in message.headers:
+            one = self._headers.get(name)
+            if one is not None and told.get(shape.told.get((one.part, one.field), "")) is None:
+                return False
+        return True
+
+    def believes(self, product: str | None) -> bool:
+        """Say whether a deleted row is believed beyond its key (B-09)."""
+        match self._before_image:
+            case BeforeImage.FULL:
+                return True
+            case BeforeImage.KEY:
+                return False
+        return product is not None and product not in STANDARD.fillers
+
+    def origin(self, message: Message, told: Mapping[str, Any], details: dict[str, Any]) -> Origin:
+        """Return what a message tells beside its row: added fields first, then headers.
+
+        Raises:
+            DecodeError: One is not of its type.
+        """
+        names = self.names
+        fields = [(names[name], value) for name, value in told.items()]
+        for name, value in message.headers:
+            one = self._headers.get(name)
+            if one is not None and value is not None:
+                fields.append((one, _header(one, value)))
+        try:
+            return self._origins.read(fields, message.topic, details)
+        except DecodeError as error:
+            path = _wire_path(error.path, fields)
+            raise DecodeError(error.reason, code=error.code, path=path) from None
+
+    # -- tombstones ----------------------------------------------------------------------------
+
+    def _gone(self, message: Message) -> ChangeEvent:
+        """Return what a message without a value means: the deletion of its key, or its echo."""
+        tombstone = self._keys.tombstone(message)
+        if tombstone.key is None or self._deletes is Deletes.REWRITE_WITH_TOMBSTONE:
+            return tombstone
+        details = dict(tombstone.details)
+        origin = self.origin(message, {}, details)
+        place = origin.place
+        if message.topic == place.topic:
+            details.pop("topic", None)
+        change = DataChange(
+            Op.DELETE,
+            place.table,
+            self._keys.key_of(tuple(tombstone.key)),
+            before=tombstone.key,
+            schema=tombstone.schema,
+            position=origin.position,
+            transaction=origin.transaction,
+            source=place.source,
+            source_time_ns=origin.time_ns,
+            process_time_ns=origin.process_ns,
+            before_holds=_UNKNOWN if tombstone.schema is not None else Completeness.KEY,
+            details=details,
+        )
+        if tombstone.moved_to is None:
+            return change
+        return HalfUpdate(change, tombstone.moved_to)
+
+
+_UNKNOWN: Final = Completeness.UNKNOWN
+
+
+def is_notice(parts: Mapping[str, object], names: Names) -> bool:
+    """Say whether a message without schema is none of a row: the transformation lets it pass.
+
+    Heartbeats, transaction markers, schema changes and logical messages have fields that no row
+    is likely to have and no others, and nothing is added to them.
+    """
+    found = parts.keys()
+    if DELETED in found or not names.keys().isdisjoint(found):
+        return False
+    if "op" in found:
+        return {"source", "message"} <= found
+    return (
+        (bool(found) and found <= _TIMES)
+        or found == _TRANSACTION
+        or {"source", "ts_ms", "databaseName", "ddl", "tableChanges"} <= found
+    )
+
+
+def _header(one: Added, value: bytes) -> Any:
+    """Return the value of a header, as Connect's simple or JSON converter writes it."""
+    if one.field == "op" and len(value) == 1:
+        return value.decode("latin-1")
+    try:
+        wrapped = unwrap(value)
+        found = _TEXT.decode(value if wrapped is None else wrapped[1])
+    except MISFIT:
+        return as_text(value)
+    if isinstance(found, str | int):
+        return found
+    return as_text(value)
+
+
+def _wire_path(path: str, fields: list[tuple[Added, Any]]) -> str:
+    """Return the path in the message of a path in Debezium's envelope."""
+    parts = path.removeprefix("$.").split(".")
+    part, field = (parts[0], parts[1]) if len(parts) == 2 else ("envelope", parts[0])
+    for one, _ in fields:
+        if (one.part, one.field) == (part, field):
+            return f"$.{one.name}"
+    return path

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the images of a table's records are read, compiled once from their ``fields``."""
+
+import datetime as dt
+import decimal
+from typing import Any, Final
+
+import msgspec
+
+from changelane.errors import DecodeError
+from changelane.event import Image, Key, KeyOrigin
+from changelane.formats.dts import values
+from changelane.formats.dts.avro import read_count, read_text, truncated
+from changelane.formats.dts.object_names import key_columns
+from changelane.formats.dts.type_numbers import FAMILIES, OTHER
+from changelane.schema import Column, TableSchema
+from changelane.types import (
+    Boolean,
+    Bytes,
+    Date,
+    Decimal,
+    Float,
+    Geometry,
+    GeometryType,
+    Instant,
+    InstantType,
+    Integer,
+    Interval,
+    LogicalType,
+    Timestamp,
+    Year,
+)
+
+_MOST_PLANS: Final = 1024
+
+
+class TablePlan:
+    """How the images of one table's records are read, compiled once from its ``fields``.
+
+    Attributes:
+        raw: The bytes of ``fields``: whatever begins with them has these fields.
+        schema: The columns, as their numbers tell them.
+    """
+
+    def __init__(
+        self,
+        raw: bytes,
+        fields: tuple[tuple[str, int | None], ...],
+        source_type: str,
+        *,
+        in_microseconds: bool,
+    ) -> None:
+        self.raw = raw
+        family = FAMILIES.get(source_type, OTHER)
+        settings = [
+            values.Setting(name, number, family, in_microseconds) for name, number in fields
+        ]
+        self.names = tuple(name for name, _ in fields)
+        if len(set(self.names)) != len(self.names):
+            raise DecodeError("a column is named twice", path="$.fields")
+        self._columns = [(one.name, values.readers(one)) for one in settings]
+        self.schema = TableSchema(tuple(one.column for one in settings))
+        self._variants: dict[tuple[Column, ...], TableSchema] = {}
+        self._keys: dict[str, Key | None] = {}
+
+    def read(
+        self, data: bytes, at: int, found: dict[str, Column], field: str
+    ) -> tuple[dict[str, Any], int]:
+        """Return the image at *at* and where it ends.
+
+        Columns whose values tell another type than their number does are put into *found*.
+        """
+        image: dict[str, Any] = {}
+        columns = self._columns
+        count, at = read_count(data, at)
+        index = 0
+        try:
+            if count and count == len(columns):
+                for name, readers in columns:
+                    value, at = readers[data[at]](data, at + 1)
+                    image[name] = value
+                index = count
+            else:
+                while count:
+                    if index + count > len(columns):
+                        raise _wrong_length(field)
+                    for name, readers in columns[index : index + count]:
+                        value, at = readers[data[at]](data, at + 1)
+                        image[name] = value
+                    index += count
+                    count, at = read_count(data, at)
+                at -= 1
+        except values.NOT_A_VALUE:
+            raise self._wrong(field, len(image), len(data) <= at) from None
+        if index != len(columns) or data[at]:
+            raise DecodeError(
+                "not as many values as fields", code="wrong_length", path=f"$.{field}"
+            )
+        for name, value in image.items():
+            if value.__class__ is values.Typed:
+                found[name] = _typed(value, found.get(name))
+                image[name] = value.value
+        if values.ABSENT in image.values():
+            image = {name: value for name, value in image.items() if value is not values.ABSENT}
+        return image, at + 1
+
+    def _wrong(self, field: str, index: int, is_end: bool) -> DecodeError:  # noqa: FBT001
+        if is_end or index >= len(self._columns):
+            return truncated()
+        kind = str(self.schema.columns[index].type).partition("(")[0]
+        path = f"$.{field}[{index}]"
+        return DecodeError(f"not a value of {kind}", code="wrong_type", path=path)
+
+    def covering(
+        self, found: dict[str, Column], before: Image | None, after: Image | None
+    ) -> tuple[TableSchema, Image | None, Image | None]:
+        """Return the schema with the types that the values told, and the images of these types.
+
+        Raises:
+            DecodeError: The images hold values that have no type in common.
+        """
+        columns: list[Column] = []
+        for usual in self.schema.columns:
+            column = found.get(usual.name, usual)
+            if column is not usual:
+                # the other image may tell a third type
+                column = _common(column, before, after)
+                before = _as(column, before, "beforeImages")
+                after = _as(column, after, "afterImages")
+            columns.append(column)
+        told = tuple(columns)
+        schema = self._variants.get(told)
+        if schema is None:
+            schema = TableSchema(told)
+            if len(self._variants) >= _MOST_PLANS:
+                self._variants.clear()
+            self._variants[told] = schema
+        return schema, before, after
+
+    def key(self, text: str) -> Key | None:
+        """Return the primary key of a ``pk_uk_info``."""
+        if text not in self._keys:
+            columns = key_columns(text, self.names)
+            if len(self._keys) >= _MOST_PLANS:
+                self._keys.clear()
+            self._keys[text] = Key(columns, KeyOrigin.PAYLOAD) if columns else None
+        return self._keys[text]
+
+
+def _wrong_length(field: str) -> DecodeError:
+    return DecodeError("not as many values as fields", code="wrong_length", path=f"$.{field}")
+
+
+_UNSIGNED: Final = Integer(64, unsigned=True)
+_DECIMAL: Final = Decimal()
+_CLASSES: Final[dict[type[LogicalType], tuple[type, ...]]] = {
+    Integer: (int,),
+    Decimal: (decimal.Decimal,),
+    Float: (float,),
+    Boolean: (bool,),
+    Year: (int,),
+    Bytes: (bytes,),
+    GeometryType: (Geometry,),
+    Date: (dt.date, str),
+    Timestamp: (dt.datetime, str),
+    InstantType: (Instant, str),
+    Interval: (dt.timedelta, int, str),
+}
+"""The classes of the values of a type, themselves and not their subclasses; others are text."""
+
+
+def _typed(value: values.Typed, held: Column | None) -> Column:
+    """Return the wider of the columns that two values of one column tell."""
+    if held is not None and isinstance(held.type, Decimal):
+        return held
+    if held is not None and held.type == _UNSIGNED and isinstance(value.column.type, Integer):
+        return held
+    return value.column
+
+
+def _common(column: Column, before: Image | None, after: Image | None) -> Column:
+    """Return a column that holds negative numbers as well, where there are such."""
+    if column.type == _UNSIGNED:
+        numbers = [image.get(column.name) for image in (before, after) if image is not None]
+        if any(isinstance(number, int) and number < 0 for number in numbers):
+            return msgspec.structs.replace(column, type=_DECIMAL)
+    return column
+
+
+def _as(column: Column, image: Image | None, field: str) -> Image | None:
+    value = None if image is None else image.get(column.name)
+    if image is None or value is None:
+        return image
+    if isinstance(column.type, Decimal) and isinstance(value, int):
+        return {**image, column.name: decimal.Decimal(value)}
+    if type(value) not in _CLASSES.get(type(column.type), (str,)):
+        raise DecodeError("a column of two types", code="wrong_type", path=f"$.{field}")
+    return image
+
+
+def read_image(
+    plan: TablePlan | None, data: bytes, at: int, found: dict[str, Column], field: str
+) -> tuple[Image | str | None, int]:
+    """Return what one of the two image fields holds, and where it ends."""
+    branch = data[at]
+    if branch == 0:
+        return None, at + 1
+    if branch == 2:
+        return read_text(data, at + 1)
+    if branch != 4:
+        raise ValueError
+    if plan is None:
+        raise DecodeError("values without their columns", code="missing_field", path="$.fields")
+    return plan.read(data, at + 1, found, field)

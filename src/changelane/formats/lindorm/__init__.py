@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``lindorm-json``: what Lindorm's change tracking writes, in its "Debezium Format V2.0".
+
+Product: Alibaba Cloud Lindorm, SQL and HBase tables
+(https://www.alibabacloud.com/help/en/lindorm/user-guide/data-format). Versions studied: ``v1.0``
+and ``v2.0`` of ``source.version``, from that page of 2024-10-16.
+
+Sample::
+
+    {"schema":{},"payload":{"op":"u","ts_ms":1465491411815,
+     "before":{"id":"1004","first_name":"Anne Marie","last_name":"Kretchmar"},
+     "after":{"id":"1004","first_name":"Anne Marie"},
+     "source":{"version":"v1.0","db":"ld-xxxx","namespace":"default","table":"customers",
+      "ts_ms":1465491411807}}}
+
+The column ``last_name`` was deleted: that is the only thing which a missing column means.
+
+Known gaps: the page publishes no type table, and nothing about the message key; see
+``docs/formats/lindorm-json.md``.
+"""
+
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from changelane.errors import DecodeError, EncodeError
+from changelane.event import ChangeEvent, DataChange, Key, KeyOrigin, Op, Source
+from changelane.formats.contract import json
+from changelane.formats.contract.capabilities import AbsentMeans, Carries, Extreme, SchemaDetail
+from changelane.formats.contract.format import Format, Report
+from changelane.formats.debezium_envelope.details_check import carefully
+from changelane.formats.debezium_envelope.envelope_reader import (
+    Draft,
+    Member,
+    MemberReader,
+    rest_of,
+)
+from changelane.formats.debezium_envelope.envelope_writer import (
+    Layout,
+    MemberWriter,
+    Parts,
+    milliseconds,
+)
+from changelane.formats.debezium_envelope.rows.columns import Modes
+from changelane.formats.debezium_envelope.rows.connect_schema import unwrap
+from changelane.formats.lindorm.options import AbsentAfter, Options, Order, SchemaBlock
+from changelane.formats.lindorm.rows import (
+    ROW,
+    HBase,
+    as_written,
+    field_schemas,
+    generated,
+    hbase_schema,
+    leave_out_deleted,
+)
+from changelane.message import Message
+from changelane.position import TimePosition
+from changelane.schema import TableId, named
+from changelane.types import Boolean, Bytes, Float, Integer, String
+
+__all__ = ["Options", "make"]
+
+Row = TypeVar("Row")
+
+
+class LindormSource(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """The source block; ``db`` is the id of the instance."""
+
+    version: str | None = None
+    db: str | None = None
+    namespace: str | None = None
+    table: str | None = None
+    ts_ms: int | None = None
+
+
+class LindormEnvelope(msgspec.Struct, Generic[Row], forbid_unknown_fields=True):
+    """A row change."""
+
+    op: str
+    source: LindormSource
+    before: Row | None = None
+    after: Row | None = None
+    ts_ms: int | None = None
+
+
+_LAYOUT: Final = Layout(
+    payload="op! ts_ms:int64! before after source",
+    source="version! db! namespace! table! ts_ms:int64!",
+    same_rows=True,
+)
+_ORIGIN: Final = Source(product="lindorm", connector="lindorm")
+_EMPTY_BLOCK: Final = b"{}"
+_MOST_TABLES: Final = 10_000
+
+_CARRIES: Final = Carries(
+    # "r: full data is exported. This value is not available": it is read, and never written
+    operations=frozenset({Op.CREATE, Op.UPDATE, Op.DELETE}),
+    before=True,
+    key_change_partial=True,
+    absent=True,  # the encoder reports where a missing column would be read as deleted
+    absent_means=AbsentMeans.NULL,
+    schema=SchemaDetail.FULL,
+    column_flags=True,
+    types=frozenset({Boolean, Bytes, Float, Integer, String}),
+    extremes=frozenset({Extreme.NON_FINITE}),
+    key=True,
+    table=frozenset({"database", "schema", "name"}),
+    positions=frozenset({"time"}),
+    stamp=_ORIGIN,
+    source_time="ms",
+    process_time="ms",
+    details=True,
+    other_images=True,
+)
+
+
+def _member(options: Options) -> Member:
+    tables: dict[tuple[str | None, ...], TableId] = {}
+    hbase = HBase(options)
+
+    def origin(draft: Draft) -> None:
+        block: LindormSource = draft.envelope.source
+        words = (block.db, block.namespace, block.table)
+        table = tables.get(words)
+        if table is None:
+            if len(tables) >= _MOST_TABLES:
+                tables.clear()
+            table = tables[words] = TableId(*words)
+        draft.table, draft.source = table, _ORIGIN
+        if block.version is not None:
+            rest_of(draft, {"version": block.version})
+
+    def settle(draft: Draft) -> None:
+        images = hbase.read(draft.table, (draft.before, draft.after, draft.key_row))
+        if images is not None:
+            draft.before, draft.after, draft.key_row = images
+            row = {**(draft.before or {}), **(draft.after or {})}
+            draft.schema = hbase_schema(tuple(row or draft.key_row or ()))
+        _tell_deleted_columns(draft, options)
+        _tell_key(draft, options, is_hbase=images is not None)
+        time_ms = draft.envelope.source.ts_ms
+        is_ordered = options.order is Order.SOURCE_TIME and time_ms is not None
+        if is_ordered and draft.offset is not None:
+            draft.position = TimePosition(time_ms, draft.offset)
+
+    return Member(
+        envelope=LindormEnvelope,
+        integers=frozenset({"ts_ms"}),
+        origin=origin,
+        settle=settle,
+    )
+
+
+def _tell_deleted_columns(draft: Draft, options: Options) -> None:
+    """Set a column to NULL that an update's after image does not have: it was deleted (B-43).
+
+    What neither image has is left alone, and so is every missing column of other operations.
+    """
+    after, before = draft.after, draft.before
+    if draft.op is not Op.UPDATE or after is None:
+        return
+    if before is not None:
+        for name in before:
+            after.setdefault(name, None)
+    elif draft.schema is not None and options.absent_after is AbsentAfter.NULL:
+        for column in draft.schema.columns:
+            after.setdefault(column.name, None)
+
+
+def _tell_key(draft: Draft, options: Options, *, is_hbase: bool) -> None:
+    """Tell the key that no message key does: what the user says, else ``ROW`` of HBase tables.
+
+    "The column name of the primary key column is fixed to ROW": a key of other columns is none.
+    """
+    row = draft.after or draft.before or draft.key_row or {}
+    if draft.key is not None and not (is_hbase and row.keys().isdisjoint(draft.key.columns)):
+        return
+    columns = named(options.keys, draft.table)
+    if columns and all(name in row for name in columns):
+        draft.key = Key(tuple(columns), KeyOrigin.CONFIG)
+    elif is_hbase:
+        draft.key = Key((ROW,), KeyOrigin.PAYLOAD)
+
+
+class Lindorm:
+    """See the module."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._hbase = HBase(options)
+        self._decode = MemberReader(_member(options)).decode
+        self._writer = MemberWriter(_LAYOUT, _modes, fields=field_schemas)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Lindorm, (self._options,))
+
+    @property
+    def carries(self) -> Carries:
+        return _CARRIES
+
+    def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
+        return self._decode(message)
+
+    def detects(self, message: Message) -> bool:
+        """Say whether a message is Lindorm's: a namespace, and no connector (B 8)."""
+        value = message.value
+        if not value or b'"namespace"' not in value:
+            return False
+        try:
+            wrapped = unwrap(value)
+            source = json.loads(value if wrapped is None else wrapped[1], _Probe).source
+            is_ours = "namespace" in source and "connector" not in source
+            return is_ours and bool(self._decode(message))
+        except DecodeError:
+            return False
+
+    def encode(self, event: ChangeEvent, *, report: Report) -> tuple[Message, ...]:
+        return carefully(self._written, self._decode, event, report)
+
+    def _written(self, event: ChangeEvent, report: Report) -> tuple[Message, ...]:
+        if not isinstance(event, DataChange):
+            raise EncodeError("lindorm-json has row changes only")
+        options, table = self._options, event.table
+        is_hbase = self._hbase.is_written(event)
+        written = self._hbase.write(event, report) if is_hbase else event
+        written = leave_out_deleted(as_written(written, report), report)
+        if isinstance(event.position, TimePosition) and (
+            event.position.time_ms != milliseconds(event.source_time_ns)
+        ):
+            report(("position", "the time is not the one of the change"))
+        block = None if options.schema is SchemaBlock.NONE else _EMPTY_BLOCK
+        if event.schema is None and options.schema is SchemaBlock.FULL:
+            schema = generated(written.before, written.after)
+            written = msgspec.structs.replace(written, schema=schema)
+        told = {
+            "version": options.version or ("v2.0" if is_hbase else "v1.0"),
+            "db": table.database,
+            "namespace": table.schema,
+            "table": table.name,
+            "ts_ms": milliseconds(event.source_time_ns),
+        }
+        parts = Parts(
+            source=told,
+            has_schema=options.schema is SchemaBlock.FULL,
+            block=block,
+            key=named(options.keys, table),
+            topic=None,
+        )
+        if not is_hbase and any(
+            image is not None and ROW in image and self._hbase.is_taken_for(image)
+            for image in (written.before, written.after)
+        ):
+            report(("value", "a reader takes it for an HBase table (option tables)"))
+        return (self._writer.change(written, parts, report),)
+
+
+class _Probe(msgspec.Struct):
+    source: dict[str, Any]
+
+
+def _modes(product: str | None) -> Modes:
+    del product  # types have no semantic names here, and so no modes
+    return Modes()
+
+
+def make(options: Options) -> Format:
+    """Return the format."""
+    return Lindorm(options)

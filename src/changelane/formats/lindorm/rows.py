@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of Lindorm: HBase tables, deleted columns, and the schema that a payload gives."""
+
+import binascii
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from changelane.errors import DecodeError
+from changelane.event import DataChange, Image, Op
+from changelane.formats.contract.format import Report
+from changelane.formats.contract.losses import Loss
+from changelane.formats.debezium_envelope.rows.json_values import bytes_in, bytes_out
+from changelane.formats.lindorm.options import Options, TableKind
+from changelane.schema import Column, TableId, TableSchema, named
+from changelane.types import Boolean, Bytes, Float, Integer, LogicalType, String
+
+ROW: Final = "ROW"
+"""The name of an HBase table's key column: "the column name of the primary key column is fixed"."""
+
+_INT32: Final = 1 << 31
+_INT64: Final = 1 << 63
+
+
+# -- HBase tables --------------------------------------------------------------------------------
+
+
+def family_of(name: str, families: Iterable[str]) -> str | None:
+    """Return the column family of a field ``family_qualifier``, ``None`` when it has none.
+
+    >>> family_of("a_b_c", []), family_of("a_b_c", ["a", "a_b"]), family_of("ROW", [])
+    ('a', 'a_b', None)
+    """
+    known = [family for family in families if name.startswith(f"{family}_")]
+    if known:
+        return max(known, key=len)
+    head, mark, _ = name.partition("_")
+    return head if mark else None
+
+
+class HBase:
+    """Rows of HBase tables: Base64 text <-> bytes, field names <-> column names."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def read(
+        self, table: TableId, images: tuple[dict[str, Any] | None, ...]
+    ) -> tuple[dict[str, Any] | None, ...] | None:
+        """Return the images of an HBase table's row as bytes; ``None`` when it is no such row.
+
+        Args:
+            table: Its table.
+            images: The images before and after, and the message key's values: a key that is not
+                of such a row counts where nothing else tells the row only (B-05).
+
+        Raises:
+            DecodeError: The tables are HBase tables by option, and a value is not Base64; or two
+                fields have one name where families are split.
+        """
+        kind = self._options.tables
+        if kind is TableKind.SQL:
+            return None
+        present = [image for image in images[:2] if image is not None]
+        judged = present or [image for image in images if image is not None]
+        if kind is TableKind.AUTO and not all(_may_be_hbase(image) for image in judged):
+            return None
+        names = self._names(table)
+        result: list[dict[str, Any] | None] = []
+        for image, path in zip(images, ("$.before", "$.after", "key"), strict=True):
+            if image is None:
+                result.append(None)
+                continue
+            try:
+                cells = {names(name): _bytes(value) for name, value in image.items()}
+            except (binascii.Error, ValueError, TypeError):
+                if path == "key" and present:
+                    result.append(None)
+                    continue
+                if kind is TableKind.AUTO:
+                    return None
+                raise DecodeError("not Base64", code="wrong_type", path=path) from None
+            if len(cells) != len(image):
+                raise DecodeError("two fields are one column", code="wrong_type", path=path)
+            result.append(cells)
+        return tuple(result)
+
+    def is_written(self, event: DataChange) -> bool:
+        """Say whether an event is written as a row of an HBase table."""
+        schema = event.schema
+        if self._options.tables is TableKind.SQL or schema is None or ROW not in schema.names:
+            return False
+        return all(isinstance(column.type, Bytes) for column in schema.columns)
+
+    def write(self, event: DataChange, report: Report) -> DataChange:
+        """Return an event with Base64 text for bytes and with field names."""
+        split = self._names(event.table)
+        fields: dict[str, str] = {}
+        for column in event.schema.columns if event.schema is not None else ():
+            name = column.name
+            field = name.replace(":", "_", 1) if self._options.split_families else name
+            if split(field) != name or field in fields.values():
+                report(("column", "a column's name does not come back"))
+                field = name
+            fields[name] = field
+        columns = () if event.schema is None else event.schema.columns
+        texts = tuple(
+            msgspec.structs.replace(c, name=fields[c.name], type=String(), default=msgspec.UNSET)
+            for c in columns
+        )
+        key = event.key
+        if key is not None:
+            named_key = tuple(fields.get(name, name) for name in key.columns)
+            key = msgspec.structs.replace(key, columns=named_key)
+        return msgspec.structs.replace(
+            event,
+            key=key,
+            before=_texts(event.before, fields),
+            after=_texts(event.after, fields),
+            schema=TableSchema(texts),
+        )
+
+    def is_taken_for(self, row: Mapping[str, Any]) -> bool:
+        """Say whether a reader takes the JSON of an SQL table's row for one of HBase."""
+        return self._options.tables is not TableKind.SQL and _is_base64_row(row)
+
+    def _names(self, table: TableId) -> Any:
+        if not self._options.split_families:
+            return str
+        families = named(self._options.families, table) or ()
+
+        def split(name: str) -> str:
+            family = family_of(name, families)
+            return name if family is None else f"{family}:{name[len(family) + 1 :]}"
+
+        return split
+
+
+def _may_be_hbase(image: Mapping[str, Any]) -> bool:
+    return ROW in image and all(
+        value is None or isinstance(value, str | bytes) for value in image.values()
+    )
+
+
+def _is_base64_row(row: Mapping[str, Any]) -> bool:
+    if not _may_be_hbase(row):
+        return False
+    try:
+        return all(value is None or _bytes(value) is not None for value in row.values())
+    except (binascii.Error, ValueError):
+        return False
+
+
+def _bytes(value: str | bytes | None) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    if not isinstance(value, str):
+        raise TypeError
+    return bytes_in(value)
+
+
+def _texts(image: Image | None, fields: Mapping[str, str]) -> Image | None:
+    if image is None:
+        return None
+    return {
+        fields.get(name, name): bytes_out(value) if isinstance(value, bytes) else value
+        for name, value in image.items()
+    }
+
+
+@lru_cache(maxsize=1024)
+def hbase_schema(names: tuple[str, ...]) -> TableSchema:
+    """Return the columns of an HBase row: bytes, and no more of them than the message has."""
+    return TableSchema(tuple(Column(name, Bytes(), nullable=name != ROW) for name in names))
+
+
+# -- deleted columns -----------------------------------------------------------------------------
+
+
+def leave_out_deleted(event: DataChange, report: Report) -> DataChange:
+    """Return an update whose deleted columns are missing, as Lindorm tells them.
+
+    A column is deleted where it had a value and is NULL now. Any other NULL is written as null.
+    What only the before image has is unchanged: left in, a reader would take it for deleted.
+    """
+    before, after = event.before, event.after
+    if event.op is not Op.UPDATE or before is None or after is None:
+        return event
+    if any(name not in after for name in before):
+        report(("absent", "a column that only the before image has is left out of it"))
+        before = {name: value for name, value in before.items() if name in after}
+    kept = {
+        name: value
+        for name, value in after.items()
+        if value is not None or before.get(name) is None
+    }
+    return msgspec.structs.replace(event, before=before or None, after=kept or after)
+
+
+# -- schemas from payloads -----------------------------------------------------------------------
+
+
+def generated(before: Image | None, after: Image | None) -> TableSchema | None:
+    """Return the columns that the values of a row without types give; ``None`` = they give none.
+
+    Whole numbers are ``int32`` where they fit, else ``int64``; a column that is NULL in all images
+    is an optional string. Numbers with a fraction, arrays and objects have no exact form here.
+    """
+    columns: list[Column] = []
+    images = [image for image in (before, after) if image is not None]
+    for name in dict.fromkeys(name for image in images for name in image):
+        values = [image[name] for image in images if name in image]
+        kind = _kind([value for value in values if value is not None])
+        if kind is None:
+            return None
+        columns.append(Column(name, kind, nullable=None in values))
+    return _schema_of(tuple(columns))
+
+
+@lru_cache(maxsize=1024)
+def _schema_of(columns: tuple[Column, ...]) -> TableSchema:
+    """Return a schema, the same one for the same columns: writers are found by it."""
+    return TableSchema(columns)
+
+
+def _kind(values: list[Any]) -> LogicalType | None:
+    if not values:
+        return String()
+    kinds = set(map(type, values))
+    if kinds == {bool}:
+        return Boolean()
+    if kinds == {str}:
+        return String()
+    if kinds == {int}:
+        if all(-_INT32 <= value < _INT32 for value in values):
+            return Integer(32)
+        return Integer(64) if all(-_INT64 <= value < _INT64 for value in values) else None
+    return None
+
+
+_LITERALS: Final[Mapping[LogicalType, str]] = {
+    Boolean(): "boolean",
+    Bytes(): "bytes",
+    Float(32): "float",
+    Float(64): "double",
+    Integer(8): "int8",
+    Integer(16): "int16",
+    Integer(32): "int32",
+    Integer(64): "int64",
+    Integer(8, unsigned=True): "int16",
+    Integer(16, unsigned=True): "int32",
+    Integer(32, unsigned=True): "int64",
+    String(): "string",
+}
+
+
+def field_schemas(schema: TableSchema) -> dict[str, Any]:
+    """Return the fields of columns: type, optional and field, and never a semantic name."""
+    return {
+        column.name: {
+            "type": _LITERALS[column.type],
+            "optional": column.nullable is not False,
+            "field": column.name,
+        }
+        for column in schema.columns
+    }
+
+
+_UNSIGNED64: Final = Integer(64, unsigned=True)
+
+
+def as_written(event: DataChange, report: Report) -> DataChange:
+    """Return an event of columns that a schema can tell; numbers beyond int64 become text."""
+    schema = event.schema
+    if schema is None:
+        return event
+    for loss in _losses(schema, _held(event)):
+        report(loss)
+    texts = {column.name for column in schema.columns if column.type == _UNSIGNED64}
+    if not texts:
+        return event
+    columns = tuple(
+        msgspec.structs.replace(c, type=String(), default=msgspec.UNSET) if c.name in texts else c
+        for c in schema.columns
+    )
+    before, after = (
+        None
+        if image is None
+        else {
+            name: str(value) if name in texts and isinstance(value, int) else value
+            for name, value in image.items()
+        }
+        for image in (event.before, event.after)
+    )
+    return msgspec.structs.replace(event, schema=TableSchema(columns), before=before, after=after)
+
+
+def _held(event: DataChange) -> frozenset[str]:
+    return frozenset(event.before or ()) | frozenset(event.after or ())
+
+
+@lru_cache(maxsize=1024)
+def _losses(schema: TableSchema, held: frozenset[str]) -> tuple[Loss, ...]:
+    losses: dict[Loss, None] = {}
+    for column in schema.columns:
+        if column.source_type is not None:
+            losses["schema.source_type", "not written"] = None
+        if column.type == _UNSIGNED64:
+            losses["type:uint64", "written as text"] = None
+    if not schema.names <= held:
+        losses["schema", "a column that no image has is not in the schema"] = None
+    return tuple(losses)

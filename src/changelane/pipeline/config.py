@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The configuration of a pipeline: one YAML file, decoded into typed classes.
+
+::
+
+    name: shop
+    source:
+      type: files
+      path: changes/
+      format: debezium-json
+    sink:
+      type: delta
+      path: lake/
+    options:
+      keys: {orders: [id]}
+
+``${NAME}`` in a text reads an environment variable, for secrets; its value is never printed.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from changelane.errors import ConfigError, UnknownNameError
+from changelane.formats.contract.options import given
+from changelane.pipeline.datahub_sink import DataHubSink, check_secrets
+from changelane.pipeline.datahub_source import DataHubSource
+from changelane.pipeline.files_source import FilesSource
+from changelane.pipeline.formats import check_formats
+from changelane.pipeline.kafka import (
+    KafkaSink,
+    KafkaSource,
+    check_delivery,
+    check_holding,
+    check_to_topics,
+)
+from changelane.pipeline.lake_sinks import (
+    ARBITRARY,
+    DeltaSink,
+    HudiSink,
+    IcebergSink,
+    check_delta_properties,
+    check_folder,
+    check_partitions,
+    check_properties,
+)
+from changelane.pipeline.options import Maintenance, Mode, Options, TableOptions
+from changelane.pipeline.yaml import hiding, read_yaml
+from changelane.transforms import registry
+from changelane.transforms.filter_compute import Expressed, check_use
+from changelane.transforms.mask import masks_of
+from changelane.validation import check_keys, fitted
+
+Source = FilesSource | KafkaSource | DataHubSource
+Sink = DeltaSink | IcebergSink | HudiSink | KafkaSink | DataHubSink
+
+
+class Pipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A pipeline: where changes come from, what becomes of them, and where they go.
+
+    Attributes:
+        name: The pipeline's name; its checkpoint, logs and quarantine are found by it.
+        source: Where messages come from: files, Kafka or DataHub.
+        sink: Where changes go: tables of Delta, Iceberg or Hudi, or topics of Kafka or DataHub.
+        transforms: What becomes of each event, in this order (``docs/transforms.md``). What
+            ``options`` says of tables and columns means them as they are called then.
+        options: How the pipeline works, and how it keeps its tables.
+    """
+
+    name: str
+    source: Source
+    sink: Sink
+    transforms: tuple[registry.AnyStep, ...] = ()
+    options: Options = Options()
+
+    def __post_init__(self) -> None:
+        """Refuse names that lead elsewhere, and soft deletes where they are not tried."""
+        if not self.name.strip() or ".." in self.name.split("/"):
+            raise ValueError("the name of a pipeline is also that of its folder")
+        soft = [self.options.deletes, *map(self.options.deletes_of, self.options.tables.values())]
+        if isinstance(self.sink, HudiSink) and "soft" in soft:
+            raise ValueError("deletes: soft is for Delta and Iceberg tables, not for Hudi yet")
+
+    @property
+    def pure_steps(self) -> tuple[registry.PureStep, ...]:
+        """The transforms that are applied where messages are decoded."""
+        return registry.apart(self.transforms)[0]
+
+    @property
+    def expressions(self) -> tuple[Expressed, ...]:
+        """The other ones, which Spark applies to event rows."""
+        return registry.apart(self.transforms)[1]
+
+    @property
+    def table_format(self) -> str:
+        """The format of the tables: ``delta``, ``iceberg`` or ``hudi``.
+
+        Beside topics it is that of changelane's own: what is set aside.
+        """
+        if isinstance(self.sink, KafkaSink | DataHubSink):
+            return "delta"
+        return str(self.sink.__struct_config__.tag)
+
+    @property
+    def folder(self) -> str:
+        """The folder of the tables; beside topics, of all that is not in them."""
+        sink = self.sink
+        return sink.checkpoint if isinstance(sink, KafkaSink | DataHubSink) else sink.path
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """What Spark needs beside its own jars, by the names in ``spark/session/jars.py``."""
+        is_kafka = isinstance(self.source, KafkaSource) or isinstance(self.sink, KafkaSink)
+        return (self.table_format, *(["kafka"] if is_kafka else []))
+
+    @property
+    def checkpoint(self) -> str:
+        """The folder of Spark's checkpoint."""
+        default = f"{self.folder.rstrip('/')}/_changelane/checkpoints/{self.name}"
+        return self.options.checkpoint or default
+
+
+def load(path: str | Path, environment: Mapping[str, str] | None = None) -> Pipeline:
+    """Read a pipeline from a YAML file; relative paths in it are relative to the file.
+
+    Raises:
+        ConfigError: The file cannot be read, a variable is not set, or a value does not fit.
+        UnknownNameError: A key is unknown; the nearest one is named.
+    """
+    raw = read_yaml(path)
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{path} holds no pipeline: it needs name, source and sink")
+    registry.check_names(raw.get("transforms", []))
+    for section in ("source", "sink"):
+        check_secrets(raw.get(section), section)
+    with hiding(raw, os.environ if environment is None else environment) as told:
+        if "name" not in raw:
+            raise ConfigError(_nameless(Path(path)))
+        pipeline = _anchored(parse(told, raw), Path(path).resolve().parent)
+        is_to_topics = isinstance(pipeline.sink, KafkaSink | DataHubSink)
+        check_folder("sink.checkpoint" if is_to_topics else "sink.path", pipeline.folder)
+        return pipeline
+
+
+def load_transforms(
+    path: str | Path, environment: Mapping[str, str] | None = None
+) -> tuple[registry.PureStep, ...]:
+    """Read a list of transforms from a YAML file: the list itself, or under ``transforms``.
+
+    Raises:
+        ConfigError: The file cannot be read, a variable is not set, a value does not fit, or a
+            transform needs Spark.
+        UnknownNameError: A transform or a key is unknown; the nearest one is named.
+    """
+    raw = read_yaml(path)
+    if isinstance(raw, dict):
+        check_keys(raw, {"transforms"}, "a file of transforms")
+        raw = raw.get("transforms")
+    registry.check_names(raw)
+    with hiding(raw, os.environ if environment is None else environment) as told:
+        return registry.pure_steps_of(told, raw)
+
+
+def parse(raw: Mapping[str, Any], written: Any = None) -> Pipeline:
+    """Return the pipeline of a mapping.
+
+    Args:
+        raw: The mapping.
+        written: The same as the file has it, before variables were filled in: what is quoted.
+
+    Raises:
+        ConfigError: A value does not fit.
+        UnknownNameError: A key is unknown; the nearest one is named.
+    """
+    told = raw.get("transforms", [])
+    try:
+        pipeline = fitted({**raw, "transforms": []}, Pipeline, written=written)
+    except UnknownNameError:
+        raise
+    except ConfigError as error:
+        raise ConfigError(f"the pipeline does not fit: {error}") from None
+    steps = registry.steps_of(told, written and written.get("transforms"))
+    pipeline = msgspec.structs.replace(pipeline, transforms=steps)
+    for name, table in pipeline.options.tables.items():
+        _check_tracking(name, table, pipeline.options.mode)
+        check_partitions(f"options.tables.{name}", table.partition_by, pipeline.table_format)
+    _check_properties(pipeline)
+    options, sink = pipeline.options, str(pipeline.sink.__struct_config__.tag)
+    modes = {n: (t.mode or options.mode, options.deletes_of(t)) for n, t in options.tables.items()}
+    keeps = {"*": (options.mode, options.deletes), **modes}
+    check_use(pipeline.expressions, sink=sink, keyless=options.keyless, keeps=keeps)
+    if isinstance(pipeline.sink, KafkaSink):
+        check_delivery(pipeline.source, pipeline.sink, given(pipeline.options))
+    if isinstance(pipeline.sink, DataHubSink):
+        check_to_topics(pipeline.source, "datahub", given(pipeline.options))
+    if isinstance(pipeline.sink, KafkaSink | DataHubSink) and pipeline.sink.hold_keys:
+        check_holding(pipeline.options.on_error, masks_of(pipeline.pure_steps))
+    if isinstance(pipeline.sink, HudiSink):
+        _check_hudi(pipeline.options)
+        if isinstance(pipeline.source, DataHubSource):
+            raise ConfigError("a datahub source needs Spark 4, and Hudi tables Spark 3.5")
+    check_formats(pipeline.source.format, pipeline.source.format_options, pipeline.sink)
+    return pipeline
+
+
+def _nameless(path: Path) -> str:
+    """Return what to do about a pipeline without a name."""
+    suggested = re.sub(r"[^\w-]+", "-", path.name.partition(".")[0]).strip("-") or "shop"
+    return (
+        "the pipeline does not fit: name is missing. Its checkpoint, its quarantine and how far "
+        "its tables came are found by that name: choose one and keep it, such as "
+        f'`name: "{suggested}"` after this file'
+    )
+
+
+def _check_properties(pipeline: Pipeline) -> None:
+    options, kind = pipeline.options, pipeline.table_format
+    told = {"options": options.properties}
+    told |= {f"options.tables.{name}": one.properties for name, one in options.tables.items()}
+    for where, properties in told.items():
+        check_properties(where, properties)
+        if kind == "delta" and options.spark.get(ARBITRARY, "").lower() != "true":
+            check_delta_properties(where, properties)
+
+
+def _check_hudi(options: Options) -> None:
+    asked: dict[str, object] = {
+        "options.maintenance": isinstance(options.maintenance, Maintenance),
+        "options.properties": options.properties,
+    }
+    for name, table in options.tables.items():
+        asked[f"options.tables.{name}.partition_by"] = table.partition_by
+        asked[f"options.tables.{name}.properties"] = table.properties
+    for where, is_asked in asked.items():
+        if is_asked:
+            msg = "Hudi tables have buckets, and look after themselves: leave it out"
+            raise ConfigError(f"{where}: {msg}")
+
+
+def _check_tracking(name: str, table: TableOptions, mode: Mode) -> None:
+    lists = (table.track_history_column_list, table.track_history_except_column_list)
+    if lists == (None, None):
+        return
+    where = f"options.tables.{name}"
+    if (table.mode or mode) != "history":
+        msg = f"{where} says which columns make versions: that needs `mode: history`"
+        raise ConfigError(msg)
+    if None not in lists:
+        msg = (
+            f"{where} has both track_history_column_list and track_history_except_column_list: "
+            "give one of them"
+        )
+        raise ConfigError(msg)
+
+
+def _anchored(pipeline: Pipeline, folder: Path) -> Pipeline:
+    def place(path: str) -> str:
+        return path if "://" in path or Path(path).is_absolute() else str(folder / path)
+
+    replace = msgspec.structs.replace
+    options = pipeline.options
+    if options.checkpoint is not None:
+        options = replace(options, checkpoint=place(options.checkpoint))
+    if options.archive is not None:
+        options = replace(options, archive=place(options.archive))
+    source = pipeline.source
+    if isinstance(source, FilesSource):
+        source = replace(source, path=place(source.path))
+    sink = pipeline.sink
+    if isinstance(sink, KafkaSink | DataHubSink):
+        sink = replace(sink, checkpoint=place(sink.checkpoint))
+    else:
+        location = sink.location and place(sink.location)
+        sink = replace(sink, path=place(sink.path), location=location)
+    return replace(
+        pipeline,
+        source=source,
+        sink=sink,
+        options=options,
+    )

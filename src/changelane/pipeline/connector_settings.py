@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the stream of a Debezium connector lacks, as far as its messages and topics show it.
+
+A connector's configuration is in no message. What follows from it is: types, transactions, before
+images, heartbeats, the topic of schema changes. Each finding names the setting that cures it;
+``docs/debezium.md`` has whole configurations. What no message shows is named, too, and never taken
+for right.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from changelane.codec import get_codec
+from changelane.errors import DecodeError
+from changelane.event import (
+    ChangeEvent,
+    DataChange,
+    HalfUpdate,
+    Op,
+    SchemaChange,
+    Truncate,
+    Watermark,
+)
+from changelane.message import Message
+from changelane.pipeline.config_checks import Finding, ok, warning
+from changelane.schema import TableId, TableSchema
+from changelane.types import UNAVAILABLE, Decimal, Float, Integer, LogicalType
+
+FORMATS: Final = frozenset({"debezium-json", "debezium-flat-json"})
+"""The formats that Debezium's connectors write."""
+PAGE: Final = "docs/debezium.md"
+_ENVELOPE: Final = "debezium-json"
+_BINLOG: Final = frozenset({"mysql", "mariadb"})
+_WITH_SCHEMA_TOPIC: Final = _BINLOG | {"oracle", "sqlserver", "db2"}
+"""Products whose connectors write statements to a topic of their own (PostgreSQL's does not)."""
+_DECIMAL: Final = re.compile(r"(?:decimal|numeric|number|dec|fixed|money)\b", re.IGNORECASE)
+_UNSIGNED_BIGINT: Final = re.compile(r"(?:bigint\b.*\bunsigned|serial)\b", re.IGNORECASE)
+_CONNECT_TIMES: Final = re.compile(
+    rb'"org\.apache\.kafka\.connect\.data\.(?:Timestamp|Time)"', re.ASCII
+)
+_MOST_NAMES: Final = 5
+
+
+class Stream(msgspec.Struct):
+    """What the messages of one connector show.
+
+    Attributes:
+        server: The connector's ``topic.prefix``; ``None`` = the messages do not name it.
+        product: The database, as events name it.
+        rows: Changes of rows.
+        untyped: How many of them have no column types.
+        streamed: How many of them come from the log, not from a snapshot.
+        without_transaction: How many of these do not name their transaction.
+        updates: How many of these are updates.
+        without_before: Tables with updates that have no before image.
+        unavailable: Columns with values that were not sent (TOAST, LOB).
+        has_truncate: A truncate is among the messages.
+        has_heartbeat: A heartbeat is among the messages.
+        has_statement: A schema change is among the messages.
+        has_connect_times: Times have the types of Kafka Connect, which end at milliseconds.
+        schemas: The columns of each table, as rows have them; each schema once.
+        declared: The columns of each table, as schema changes have them.
+    """
+
+    server: str | None = None
+    product: str | None = None
+    rows: int = 0
+    untyped: int = 0
+    streamed: int = 0
+    without_transaction: int = 0
+    updates: int = 0
+    without_before: set[str] = msgspec.field(default_factory=set)
+    unavailable: set[str] = msgspec.field(default_factory=set)
+    has_truncate: bool = False
+    has_heartbeat: bool = False
+    has_statement: bool = False
+    has_connect_times: bool = False
+    schemas: dict[TableId, dict[str, TableSchema]] = msgspec.field(default_factory=dict)
+    declared: dict[TableId, TableSchema] = msgspec.field(default_factory=dict)
+
+
+def findings(
+    source_format: str,
+    messages: Iterable[Message],
+    *,
+    format_options: Mapping[str, Any] | None = None,
+    read: Collection[str] = (),
+    topics: Collection[str] | None = None,
+) -> Iterator[Finding]:
+    """Yield what the streams of Debezium's connectors lack; nothing for other formats.
+
+    Args:
+        source_format: The format of the messages.
+        messages: Some messages of the source.
+        format_options: The format's options.
+        read: The topics that the pipeline reads.
+        topics: All topics of the broker; ``None`` = they are not known.
+    """
+    if source_format not in FORMATS:
+        return
+    for stream in streams(source_format, messages, format_options or {}):
+        about = "Debezium" if stream.server is None else f"Debezium {stream.server}"
+        lacks = [*_of_types(stream)]
+        if source_format == _ENVELOPE:
+            lacks += [*_of_changes(stream), *_of_topics(stream, read, topics)]
+        for text, fix in lacks:
+            yield warning(about, text, f"{fix} ({PAGE})")
+        unseen = ", ".join(_unseen(stream, topics))
+        text = f"{'else ' if lacks else ''}nothing is lacking in {stream.rows} rows"
+        if unseen:
+            text += f"; they do not show {unseen}: compare the connector with {PAGE}"
+        yield ok(about, text)
+
+
+def streams(
+    source_format: str, messages: Iterable[Message], format_options: Mapping[str, Any]
+) -> list[Stream]:
+    """Return what the messages of each connector show; messages that cannot be read say nothing."""
+    codec = get_codec(source_format, **format_options)
+    by_server: dict[str | None, Stream] = {}
+    for message in messages:
+        try:
+            events = codec.decode(message)
+        except DecodeError:
+            continue
+        for event in events:
+            change = event.change if isinstance(event, HalfUpdate) else event
+            server = _server(change)
+            if server is None and not isinstance(change, DataChange):
+                continue
+            stream = by_server.setdefault(server, Stream(server))
+            _take(stream, change, is_half=isinstance(event, HalfUpdate))
+            if isinstance(change, DataChange) and _CONNECT_TIMES.search(message.value or b""):
+                stream.has_connect_times = True
+    return [stream for stream in by_server.values() if stream.rows]
+
+
+def _server(event: ChangeEvent) -> str | None:
+    if isinstance(event, DataChange | SchemaChange | Truncate | Watermark):
+        return event.source.server
+    return None
+
+
+def _take(stream: Stream, event: ChangeEvent, *, is_half: bool) -> None:
+    """Count an event in."""
+    match event:
+        case DataChange():
+            stream.product = stream.product or event.source.product
+            _take_row(stream, event, is_half=is_half)
+        case SchemaChange():
+            stream.has_statement = True
+            if event.schema is not None:
+                stream.declared[event.table] = event.schema
+        case Truncate():
+            stream.has_truncate = True
+        case Watermark():
+            stream.has_heartbeat = True
+        case _:
+            pass
+
+
+def _take_row(stream: Stream, event: DataChange, *, is_half: bool) -> None:
+    stream.rows += 1
+    if event.schema is None:
+        stream.untyped += 1
+    else:
+        stream.schemas.setdefault(event.table, {})[event.schema.id] = event.schema
+    stream.unavailable.update(
+        f"{event.table}.{name}"
+        for name, value in (event.after or {}).items()
+        if value is UNAVAILABLE
+    )
+    if event.op is Op.READ or event.source.snapshot is not None:
+        return
+    stream.streamed += 1
+    stream.without_transaction += event.transaction is None
+    if event.op is Op.UPDATE and not is_half:
+        stream.updates += 1
+        if event.before is None:
+            stream.without_before.add(str(event.table))
+
+
+# -- what is lacking: a sentence, and the setting that cures it
+
+
+def _of_types(stream: Stream) -> Iterator[tuple[str, str]]:
+    """Yield what the types of columns lack."""
+    if stream.untyped:
+        text = f"{stream.untyped} of {stream.rows} rows have no column types: columns become text"
+        yield text, "set value.converter.schemas.enable=true and key.converter.schemas.enable=true"
+    if doubles := _columns(stream, _DECIMAL, lambda kind: isinstance(kind, Float)):
+        text = f"decimals come as floating-point numbers, which are not exact: {doubles}"
+        yield text, "set decimal.handling.mode=precise"
+    if signed := _columns(stream, _UNSIGNED_BIGINT, lambda kind: kind == Integer(64)):
+        text = f"unsigned numbers from 2^63 on come as negative ones: {signed}"
+        yield text, "set bigint.unsigned.handling.mode=precise"
+    if stream.has_connect_times:
+        text = "times end at milliseconds: digits behind them are cut off"
+        yield text, "take time.precision.mode=connect out of the connector"
+
+
+def _of_changes(stream: Stream) -> Iterator[tuple[str, str]]:
+    """Yield what changes of rows lack."""
+    if stream.without_transaction:
+        text = (
+            f"{stream.without_transaction} of {stream.streamed} changes do not name their place in "
+            "a transaction"
+        )
+        yield text, "set provide.transaction.metadata=true"
+    is_postgres = stream.product == "postgresql"
+    if stream.without_before:
+        text = f"updates have no row before: {_shown(stream.without_before)}"
+        fix = "set binlog_row_image=FULL in the database"
+        if is_postgres:
+            fix = "ALTER TABLE ... REPLICA IDENTITY FULL, where a table has no primary key"
+        yield text, fix
+    if stream.unavailable:
+        text = (
+            "large values that did not change are not sent, and tables keep those that they have: "
+            f"{_shown(stream.unavailable)}"
+        )
+        fix = "set lob.enabled=true for Oracle"
+        if is_postgres:
+            fix = "ALTER TABLE ... REPLICA IDENTITY FULL, where keys change or no snapshot was read"
+        yield text, fix
+
+
+def _of_topics(
+    stream: Stream, read: Collection[str], topics: Collection[str] | None
+) -> Iterator[tuple[str, str]]:
+    """Yield what the topics beside the rows lack."""
+    server = stream.server
+    if topics is None or server is None:
+        return
+    is_there = any("heartbeat" in name and name.endswith(f".{server}") for name in topics)
+    if not stream.has_heartbeat and not is_there:
+        text = "no topic of heartbeats is there: a quiet database keeps its log, or loses its place"
+        yield text, "set heartbeat.interval.ms=10000"
+    if stream.product in _WITH_SCHEMA_TOPIC and not stream.has_statement and server not in read:
+        if server in topics:
+            text = f"topic {server} has the schema changes, and the pipeline does not read it"
+            yield text, f"add {server} to source.topics"
+        else:
+            text = f"no topic {server} of schema changes is there: renames and drops stay unknown"
+            yield text, f"set include.schema.changes=true, and add {server} to source.topics"
+
+
+def _unseen(stream: Stream, topics: Collection[str] | None) -> Iterator[str]:
+    """Yield the settings that neither messages nor topics show."""
+    if not stream.has_truncate:
+        yield "skipped.operations=none"
+    if not _knows_source_types(stream):
+        if stream.product in _BINLOG:
+            yield "bigint.unsigned.handling.mode=precise"
+        if not _has_decimals(stream):
+            yield "decimal.handling.mode=precise"
+    if not stream.streamed:
+        yield "provide.transaction.metadata=true (there are rows of a snapshot only)"
+    if topics is None and not stream.has_heartbeat:
+        yield "heartbeat.interval.ms"
+    if topics is None and stream.product in _WITH_SCHEMA_TOPIC and not stream.has_statement:
+        yield "include.schema.changes=true"
+
+
+def _has_decimals(stream: Stream) -> bool:
+    schemas = (schema for versions in stream.schemas.values() for schema in versions.values())
+    return any(isinstance(column.type, Decimal) for schema in schemas for column in schema.columns)
+
+
+def _knows_source_types(stream: Stream) -> bool:
+    """Say whether some message tells the database's own types."""
+    schemas = (schema for versions in stream.schemas.values() for schema in versions.values())
+    has_texts = any(column.source_type for schema in schemas for column in schema.columns)
+    return has_texts or any(table in stream.declared for table in stream.schemas)
+
+
+def _columns(
+    stream: Stream, source_type: re.Pattern[str], is_wrong: Callable[[LogicalType], bool]
+) -> str:
+    """Return the columns of a type of the database that came as another type; empty = none."""
+    names: set[str] = set()
+    for table, schemas in stream.schemas.items():
+        declared = stream.declared.get(table)
+        for schema in schemas.values():
+            for column in schema.columns:
+                text = column.source_type or _declared_type(declared, column.name)
+                if text and source_type.match(text) and is_wrong(column.type):
+                    names.add(f"{table}.{column.name}")
+    return _shown(names)
+
+
+def _declared_type(declared: TableSchema | None, name: str) -> str | None:
+    column = None if declared is None else declared.by_name.get(name)
+    return None if column is None else column.source_type
+
+
+def _shown(names: Collection[str]) -> str:
+    """Return some names for people."""
+    shown = sorted(names)[:_MOST_NAMES]
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")

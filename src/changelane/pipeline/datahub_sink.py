@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DataHub's topics as the sink of a pipeline: what its YAML says of them.
+
+::
+
+    sink:
+      type: datahub
+      endpoint: https://dh-cn-hangzhou.aliyuncs.com
+      project: shop
+      topic: orders
+      format: datahub-tuple
+      access_id: ${DATAHUB_ACCESS_ID}
+      access_key: ${DATAHUB_ACCESS_KEY}
+      checkpoint: state/
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from changelane.errors import ConfigError
+from changelane.formats.contract.losses import DEFAULT, LossPolicy
+from changelane.pipeline.kafka import PLACEHOLDER
+
+SECRETS: Final = ("access_id", "access_key", "security_token")
+"""What comes from the environment, and is never shown."""
+
+PLACEHOLDERS: Final = ("database", "schema", "table")
+"""What can stand in braces in the topic of ``datahub-tuple``."""
+
+_VARIABLE: Final = re.compile(r"\$\{[^}]+\}")
+_PROJECT: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{2,31}")
+_TOPIC: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
+_ENDPOINT: Final = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+/?")
+
+
+def is_topic(name: str) -> bool:
+    """Say whether a text can be the name of a topic.
+
+    "The name must start with a letter and can contain only letters, digits, and underscores" with
+    a length of 1 to 128 (https://www.alibabacloud.com/help/en/datahub/limits).
+
+    >>> is_topic("shop_orders"), is_topic("shop.orders"), is_topic("1st")
+    (True, False, False)
+    """
+    return _TOPIC.fullmatch(name) is not None
+
+
+def is_endpoint(text: str) -> bool:
+    """Say whether a text can be the address of the service."""
+    return _ENDPOINT.fullmatch(text) is not None
+
+
+def is_project(name: str) -> bool:
+    """Say whether a text can be the name of a project."""
+    return _PROJECT.fullmatch(name) is not None
+
+
+def check_access(endpoint: str, project: str, access_id: str, access_key: str) -> None:
+    """Refuse what can be no project, or no keys to one.
+
+    Raises:
+        ValueError: It is not quoted.
+    """
+    if not access_id or not access_key:
+        raise ValueError("access_id or access_key is empty")
+    if not is_endpoint(endpoint):
+        raise ValueError("endpoint is no address such as https://dh-cn-hangzhou.aliyuncs.com")
+    if not is_project(project):
+        raise ValueError("project can be no project's name")
+
+
+class Create(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How topics are created that are not there.
+
+    Attributes:
+        shards: How many shards a topic gets.
+        days: How long it keeps its records.
+    """
+
+    shards: Annotated[int, msgspec.Meta(ge=1, le=256)]
+    days: Annotated[int, msgspec.Meta(ge=1, le=7)] = 7
+
+
+class DataHubSink(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag="datahub",
+    tag_field="type",
+    forbid_unknown_fields=True,
+):
+    """Topics of a DataHub project, which get each record at least once.
+
+    Attributes:
+        endpoint: The service's address, such as ``https://dh-cn-hangzhou.aliyuncs.com``.
+        project: The project.
+        topic: The topic. Of ``datahub-tuple`` it takes one table; ``{database}``, ``{schema}`` and
+            ``{table}`` in it make one for each. Of ``datahub-blob`` it takes all tables.
+        format: ``datahub-tuple`` (a column is a field of the topic) or ``datahub-blob`` (JSON).
+        access_id: The access key's id, from the environment: ``${NAME}``.
+        access_key: The access key's secret, from the environment.
+        security_token: The token of temporary keys, from the environment.
+        format_options: The format's options.
+        keys: Columns by which the rows of a table are sharded, by table name, instead of its key.
+        create: How topics are created that are not there; without it they must be there.
+        notices: Where heartbeats, transactions and control records go, of which only
+            ``datahub-blob`` can tell: to the first shard, to each shard, or nowhere.
+        on_loss: What the format cannot carry sets the event aside (``raise``), or is only counted
+            (``warn``, ``ignore``); or which losses pass, by name or kind. By default those of
+            metadata do, and those of data set the event aside.
+        protocol: ``protobuf`` writes the records of a shard as a whole. ``json`` can write a part
+            of them, and so sends only one record of a key at a time: for services that know no
+            better.
+        compression: How requests are compressed.
+        batch_records: How many records one request holds at most.
+        batch_bytes: About how many bytes one request holds at most.
+        retry_seconds: How long it is tried again while the service takes nothing.
+        hold_keys: Once a message is set aside, later ones of its key, in its partition, are, too,
+            as ``held``, until it is replayed: then they follow it in their order. Messages without
+            a key are of one key.
+        checkpoint: The folder where the pipeline keeps how far it came, and what it set aside.
+            Required.
+    """
+
+    endpoint: str
+    project: str
+    topic: str
+    format: Literal["datahub-tuple", "datahub-blob"]
+    access_id: str
+    access_key: str
+    security_token: str = ""
+    format_options: dict[str, Any] = {}
+    keys: dict[str, list[str]] = {}
+    create: Create | None = None
+    notices: Literal["first", "broadcast", "drop"] = "first"
+    on_loss: Literal["raise", "warn", "ignore"] | LossPolicy = DEFAULT
+    protocol: Literal["protobuf", "json"] = "protobuf"
+    compression: Literal["lz4", "zlib", "none"] = "lz4"
+    batch_records: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1_000
+    batch_bytes: Annotated[int, msgspec.Meta(ge=1, le=2_500_000)] = 1_000_000
+    retry_seconds: Annotated[float, msgspec.Meta(gt=0)] = 300.0
+    hold_keys: bool = False
+    checkpoint: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what would lose records or their order."""
+        if not self.checkpoint:
+            raise ValueError(
+                "a datahub sink needs checkpoint: a folder where the pipeline keeps which offsets "
+                "it has sent, and what it set aside; without it each run would send everything "
+                "again"
+            )
+        check_access(self.endpoint, self.project, self.access_id, self.access_key)
+        is_tuple = self.format == "datahub-tuple"
+        for name in PLACEHOLDER.findall(self.topic):
+            if not is_tuple:
+                raise ValueError("one topic of datahub-blob takes all tables: topic is a name")
+            if name not in PLACEHOLDERS:
+                known = ", ".join(f"{{{one}}}" for one in PLACEHOLDERS)
+                raise ValueError(f"topic has an unknown placeholder; there are {known}")
+        if not is_topic(PLACEHOLDER.sub("x", self.topic)):
+            raise ValueError("topic can be no topic's name")
+        if is_tuple and (wrong := self.format_options.keys() - {"time_column"}):
+            names = ", ".join(sorted(wrong))
+            raise ValueError(f"format_options.{names}: the topic and the messages tell it")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.project!r}, {self.topic!r})"  # it holds secrets
+
+    @property
+    def kind(self) -> Literal["TUPLE", "BLOB"]:
+        """What the records of its topics are."""
+        return "TUPLE" if self.format == "datahub-tuple" else "BLOB"
+
+    @property
+    def is_one_topic(self) -> bool:
+        """Whether all records go into one topic."""
+        return PLACEHOLDER.search(self.topic) is None
+
+
+def check_secrets(raw: object, section: str = "sink") -> None:
+    """Refuse keys that stand in the file of a pipeline.
+
+    Args:
+        raw: The source or sink, as it is written.
+        section: Which of them it is.
+
+    Raises:
+        ConfigError: One does; it is not quoted.
+    """
+    if not isinstance(raw, Mapping) or raw.get("type") != "datahub":
+        return
+    for name in SECRETS:
+        told = raw.get(name)
+        if told is not None and _VARIABLE.fullmatch(str(told)) is None:
+            where = f"{section}.{name}"
+            msg = f"{where} comes from the environment: `{name}: ${{DATAHUB_{name.upper()}}}`"
+            raise ConfigError(msg)

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The values by which producers choose a row's partition."""
+
+from collections.abc import Sequence
+
+from changelane.errors import EncodeError
+from changelane.event import DataChange, Image, Op
+from changelane.types import UNAVAILABLE, String, Value
+from changelane.types.values import value_text
+
+
+def row_of(event: DataChange) -> Image:
+    """Return the row that a change is about: the deleted one, else the one after it.
+
+    A column that the row after leaves out did not change.
+    """
+    if event.op is Op.DELETE or event.after is None:
+        return event.before or {}
+    return event.after if event.before is None else {**event.before, **event.after}
+
+
+def value_of(event: DataChange, row: Image, name: str) -> Value:
+    """Return the value of a column by which the partition is chosen.
+
+    Raises:
+        EncodeError: The row does not tell it.
+    """
+    value = row.get(name, UNAVAILABLE)
+    if value is UNAVAILABLE:
+        raise EncodeError(
+            f"a row of table {event.table} does not tell column {name!r}, which chooses its "
+            "partition"
+        )
+    return value
+
+
+def texts_of(event: DataChange, row: Image, columns: Sequence[str]) -> tuple[str, ...]:
+    """Return the texts of columns of a row; NULL is an empty one.
+
+    Raises:
+        EncodeError: The row does not tell one of them.
+    """
+    known = {} if event.schema is None else event.schema.by_name
+    texts: list[str] = []
+    for name in columns:
+        value = value_of(event, row, name)
+        kind = known[name].type if name in known else String()
+        texts.append("" if value is None else value_text(kind, value))
+    return tuple(texts)

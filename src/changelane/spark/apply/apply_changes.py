@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``apply_changes`` for any DataFrame, inside or outside a stream."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from changelane.errors import ConfigError
+from changelane.schema import TableId
+from changelane.spark.apply.applier import Applier
+from changelane.spark.lake.interface import Marker
+from changelane.spark.lake.modes import HISTORY, UPSERT, Modes, TableMode
+from changelane.spark.rows.batch_stats import BatchReport
+from changelane.spark.rows.from_dataframe import Expression, Target, sequenced
+
+_SCD: Final = {"1": UPSERT, "2": HISTORY}
+
+
+def apply_changes(
+    events: DataFrame,
+    path: str,
+    *,
+    target: str | TableId | None = None,
+    keys: Sequence[str] | None = None,
+    sequence_by: Expression | None = None,
+    ignore_null_updates: bool = False,
+    apply_as_deletes: Expression | None = None,
+    apply_as_truncates: Expression | None = None,
+    column_list: Sequence[str] | None = None,
+    except_column_list: Sequence[str] | None = None,
+    stored_as_scd_type: Literal[1, 2, "1", "2"] | None = None,
+    track_history_column_list: Sequence[str] | None = None,
+    track_history_except_column_list: Sequence[str] | None = None,
+    mode: str | None = None,
+    table_format: str = "delta",
+    name: str = "apply_changes",
+    query: str | None = None,
+    batch: int = 0,
+    epoch: int = 0,
+    keyless: str = "quarantine",
+    sources: str = "one",
+) -> BatchReport:
+    """Apply changes to tables: event rows, or the rows of any DataFrame with a sequence.
+
+    Event rows (of :func:`changelane.spark.decode`) go each to the table of their source. Other
+    rows go to *target*; each says what the row of its key is, as of *sequence_by*. Applying the
+    same again, in any order and in any parts, changes nothing.
+
+    Args:
+        events: The rows; in ``foreachBatch``, those of the batch.
+        path: The folder of the tables.
+        target: The name of the table that plain rows go to.
+        keys: Its key columns.
+        sequence_by: Which row of a key is newer: a column, or an SQL expression or ``Column``, of
+            whole numbers, decimals, dates, timestamps, text, or structs of these. A row whose
+            sequence is NULL is set aside; of two rows of a key with equal sequences the greater
+            value wins, column by column, and the tie is counted.
+        ignore_null_updates: NULL in a row says nothing, and the column keeps its value.
+        apply_as_deletes: Rows for which this holds delete the row of their key.
+        apply_as_truncates: Rows for which this holds delete all rows that are not newer.
+        column_list: The columns that the table gets; without, all of them.
+        except_column_list: The columns that it does not get.
+        stored_as_scd_type: 1 keeps the newest row of a key (``mode="upsert"``), 2 every version
+            of it (``mode="history"``).
+        track_history_column_list: With type 2, the columns whose changes make versions.
+        track_history_except_column_list: The columns whose changes make none.
+        mode: ``upsert`` (the default), ``history`` or ``append``.
+        table_format: ``delta``, ``iceberg`` or ``hudi``.
+        name: The stream's name, as it stands in the tables' commits.
+        query: Names the stream's history, such as its checkpoint; batches of one query count up,
+            and one that a table holds already is skipped. Without it the call stands alone.
+        batch: The number of the batch in that query.
+        epoch: The epoch of plain rows' orders (docs/merge-rule.md, Orders).
+        keyless: What happens to tables without a key: ``quarantine``, or ``append``: what comes
+            again in another batch is added once where positions tell that it does
+            (:mod:`changelane.spark.apply.deduplication`).
+        sources: ``one`` server feeds a table, and events of another are set aside; ``many`` may,
+            whose keys never meet.
+
+    Raises:
+        ConfigError: Arguments do not fit each other or the rows.
+    """
+    plain = None
+    if _is_plain(
+        needed={"target": target, "keys": keys, "sequence_by": sequence_by},
+        more={
+            "apply_as_deletes": apply_as_deletes,
+            "apply_as_truncates": apply_as_truncates,
+            "column_list": column_list,
+            "except_column_list": except_column_list,
+            "ignore_null_updates": ignore_null_updates or None,
+        },
+    ):
+        plain = Target(
+            target if isinstance(target, TableId) else TableId(name=target),
+            [keys] if isinstance(keys, str) else list(keys or ()),
+            "" if sequence_by is None else sequence_by,
+            apply_as_deletes,
+            apply_as_truncates,
+            column_list,
+            except_column_list,
+            ignore_null_updates,
+            epoch,
+        )
+    kept = _mode(
+        mode, stored_as_scd_type, track_history_column_list, track_history_except_column_list
+    )
+    marker = Marker(name, query or uuid.uuid4().hex, batch)
+    told, sequence = events, None
+    if plain is not None:
+        told, sequence = sequenced(events, plain)
+        _check_tracked(kept, events)
+    applier = Applier(
+        events.sparkSession,
+        path,
+        table_format=table_format,
+        keyless=keyless,
+        sources=sources,
+        modes=Modes(kept),
+        sequence=sequence,
+    )
+    if plain is None:
+        return applier.apply(told, marker)
+    told = told.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        ties = _tie_count(told)
+        report = applier.apply(told, marker)
+    finally:
+        told.unpersist()
+    report.ties = ties
+    return report
+
+
+def _is_plain(*, needed: Mapping[str, object], more: Mapping[str, object]) -> bool:
+    """Say whether the rows are plain ones, by the arguments that only these have."""
+    given = [name for name, value in {**needed, **more}.items() if value is not None]
+    lacking = [name for name, value in needed.items() if value is None]
+    if given and lacking:
+        msg = (
+            f"{', '.join(given)}: rows that are not event rows need {', '.join(lacking)}, too; "
+            "event rows tell all that themselves"
+        )
+        raise ConfigError(msg)
+    return bool(given)
+
+
+def _mode(
+    mode: str | None,
+    scd_type: int | str | None,
+    track: Sequence[str] | None,
+    track_except: Sequence[str] | None,
+) -> TableMode:
+    if scd_type is not None and str(scd_type) not in _SCD:
+        raise ConfigError("stored_as_scd_type is 1 or 2")
+    stored = None if scd_type is None else _SCD[str(scd_type)]
+    if None not in (mode, stored) and mode != stored:
+        raise ConfigError(f"stored_as_scd_type {scd_type} is the mode {stored}, not {mode}")
+    if track is not None and track_except is not None:
+        msg = "track_history_column_list and track_history_except_column_list: give one of them"
+        raise ConfigError(msg)
+    found = TableMode(
+        mode or stored or UPSERT,
+        None if track is None else tuple(track),
+        None if track_except is None else tuple(track_except),
+    )
+    if found.is_tracked and found.name != HISTORY:
+        raise ConfigError("columns to track need stored_as_scd_type=2")
+    return found
+
+
+def _check_tracked(mode: TableMode, events: DataFrame) -> None:
+    named = {name.lower() for name in events.columns}
+    for name in (*(mode.track or ()), *(mode.track_except or ())):
+        if name.lower() not in named:
+            raise ConfigError(f"there is no column {name!r} to track")
+
+
+def _tie_count(events: DataFrame) -> int:
+    """Return for how many keys and sequences there are rows that differ."""
+    data = events.where("kind = 'data'").groupBy("key", "order")
+    images = F.coalesce("after", "before")
+    return data.agg(F.min(images).alias("a"), F.max(images).alias("b")).where("a <> b").count()

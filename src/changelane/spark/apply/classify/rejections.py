@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of a batch that its tables refuse, as the quarantine takes them."""
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import or_
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from changelane.apply import TOO_LATE
+from changelane.spark.apply.classify.key_changes import Moved
+from changelane.spark.apply.classify.partition_conflicts import CROSSED, REASON
+from changelane.spark.apply.classify.too_late import LATE
+from changelane.spark.evolution.prepare import Plan
+from changelane.spark.lake.layout import layout_of
+from changelane.spark.lake.modes import APPEND
+from changelane.spark.rows.batch_stats import BatchReport, TableReport, Work
+from changelane.spark.rows.schema import table_id_of
+from changelane.spark.rows.target import OPTIONS
+from changelane.spark.session.sql import quoted
+from changelane.spark.state.quarantine import Misfit, Refused
+
+PROBLEMS: Final = {
+    "ambiguous_key_move": "nothing tells which of two rows left the key in this transaction",
+    TOO_LATE: "older than what was purged, and the row is not there",
+    "unordered": "its position cannot be compared with what the row holds",
+}
+
+
+def late_refused(refused: Sequence[Refused]) -> Refused:
+    """Return the marked rows that are not refused for another reason."""
+    return Refused(_not_refused(F.col(LATE), refused), TOO_LATE, PROBLEMS[TOO_LATE], None)
+
+
+def crossed_refused(refused: Sequence[Refused]) -> Refused:
+    """Return the marked rows of keys whose offsets cannot be compared, as :func:`late_refused`."""
+    return Refused(_not_refused(F.col(CROSSED), refused), "unordered", REASON, None)
+
+
+def _not_refused(rows: Column, refused: Sequence[Refused]) -> Column:
+    return reduce(lambda left, one: left & ~F.coalesce(one.rows, F.lit(False)), refused, rows)
+
+
+def moves_refused(one: Plan, moved: Mapping[str, Moved]) -> list[Refused]:
+    """Return the steps of a table's moved keys that the rule refused."""
+    if one.work.table_id not in moved:
+        return []
+    found: dict[str, set[str]] = {}
+    states = moved[one.work.table_id].states.where("code IS NOT NULL")
+    for row in states.select("code", "order", "key").collect():
+        found.setdefault(row["code"], set()).add(f"{row['order'][:-1].hex()}{row['key']}")
+    mine = (F.col("table_id") == one.work.table_id) & (F.col("kind") == "data")
+    place = F.lower(F.hex(F.expr("substring(`order`, 1, length(`order`) - 1)")))
+    refused = []
+    for code, places in found.items():
+        keyed = (F.concat(place, name).isin(*places) for name in ("key", "other_key"))
+        here = F.coalesce(next(keyed), F.lit(False)) | F.coalesce(next(keyed), F.lit(False))
+        refused.append(Refused(mine & here, code, PROBLEMS[code], len(places)))
+    return refused
+
+
+def table_refused(work: Work, misfit: Misfit, report: BatchReport) -> Refused:
+    """Return all rows of a table, which takes none of them."""
+    note = f"{misfit.code}: {misfit.reason}"
+    report.tables.append(TableReport(str(table_id_of(work.table_id)), "", work.count, note))
+    mine: Column = F.col("table_id") == work.table_id
+    rows = mine & F.col("kind").isin("data", "truncate")
+    return Refused(rows, misfit.code, misfit.reason, work.count)
+
+
+def changes_refused(work: Work) -> Refused:
+    """Return the rows that a table without a key does not take."""
+    mine = (F.col("table_id") == work.table_id) & (F.col("kind") == "data")
+    reason = "a table without a key is only appended to: name its key columns under `keys`"
+    return Refused(mine & F.col("op").isin("u", "d"), "no_key", reason, None)
+
+
+def partitions_refused(one: Plan, lost: Sequence[str]) -> list[Refused]:
+    """Return the rows that have a text in a partition which the table would not give back.
+
+    Args:
+        one: How the table takes its events.
+        lost: The texts.
+    """
+    parts = {name.lower() for name in layout_of(one.properties).partition_by}
+    if not parts or not lost:
+        return []
+    mine = (F.col("table_id") == one.work.table_id) & (F.col("kind") == "data")
+    is_lost = F.lit(False)
+    for schema_id, schema in one.target.schemas.items():
+        told = [c.told or c.name for c in schema.columns if c.name.lower() in parts]
+        if not told:
+            continue
+        kind = ", ".join(f"{quoted(name)} STRING" for name in told)
+        # a delete that no row has can do no harm, but a log of events has it
+        for image in ("before", "after") if one.mode == APPEND else ("after",):
+            row = F.from_json(image, kind, OPTIONS)
+            meant = reduce(or_, (row[name].isin(*lost) for name in told))
+            is_here = (F.col("schema_id") == schema_id) & meant
+            is_lost = is_lost | F.coalesce(is_here, F.lit(False))
+    named = " and ".join(map(repr, lost))
+    reason = f"tables of this format take {named} in a partition for NULL"
+    return [Refused(mine & is_lost, "lost_partition", reason, None)]

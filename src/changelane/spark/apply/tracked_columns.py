@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Versions of changes of some columns: what is shown of all versions of a row.
+
+A change of an untracked column shows in the version that it falls into. What that version was
+before is still needed when an event comes late, so that all versions are kept in a companion, a
+table of mode ``history`` beside; what the table shows of a key is always made of all of them
+(:func:`changelane.apply.history.tracked`).
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from changelane.spark.apply import history
+from changelane.spark.evolution.prepare import Plan
+from changelane.spark.lake.modes import IS_CURRENT, OWN, UNTIL, VALID_FROM, VALID_TO, TableMode
+from changelane.spark.rows.target import Target
+from changelane.spark.session.sql import COLUMNS, LIVE, ORDER, quoted
+
+
+def shown(rows: DataFrame, one: Plan, table: DataFrame, companion: DataFrame) -> DataFrame:
+    """Return what a table shows of touched keys, and the versions that it no longer shows.
+
+    Args:
+        rows: ``data`` and ``truncate`` rows of one table.
+        one: How the table's events are applied.
+        table: The table.
+        companion: All versions, with this batch.
+    """
+    target = one.target
+    touched = history.touched_keys(rows, one, table)
+    every = _versions(companion, touched, one)
+    made = _runs(every, history.key_columns(target), _tracked(one), target)
+    held = _versions(table, touched, one).select(*history.key_columns(target), "o")
+    keys = [*history.key_columns(target), "o"]
+    gone = held.join(made.select(*keys), _same(held, made, keys), "left_anti")
+    every = made.withColumn("live", F.lit(True)).unionByName(
+        gone.withColumn("live", F.lit(False)), allowMissingColumns=True
+    )
+    return every.select(
+        *(F.col(here).alias(name) for name, here in history.at(target).items()),
+        F.col("time").alias(VALID_FROM),
+        F.col("to").alias(VALID_TO),
+        F.col("until").isNull().alias(IS_CURRENT),
+        F.col("o").alias(ORDER),
+        F.col("orders").alias(COLUMNS),
+        F.col("until").alias(UNTIL),
+        F.col("live").alias(LIVE),
+    )
+
+
+def _same(one: DataFrame, other: DataFrame, names: Sequence[str]) -> Column:
+    same = F.lit(True)
+    for name in names:
+        same = same & one[name].eqNullSafe(other[name])
+    return same
+
+
+def _tracked(one: Plan) -> list[str]:
+    """Return the columns, as they are named here, whose changes make versions."""
+    mode: TableMode = one.table_mode
+    at = history.at(one.target)
+    if mode.track is not None:
+        wanted = {name.lower() for name in mode.track}
+        return [here for name, here in at.items() if name.lower() in wanted]
+    unwanted = {name.lower() for name in mode.track_except or ()}
+    return [here for name, here in at.items() if name.lower() not in unwanted]
+
+
+def _versions(table: DataFrame, touched: Sequence[DataFrame], one: Plan) -> DataFrame:
+    rows = table.select(
+        *(F.col(quoted(name)).alias(here) for name, here in history.at(one.target).items()),
+        F.col(ORDER).alias("o"),
+        F.col(UNTIL).alias("until"),
+        F.col(VALID_FROM).alias("time"),
+        F.col(VALID_TO).alias("to"),
+        history.stored_columns(one.target).alias("orders"),
+    )
+    return history.of_keys(rows, touched, one)
+
+
+def _runs(
+    every: DataFrame, keys: Sequence[str], columns: Sequence[str], target: Target
+) -> DataFrame:
+    """Take neighbours in one life together whose tracked columns are equal."""
+    names = {here: name for name, here in history.at(target).items()}
+
+    def state(here: str) -> Column:
+        order = F.try_element_at("orders", F.lit(names[here]))
+        is_unknown = F.coalesce(F.length(order) == 0, F.lit(False))
+        return F.struct(F.col(here).alias("v"), is_unknown.alias("u"))
+
+    picture = F.struct(F.lit(0).alias("any"), *(state(here).alias(here) for here in columns))
+    by_order = Window.partitionBy(*keys).orderBy("o")
+    goes_on = F.lag("until").over(by_order).eqNullSafe(F.col("o"))
+    goes_on = goes_on & F.lag("picture").over(by_order).eqNullSafe(F.col("picture"))
+    begun = every.withColumn("picture", picture).withColumn("begins", (~goes_on).cast("int"))
+    numbered = begun.withColumn("run", F.sum("begins").over(by_order))
+    rest = [here for here in names if here not in keys]
+    last = F.struct(*rest, "until", "to", "orders", F.col("o").alias("own"))
+    runs = numbered.groupBy(*keys, "run").agg(
+        F.min("o").alias("o"), F.min_by("time", "o").alias("time"), F.max_by(last, "o").alias("n")
+    )
+    # the own order of a column is that of the newest event of the run
+    own = F.transform_values(
+        "orders",
+        lambda _, order: F.when(order == F.lit(bytearray(OWN)), F.col("own")).otherwise(order),
+    )
+    return runs.select(*keys, "o", "time", "n.*").withColumn("orders", own).drop("own")

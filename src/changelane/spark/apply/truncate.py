@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""After a truncate raised T every row is evaluated again: those up to it go."""
+
+from pyspark.sql import SparkSession
+
+from changelane.spark.evolution.prepare import CLEARED, Plan
+from changelane.spark.lake.interface import Lake, retried
+from changelane.spark.lake.merge import column_form
+from changelane.spark.rows import latest_per_key
+from changelane.spark.session.sql import COLUMNS, DELETED, ORDER
+
+
+def clear(spark: SparkSession, lake: Lake, one: Plan, truncated: bytes) -> None:
+    """Take the rows of a table up to T: ``DELETE WHERE U <= T``, or mark them.
+
+    Those of an older table of the same name, which the source dropped, are taken in any case.
+
+    Args:
+        spark: The session.
+        lake: Where the table lies.
+        one: How its events are applied.
+        truncated: T.
+    """
+    if one.cleared:
+        # all of them are of a table that went, whose key may have been another
+        floor = f"unhex('{one.cleared.hex()}')"
+        newer = f"exists(map_values({COLUMNS}), o -> o > {floor})"
+        gone = f"{ORDER} <= {floor} AND NOT coalesce({newer}, false)"
+        retried(lambda: lake.delete(spark, one.name, gone))
+    # a row without a key is told once: it has no columns of other ages
+    may_have_parts = "exceptions" in one.properties and bool(one.target.keys)
+    if may_have_parts or one.cleared != truncated:
+        _evaluate(spark, lake, one, truncated, may_have_parts=may_have_parts)
+    if one.cleared:
+        # last: who dies before it does all of it again
+        lake.set_properties(one.name, {CLEARED: one.cleared.hex()})
+
+
+def _evaluate(
+    spark: SparkSession, lake: Lake, one: Plan, truncated: bytes, *, may_have_parts: bool
+) -> None:
+    target = one.target
+    if may_have_parts:
+        touched = latest_per_key.final(
+            latest_per_key.truncated(lake.read(one.name), target, truncated), target
+        )
+        form = column_form(keeps_deleted=target.keeps_deleted)
+        lake.merge(spark, one.name, touched, form(target.keys, tuple(target.columns)))
+        return
+    below = f"{ORDER} <= unhex('{truncated.hex()}')"
+    if target.keeps_deleted:
+        lake.update(spark, one.name, {DELETED: "true"}, f"NOT {DELETED} AND {below}")
+    else:
+        lake.delete(spark, one.name, below)

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The checks of ``changelane check`` that read a source or a lake."""

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which schemas a table takes, what it gets for them, and why it does not take the others."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from changelane.pipeline.lake_sinks import OWN
+from changelane.spark.evolution.evolution_state import KEY_CHANGED, Evolution, Followed
+from changelane.spark.lake.interface import widens
+from changelane.spark.lake.layout import Layouts
+from changelane.spark.lake.modes import APPEND, HISTORY, Modes, TableMode
+from changelane.spark.rows.batch_stats import Work
+from changelane.spark.rows.schema import RowColumn, RowSchema
+from changelane.spark.state.quarantine import Misfit, Refused
+
+OTHER_SERVER: Final = (
+    "another server feeds this table, or another table that is routed here: give each server a "
+    "folder of its own, or, when their keys never meet, say `sources: many`"
+)
+STRICT: Final = "`schema_changes: strict` leaves the table as it is"
+MAX_NAMED: Final = 5
+CAST: Final = (
+    ", and the table's format cannot widen the one to the other: `cast` the column in the "
+    "pipeline's transforms, or read the table again into another folder (docs/schema-changes.md, "
+    "Types)"
+)
+MEND: Final = "`changelane schema apply` changes the table"
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """What users may choose about tables.
+
+    Attributes:
+        keyless: What happens to tables without a key: ``quarantine`` or ``append``.
+        sources: Whether ``one`` source feeds a table, or ``many`` whose keys are disjoint.
+        modes: What tables keep of their changes.
+        sequence: What the values are that order plain rows; another kind does not compare.
+        evolution: How far tables follow their sources.
+        layouts: How tables are laid out.
+    """
+
+    keyless: str = "quarantine"
+    sources: str = "one"
+    modes: Modes = Modes()
+    sequence: str | None = None
+    evolution: Evolution = Evolution()
+    layouts: Layouts = Layouts()
+
+
+def mine(work: Work, kind: str) -> Column:
+    """Return the condition of a table's rows of one kind."""
+    return (F.col("table_id") == work.table_id) & (F.col("kind") == kind)
+
+
+class Admission:
+    """Which schemas of a batch a table takes, those of newer events first.
+
+    Attributes:
+        admitted: The schemas that it takes.
+        added: Columns that it gets for them, name -> Spark type.
+        widened: Columns whose type must become wider for them.
+        replaced: Columns of a table that went, whose type is another now.
+        lacking: Columns and types that the table does not get, because the user chose so.
+        misfits: Why it does not take the others.
+        refused: Their rows.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        held: Mapping[str, str],
+        properties: Mapping[str, str],
+        policy: Policy,
+        *,
+        can_widen: Callable[[str, str], bool],
+        mode: TableMode,
+        followed: Followed,
+        is_reborn: bool,
+    ) -> None:
+        self.admitted: list[str] = []
+        self.added: dict[str, str] = {}
+        self.widened: dict[str, str] = {}
+        self.replaced: list[str] = []
+        self.lacking: dict[str, str] = {}
+        self.misfits: list[Misfit] = []
+        self.refused: list[Refused] = []
+        self._there = {name.lower() for name in held}
+        self._names = {name.lower(): name for name in held}
+        self._held = {name.lower(): kind for name, kind in held.items()}
+        self._policy = policy
+        self._mode = mode
+        self._can_widen = can_widen
+        self._server = properties.get("server")
+        self._key: tuple[str, ...] | None = None
+        self._followed = followed
+        self._is_reborn = is_reborn
+        self._is_new = "schema" not in properties or self._is_reborn
+        self._is_made = not properties
+        self._unmet: list[str] = []
+        if not self._is_new:
+            self._key = msgspec.json.decode(properties["schema"], type=RowSchema).key
+        for name in work.newest_first:
+            try:
+                self._admit(work.schemas[name], work.newest.get(name, b""))
+            except Misfit as misfit:
+                self.misfits.append(misfit)
+                rows = mine(work, "data") & (F.col("schema_id") == name)
+                count = work.counts.get(name, 0)
+                self.refused.append(Refused(rows, misfit.code, misfit.reason, count))
+            else:
+                self.admitted.append(name)
+
+    def _admit(self, schema: RowSchema, newest: bytes) -> None:
+        if self._mode.name != APPEND:
+            self._check_key(schema, newest)
+        is_other = None not in (schema.server, self._server) and schema.server != self._server
+        if is_other and self._policy.sources == "one":
+            raise Misfit("source_conflict", OTHER_SERVER)
+        for name, kind in self._wanted(schema).items():
+            lower = name.lower()
+            known = self._names.setdefault(lower, name)
+            (self.widened if lower in self._there else self.added)[known] = kind
+            self._held[lower] = kind
+        if self._is_new and not self.admitted:
+            self._key = schema.key
+        self._server = self._server or schema.server
+
+    def _check_key(self, schema: RowSchema, newest: bytes) -> None:
+        if self._is_new and not self.admitted:
+            may_lack = self._policy.keyless == "append" and self._mode.name != HISTORY
+            if schema.key is None and not may_lack:
+                raise Misfit("no_key", "the table has no key: name its key columns under `keys`")
+        elif schema.key is None and self._key is not None:
+            raise Misfit("no_key", "the event names no key")
+        elif schema.key != self._key and b"" < self._followed.key_order < newest:
+            raise Misfit(KEY_CHANGED, _rekeyed(self._key, schema.key))
+        elif schema.key != self._key:
+            raise Misfit("schema_mismatch", "the key columns are not those of the table")
+
+    def _wanted(self, schema: RowSchema) -> dict[str, str]:
+        """Return the columns that the table lacks, or has in a narrower type.
+
+        Raises:
+            Misfit: It cannot have them, or must not, or its own cannot hold these values.
+        """
+        if len({column.name.lower() for column in schema.columns}) < len(schema.columns):
+            raise Misfit("case_collision", "columns differ by case only, or not at all")
+        wanted: dict[str, str] = {}
+        self._unmet = []
+        for column in schema.columns:
+            if not column.name:
+                raise Misfit("schema_mismatch", "a column has no name")
+            if column.name.lower().startswith(OWN):
+                raise Misfit("schema_mismatch", f"column names must not begin {OWN}")
+            if column.name.lower() in self._mode.reserved:
+                reason = f"{column.name!r} is the name of a column of the mode {self._mode.name}"
+                raise Misfit("schema_mismatch", reason)
+            there = self._held.get(column.name.lower())
+            if there is None:
+                if self._may_add(column):
+                    wanted[column.name] = column.spark
+            elif column.fixed is not None:
+                if not widens(column.spark, there):
+                    reason = f"the default of column {column.name!r} is {column.spark}"
+                    raise Misfit("schema_mismatch", f"{reason} and {there} in the table{CAST}")
+            elif widens(column.spark, there):
+                continue
+            elif self._may_widen(column.name.lower(), there, column.spark):
+                wanted[column.name] = column.spark
+            elif self._is_reborn and column.name.lower() in self._there:
+                # its values are of rows that went
+                self.replaced.append(self._names[column.name.lower()])
+                self._there.discard(column.name.lower())
+                wanted[column.name] = column.spark
+            else:
+                reason = f"column {column.name!r} is {there} in the table"
+                raise Misfit("schema_mismatch", f"{reason} and {column.spark} in the events{CAST}")
+        if self._unmet:
+            more = len(self._unmet) - MAX_NAMED
+            named = [*self._unmet[:MAX_NAMED], *([f"{more} more"] if more > 0 else [])]
+            raise Misfit("schema_change", f"{STRICT}, and {', '.join(named)}: {MEND}")
+        return wanted
+
+    def _may_add(self, column: RowColumn) -> bool:
+        """Say whether the table gets a column that it lacks; else the column is left out."""
+        if column.fixed is not None or self._is_made:
+            return column.fixed is None
+        if self._policy.evolution.schema_changes == "evolve":
+            return True
+        self._lacks(column.name, column.spark)
+        if self._policy.evolution.schema_changes == "strict":
+            self._unmet.append(f"column {column.name!r} ({column.spark}) is new")
+        return False
+
+    def _may_widen(self, name: str, there: str, kind: str) -> bool:
+        """Say whether a column could become so wide; whether it may is noted."""
+        if name not in self._there:
+            return widens(there, kind)
+        if not self._can_widen(there, kind):
+            return False
+        if self._policy.evolution.schema_changes != "evolve":
+            self._lacks(self._names[name], kind)
+            self._unmet.append(f"column {self._names[name]!r} must become {kind}")
+        return True
+
+    def _lacks(self, name: str, kind: str) -> None:
+        if name not in self.lacking or widens(self.lacking[name], kind):
+            self.lacking[name] = kind
+
+
+def _rekeyed(old: Sequence[str] | None, new: Sequence[str] | None) -> str:
+    return (
+        f"the source changed the table's key from {_listed(old)} to {_listed(new)}, and rows are "
+        "known by their key: read the table anew into another folder, or name under `keys` "
+        "columns that tell its rows apart before and after"
+    )
+
+
+def _listed(key: Sequence[str] | None) -> str:
+    return "(" + ", ".join(key or ()) + ")"

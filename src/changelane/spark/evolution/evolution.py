@@ -1,0 +1,411 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables follow the statements of their sources, in the order of the log.
+
+A batch is read with the schema log at hand: each event gets the table that its name meant at its
+order, and its columns the names that the table has for them. Then each table follows the turns
+that it has not followed yet. A table that cannot is halted: it takes what is older, the rest is
+set aside with the reason, and the other tables go on.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Final, NamedTuple
+
+import msgspec
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from changelane.apply.column_mapping import Shape, Step
+from changelane.apply.schema_history import Altered, Ended, Fill, Renamed, Turn, shadowed
+from changelane.apply.table_mapping import End, Place, Tables
+from changelane.ddl import dialect_of, parse
+from changelane.spark.evolution import alter
+from changelane.spark.evolution.column_names import fixed_column, named_columns
+from changelane.spark.evolution.compatibility import STRICT, Policy
+from changelane.spark.evolution.evolution_state import (
+    FIXED,
+    KEY_CHANGED,
+    NOTHING,
+    PAST,
+    Followed,
+    Halted,
+)
+from changelane.spark.evolution.late_ddl import RENAMED_LATE, moves_newer, renames_newer, turned
+from changelane.spark.evolution.name_intervals import (
+    Span,
+    labelled,
+    needs_labels,
+    spans_of,
+    timeline,
+)
+from changelane.spark.evolution.prepare import CLEARED, SHARED, is_made_again, is_newer
+from changelane.spark.lake.interface import Lake, name_of
+from changelane.spark.lake.modes import UPSERT, mode_of
+from changelane.spark.rows.batch_stats import (
+    AT,
+    BatchReport,
+    Statements,
+    Survey,
+    Work,
+    place_of,
+    survey,
+)
+from changelane.spark.rows.schema import (
+    SHAPING,
+    RowSchema,
+    generation_of,
+    table_id_of,
+    table_id_text,
+)
+from changelane.spark.state.ddl_log import SchemaLog
+from changelane.spark.state.fencing import Fence
+from changelane.spark.state.quarantine import Misfit, Refused
+
+LATE: Final = "a statement came after events that are newer than it, and it moves their columns"
+THERE: Final = "events came before the statement that names their column, which is there already"
+UNREAD: Final = "changelane does not read this statement"
+UNORDERED: Final = "the place of the statement cannot be compared with those of the table's events"
+
+
+class Reading(NamedTuple):
+    """A batch whose events name the tables of the lake.
+
+    Attributes:
+        events: Event rows; where names changed hands, ``schema_id`` ends in the number of a span.
+        works: What it holds of each table, without shadows.
+        refused: Statements that are set aside.
+        spans: What the numbers mean.
+        told: Tables that new statements speak of.
+    """
+
+    events: DataFrame
+    works: list[Work]
+    schemas: Mapping[str, RowSchema]
+    refused: list[Refused]
+    spans: list[Span]
+    told: list[str]
+
+
+class Follower:
+    """Makes the tables of a lake follow.
+
+    Args:
+        spark: The session.
+        lake: The tables.
+        policy: What users chose.
+    """
+
+    def __init__(self, spark: SparkSession, lake: Lake, policy: Policy) -> None:
+        self._lake = lake
+        self._policy = policy
+        self._shadows = policy.evolution.shadow_tables == "skip"
+        self.log = SchemaLog(spark, lake, shadows=self._shadows)
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def read(self, events: DataFrame, report: BatchReport) -> Reading:
+        """Survey a batch, keep its statements, and name tables and schemas for the lake."""
+        found = survey(events, report)
+        refused, fresh = self.keep(found)
+        tables = self.log.tables
+        turned = [turn for one in fresh for turn in self.log.turns(one)]
+        told = [table_id_text(*tables.place(turn.table, turn.order)) for turn in turned]
+        if tables.turns:
+            spans = spans_of(found.works, tables)
+            leaves = partial(self._leaves_unknown, tables)
+            if needs_labels(spans, found.works, leaves):
+                events = labelled(events, spans, leaves)
+                counted = BatchReport(report.batch)
+                again = survey(events.where("kind NOT IN ('schema', 'ddl')"), counted)
+                found = found._replace(works=again.works)
+            for work in found.works:
+                names = {s.table_id for s in spans if table_id_text(*s.place) == work.table_id}
+                work.told_as = tuple(sorted(names)) or (work.table_id,)
+        else:
+            spans = []
+        landed = [work for work in found.works if not self._is_shadow(work, report)]
+        return Reading(events, landed, found.schemas, refused, spans, told)
+
+    def keep(self, found: Survey) -> tuple[list[Refused], list[Statements]]:
+        """Keep the statements of a batch; return those that are set aside, and the new ones."""
+        works = {work.table_id: work for work in found.works}
+        refused, kept = self._sorted_out(found.statements, works)
+        return refused, self.log.add(kept)
+
+    def _is_shadow(self, work: Work, report: BatchReport) -> bool:
+        if not self._shadows or shadowed(table_id_of(work.table_id)) is None:
+            return False
+        report.shadows += work.count
+        report.events -= work.count
+        return True
+
+    def _sorted_out(
+        self, told: Iterable[Statements], works: Mapping[str, Work]
+    ) -> tuple[list[Refused], list[Statements]]:
+        """Return statements that are set aside, and those that turn tables."""
+        refused: list[Refused] = []
+        kept: list[Statements] = []
+        for one in told:
+            usual = table_id_of(one.table_id)
+            dialect = dialect_of(one.told.product)
+            found = () if dialect is None else parse(one.told.ddl, dialect, usual)
+            unread = [s for s in found if s.action in SHAPING and not s.changes]
+            if unread:
+                reason = f"{UNREAD}: {unread[0].reason}"
+                refused.append(Refused(_row_of(one), "unread_ddl", reason, 1))
+            if one in self.log.kept:  # as it was judged before the batch died, or was logged
+                kept.append(one)
+                continue
+            if not (turns := self.log.turns(one)):
+                continue
+            if self._policy.sources == "many":
+                if not all(map(self._takes_nothing, turns)):
+                    refused.append(Refused(_row_of(one), "source_conflict", SHARED, 1))
+            elif not self._is_comparable(one, works):
+                refused.append(Refused(_row_of(one), "unordered", UNORDERED, 1))
+            elif renames_newer(self._lake, self.log.tables, turns):
+                refused.append(Refused(_row_of(one), "late_statement", RENAMED_LATE, 1))
+            else:
+                kept.append(one)
+        return refused, kept
+
+    def _takes_nothing(self, turn: Turn) -> bool:
+        """Say whether a turn is as good as none: it makes a table, or an empty column."""
+        if isinstance(turn, Ended):
+            return not self._lake.exists(name_of(table_id_text(turn.table)))
+        if not isinstance(turn, Altered) or _moves(turn) or turn.key is not None:
+            return False
+        return all(one.fill is Fill.NULL for one in turn.added)
+
+    def _is_comparable(self, one: Statements, works: Mapping[str, Work]) -> bool:
+        """Say whether the orders of a table's events can be compared with a statement's."""
+        domains: set[bytes] = set()
+        places: set[bytes] = set()
+        if (work := works.get(one.table_id)) is not None:
+            domains |= set(work.domains)
+            places |= work.places
+        name = name_of(one.table_id)
+        if self._lake.exists(name):
+            properties = self._lake.properties(name)
+            domains |= {bytes.fromhex(properties.get("order", ""))[:2]} - {b""}
+            held = properties.get("place", "").replace(":", "")
+            if held.endswith("many"):
+                return False
+            places |= {bytes.fromhex(held)} - {b""}
+        mine = place_of(one.order)
+        same_epoch = {place for place in places if any(place[:4] == own[:4] for own in mine)}
+        return (not domains or one.order[:2] in domains) and same_epoch <= mine
+
+    def _has_rows_only(self, table_id: str) -> bool:
+        """Say whether a table keeps nothing but the newest rows."""
+        return self._policy.modes.of(table_id_of(table_id)).name == UPSERT
+
+    def _leaves_unknown(self, tables: Tables, span: Span) -> bool:
+        """Say whether events leave a column that came after them with a value that was not told."""
+        if not self._has_rows_only(table_id_text(*span.place)):
+            return False
+        shape = Shape(tables.altered(span.place), keep=self._policy.evolution.keeps_columns)
+        return any(fixed_column(one) is None for one in shape.reading((), span.sample).fillings)
+
+    def halt(self, name: str, why: Misfit | Refused, followed: Followed) -> None:
+        """Keep in a table's properties that its key became another, for people."""
+        if why.code == KEY_CHANGED:
+            halted = Halted(followed.key_order, why.code, why.reason)
+            if self._lake.properties(name).get("halted") != halted.text:
+                self._lake.set_properties(name, {"halted": halted.text})
+
+    def name_schemas(self, reading: Reading, work: Work, followed: Followed) -> None:
+        """Give the schemas of a table's events the names that the table has for their columns."""
+        if followed.shape is None:
+            work.schemas = {name: reading.schemas[name.partition(AT)[0]] for name in work.counts}
+            return
+        named: dict[str, RowSchema] = {}
+        for schema_id in work.counts:
+            base, _, number = schema_id.partition(AT)
+            sample = work.oldest[schema_id] if not number else reading.spans[int(number)].sample
+            one = named_columns(reading.schemas[base], followed.shape, sample)
+            if not self._has_rows_only(work.table_id):
+                told = tuple(column for column in one.columns if column.fixed is None)
+                one = msgspec.structs.replace(one, columns=told)
+            named[schema_id] = one
+        work.schemas = named
+
+    # -- tables that share names -----------------------------------------------------------------
+
+    def together(self, table_ids: Iterable[str]) -> set[str]:
+        """Return names, as ``table_id``, and those that may have meant the same tables."""
+        tables = self.log.tables
+        found = set(table_ids)
+        for one in [table_id_of(table_id) for table_id in found]:
+            found.update(map(table_id_text, tables.together(one)))
+        return found
+
+    def places(self, table_id: str) -> set[str]:
+        """Return the tables of the lake that a name ever meant."""
+        met = timeline(table_id_of(table_id), self.log.tables)
+        return {name_of(table_id_text(*place)) for _, place in met}
+
+    def renamed(self, found: Survey) -> set[str]:
+        """Return the names of tables that new statements of a batch rename."""
+        fresh = (one for one in found.statements if one not in self.log.kept)
+        renames = (t for one in fresh for t in self.log.turns(one) if isinstance(t, Renamed))
+        return {table_id_text(name) for one in renames for name in (one.table, one.new_table)}
+
+    # -- following ----------------------------------------------------------------------------
+
+    def follow(
+        self, table_id: str, newest: bytes, truncated: bytes, fence: Fence | None
+    ) -> Followed:
+        """Make a table follow the turns that it has not followed yet.
+
+        Args:
+            table_id: The table.
+            newest: The newest order of its events in the batch; empty = there are none.
+            truncated: Its newest truncate so far.
+            fence: Stops runs that another one overtook.
+        """
+        followed = self.known(table_id, newest, truncated)
+        name = name_of(table_id)
+        if followed.shape is None or not self._lake.exists(name):
+            return followed
+        properties: Mapping[str, str] = self._lake.properties(name)
+        if "schema" not in properties:
+            return followed
+        if fence is not None:
+            fence.check(properties)
+        followed, properties = self._turned(name, followed, followed.shape, properties)
+        self._tell(name, table_id, followed, properties=properties, newest=newest)
+        return followed
+
+    def known(self, table_id: str, newest: bytes, truncated: bytes) -> Followed:
+        """Return what the log says of a table, as if it had followed everything."""
+        place = Place(table_id_of(table_id), generation_of(table_id))
+        tables = self.log.tables
+        altered, ends = tables.altered(place), tables.ends(place)
+        if not altered and not ends:
+            return NOTHING
+        orders = [*(turn.order for turn in altered), *(end.order for end in ends)]
+        only_rows = self._has_rows_only(table_id)
+        if not only_rows or self._policy.sources == "many":
+            # versions and events of a table that went are its past; rows may be of other servers
+            ends = []
+        cleared = self._cleared(table_id, ends, newest, truncated)
+        turns = [turn for turn in altered if turn.order >= cleared]
+        shape = Shape(turns, keep=self._policy.evolution.keeps_columns)
+        return Followed(
+            shape,
+            cleared=cleared,
+            created=_created(shape, cleared),
+            fillings=tuple((one, fixed_column(one)) for one in shape.fillings if only_rows),
+            key_order=max((turn.order for turn in turns if turn.key is not None), default=b""),
+            newest=max(orders),
+        )
+
+    def _cleared(self, table_id: str, ends: list[End], newest: bytes, truncated: bytes) -> bytes:
+        """Return up to where rows go with their table; empty = none do."""
+        for end in reversed(ends):
+            is_told = end.is_replaced or end.order < newest or end.order <= truncated
+            if is_told or self._policy.evolution.dropped_tables == "clear":
+                return end.order
+            # rows that came since are of a table that was made again, whoever told of it
+            if is_made_again(self._lake, table_id, end.order):
+                return end.order
+        return b""
+
+    def _turned(
+        self, name: str, followed: Followed, shape: Shape, properties: Mapping[str, str]
+    ) -> tuple[Followed, Mapping[str, str]]:
+        """Make a table take its turns; return how far it came, and its properties then."""
+        if (begun := alter.unfinished(properties)) is not None:
+            properties = alter.finish(self._lake, name, begun, properties)
+        late, waiting = unfollowed(shape, properties)
+        for number in late:
+            if _moves(shape.turns[number]):
+                halted = Halted(shape.turns[number].order, "late_statement", LATE)
+                until = self._until(shape, number)
+                return followed._replace(shape=until, halted=halted), properties
+        if self._policy.evolution.schema_changes == "ignore":
+            first = waiting[0] if waiting else len(shape.turns)
+            return followed._replace(shape=self._until(shape, first)), properties
+        for number in waiting:
+            found = self._next(name, shape.steps[number], properties, followed.cleared)
+            if isinstance(found, Halted):
+                until = self._until(shape, number)
+                return followed._replace(shape=until, halted=found), properties
+            properties = alter.turn(self._lake, name, found, properties)
+        return followed, properties
+
+    def _next(
+        self, name: str, step: Step, properties: Mapping[str, str], cleared: bytes
+    ) -> alter.Turning | Halted:
+        """Return what a turn does to a table, or why the table cannot follow it."""
+        try:
+            one = turned(self._lake, name, step, cleared)
+        except alter.ConflictError:
+            return Halted(step.order, "late_statement", THERE)
+        if mode_of(properties).name != UPSERT and not one.is_nothing:
+            return Halted(step.order, "mode_conflict", PAST)
+        if not self._lake.can_rename and not one.is_nothing:
+            return Halted(step.order, "schema_change", FIXED)
+        if moves_newer(self._lake, name, one, step.order):
+            return Halted(step.order, "late_statement", LATE)
+        if self._policy.evolution.schema_changes == "strict" and not one.is_nothing:
+            wanted = tuple(alter.statements(self._lake.sql(name), one))
+            return Halted(step.order, "schema_change", STRICT, wanted)
+        return one
+
+    def _until(self, shape: Shape, count: int) -> Shape:
+        return Shape(shape.turns, keep=self._policy.evolution.keeps_columns, turned=count)
+
+    def _tell(
+        self,
+        name: str,
+        table_id: str,
+        followed: Followed,
+        *,
+        properties: Mapping[str, str],
+        newest: bytes,
+    ) -> None:
+        """Keep in the table's properties, for people, whether it is halted, gone or renamed."""
+        place = Place(table_id_of(table_id), generation_of(table_id))
+        called = self.log.tables.called(place)
+        ended = max((end.order for end in self.log.tables.ends(place)), default=b"")
+        is_told = ended <= max(followed.cleared, newest)
+        is_gone = not is_told and not is_newer(self._lake, name, properties, ended)
+        told = {
+            "halted": "" if followed.halted is None else followed.halted.text,
+            "dropped": ended.hex() if is_gone else "",
+            "named": "" if called == place.table else table_id_text(called),
+        }
+        changed = {key: value for key, value in told.items() if properties.get(key, "") != value}
+        # why a table's key is wrong is told where its events are met
+        held = Halted.of(properties.get("halted", ""))
+        if changed.get("halted") == "" and held is not None and held.code == KEY_CHANGED:
+            del changed["halted"]
+        if changed:
+            self._lake.set_properties(name, changed)
+
+
+def unfollowed(shape: Shape, properties: Mapping[str, str]) -> tuple[list[int], list[int]]:
+    """Return the turns that a table has not followed: those that came late, and all."""
+    done = set(properties.get(alter.TURNED, "").split(","))
+    ids = [alter.turn_id(turn.order, turn.part) for turn in shape.turns]
+    waiting = [number for number, one in enumerate(ids) if one not in done]
+    return [number for number in waiting if done.intersection(ids[number:])], waiting
+
+
+def _row_of(one: Statements) -> Column:
+    is_mine: Column = (F.col("kind") == "ddl") & (F.col("table_id") == one.table_id)
+    text = msgspec.json.encode(one.told).decode()
+    return is_mine & (F.col("order") == F.lit(bytearray(one.order))) & (F.col("after") == text)
+
+
+def _moves(turn: Altered) -> bool:
+    return bool(turn.renamed or turn.dropped)
+
+
+def _created(shape: Shape, cleared: bytes) -> dict[str, str]:
+    """Return what a table that is made now has followed: everything."""
+    ids = [alter.turn_id(turn.order, turn.part) for turn in shape.turns]
+    told = {alter.TURNED: ",".join(ids), CLEARED: cleared.hex()}
+    return {key: value for key, value in told.items() if value}

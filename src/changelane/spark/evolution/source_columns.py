@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The columns of a table's source, where no statement tells what becomes of them."""
+
+from collections.abc import Collection, Mapping
+
+import msgspec
+
+from changelane.apply.added_columns import Addition, Columns
+from changelane.apply.column_mapping import Filling
+from changelane.apply.schema_history import Added
+from changelane.spark.evolution.compatibility import Policy
+from changelane.spark.evolution.evolution_state import Followed
+from changelane.spark.evolution.table_properties import MANY, place_text
+from changelane.spark.lake.commit_totals import Tally
+from changelane.spark.lake.interface import Lake
+from changelane.spark.lake.modes import APPEND, HISTORY
+from changelane.spark.rows.added_columns import SOURCE_COLUMNS, property_of, source_columns
+from changelane.spark.rows.batch_stats import Work
+from changelane.spark.rows.schema import RowColumn, RowSchema, table_id_of
+from changelane.spark.rows.schema_columns import listing_of
+from changelane.types import UNKNOWN
+
+
+def new_columns(
+    lake: Lake,
+    name: str,
+    work: Work,
+    properties: Mapping[str, str],
+    *,
+    kind: bytes,
+    followed: Followed,
+    policy: Policy,
+    held: Collection[str],
+) -> dict[str, str]:
+    """Return the property that remembers a table's columns after a batch; nothing = it stays.
+
+    A table of events keeps each as it came: of one from before a column, nothing is unknown.
+
+    Args:
+        lake: The tables.
+        name: The table.
+        work: The events that it takes.
+        properties: Its properties; none = it is new.
+        kind: The kind of positions that it compares (2 bytes).
+        followed: Its statements: where there are some, they tell of new columns.
+        policy: What the user chose. A table that stays as it is gets no columns.
+        held: The columns that it has.
+    """
+    mode = policy.modes.of(table_id_of(work.table_id))
+    if mode.name == APPEND or policy.evolution.schema_changes != "evolve":
+        return {}
+    before = source_columns(properties)
+    if followed.shape is not None:
+        turns = followed.shape.turns
+        names = {one.name for turn in turns for one in turn.added}
+        names |= {new for turn in turns for _, new in turn.renamed}
+        after = before.without(one.lower() for one in names)
+    else:
+        if properties and SOURCE_COLUMNS not in properties:
+            before = _of_schema(properties, held)
+        listings = [
+            listing_of(work.schemas[schema_id], *reach)
+            for (schema_id, domain), reach in work.rows.items()
+            if domain == kind and schema_id in work.schemas
+        ]
+        if before.has_new(listings):
+            high = Tally.of(lake.last_commit(name)).high or ""
+            before = before.reaching(bytes.fromhex(high))
+        after = before.after(listings, _crossing(work, properties, before))
+        if mode.name == HISTORY:
+            plain = (msgspec.structs.replace(one, value=None) for one in after.added)
+            after = msgspec.structs.replace(after, added=tuple(plain))
+    is_same = _columns(after) == _columns(source_columns(properties))
+    return {} if is_same else property_of(after)
+
+
+def _columns(columns: Columns) -> tuple[object, ...]:
+    """Return what of a table's columns is worth a commit: not how far their schema reaches."""
+    return None if columns.newest is None else columns.newest.columns, columns.known, columns.added
+
+
+def _crossing(work: Work, properties: Mapping[str, str], before: Columns) -> bytes:
+    """Return the newest order so far, where orders are offsets of several partitions."""
+    if not work.places or not place_text(work.places, properties.get("place")).endswith(MANY):
+        return b""
+    return max(b"" if before.newest is None else before.newest.end, *work.newest.values())
+
+
+def _of_schema(properties: Mapping[str, str], held: Collection[str]) -> Columns:
+    """Return the columns of a table of an earlier version of changelane."""
+    schema = msgspec.json.decode(properties["schema"], type=RowSchema)
+    order = bytes.fromhex(properties.get("schema_order", ""))
+    one = msgspec.structs.replace(listing_of(schema, order, order), is_complete=True)
+    return Columns(one if order else None, tuple(sorted(column.lower() for column in held)))
+
+
+def fillings(added: Collection[Addition]) -> tuple[tuple[Filling, RowColumn], ...]:
+    """Return the columns whose older rows have the default that the schema declares."""
+    return tuple(
+        (
+            Filling(one.column.lower(), Added(one.column, UNKNOWN), one.order),
+            RowColumn(one.column, "", one.value[1], fixed=one.value),
+        )
+        for one in added
+        if one.value is not None
+    )

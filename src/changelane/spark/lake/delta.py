@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Delta tables: create, add columns, commit with a marker, read the last marker.
+
+The marker goes into the table's own commit: ``txnAppId`` and ``txnVersion`` are the pipeline's
+checkpoint and its batch, the user metadata holds the rest for people. Whether a batch was applied
+is checked by our own code (:meth:`Delta.last_batch`), not left to Delta's silent skip.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from changelane.errors import ApplyError
+from changelane.spark.lake.interface import (
+    LAST,
+    TARGET_FACTOR,
+    Commit,
+    Files,
+    Marker,
+    beside,
+    commit_of,
+    file_system,
+    own_of,
+)
+from changelane.spark.lake.merge import Merge
+from changelane.spark.lake.sql_tables import SqlLake
+from changelane.spark.session.session import check, check_class
+from changelane.spark.session.sql import quoted
+
+PROPERTIES: Final[dict[str, str]] = {
+    "delta.columnMapping.mode": "name",
+    "delta.enableTypeWidening": "true",
+    "delta.enableDeletionVectors": "false",
+}
+_MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
+_BY_HAND: Final = {"timestamp_ntz": "delta.feature.timestampNtz"}
+"""Types that a table can be made with, and that one which is there takes only once it is told."""
+
+
+class Delta(SqlLake):
+    """The Delta tables under one folder."""
+
+    using = "delta"
+    is_placed = False
+    lost_partitions = ("", "__HIVE_DEFAULT_PARTITION__")
+    defaults = PROPERTIES
+
+    def __init__(self, spark: SparkSession, root: str, *, location: str | None = None) -> None:
+        check(spark)
+        check_class(spark, "io.delta.sql.DeltaSparkSessionExtension", "delta")
+        super().__init__(spark, root.rstrip("/"), location)
+
+    def sql(self, table: str) -> str:
+        return f"delta.{quoted(self.path(table))}"
+
+    def exists(self, table: str) -> bool:
+        return bool(self._log(table).tableExists())
+
+    def _make(self, table: str, statement: str) -> None:
+        super()._make(table, statement)
+        if self.exists(table):
+            return
+        # any folder that holds something passes for a table: what a killed creation left, too
+        self._clear(self.path(table))
+        super()._make(table, statement)
+        if not self.exists(table):
+            raise ApplyError(f"{self.path(table)} holds what is no Delta table: move it away")
+
+    def _clear(self, path: str) -> None:
+        """Remove what the creation of a table left that was killed: nothing that tells of rows."""
+        system, log = file_system(self.spark, f"{path}/_delta_log")
+        if not system.exists(log):
+            return
+        left = [one.getPath() for one in system.listStatus(log) if _is_left(one)]
+        for one in (*left, log, log.getParent()):
+            with suppress(Py4JJavaError):  # a folder that holds something stays
+                system.delete(one, False)
+
+    def add_columns(self, table: str, columns: Mapping[str, str]) -> None:
+        kinds = " ".join(columns.values()).lower()
+        if features := {name: "supported" for kind, name in _BY_HAND.items() if kind in kinds}:
+            self.tune(table, features)
+        super().add_columns(table, columns)
+
+    def _log(self, table: str) -> Any:
+        jvm: Any = self.spark._jvm
+        delta = jvm.org.apache.spark.sql.delta
+        log = delta.DeltaLog.forTable(self.spark._jsparkSession, self.path(table))
+        none = jvm.scala.Option.empty()
+        log.update(False, none, none)
+        return log
+
+    def properties(self, table: str) -> dict[str, str]:
+        shown = self.spark.sql(f"SHOW TBLPROPERTIES {self.sql(table)}").collect()
+        return own_of({row["key"]: row["value"] for row in shown})
+
+    def last_batch(self, table: str, marker: Marker) -> int | None:
+        log = self._log(table)
+        if not log.tableExists():
+            return None
+        found = log.unsafeVolatileSnapshot().transactions().get(marker.app)
+        return int(found.get()) if found.isDefined() else None
+
+    def marked(self, table: str) -> Iterator[Commit]:
+        jvm: Any = self.spark._jvm
+        delta = jvm.org.apache.spark.sql.delta
+        log, place = self._log(table), delta.util.FileNames
+        hadoop = log.newDeltaHadoopConf()
+        # reads a file for a commit, where DESCRIBE HISTORY reads them all in jobs of Spark
+        read = getattr(delta, "DeltaHistoryManager$").__getattr__("MODULE$").getCommitInfoOpt
+        for version in range(int(log.unsafeVolatileSnapshot().version()), -1, -1):
+            try:
+                info = read(log.store(), place.unsafeDeltaFile(log.logPath(), version), hadoop)
+            except Py4JJavaError as error:
+                if "FileNotFound" not in str(error.java_exception):
+                    raise
+                return
+            if info.isDefined() and (told := info.get().userMetadata()).isDefined():
+                found = commit_of(info.get().getTimestamp(), told.get())
+                if found is not None:
+                    yield found
+
+    def committing(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
+        session = beside(self.spark)
+        metadata = msgspec.json.encode(marker.told | dict(details)).decode()
+        session.conf.set("spark.databricks.delta.write.txnAppId", marker.app)
+        session.conf.set("spark.databricks.delta.write.txnVersion", str(marker.batch))
+        session.conf.set("spark.databricks.delta.commitInfo.userMetadata", metadata)
+        return session
+
+    def merge(self, session: SparkSession, table: str, source: DataFrame, told: Merge) -> None:
+        if source.is_cached:
+            # it is read twice and is the same both times: Delta need not keep it, too
+            session.conf.set(_MATERIALIZE, "none")
+        super().merge(session, table, source, told)
+
+    def commits(self, table: str) -> int:
+        return int(self._log(table).unsafeVolatileSnapshot().version())
+
+    def files(self, table: str, small_bytes: int) -> Files:
+        files = self._log(table).unsafeVolatileSnapshot().allFiles().toDF()
+        small = F.count_if(F.col("size") < small_bytes)
+        (found,) = DataFrame(files, self.spark).agg(F.count(F.lit(1)), small).collect()
+        return Files(*found)
+
+    def compact(self, table: str, small_bytes: int, columns: Sequence[str] = ()) -> None:
+        session = beside(self.spark)
+        optimize = "spark.databricks.delta.optimize."
+        session.conf.set(f"{optimize}minFileSize", str(small_bytes))
+        session.conf.set(f"{optimize}maxFileSize", str(small_bytes * TARGET_FACTOR))
+        by = f" ZORDER BY ({', '.join(map(quoted, columns))})" if columns else ""
+        session.sql(f"OPTIMIZE {self.sql(table)}{by}")
+
+    def expire(self, table: str, keep_s: int) -> None:
+        # the log itself forgets commits after 30 days, transactions never
+        if (last := self.last_commit(table)) is not None:
+            self.set_properties(table, {LAST: msgspec.json.encode(last).decode()})
+        session = beside(self.spark)
+        # Delta asks whether less than a week is meant: it was chosen
+        session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+        # it lists the files in as many tasks as this says, by default ten thousand
+        tasks = str(self.spark.conf.get("spark.sql.shuffle.partitions"))
+        session.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", tasks)
+        session.sql(f"VACUUM {self.sql(table)} RETAIN {keep_s / 3600:.6f} HOURS")
+
+
+def _is_left(status: Any) -> bool:
+    """Say whether something in a log is a folder, or a commit that was not made."""
+    name = str(status.getPath().getName())
+    return bool(status.isDirectory()) or (name.startswith(".") and name.endswith(".tmp"))

@@ -1,0 +1,401 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hudi tables: create, evolve, commit with a marker, read the last marker.
+
+The tables are copy-on-write with a bucket index and without Hudi's metadata table. Hudi's own
+MERGE knows neither null-safe keys nor several clauses that delete, so that merges are joined here
+and written as upserts and deletes of whole rows in one commit. The marker goes into the extra
+metadata of that commit. Deletes are those of the side table: Hudi forgets its own.
+
+What lies in a table beside the source's columns:
+
+- Hudi's five ``_hoodie_`` meta columns;
+- ``_changelane_key``, the record key: the key columns as hexadecimal digits. Hudi's own keys of
+  several columns take other keys for equal (``a:1,b:2`` is one column's value, too) and have no
+  NULL;
+- ``_hoodie_is_deleted``, always false: by it a commit tells which rows it deletes.
+
+Hudi names columns as Avro does, by letters, digits and ``_``; any other character becomes ``_x``,
+its number in hexadecimal digits and ``_``, and is read back here.
+
+Hudi has one writer at a time: a commit takes back what another writer has not finished.
+"""
+
+import datetime as dt
+import re
+import unicodedata
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from changelane.errors import ApplyError, ConfigError
+from changelane.spark.lake.interface import (
+    PREFIX,
+    TABLES,
+    Commit,
+    Marker,
+    beside,
+    folders,
+    own,
+    own_of,
+    shared,
+    types_of,
+    widens,
+)
+from changelane.spark.lake.layout import PLAIN, Layout
+from changelane.spark.lake.merge import Merge
+from changelane.spark.lake.merge_join import GONE, RECORD_KEY, merged
+from changelane.spark.session.session import LAKE_SETTINGS, check, check_class
+from changelane.spark.session.sql import quoted
+
+_META: Final = "_hoodie_"
+_PHYSICAL: Final = {RECORD_KEY: RECORD_KEY, GONE: "_hoodie_is_deleted"}
+_COMMIT: Final = PREFIX + "commit."
+"""What of a write's options goes into its commit; no property begins like this."""
+_BATCHES: Final = _COMMIT + "batches"
+_DETAILS: Final = _COMMIT + "details"
+_APP: Final = PREFIX + "app"
+_BATCH: Final = PREFIX + "batch"
+_BUCKETS: Final = "hoodie.bucket.index.num.buckets"
+_FILE: Final = "hoodie.properties"
+_KEY_GENERATOR: Final = "org.apache.hudi.keygen.NonpartitionedKeyGenerator"
+OPTIONS: Final[dict[str, str]] = {
+    "hoodie.datasource.write.table.type": "COPY_ON_WRITE",
+    "hoodie.datasource.write.recordkey.field": RECORD_KEY,
+    "hoodie.datasource.write.partitionpath.field": "",
+    "hoodie.datasource.write.keygenerator.class": _KEY_GENERATOR,
+    "hoodie.datasource.write.commitmeta.key.prefix": _COMMIT,
+    "hoodie.table.timeline.timezone": "UTC",
+    # what is written is final, and one row per key
+    "hoodie.write.record.merge.mode": "COMMIT_TIME_ORDERING",
+    "hoodie.combine.before.upsert": "false",
+    # Spark's own rows and Parquet writer: Avro's leaves files whose old times Spark does not read
+    "hoodie.write.record.merge.custom.implementation.classes": (
+        "org.apache.hudi.OverwriteWithLatestSparkRecordMerger,"
+        "org.apache.hudi.DefaultSparkRecordMerger"
+    ),
+    "hoodie.index.type": "BUCKET",
+    "hoodie.metadata.enable": "false",
+    "hoodie.embed.timeline.server": "false",
+    "hoodie.write.markers.type": "DIRECT",
+    # every tenth commit, not every one, looks for files that no reader needs
+    "hoodie.clean.max.commits": "10",
+}
+
+
+class Hudi:
+    """The Hudi tables under one folder."""
+
+    has_one_writer = True
+    can_rename = False
+    lost_partitions = ()
+
+    def __init__(self, spark: SparkSession, root: str, *, location: str | None = None) -> None:
+        if location is not None:
+            raise ConfigError("Hudi tables lie under the folder: give no location")
+        check(spark)
+        check_class(spark, "org.apache.hudi.DefaultSource", "hudi")
+        for key in ("spark.serializer", "spark.sql.extensions"):
+            if LAKE_SETTINGS["hudi"][key] not in str(spark.conf.get(key, "")):
+                msg = f"Hudi needs {key}={LAKE_SETTINGS['hudi'][key]}: set it before Spark starts"
+                raise ConfigError(msg)
+        self.spark = spark
+        self._root = root.rstrip("/")
+        _configure(spark)
+
+    def path(self, table: str) -> str:
+        return f"{self._root}/{table}"
+
+    def sql(self, table: str) -> str:
+        return f"hudi.{quoted(self.path(table))}"
+
+    def read(self, table: str) -> DataFrame:
+        return _logical(self._stored(self.spark, table)).drop(RECORD_KEY)
+
+    def _stored(self, session: SparkSession, table: str) -> DataFrame:
+        """Return a table as it lies there, without what is Hudi's own."""
+        reader = session.read.format("hudi").option("hoodie.metadata.enable", "false")
+        found = reader.load(self.path(table))
+        return found.select(*(name for name in found.columns if not name.startswith(_META)))
+
+    def tables(self) -> list[str]:
+        return [f"{TABLES}/{name}" for name in folders(self.spark, self.path(TABLES))]
+
+    def exists(self, table: str) -> bool:
+        # Hudi changes the file after it copied it: who dies there leaves the copy alone
+        files = (self._place(table, name) for name in (_FILE, f"{_FILE}.backup"))
+        storage = self._storage(table)
+        return any(bool(storage.exists(file)) for file in files)
+
+    def columns(self, table: str) -> dict[str, str]:
+        return types_of(self.read(table))
+
+    def _place(self, table: str, *names: str) -> Any:
+        jvm: Any = self.spark._jvm
+        return jvm.org.apache.hudi.storage.StoragePath(
+            "/".join((self.path(table), ".hoodie", *names))
+        )
+
+    def _configuration(self) -> Any:
+        jvm: Any = self.spark._jvm
+        hadoop = self.spark._jsparkSession.sessionState().newHadoopConf()
+        return jvm.org.apache.hudi.storage.hadoop.HadoopStorageConfiguration(hadoop)
+
+    def _storage(self, table: str) -> Any:
+        jvm: Any = self.spark._jvm
+        storages = jvm.org.apache.hudi.storage.HoodieStorageUtils
+        return storages.getStorage(self._place(table), self._configuration())
+
+    def _client(self, table: str) -> Any:
+        jvm: Any = self.spark._jvm
+        builder = jvm.org.apache.hudi.common.table.HoodieTableMetaClient.builder()
+        return builder.setConf(self._configuration()).setBasePath(self.path(table)).build()
+
+    def properties(self, table: str) -> dict[str, str]:
+        return own_of(dict(self._client(table).getTableConfig().getProps()))
+
+    def create(
+        self,
+        table: str,
+        columns: Mapping[str, str],
+        properties: Mapping[str, str],
+        layout: Layout = PLAIN,
+    ) -> None:
+        if layout != PLAIN:
+            raise ConfigError("Hudi tables have buckets, and neither partitions nor properties")
+        if self.exists(table):
+            return
+        jvm: Any = self.spark._jvm
+        hudi = jvm.org.apache.hudi
+        fields = {RECORD_KEY: "STRING", _PHYSICAL[GONE]: "BOOLEAN"}
+        fields |= {physical(name): kind for name, kind in columns.items()}
+        avro = hudi.AvroConversionUtils.convertStructTypeToAvroSchema(
+            self._empty(fields)._jdf.schema(), "row_record", "hoodie.row"
+        )
+        told = (
+            hudi.common.table.HoodieTableMetaClient.newTableBuilder()
+            .setTableType(OPTIONS["hoodie.datasource.write.table.type"])
+            .setTableName(_table_name(table))
+            .setRecordKeyFields(RECORD_KEY)
+            .setKeyGeneratorClassProp(_KEY_GENERATOR)
+            .setRecordMergeMode(hudi.common.config.RecordMergeMode.COMMIT_TIME_ORDERING)
+            .setCommitTimezone(hudi.common.model.HoodieTimelineTimeZone.UTC)
+            .setTableCreateSchema(avro.toString())
+            .build()
+        )
+        told.putAll(own({"buckets": str(self.spark.conf.get(_BUCKETS, "4")), **properties}))
+        clients = hudi.common.table.HoodieTableMetaClient
+        clients.createTableLayoutOnStorage(
+            self._configuration(), hudi.storage.StoragePath(self.path(table)), told, 2, False
+        )
+        # Hudi writes this file in place, and one that is half there would stop every later run
+        storage, fresh = self._storage(table), f".{uuid.uuid4().hex}"
+        hudi.common.table.HoodieTableConfig.create(storage, self._place(table, fresh), told)
+        written = self._place(table, fresh, _FILE)
+        storage.rename(written, self._place(table, _FILE))
+        storage.deleteDirectory(self._place(table, fresh))
+
+    def add_columns(self, table: str, columns: Mapping[str, str]) -> None:
+        self._reshape(table, columns)
+
+    def widens(self, one: str, other: str) -> bool:
+        # Hudi reads a float as a double by its text, which is another number; decimals stay
+        return one == other or (other in {"int", "bigint"} and widens(one, other))
+
+    def widen_columns(self, table: str, columns: Mapping[str, str]) -> None:
+        self._reshape(table, columns)
+
+    def rename_column(self, table: str, name: str, new_name: str) -> None:
+        del table, name, new_name
+        raise ApplyError("a column of a Hudi table keeps its name")
+
+    def drop_columns(self, table: str, names: Iterable[str]) -> None:
+        del table, names
+        # old files would bring its values back under a later column of that name
+        raise ApplyError("a column of a Hudi table stays")
+
+    def _reshape(self, table: str, columns: Mapping[str, str]) -> None:
+        """Commit no rows of another schema: a table has the schema of its newest commit."""
+        fields = self._schema(table)
+        told = {physical(name): kind for name, kind in columns.items()}
+        fields |= {field.name: field for field in self._empty(told).schema.fields}
+        self._write(self.spark, table, self._empty(StructType(list(fields.values()))), "upsert")
+
+    def _schema(self, table: str) -> dict[str, Any]:
+        gone = self._empty({_PHYSICAL[GONE]: "BOOLEAN"}).schema.fields
+        stored = self._stored(self.spark, table).schema.fields
+        return {field.name: field for field in (*stored[:1], *gone, *stored[1:])}
+
+    def _empty(self, fields: Mapping[str, str] | StructType) -> DataFrame:
+        if isinstance(fields, StructType):
+            return self.spark.createDataFrame([], fields)
+        told = ", ".join(f"{quoted(name)} {kind}" for name, kind in fields.items())
+        return self.spark.createDataFrame([], told)
+
+    def set_properties(self, table: str, properties: Mapping[str, str]) -> None:
+        self.tune(table, own(properties))
+
+    def tune(self, table: str, properties: Mapping[str, str]) -> None:
+        jvm: Any = self.spark._jvm
+        told = jvm.java.util.Properties()
+        told.putAll(dict(properties))
+        # keeps what was there beside the file until the new one is whole
+        tables = jvm.org.apache.hudi.common.table.HoodieTableConfig
+        tables.update(self._storage(table), self._place(table), told)
+
+    def _commits(self, table: str) -> Iterator[tuple[Any, dict[str, str]]]:
+        """Return the commits of a table that the timeline still has, the newest first."""
+        timeline = self._client(table).getActiveTimeline().getCommitTimeline()
+        instants = timeline.filterCompletedInstants().getReverseOrderedInstants().iterator()
+        while instants.hasNext():
+            instant = instants.next()
+            yield instant, dict(timeline.readCommitMetadata(instant).getExtraMetadata())
+
+    def _batches(self, table: str) -> dict[str, int]:
+        """Return the last batch of each stream; every commit of ours tells all of them again."""
+        for _, told in self._commits(table):
+            if _BATCHES in told:
+                return msgspec.json.decode(told[_BATCHES], type=dict[str, int])
+        return {}
+
+    def last_batch(self, table: str, marker: Marker) -> int | None:
+        return self._batches(table).get(marker.app) if self.exists(table) else None
+
+    def marked(self, table: str) -> Iterator[Commit]:
+        for instant, told in self._commits(table):
+            if _DETAILS in told:
+                details = msgspec.json.decode(told[_DETAILS], type=dict[str, Any])
+                yield Commit(_time_ms(instant.getCompletionTime()), details)
+
+    def last_commit(self, table: str) -> Commit | None:
+        return next(self.marked(table), None)
+
+    def committing(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
+        session = beside(self.spark)
+        _configure(session)
+        session.conf.set(_APP, marker.app)
+        session.conf.set(_BATCH, str(marker.batch))
+        session.conf.set(_DETAILS, msgspec.json.encode(marker.told | dict(details)).decode())
+        return session
+
+    def merge(self, session: SparkSession, table: str, source: DataFrame, told: Merge) -> None:
+        with shared(source) as view:
+            # read twice: for the rows of the table that it meets, and beside them
+            kept = session.table(view).persist()
+            try:
+                rows = merged(kept, _logical(self._stored(session, table)), told)
+                self._write(session, table, _physical(rows), "upsert")
+            finally:
+                kept.unpersist()
+
+    def append(self, session: SparkSession, table: str, rows: DataFrame) -> None:
+        with shared(rows) as view:
+            fields, told = self._schema(table), _physical(session.table(view))
+            number = F.monotonically_increasing_id().cast("string")
+            state = {
+                RECORD_KEY: F.concat(F.lit(f"{uuid.uuid4().hex}-"), number),
+                _PHYSICAL[GONE]: F.lit(False),
+            }
+            state |= {name: F.col(name) for name in told.columns}
+            values = [
+                state.get(name, F.lit(None)).cast(field.dataType).alias(name)
+                for name, field in fields.items()
+            ]
+            self._write(session, table, told.select(*values), "insert")
+
+    def update(
+        self, session: SparkSession, table: str, sets: Mapping[str, str], condition: str
+    ) -> None:
+        held = _logical(self._stored(session, table)).where(condition)
+        values = [
+            F.expr(sets[name]).cast(kind).alias(name) if name in sets else F.col(quoted(name))
+            for name, kind in held.dtypes[1:]
+        ]
+        told = held.select(RECORD_KEY, F.lit(False).alias(GONE), *values)
+        self._write(session, table, _physical(told), "upsert")
+
+    def delete(self, session: SparkSession, table: str, condition: str) -> None:
+        held = _logical(self._stored(session, table)).where(condition)
+        told = held.select(RECORD_KEY, F.lit(True).alias(GONE), *map(quoted, held.columns[1:]))
+        self._write(session, table, _physical(told), "upsert")
+
+    def _write(self, session: SparkSession, table: str, rows: DataFrame, operation: str) -> None:
+        parallelism = str(session.conf.get("spark.sql.shuffle.partitions"))
+        batches = self._batches(table)
+        told = {
+            **OPTIONS,
+            "hoodie.table.name": _table_name(table),
+            "hoodie.datasource.write.operation": operation,
+            _BUCKETS: self.properties(table)["buckets"],
+            "hoodie.upsert.shuffle.parallelism": parallelism,
+            "hoodie.insert.shuffle.parallelism": parallelism,
+        }
+        if (app := session.conf.get(_APP, None)) is not None:
+            batches[app] = int(str(session.conf.get(_BATCH)))
+            told[_DETAILS] = str(session.conf.get(_DETAILS))
+        told[_BATCHES] = msgspec.json.encode(batches).decode()
+        rows.write.format("hudi").options(**told).mode("append").save(self.path(table))
+
+
+def _configure(session: SparkSession) -> None:
+    """Let a session read and write times before 1900 as they are."""
+    for rebase in ("datetimeRebaseModeInRead", "datetimeRebaseModeInWrite"):
+        session.conf.set(f"spark.sql.parquet.{rebase}", "CORRECTED")
+        session.conf.set(f"spark.sql.avro.{rebase}", "CORRECTED")
+
+
+_ESCAPED: Final = re.compile("_x([0-9A-F]{4,6})_")
+_LIKE_ESCAPED: Final = re.compile("_(?=x[0-9A-F]{4,6}_)", re.IGNORECASE)
+
+
+def physical(name: str) -> str:
+    """Return the name that a column has in a Hudi table.
+
+    >>> physical("order no.")
+    'order_x0020_no_x002E_'
+    """
+    name = _LIKE_ESCAPED.sub("_x005F_", name)
+    if name.lower().startswith(_META):
+        name = "_x005F_" + name[1:]
+    if name[:1].isdigit():
+        name = f"_x{ord(name[0]):04X}_" + name[1:]
+    return "".join(one if _is_plain(one) else f"_x{ord(one):04X}_" for one in name)
+
+
+def _is_plain(character: str) -> bool:
+    """Say whether Avro's names, as Java checks them, may have a character."""
+    kind = unicodedata.category(character)
+    return character == "_" or (ord(character) <= 0xFFFF and (kind[0] == "L" or kind == "Nd"))
+
+
+def logical(name: str) -> str:
+    """Return the name of the column that has this one in a Hudi table.
+
+    >>> logical("order_x0020_no_x002E_")
+    'order no.'
+    """
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), name)
+
+
+def _logical(rows: DataFrame) -> DataFrame:
+    return rows.select(*(F.col(name).alias(logical(name)) for name in rows.columns))
+
+
+def _physical(rows: DataFrame) -> DataFrame:
+    names = ((name, _PHYSICAL.get(name) or physical(name)) for name in rows.columns)
+    return rows.select(*(F.col(quoted(name)).alias(other) for name, other in names))
+
+
+def _table_name(table: str) -> str:
+    """Return the name that a catalog would give a table."""
+    return re.sub(r"\W", "_", table.rpartition("/")[2], flags=re.ASCII)
+
+
+def _time_ms(instant: str) -> int:
+    """Return the time of a commit, which is in UTC."""
+    time = dt.datetime.strptime(instant, "%Y%m%d%H%M%S%f").replace(tzinfo=dt.UTC)
+    return int(time.timestamp() * 1000)

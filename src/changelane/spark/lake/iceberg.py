@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Iceberg tables: create, evolve, commit with a marker, read the last marker.
+
+The marker goes into the summary of the table's own snapshot. The tables lie in a catalog of their
+own over the lake's folder; its cache is off, because it hides the commits of other sessions.
+"""
+
+import datetime as dt
+import hashlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from changelane.pipeline.lake_sinks import is_hive
+from changelane.spark.lake.hive_names import to_hive
+from changelane.spark.lake.interface import (
+    LAST,
+    OWN,
+    PREFIX,
+    TABLES,
+    TARGET_FACTOR,
+    Commit,
+    Files,
+    Marker,
+    beside,
+    name_of,
+    own_of,
+    widens,
+)
+from changelane.spark.lake.merge import Merge
+from changelane.spark.lake.sql_tables import SqlLake
+from changelane.spark.session.session import check, check_class
+from changelane.spark.session.sql import quoted, text
+
+PROPERTIES: Final[dict[str, str]] = {
+    "format-version": "2",
+    "write.delete.mode": "copy-on-write",
+    "write.update.mode": "copy-on-write",
+    "write.merge.mode": "copy-on-write",
+    # one file of metadata a commit: keep the last hundred
+    "write.metadata.delete-after-commit.enabled": "true",
+}
+_SNAPSHOT: Final = "spark.sql.iceberg.snapshot-property."
+_APP: Final = PREFIX + "app"
+_BATCH: Final = PREFIX + "batch"
+_DETAILS: Final = PREFIX + "details"
+_MARKERS: Final = "markers"
+
+
+class Iceberg(SqlLake):
+    """The Iceberg tables under one folder, or in a namespace of a catalog.
+
+    Args:
+        spark: The session.
+        root: The folder.
+        location: Where the tables lie in a catalog that knows places.
+        catalog: Options of the catalog, by Iceberg's names; without, it is the folder.
+        namespace: The namespace of the tables in it.
+    """
+
+    using = "iceberg"
+    is_placed = True
+    defaults = PROPERTIES
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        root: str,
+        *,
+        location: str | None = None,
+        catalog: Mapping[str, str] | None = None,
+        namespace: str = "",
+    ) -> None:
+        check(spark)
+        check_class(spark, "org.apache.iceberg.spark.SparkCatalog", "iceberg")
+        place = root.rstrip("/") if "://" in root else str(Path(root).absolute())
+        super().__init__(spark, place, location)
+        self._options = dict(catalog or {"type": "hadoop", "warehouse": place})
+        if self._options.get("type") == "jdbc":
+            # without it Spark cannot even ask whether there is a table
+            self._options.setdefault("jdbc.schema-version", "V1")
+        self._is_hive = is_hive(self._options)
+        self._namespaces: dict[str, str] = {}
+        if catalog:
+            self._namespaces = {TABLES: namespace, OWN: f"{namespace}_changelane"}
+        told = f"{place}\0{namespace}" if catalog else place
+        digest = hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()
+        self._catalog = f"changelane_{digest[:12]}"
+        self._configure(spark)
+
+    def _configure(self, session: SparkSession) -> None:
+        prefix = f"spark.sql.catalog.{self._catalog}"
+        session.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
+        for key, value in self._options.items():
+            session.conf.set(f"{prefix}.{key}", value)
+        session.conf.set(f"{prefix}.cache-enabled", "false")
+
+    def sql(self, table: str) -> str:
+        return f"{quoted(self._catalog)}.{self._named(table)}"
+
+    def _named(self, table: str) -> str:
+        """Return a table's name inside the catalog."""
+        namespace, _, name = table.partition("/")
+        if self._is_hive:
+            name = to_hive(name)
+        return f"{quoted(self._namespaces.get(namespace, namespace))}.{quoted(name)}"
+
+    def path(self, table: str) -> str:
+        return self._named(table) if self._namespaces else super().path(table)
+
+    def tables(self) -> list[str]:
+        if not self._namespaces:
+            return super().tables()
+        namespace = f"{quoted(self._catalog)}.{quoted(self._namespaces[TABLES])}"
+        if not self.spark.catalog.databaseExists(namespace):
+            return []
+        shown = self.spark.sql(f"SHOW TABLES IN {namespace}").collect()
+        names = [str(row["tableName"]) for row in shown]
+        if self._is_hive:
+            return sorted(name for one in names if (name := self._of_hive(one)) is not None)
+        return self.ours(sorted(f"{TABLES}/{name}" for name in names))
+
+    def _of_hive(self, there: str) -> str | None:
+        """Return the table that has a name in Hive's metastore; ``None`` = none of ours.
+
+        A name that was long cannot be read back, so the table itself says which one it is.
+        """
+        place = f"{quoted(self._namespaces[TABLES])}.{quoted(there)}"
+        told = self._load(f"{quoted(self._catalog)}.{place}").properties().get(f"{PREFIX}table")
+        if told is None or to_hive(name_of(told).removeprefix(f"{TABLES}/")) != there:
+            return None
+        return name_of(told)
+
+    def _make(self, table: str, statement: str) -> None:
+        if (namespace := self._namespaces.get(table.partition("/")[0])) is not None:
+            place = f"{quoted(self._catalog)}.{quoted(namespace)}"
+            self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {place}")
+        super()._make(table, statement)
+
+    def exists(self, table: str) -> bool:
+        return bool(self.spark.catalog.tableExists(self.sql(table)))
+
+    def _table(self, table: str) -> Any:
+        return self._load(self.sql(table))
+
+    def _load(self, name: str) -> Any:
+        jvm: Any = self.spark._jvm
+        load = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable
+        return load(self.spark._jsparkSession, name)
+
+    def properties(self, table: str) -> dict[str, str]:
+        return own_of(dict(self._table(table).properties()))
+
+    def widens(self, one: str, other: str) -> bool:
+        if one.startswith("decimal"):
+            # the specification lets a decimal grow in front of the point only
+            return widens(one, other) and _scale(one) == _scale(other)
+        return widens(one, other)
+
+    def _snapshots(self, table: str) -> Iterator[Any]:
+        jvm: Any = self.spark._jvm
+        ancestors = jvm.org.apache.iceberg.util.SnapshotUtil.currentAncestors(self._table(table))
+        found: Iterator[Any] = ancestors.iterator()
+        return found
+
+    def merge(self, session: SparkSession, table: str, source: DataFrame, told: Merge) -> None:
+        if source.is_cached:
+            super().merge(session, table, source, told)
+            return
+        # read twice: for the files that it touches, and beside their rows
+        kept = source.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            super().merge(session, table, kept, told)
+        finally:
+            kept.unpersist()
+
+    def last_batch(self, table: str, marker: Marker) -> int | None:
+        if not self.exists(table):
+            return None
+        for snapshot in self._snapshots(table):
+            summary = snapshot.summary()
+            if summary.get(_APP) == marker.app:
+                return int(summary.get(_BATCH))
+        return self._markers(table).get(marker.app)
+
+    def _markers(self, table: str) -> dict[str, int]:
+        """Return the last batches of streams whose snapshots may be gone."""
+        held = self.properties(table).get(_MARKERS, "{}")
+        return msgspec.json.decode(held, type=dict[str, int])
+
+    def marked(self, table: str) -> Iterator[Commit]:
+        for snapshot in self._snapshots(table):
+            told = snapshot.summary().get(_DETAILS)
+            if told is not None:
+                details = msgspec.json.decode(told, type=dict[str, Any])
+                yield Commit(snapshot.timestampMillis(), details)
+
+    def committing(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
+        session = beside(self.spark)
+        self._configure(session)
+        session.conf.set(_SNAPSHOT + _APP, marker.app)
+        session.conf.set(_SNAPSHOT + _BATCH, str(marker.batch))
+        told = msgspec.json.encode(marker.told | dict(details)).decode()
+        session.conf.set(_SNAPSHOT + _DETAILS, told)
+        return session
+
+    def commits(self, table: str) -> int:
+        snapshot = self._table(table).currentSnapshot()
+        return 0 if snapshot is None else int(snapshot.sequenceNumber())
+
+    def files(self, table: str, small_bytes: int) -> Files:
+        small = F.count_if(F.col("file_size_in_bytes") < small_bytes)
+        files = self.spark.table(f"{self.sql(table)}.files")
+        (found,) = files.agg(F.count(F.lit(1)), small).collect()
+        return Files(*found)
+
+    def _call(self, procedure: str, table: str, more: str) -> None:
+        name = text(self._named(table))
+        told = f"table => {name}, {more}" if more else f"table => {name}"
+        self.spark.sql(f"CALL {quoted(self._catalog)}.system.{procedure}({told})")
+
+    def compact(self, table: str, small_bytes: int, columns: Sequence[str] = ()) -> None:
+        options = {
+            "min-file-size-bytes": small_bytes,
+            "target-file-size-bytes": small_bytes * TARGET_FACTOR,
+            "min-input-files": 2,
+        }
+        told = ", ".join(f"{text(key)}, {text(str(value))}" for key, value in options.items())
+        more = f"options => map({told})"
+        if columns:
+            order = ", ".join(f"{quoted(name)} ASC NULLS FIRST" for name in columns)
+            more += f", strategy => 'sort', sort_order => {text(order)}"
+        self._call("rewrite_data_files", table, more)
+
+    def expire(self, table: str, keep_s: int) -> None:
+        # markers are in the snapshots: first move them to where expiry leaves them alone
+        kept: dict[str, str] = {}
+        markers: dict[str, int] = {}
+        for snapshot in self._snapshots(table):
+            summary = snapshot.summary()
+            if (app := summary.get(_APP)) is not None:
+                markers.setdefault(app, int(summary.get(_BATCH)))
+        if markers:
+            told = msgspec.json.encode(self._markers(table) | markers)
+            kept[_MARKERS] = told.decode()
+        if (last := self.last_commit(table)) is not None:
+            kept[LAST] = msgspec.json.encode(last).decode()
+        if kept:
+            self.set_properties(table, kept)
+        before = dt.datetime.fromtimestamp(time.time() - keep_s, dt.UTC)
+        older = f"TIMESTAMP '{before:%Y-%m-%d %H:%M:%S.%f}Z'"
+        self._call("expire_snapshots", table, f"older_than => {older}, retain_last => 1")
+        self._call("rewrite_manifests", table, "")
+
+
+def _scale(kind: str) -> str:
+    return kind.rpartition(",")[2]

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows that a table holds of some keys, found by the keys' canonical text."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from changelane.apply import key_values
+from changelane.apply.added_columns import Addition
+from changelane.spark.rows.added_columns import columns_of
+from changelane.spark.rows.json_values import key_text
+from changelane.spark.rows.latest_per_key import no_exceptions
+from changelane.spark.rows.target import Target
+from changelane.spark.session.sql import COLUMNS, ORDER, quoted
+
+
+def held_rows(
+    table: DataFrame, keys: DataFrame, target: Target, *, are_few: bool = True
+) -> DataFrame:
+    """Return ``key``, ``row`` (a struct of the table's columns), ``order`` and ``orders``.
+
+    Args:
+        table: The table.
+        keys: Canonical keys in a column ``key``.
+        target: The table's columns and key.
+        are_few: Whether the keys are few enough to be broadcast.
+    """
+    # the columns are in a struct, where no name of theirs meets one of ours
+    row = F.struct(*(F.col(quoted(name)).alias(name) for name in target.columns))
+    rows = table.select(
+        row.alias("row"), F.col(ORDER).alias("order"), columns_of(target.additions).alias("orders")
+    )
+    same = F.lit(True)
+    for index, name in enumerate(target.keys):
+        same = same & F.col(f"k{index}").eqNullSafe(F.col("row")[name])
+    typed_keys = _typed_keys(keys, target)
+    found = rows.join(F.broadcast(typed_keys) if are_few else typed_keys, same)
+    return found.select("key", "row", "order", "orders")
+
+
+def holds_newer(table: DataFrame, order: bytes) -> bool:
+    """Say whether a table holds anything of an event that is newer than some order."""
+    floor = F.lit(bytearray(order))
+    ages = F.map_values(F.coalesce(COLUMNS, no_exceptions()))
+    newer = (F.col(ORDER) > floor) | F.exists(ages, lambda age: age > floor)
+    return not table.where(newer).isEmpty()
+
+
+def holds_newer_value(table: DataFrame, columns: Iterable[str], order: bytes) -> bool:
+    """Say whether a value of some columns is of an event that is newer than some order."""
+    floor = F.lit(bytearray(order))
+    told = F.lit(False)
+    for name in columns:
+        age = F.coalesce(F.try_element_at(F.col(COLUMNS), F.lit(name)), F.col(ORDER))
+        told = told | (F.col(quoted(name)).isNotNull() & (age > floor))
+    return not table.where(told).isEmpty()
+
+
+def is_incomplete(columns: Iterable[str], added: Sequence[Addition] = ()) -> Column:
+    """Say whether a row of a table with these columns has one whose value is not known.
+
+    Args:
+        columns: The columns.
+        added: Those that came to the table without a statement.
+    """
+    lacks = F.exists(F.map_values(columns_of(added)), lambda order: F.length(order) == 0)
+    # a row without a base order lists every column that was there when it was written last
+    names = F.array(*map(F.lit, columns))
+    later = (F.length(ORDER) == 0) & (F.size(F.array_except(names, F.map_keys(COLUMNS))) > 0)
+    return F.coalesce(lacks | later, F.lit(False))
+
+
+def _typed_keys(keys: DataFrame, target: Target) -> DataFrame:
+    """Return ``key`` and its typed columns, as the table has them."""
+    texts = keys.select("key").mapInArrow(_key_texts, "key STRING, texts ARRAY<STRING>")
+    fits = F.size("texts") == len(target.keys)
+    return texts.where(fits).select(
+        "key",
+        *(
+            typed(F.col("texts")[index], target.columns[name]).alias(f"k{index}")
+            for index, name in enumerate(target.keys)
+        ),
+    )
+
+
+def _key_texts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        keys = batch.column(0).to_pylist()
+        texts = [[key_text(value) for value in key_values(key.encode())] for key in keys]
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(keys, pa.string()), pa.array(texts, pa.list_(pa.string()))], ["key", "texts"]
+        )
+
+
+def written(kind: str) -> str:
+    """Return the type as which nested values become JSON: its own format of times is lossy."""
+    if "struct" in kind or "binary" in kind:
+        return kind
+    return re.sub(r"[^<>]+(?=>)", "string", kind)
+
+
+def typed(text: Column, kind: str) -> Column:
+    """Return the value of a column that was written as text."""
+    if kind == "binary":
+        return F.unbase64(text)
+    if kind.startswith(("array", "struct")):
+        return F.from_json(text, f"v {written(kind)}")["v"].cast(kind)
+    return text.cast(kind)

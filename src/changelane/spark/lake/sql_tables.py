@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What lakes have in common whose tables SQL makes and changes: Delta and Iceberg."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar, Final
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+
+from changelane.spark.lake import table_sql
+from changelane.spark.lake.interface import (
+    LAST,
+    TABLES,
+    Commit,
+    folders,
+    own,
+    shared,
+    types_of,
+    widens,
+)
+from changelane.spark.lake.layout import PLAIN, Layout
+from changelane.spark.lake.merge import Merge
+
+ANY_TABLE: Final = "{table}"
+
+
+class SqlLake:
+    """The tables of one format under one folder.
+
+    Args:
+        spark: The session.
+        root: The folder.
+        location: Where the sources' tables lie instead, ending in ``/{table}``.
+    """
+
+    has_one_writer = False
+    can_rename = True
+    lost_partitions: ClassVar[Sequence[str]] = ()
+    using: ClassVar[str]
+    """The format's name in SQL."""
+    is_placed: ClassVar[bool]
+    """Whether a table must be told where to lie; the name of others says it."""
+    defaults: ClassVar[Mapping[str, str]]
+    """The properties that every table is made with."""
+
+    def __init__(self, spark: SparkSession, root: str, location: str | None = None) -> None:
+        self.spark = spark
+        self._root = root
+        self._location = location
+
+    def path(self, table: str) -> str:
+        return self.place(table) or f"{self._root}/{table}"
+
+    def place(self, table: str) -> str | None:
+        """Return where a table lies that lies elsewhere."""
+        kind, _, name = table.partition("/")
+        if self._location is None or kind != TABLES:
+            return None
+        return self._location.removesuffix(ANY_TABLE) + name
+
+    def sql(self, table: str) -> str:
+        raise NotImplementedError
+
+    def read(self, table: str) -> DataFrame:
+        return self.spark.table(self.sql(table))
+
+    def tables(self) -> list[str]:
+        if self._location is None:
+            return [f"{TABLES}/{name}" for name in folders(self.spark, self.path(TABLES))]
+        names = folders(self.spark, self._location.removesuffix(f"/{ANY_TABLE}"))
+        return self.ours(f"{TABLES}/{name}" for name in names)
+
+    def ours(self, tables: Iterable[str]) -> list[str]:
+        """Return those of some tables that changelane made; others may lie beside them."""
+        return [name for name in tables if self.exists(name) and self.properties(name)]
+
+    def exists(self, table: str) -> bool:
+        raise NotImplementedError
+
+    def properties(self, table: str) -> dict[str, str]:
+        raise NotImplementedError
+
+    def marked(self, table: str) -> Iterator[Commit]:
+        raise NotImplementedError
+
+    def last_commit(self, table: str) -> Commit | None:
+        for commit in self.marked(table):
+            return commit
+        held = self.properties(table).get(LAST)
+        return None if held is None else msgspec.json.decode(held, type=Commit)
+
+    def columns(self, table: str) -> dict[str, str]:
+        return types_of(self.read(table))
+
+    def create(
+        self,
+        table: str,
+        columns: Mapping[str, str],
+        properties: Mapping[str, str],
+        layout: Layout = PLAIN,
+    ) -> None:
+        told = {**self.defaults, **layout.properties, **own(properties)}
+        statement = table_sql.create_table(
+            self.sql(table),
+            columns,
+            using=self.using,
+            properties=told,
+            partitions=layout.partitions(columns),
+            location=self.place(table) if self.is_placed else None,
+        )
+        self._make(table, statement)
+
+    def _make(self, table: str, statement: str) -> None:  # noqa: ARG002  Delta, Iceberg ask for it
+        """Run the statement that creates a table unless it exists."""
+        self.spark.sql(statement)
+
+    def add_columns(self, table: str, columns: Mapping[str, str]) -> None:
+        self.spark.sql(table_sql.add_columns(self.sql(table), columns))
+
+    def widens(self, one: str, other: str) -> bool:
+        return widens(one, other)
+
+    def widen_columns(self, table: str, columns: Mapping[str, str]) -> None:
+        for statement in table_sql.widen_columns(self.sql(table), columns):
+            self.spark.sql(statement)
+
+    def rename_column(self, table: str, name: str, new_name: str) -> None:
+        self.spark.sql(table_sql.rename_column(self.sql(table), name, new_name))
+
+    def drop_columns(self, table: str, names: Iterable[str]) -> None:
+        self.spark.sql(table_sql.drop_columns(self.sql(table), names))
+
+    def set_properties(self, table: str, properties: Mapping[str, str]) -> None:
+        self.tune(table, own(properties))
+
+    def tune(self, table: str, properties: Mapping[str, str]) -> None:
+        self.spark.sql(table_sql.set_properties(self.sql(table), properties))
+
+    def merge(self, session: SparkSession, table: str, source: DataFrame, told: Merge) -> None:
+        with shared(source) as view:
+            session.sql(table_sql.merge(self.sql(table), view, told))
+
+    def append(self, session: SparkSession, table: str, rows: DataFrame) -> None:
+        with shared(rows) as view:
+            session.sql(table_sql.append(self.sql(table), view, rows.columns))
+
+    def update(
+        self, session: SparkSession, table: str, sets: Mapping[str, str], condition: str
+    ) -> None:
+        session.sql(table_sql.update(self.sql(table), sets, condition))
+
+    def delete(self, session: SparkSession, table: str, condition: str) -> None:
+        session.sql(table_sql.delete(self.sql(table), condition))

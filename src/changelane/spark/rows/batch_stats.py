@@ -1,0 +1,452 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a batch of event rows holds, in numbers: the driver never sees the rows."""
+
+from collections.abc import Collection, Iterable
+from copy import copy
+from typing import Final, NamedTuple
+
+import msgspec
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+
+from changelane.pipeline.kafka import Lag, behind
+from changelane.position import BY_PARTITION, LsnPosition, PostgresPosition, ScnPosition
+from changelane.spark.rows.schema import REFUSED, RowSchema, Told
+
+APPLIED_BEFORE: Final = "applied before"
+"""The note of a table that held the batch already."""
+FEW_KEYS: Final = 1_000_000
+"""So many keys may pass the driver, which sends them to all executors: some 100 MB."""
+TRANSACTIONAL: Final = {PostgresPosition.code, ScnPosition.code, LsnPosition.code}
+
+AT: Final = "@"
+"""What parts an event's schema from the number of a span of names in its batch, if it has one."""
+_SUMS: Final = ("events", "late", "ties", "applied_before", "repeats", "possible_duplicates")
+_TOLD_AT: Final = ("topic", "partition", "offset", "row_index")
+"""Where a statement stands among the messages: what parts those of one place in the log."""
+
+
+class TableReport(msgspec.Struct):
+    """What a batch did to one table.
+
+    Attributes:
+        table: Its name at the source.
+        path: Where it lies.
+        events: How many events it took.
+        note: What is to be said.
+        failed: Its ``table_id`` when it could not take them, for the reason in *note*.
+        late: How many of them came behind newer ones that it had taken in batches before.
+        ties: For how many keys and positions there were two whole rows that differ.
+        applied_before: Events of the batch that the table held already, from an earlier run.
+        warning: What is to be said of the table once, when it came to be so.
+        repeats: Where rows are only added: how many events came again, and added none.
+        possible_duplicates: How many that added one equal another but for their message, so that
+            nothing tells whether their producer told one row twice, or two rows.
+    """
+
+    table: str
+    path: str
+    events: int = 0
+    note: str = ""
+    failed: str | None = None
+    late: int = 0
+    ties: int = 0
+    applied_before: int = 0
+    warning: str = ""
+    repeats: int = 0
+    possible_duplicates: int = 0
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether the table took its events now, but for some of them that were set aside."""
+        return bool(self.path) and self.failed is None and self.note != APPLIED_BEFORE
+
+
+class BatchReport(msgspec.Struct):
+    """What a batch did.
+
+    Attributes:
+        batch: Its number.
+        events: Events for tables.
+        other: Events that tell of no row.
+        statements: Statements about the shape of tables.
+        shadows: Events of the tables that online schema changes work with, which were skipped.
+        quarantined: What was set aside, by reason code.
+        tables: What tables took.
+        skipped: How many of them held the batch before.
+        logged: How many tables have rows of it in the change log.
+        ties: Of plain rows, for how many keys and sequences there were rows that differ.
+        files: The files that it read.
+        messages: How many messages it took, by their offsets, where the source is of topics.
+        lag: How many messages the topics held behind it.
+        seconds: How long it took.
+        is_merge: Tables took what waited for them in the change log, and nothing was read.
+        unread: Messages that could not be read.
+        finished_before: Batches that an earlier run had brought to their end, so that none of
+            their messages was read.
+    """
+
+    batch: int
+    events: int = 0
+    other: int = 0
+    statements: int = 0
+    shadows: int = 0
+    quarantined: dict[str, int] = {}
+    tables: list[TableReport] = []
+    skipped: int = 0
+    logged: int = 0
+    ties: int = 0
+    files: list[str] = []
+    messages: int | None = None
+    lag: Lag | None = None
+    seconds: float = 0.0
+    is_merge: bool = False
+    unread: int = 0
+    finished_before: int = 0
+
+    @property
+    def behind(self) -> int | None:
+        """How many messages its source held behind it, where that is known."""
+        return behind(self.lag)
+
+    @property
+    def total(self) -> int:
+        """How many events there were, a message that could not be read being one."""
+        return self.events + self.other + self.statements + self.shadows + self.unread
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """Why tables could not take their events, by ``table_id``."""
+        return {one.failed: one.note for one in self.tables if one.failed is not None}
+
+    def joined(self, later: "BatchReport") -> "BatchReport":
+        """Return what this batch and a later one did together."""
+        tables = {one.table: one for one in self.tables}
+        for one in later.tables:
+            if (before := tables.get(one.table)) is not None:
+                sums = {name: getattr(before, name) + getattr(one, name) for name in _SUMS}
+                said = {"warning": before.warning or one.warning}
+                one = msgspec.structs.replace(one, **sums, **said)  # noqa: PLW2901
+            tables[one.table] = one
+        codes = {**self.quarantined}
+        for code, count in later.quarantined.items():
+            codes[code] = codes.get(code, 0) + count
+        return BatchReport(
+            batch=later.batch,
+            events=self.events + later.events,
+            other=self.other + later.other,
+            statements=self.statements + later.statements,
+            shadows=self.shadows + later.shadows,
+            quarantined=codes,
+            tables=list(tables.values()),
+            skipped=self.skipped + later.skipped,
+            logged=later.logged,
+            ties=self.ties + later.ties,
+            messages=_sum(self.messages, later.messages),
+            lag=self.lag if later.is_merge else later.lag,
+            seconds=self.seconds + later.seconds,
+            unread=self.unread + later.unread,
+            finished_before=self.finished_before + later.finished_before,
+        )
+
+    def set_aside(self, code: str, count: int) -> None:
+        """Count what goes to the quarantine."""
+        if count:
+            self.quarantined[code] = self.quarantined.get(code, 0) + count
+
+
+def _sum(one: int | None, two: int | None) -> int | None:
+    return two if one is None else one + (two or 0)
+
+
+class Truncating(NamedTuple):
+    """Truncates of one server (empty = it tells none), with one kind of positions."""
+
+    server: str
+    domain: bytes
+    newest: bytes
+    size: int
+
+
+class Work:
+    """What one batch holds of one table, as the driver's statistics tell.
+
+    Attributes:
+        table_id: The table; that of the lake, once its names are read.
+        told_as: What its events call it.
+        schemas: The schemas of its events.
+        counts: How many events have each.
+        newest: The newest order of each.
+        oldest: The oldest order of each.
+        rows: The oldest and the newest order of those that tell a row, and are no deletes, of each
+            schema and kind of positions.
+        keyless: Events that name no key.
+        widest_key: The characters of the longest key.
+        changes: Updates and deletes.
+        departures: Deletes, and updates that leave a key.
+        truncated_by: Truncates, by the server that told them and the kind of their positions.
+        truncated: The newest truncate of the kind that the table compares, once that is known.
+        domains: Kinds of positions, with the version of their orders (2 bytes), and how many
+            events have each.
+        reaches: The oldest and the newest order of the changes of each schema and kind of
+            positions.
+        time_us: The newest time of a change at its source, microseconds since 1970-01-01 UTC.
+        places: Where orders are offsets: epochs and partitions (12 bytes).
+    """
+
+    def __init__(self, table_id: str) -> None:
+        self.table_id = table_id
+        self.told_as: tuple[str, ...] = (table_id,)
+        self.schemas: dict[str, RowSchema] = {}
+        self.counts: dict[str, int] = {}
+        self.newest: dict[str, bytes] = {}
+        self.oldest: dict[str, bytes] = {}
+        self.rows: dict[tuple[str, bytes], tuple[bytes, bytes]] = {}
+        self.has_parts = False
+        self.has_moves = False
+        self.departures = 0
+        self.has_other_keys = False
+        self.keyless = 0
+        self.widest_key = 0
+        self.changes = 0
+        self.truncated_by: list[Truncating] = []
+        self.truncated = b""
+        self.time_us: int | None = None
+        self.domains: dict[bytes, int] = {}
+        self.reaches: dict[tuple[str, bytes], tuple[bytes, bytes]] = {}
+        self.places: set[bytes] = set()
+
+    @property
+    def truncates(self) -> int:
+        """How many truncates there are."""
+        return sum(one.size for one in self.truncated_by)
+
+    @property
+    def truncated_in(self) -> dict[bytes, bytes]:
+        """The newest truncate of each kind of positions."""
+        newest: dict[bytes, bytes] = {}
+        for one in self.truncated_by:
+            newest[one.domain] = max(newest.get(one.domain, b""), one.newest)
+        return newest
+
+    @property
+    def first(self) -> bytes:
+        """The oldest order of a change; nothing when there is none."""
+        return min(self.oldest.values(), default=b"")
+
+    @property
+    def count(self) -> int:
+        """How many events there are."""
+        return sum(self.counts.values()) + self.truncates
+
+    @property
+    def has_few_keys(self) -> bool:
+        """Whether the keys of the events are few enough to be broadcast."""
+        return self.count <= FEW_KEYS
+
+    def reach(self, kind: bytes) -> tuple[bytes, bytes]:
+        """Return the oldest and the newest order of changes of one kind of positions."""
+        found = [reach for (_, domain), reach in self.reaches.items() if domain == kind]
+        return (
+            min((oldest for oldest, _ in found), default=b""),
+            max((newest for _, newest in found), default=b""),
+        )
+
+    @property
+    def is_raising(self) -> bool:
+        """Whether events raise what is remembered of rows that are not there."""
+        return self.departures > 0 or bool(self.truncated)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether positions tell which events share a transaction."""
+        return any(domain[1] in TRANSACTIONAL for domain in self.domains)
+
+    @property
+    def newest_first(self) -> list[str]:
+        """The schemas, that of the newest event first; those without a key come last."""
+        return sorted(
+            self.schemas,
+            key=lambda name: (self.schemas[name].key is not None, self.newest.get(name, b""), name),
+            reverse=True,
+        )
+
+    @property
+    def active(self) -> RowSchema:
+        """The schema of the newest event; events without a key do not count beside others."""
+        return self.schemas[self.newest_first[0]]
+
+    def without(self, truncates: Collection[Truncating]) -> "Work":
+        """Return the same without some truncates."""
+        kept = self.only(self.schemas)
+        kept.truncated_by = [one for one in self.truncated_by if one not in truncates]
+        kept.domains = dict(self.domains)
+        for one in truncates:
+            kept.domains[one.domain] -= one.size
+        kept.domains = {domain: count for domain, count in kept.domains.items() if count}
+        return kept
+
+    def only(self, schemas: Iterable[str]) -> "Work":
+        """Return the same without the events of other schemas."""
+        kept = copy(self)
+        kept.schemas = {name: self.schemas[name] for name in schemas}
+        kept.counts = {name: self.counts.get(name, 0) for name in kept.schemas}
+        kept.newest = {name: self.newest.get(name, b"") for name in kept.schemas}
+        kept.oldest = {name: self.oldest[name] for name in kept.schemas if name in self.oldest}
+        kept.rows = {one: reach for one, reach in self.rows.items() if one[0] in kept.schemas}
+        kept.reaches = {one: reach for one, reach in self.reaches.items() if one[0] in kept.schemas}
+        return kept
+
+
+class Statements(NamedTuple):
+    """A ``ddl`` row: statements, their place in the log, and the table that they are told of."""
+
+    order: bytes
+    table_id: str
+    told: Told
+
+
+class Survey(NamedTuple):
+    """What a batch holds.
+
+    Attributes:
+        works: What it holds of each table.
+        schemas: The schemas of its events, by id.
+        statements: What it tells of the shapes of tables.
+    """
+
+    works: list[Work]
+    schemas: dict[str, RowSchema]
+    statements: list[Statements]
+
+
+def survey(events: DataFrame, report: BatchReport) -> Survey:
+    """Return what a batch holds, by one pass; count what is of no table into the report."""
+    data, order = F.col("kind") == "data", F.col("order")
+    leaves = F.col("op") == "d"
+    moved = F.col("other_key").isNotNull()
+    domain = F.substring(order, 1, 2)
+    found = (
+        events.groupBy("kind", "table_id", "schema_id", "code", domain.alias("domain"))
+        .agg(
+            F.count(F.lit(1)).alias("count"),
+            F.max(order).alias("newest"),
+            F.min(F.when(data, order)).alias("oldest"),
+            F.min(F.when(data & ~leaves, order)).alias("first"),
+            F.max(F.when(data & ~leaves, order)).alias("last"),
+            F.max(data & ~leaves & ~F.col("whole")).alias("parts"),
+            F.max(data & (F.col("op") == "u") & moved).alias("moves"),
+            F.count_if(data & (leaves | ((F.col("op") == "u") & moved))).alias("leaves"),
+            F.count_if(data & F.col("key").isNull()).alias("keyless"),
+            F.max(F.length("key")).alias("widest_key"),
+            F.max(data & moved).alias("others"),
+            F.count_if(data & F.col("op").isin("u", "d")).alias("changes"),
+            F.unix_micros(F.max("source_time")).alias("time_us"),
+            # sets also keep Spark from sorting all rows, as it does for a maximum of bytes
+            F.collect_set(place(order)).alias("places"),
+        )
+        .collect()
+    )
+    works: dict[str, Work] = {}
+    for row in found:
+        _count(row, works, report)
+    is_statement = F.col("kind") == "ddl"
+    told = (
+        events.where("kind IN ('schema', 'ddl')")
+        .groupBy("kind", "table_id", "schema_id", "order")
+        .agg(
+            F.collect_set("after").alias("after"),
+            F.collect_set(F.when(is_statement, F.struct(*_TOLD_AT, "after"))).alias("told"),
+        )
+        .collect()
+    )
+    schemas: dict[str, RowSchema] = {}
+    statements: list[tuple[tuple[str | int, ...], Statements]] = []
+    for row in told:
+        if row["kind"] == "ddl":
+            for topic, *numbers, text in row["told"]:
+                told_at = (topic or "", *(number or 0 for number in numbers), text)
+                said = msgspec.json.decode(text, type=Told)
+                one = Statements(bytes(row["order"]), row["table_id"], said)
+                statements.append((told_at, one))
+            continue
+        schema = msgspec.json.decode(max(row["after"]), type=RowSchema)
+        schemas[row["schema_id"]] = schema
+        works[row["table_id"]].schemas[row["schema_id"]] = schema
+    return Survey([works[name] for name in sorted(works)], schemas, _in_order(statements))
+
+
+def _in_order(
+    statements: Iterable[tuple[tuple[str | int, ...], Statements]],
+) -> list[Statements]:
+    """Return statements in the order in which they were told, each once."""
+    told = sorted(statements, key=lambda one: (one[1].order, one[0], one[1].table_id))
+    return list(dict.fromkeys(one for _, one in told))
+
+
+def _count(row: Row, works: dict[str, Work], report: BatchReport) -> None:
+    kind, count = row["kind"], row["count"]
+    if kind == "error":
+        report.set_aside(row["code"], count)
+        report.unread += count
+        return
+    if kind == REFUSED:
+        report.set_aside(row["code"], count)
+        report.events += count
+        return
+    if kind == "other":
+        report.other += count
+        return
+    if kind == "ddl":
+        report.statements += count
+        return
+    work = works.setdefault(row["table_id"], Work(row["table_id"]))
+    if kind == "schema":
+        return
+    report.events += count
+    newest, domain = bytes(row["newest"]), bytes(row["domain"])
+    work.domains[domain] = work.domains.get(domain, 0) + count
+    if kind == "truncate":
+        work.truncated_by.append(Truncating(row["schema_id"], domain, newest, count))
+    else:
+        schema = row["schema_id"]
+        work.counts[schema] = work.counts.get(schema, 0) + count
+        work.newest[schema] = max(work.newest.get(schema, b""), newest)
+        oldest = bytes(row["oldest"])
+        work.oldest[schema] = min(work.oldest.get(schema, oldest), oldest)
+        work.reaches[schema, domain] = oldest, newest
+        if row["first"] is not None:
+            work.rows[schema, domain] = bytes(row["first"]), bytes(row["last"])
+    work.has_parts |= bool(row["parts"])
+    work.has_moves |= bool(row["moves"])
+    work.departures += row["leaves"]
+    work.has_other_keys |= bool(row["others"])
+    if row["time_us"] is not None:
+        work.time_us = max(work.time_us or row["time_us"], row["time_us"])
+    work.keyless += row["keyless"]
+    work.widest_key = max(work.widest_key, row["widest_key"] or 0)
+    work.changes += row["changes"]
+    work.places.update(map(bytes, row["places"]))
+
+
+def told_schema() -> Column:
+    """Return the ``schema_id`` that an event was read with, whatever its batch made of it."""
+    return F.substring_index("schema_id", AT, 1)
+
+
+def place(order: Column) -> Column:
+    """Return the epoch and partition of an order of offsets (12 bytes), NULL in other domains.
+
+    Inside one place two orders can be compared, and in two epochs (docs/merge-rule.md, Orders).
+    """
+    tag = order.substr(F.length(order) - 8, F.lit(8))
+    codes = (F.lit(bytearray([code])) for code in sorted(BY_PARTITION))
+    is_offset = F.substring(order, 2, 1).isin(*codes)
+    return F.when(is_offset, F.concat(F.substring(order, 3, 4), tag))
+
+
+def place_of(order: bytes) -> set[bytes]:
+    """Return the same of an order in hand; nothing in other domains, and of no order."""
+    if len(order) < 2 or order[1] not in BY_PARTITION:
+        return set()
+    return {order[2:6] + order[-9:-1]}

@@ -1,0 +1,488 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds event rows (:mod:`changelane.spark.rows.schema`) of messages; runs on the workers.
+
+A row says what :func:`changelane.apply.steps` says of its event, in text that Spark reads; this is
+the fast path of it, and a property test holds the two together.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from changelane.apply.added_columns import lists_columns
+from changelane.apply.deduplication import ALONE, ordinal_of
+from changelane.codec import Codec, get_codec
+from changelane.conversion.partition import event_position
+from changelane.ddl import TruncateTable, statements_of
+from changelane.errors import ApplyError, DecodeError, TransformError
+from changelane.event import (
+    ChangeEvent,
+    Completeness,
+    DataChange,
+    HalfUpdate,
+    Image,
+    Op,
+    SchemaChange,
+    Source,
+    Truncate,
+    is_first_snapshot,
+    transaction_id,
+)
+from changelane.formats.contract.capabilities import AbsentMeans
+from changelane.message import Message
+from changelane.position import (
+    ARRIVAL,
+    DEPARTURE,
+    MySqlPosition,
+    OffsetPosition,
+    Position,
+    encode_order,
+)
+from changelane.schema import Column, TableId, TableSchema, named
+from changelane.spark.rows.json_values import RowWriter, key_as_text, spark_type
+from changelane.spark.rows.keys import key_of, knows_key, moved
+from changelane.spark.rows.rejected import rest_of
+from changelane.spark.rows.schema import AT, SHAPING, RowSchema, Told, row_of, table_id_text
+from changelane.spark.rows.schema_columns import row_columns
+from changelane.transforms.chain import Chain
+from changelane.transforms.transform import Step
+from changelane.types import UNAVAILABLE, UNKNOWN, String
+
+Row = tuple[Any, ...]
+
+_INT64: Final = (-(1 << 63), (1 << 63) - 1)
+_MAX_SHAPES: Final = 10_000
+_UNPLACED: Final = ("postgresql", "incremental")
+"""The product and the kind of snapshot whose rows tell no position."""
+_INCREMENTAL: Final = (
+    "PostgreSQL's incremental snapshots tell no positions, so that nothing says whether the row is "
+    "older than what the stream told: ask Debezium for a snapshot of the type `blocking`"
+)
+
+
+class _Shape:
+    """One table with one schema and key, compiled once per task."""
+
+    __slots__ = ("id", "is_told", "key", "loose", "row", "schema", "table_id", "writer")
+
+    def __init__(
+        self,
+        table: TableId,
+        schema: TableSchema,
+        key: tuple[str, ...] | None,
+        server: str | None,
+        *,
+        is_partial: bool,
+        lists_columns: bool,
+    ) -> None:
+        columns = row_columns(schema)
+        more = [f"\0{name}" for name in key or ()]
+        if server is not None:
+            more.append(f"\0\0{server}")
+        if is_partial:
+            more.append("\0\0\0")
+        told = RowSchema(columns, key, server, is_partial, lists_columns)
+        self.row = msgspec.json.encode(told).decode()
+        self.id = TableSchema((*schema.columns, *(Column(name, UNKNOWN) for name in more))).id
+        self.table_id = table_id_text(table)
+        self.writer = RowWriter(schema)
+        self.schema = schema
+        self.key = key
+        self.is_told = False
+        self.loose = tuple(
+            (column.name, column.type)
+            for column in schema.columns
+            if column.name in (key or ()) and spark_type(column.type) == "STRING"
+            if not isinstance(column.type, String)
+        )
+
+    def keyed(self, image: Image | None) -> Image | None:
+        """Return an image whose key is what the table stores of it.
+
+        A key column that is text there and not here: 1, 1.0 and "1" are one text, so one key.
+        """
+        if image is None:
+            return None
+        texts = {name: key_as_text(kind, image[name]) for name, kind in self.loose if name in image}
+        return {**image, **texts}
+
+
+class RowBuilder:
+    """Turns messages into event rows, within one task.
+
+    Args:
+        codec: Reads the messages.
+        epoch: The epoch of the orders.
+        keys: Key columns by table name (bare or full), instead of those that the events name.
+        keyless: ``row`` makes the whole row the key of a table without one.
+        images: Whether before images are kept where applying does not need them.
+        event_ids: Whether events without positions are ordered by their ids.
+        steps: What becomes of each event first.
+    """
+
+    def __init__(
+        self,
+        codec: Codec,
+        *,
+        epoch: int = 0,
+        keys: Mapping[str, tuple[str, ...]] | None = None,
+        keyless: str = "quarantine",
+        images: bool = True,
+        event_ids: bool = False,
+        steps: Sequence[Step] = (),
+    ) -> None:
+        self._chain = Chain(steps)
+        self._codec = codec
+        self._epoch = epoch
+        self._keys = dict(keys or {})
+        self._whole_row_is_key = keyless == "row"
+        self._images = images
+        self._event_ids = event_ids
+        self._omits_nulls = codec.carries.absent_means is AbsentMeans.NULL
+        self._reads_debezium = codec.name == "debezium-json"
+        self._reads_mysql = codec.carries.positions == {"mysql"}
+        self._shared = codec.carries.shared_positions
+        self._shapes: dict[tuple[object, ...], _Shape] = {}
+        self._last: tuple[object, object, object, _Shape] | None = None
+        self._told: set[tuple[str, str]] = set()
+
+    def rows(self, message: Message) -> list[Row]:
+        """Return the rows of one message; a message that cannot be read is one ``error`` row."""
+        built: list[Row] = []
+        fresh: list[_Shape] = []
+        try:
+            for index, event in enumerate(self._codec.decode(message)):
+                made = self._chain(event) if self._chain.steps else event
+                if made is not None:
+                    self._event(made, message, index, built, fresh)
+                else:
+                    built.append(row_of(message, kind="other", op="excluded", row_index=index))
+        except DecodeError as error:
+            return [self.refuse(message, error)]
+        except (ApplyError, TransformError) as error:
+            code = getattr(error, "code", "unordered")
+            return [self.refuse(message, DecodeError(str(error), code=code))]
+        except Exception as error:  # noqa: BLE001 - a defect must not stop the other messages
+            reason = f"a defect of changelane ({type(error).__name__}): please report it"
+            return [self.refuse(message, DecodeError(reason, code="defect"))]
+        if not fresh or not any(row[0] == "data" for row in built):
+            return built
+        for shape in fresh:
+            # only now: a message that cannot be read tells nothing
+            shape.is_told = True
+            if (shape.table_id, shape.id) not in self._told:
+                self._told.add((shape.table_id, shape.id))
+                told = row_of(
+                    message,
+                    kind="schema",
+                    table_id=shape.table_id,
+                    schema_id=shape.id,
+                    after=shape.row,
+                )
+                built.insert(0, told)
+        return built
+
+    def refuse(self, message: Message, error: DecodeError, **more: Any) -> Row:
+        """Return the ``error`` row of a message (or of a line, a file: *more* of ``rest_of``)."""
+        withheld, is_masked = self._chain.withheld, self._chain.is_masking
+        rest = rest_of(message, epoch=self._epoch, is_masked=is_masked, **more)
+        return row_of(
+            message,
+            kind="error",
+            after=rest,
+            code=error.code,
+            reason=error.reason,
+            path=error.path,
+            raw_key=withheld(message.key),
+            raw_value=withheld(message.value),
+        )
+
+    def _event(
+        self,
+        event: ChangeEvent,
+        message: Message,
+        index: int,
+        built: list[Row],
+        fresh: list[_Shape],
+    ) -> None:
+        match event:
+            case DataChange():
+                built.append(self._change(event, None, message, index, fresh))
+            case HalfUpdate(change, other, pair):
+                shape = self._shape(change, fresh)
+                if shape.key is None or (other is None and pair is not None):
+                    # nothing tells whether the key stays, or there is none: as apply.steps has it,
+                    # the first half takes its row away, and the second puts it back at the same
+                    # position; neither is a row of its own
+                    if change.op is not Op.DELETE:
+                        change = msgspec.structs.replace(change, op=Op.UPDATE)
+                    built.append(self._change(change, None, message, index, fresh))
+                    return
+                row = self._change(change, other, message, index, fresh)
+                # the first half of an update whose key stays here says nothing that the second
+                # does not say; the old row must not leave
+                named = shape.keyed(other)
+                stays = named is None or (
+                    knows_key(shape.key, named) and key_of(shape.key, named) == row[AT["key"]]
+                )
+                if change.op is not Op.DELETE or not stays:
+                    built.append(row)
+            case Truncate():
+                within = transaction_id(event)
+                built.append(self._truncate(event.table, event, message, index, within))
+            case SchemaChange() if not is_first_snapshot(event.source):
+                built.extend(self._statements(event, message, index))
+            case _:
+                tag = str(event.__struct_config__.tag)
+                built.append(row_of(message, kind="other", op=tag, row_index=index))
+
+    def _fallback(self, source: Source, message: Message, index: int) -> Position:
+        """Return the position of an event that tells none.
+
+        Raises:
+            ApplyError: It must not be compared by its offset, or has none.
+        """
+        if self._reads_debezium and (source.product, source.snapshot) == _UNPLACED:
+            raise ApplyError(_INCREMENTAL)
+        if self._reads_mysql and source.product == "mysql" and is_first_snapshot(source):
+            # the stream tells positions, and these rows sort below it (Arcion's snapshots)
+            return MySqlPosition("0", message.offset or 0, index)
+        return self._place(message, index)
+
+    def _place(self, message: Message, index: int) -> Position:
+        """Return where an event stands, by its message.
+
+        Raises:
+            ApplyError: The message does not tell it.
+        """
+        if self._event_ids:
+            return event_position(message, index)
+        if message.offset is None:
+            raise ApplyError("the event has no position and its message no offset")
+        return OffsetPosition(message.topic or "", message.partition or 0, message.offset, index)
+
+    def _truncate(
+        self,
+        table: TableId,
+        event: Truncate | SchemaChange,
+        message: Message,
+        index: int,
+        transaction: str | None = None,
+    ) -> Row:
+        return row_of(
+            message,
+            kind="truncate",
+            op="t",
+            table_id=table_id_text(table),
+            schema_id=self._chain.feed(table, event.source.server) or "",
+            order=self._order(event, message, index),
+            transaction=transaction,
+            ordinal=ALONE,  # two truncates of one table and position are one
+            source_time=_microseconds(event.source_time_ns),
+            row_index=index,
+        )
+
+    def _order(self, event: Truncate | SchemaChange, message: Message, index: int) -> bytes:
+        return encode_order(
+            event.position or self._place(message, index),
+            epoch=self._epoch,
+            snapshot=is_first_snapshot(event.source),
+            phase=DEPARTURE,
+        )
+
+    def _statements(self, event: SchemaChange, message: Message, index: int) -> list[Row]:
+        """Return the rows of statements: tables that they empty, and the text for the driver."""
+        found = statements_of(event)
+        built = [
+            self._truncate(change.table, event, message, index)
+            for statement in found
+            for change in statement.changes
+            if isinstance(change, TruncateTable)
+        ]
+        if not any(statement.action in SHAPING for statement in found):
+            return built or [row_of(message, kind="other", op="schema", row_index=index)]
+        told = Told(event.ddl or "", event.source.product or "")
+        row = row_of(
+            message,
+            kind="ddl",
+            op=event.action,
+            table_id=table_id_text(event.table),
+            schema_id="",
+            order=self._order(event, message, index),
+            after=msgspec.json.encode(told).decode(),
+            source_time=_microseconds(event.source_time_ns),
+            row_index=index,
+        )
+        return [*built, row]
+
+    def _shape(self, event: DataChange, fresh: list[_Shape]) -> _Shape:
+        schema, told = event.schema, event.key
+        last = self._last
+        if last is not None and last[0] is schema and last[1] is told and last[2] is event.table:
+            if not last[3].is_told:
+                fresh.append(last[3])
+            return last[3]
+        columns = None if told is None else told.columns
+        names = () if schema else (*(event.after or ()), *(event.before or ()))
+        server = self._chain.feed(event.table, event.source.server)
+        # where nothing tells the columns of the table, an update may name only some of them
+        is_partial = (
+            schema is None and event.op is Op.UPDATE and event.after_holds is not Completeness.FULL
+        )
+        lists = lists_columns(event, omits_nulls=self._omits_nulls)
+        of = id(schema) if schema else (names, is_partial, lists)
+        place: tuple[object, ...] = (event.table, of, columns, server)
+        shape = self._shapes.get(place)
+        if shape is None or (schema is not None and shape.schema is not schema):
+            if schema is None:
+                schema = TableSchema(tuple(Column(name, UNKNOWN) for name in dict.fromkeys(names)))
+            key = self._key(event.table, columns, schema)
+            is_row = self._whole_row_is_key and not columns
+            self._chain.check_key(event.table, key, is_row=is_row)
+            shape = _Shape(
+                event.table, schema, key, server, is_partial=is_partial, lists_columns=lists
+            )
+            if len(self._shapes) >= _MAX_SHAPES:
+                self._shapes.clear()
+            self._shapes[place] = shape
+        if schema is not None:  # without one, the images' columns are a part of the shape
+            self._last = schema, told, event.table, shape
+        if not shape.is_told:
+            fresh.append(shape)
+        return shape
+
+    def _key(
+        self, table: TableId, columns: tuple[str, ...] | None, schema: TableSchema
+    ) -> tuple[str, ...] | None:
+        configured = named(self._keys, table)
+        if configured or columns:
+            return configured or columns
+        if self._whole_row_is_key:
+            return tuple(column.name for column in schema.columns)
+        return None
+
+    def _change(
+        self,
+        event: DataChange,
+        other: Image | None,
+        message: Message,
+        index: int,
+        fresh: list[_Shape],
+    ) -> Row:
+        shape = self._shape(event, fresh)
+        op, before, after = event.op, event.before, event.after
+        if shape.loose:
+            before, after, other = map(shape.keyed, (before, after, other))
+        deleted = op is Op.DELETE
+        if deleted:
+            if before is None:
+                raise DecodeError("a delete without before image", code="missing_image")
+            key, other_key = key_of(shape.key, before), None
+        else:
+            if after is None:
+                raise DecodeError("a change without after image", code="missing_image")
+            if op is Op.UPDATE and before:
+                key, other_key, after = moved(shape.key, before, after)
+            else:
+                key, other_key = key_of(shape.key, after), None
+        if other is not None and knows_key(shape.key, other):
+            other_key = key_of(shape.key, other)
+            if other_key == key:
+                other_key = None
+        before_text = before_missing = after_text = after_missing = None
+        if before is not None and (self._images or deleted or other_key is not None):
+            before_text, before_missing = shape.writer.write(before)
+        whole = False
+        if after is not None and not deleted:
+            after_text, after_missing = shape.writer.write(after)
+            if after_missing is not None and op is not Op.UPDATE:
+                # an insert or a snapshot row carries all columns (docs/merge-rule.md, Registers)
+                hidden = [name for name in after_missing if after.get(name) is UNAVAILABLE]
+                after_missing = hidden or None
+            if event.schema is None and op is Op.UPDATE:
+                whole = event.after_holds is Completeness.FULL and UNAVAILABLE not in after.values()
+                after_missing = None if whole else after_missing
+            else:
+                whole = after_missing is None
+        source = event.source
+        position = event.position
+        if position is None:
+            position = self._fallback(source, message, index)
+        is_snapshot = source.snapshot is not None
+        order = encode_order(
+            position,
+            epoch=self._epoch,
+            snapshot=is_snapshot and is_first_snapshot(source),
+            phase=DEPARTURE if deleted else ARRIVAL,
+        )
+        time_ns = event.source_time_ns
+        is_read = is_snapshot or op is Op.READ
+        ordinal = ordinal_of(position, event.transaction, is_snapshot=is_read, shared=self._shared)
+        return (
+            "data",
+            op._value_,
+            shape.table_id,
+            shape.id,
+            key,
+            other_key,
+            before_text,
+            before_missing,
+            after_text,
+            after_missing,
+            whole,
+            order,
+            transaction_id(event),
+            ordinal,
+            _microseconds(time_ns),
+            message.topic,
+            message.partition,
+            message.offset,
+            index,
+            None,
+            None,
+            None,
+            None,
+            None,
+        )
+
+
+def _microseconds(time_ns: int | None) -> int | None:
+    """Return a time as Spark's TIMESTAMP holds it.
+
+    Raises:
+        DecodeError: It does not fit 64 bits of microseconds.
+    """
+    if time_ns is None:
+        return None
+    time_us = time_ns // 1000
+    if not _INT64[0] <= time_us <= _INT64[1]:
+        raise DecodeError("the source time is out of range", code="value_out_of_range")
+    return time_us
+
+
+def row_builder(
+    format: str,
+    options: Mapping[str, Any],
+    *,
+    epoch: int = 0,
+    keys: Mapping[str, tuple[str, ...]] | None = None,
+    keyless: str = "quarantine",
+    images: bool = True,
+    event_ids: bool = False,
+    transforms: Sequence[Step] = (),
+) -> RowBuilder:
+    """Return a builder for the messages of a format; called on the workers.
+
+    Its arguments are those of :func:`~changelane.spark.rows.decode.decode`.
+    """
+    codec = get_codec(format, **options)
+    return RowBuilder(
+        codec,
+        epoch=epoch,
+        keys=keys,
+        keyless=keyless,
+        images=images,
+        event_ids=event_ids,
+        steps=transforms,
+    )

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``compute`` on event rows: columns that expressions give, in images and schemas.
+
+A column is computed where its image knows all columns that the expression reads. An image that
+knows none of them, or only such as did not change, leaves the column as it is: it is one more that
+the image does not know. One that knows some of them says that the old value may be wrong and not
+what the new one is, so the event is set aside.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from functools import reduce
+from operator import and_, or_
+from typing import Final, NamedTuple
+
+import msgspec
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, DecimalType
+
+from changelane.spark.rows.expressions.expression_rows import (
+    AFTER,
+    BEFORE,
+    Group,
+    Known,
+    Prepared,
+    event,
+    groups_of,
+    knows,
+    outcome,
+    parsed,
+    refused,
+    set_aside,
+    type_of,
+    unpacked,
+)
+from changelane.spark.rows.schema import RowColumn, RowSchema, table_id_of
+from changelane.spark.session.sql import quoted
+
+UNKNOWN: Final = "compute_unknown"
+FAILED: Final = "compute_failed"
+KEY: Final = "key_column"
+_TYPES: Final[Mapping[str, str]] = {
+    "boolean": "boolean",
+    "tinyint": "int8",
+    "smallint": "int16",
+    "int": "int32",
+    "bigint": "int64",
+    "float": "float32",
+    "double": "float64",
+    "string": "string",
+    "binary": "bytes",
+    "date": "date",
+    "timestamp": "instant(6)",
+    "timestamp_ntz": "timestamp(6)",
+}
+"""What a computed column is, as ``native-json`` spells it, by Spark's name of its type."""
+
+
+class _Made(NamedTuple):
+    """A computed column of a group.
+
+    Attributes:
+        name: Its name, as the schema spells it where it has it.
+        kind: Its Spark type.
+        reads: The columns that it is made of, as the schemas spell them.
+        after: Where the outcome over the row after is; ``before``: over the row before.
+    """
+
+    name: str
+    kind: DataType
+    reads: tuple[str, ...]
+    after: str
+    before: str
+
+
+def computed(events: DataFrame, known: Known, compute: Prepared) -> tuple[DataFrame, Known]:
+    """Return event rows with computed columns, and their schemas.
+
+    Args:
+        events: The event rows of a batch, with before images.
+        known: Its schemas.
+        compute: The compute, with its expressions.
+    """
+    keyed = {name for name, one in known.schemas.items() if _is_keyed(one, compute)}
+    others = {name: one for name, one in known.schemas.items() if name not in keyed}
+    groups, lacking = groups_of(known._replace(schemas=others), compute.step, compute.reads)
+    renewed: dict[str, tuple[str, RowSchema]] = {}
+    for group in groups:
+        kinds = _kinds(events, compute, group)
+        if isinstance(kinds, str):
+            events = set_aside(events, group.rows, FAILED, kinds)
+            continue
+        for schema_id in group.ids:
+            schema = with_columns(known.schemas[schema_id], kinds)
+            renewed[schema_id] = schema_id_of(schema_id, schema), schema
+        events = _of_group(events, compute, group, kinds)
+    for rows, name in lacking:
+        why = f"{compute.where} reads the column {name!r}, which the event does not have"
+        events = set_aside(events, rows, UNKNOWN, why)
+    if keyed:
+        mine = known.rows_of(keyed, compute.step)
+        why = f"{compute.where} would change the key, and a row is known by it"
+        events = set_aside(events, mine, KEY, why)
+    return _renewed(events, known, compute, renewed)
+
+
+def _is_keyed(schema: RowSchema, compute: Prepared) -> bool:
+    names = {name.lower() for name in compute.expressions}
+    return any(part.lower() in names for part in schema.key or ())
+
+
+def _kinds(events: DataFrame, compute: Prepared, group: Group) -> dict[str, DataType] | str:
+    """Return the types of the computed columns, or why there are none."""
+    kinds: dict[str, DataType] = {}
+    for name, expression in compute.expressions.items():
+        kind = type_of(events, expression, group)
+        if isinstance(kind, str):
+            return kind
+        if kind.simpleString() not in _TYPES and not isinstance(kind, DecimalType):
+            told = f"{compute.where}: {name!r} would be {kind.simpleString()}"
+            return f"{told}: cast it to a plain type, such as string"
+        kinds[name] = kind
+    return kinds
+
+
+def with_columns(schema: RowSchema, kinds: Mapping[str, DataType]) -> RowSchema:
+    """Return a schema with computed columns, in the place of those that they replace."""
+    there = {one.name.lower(): index for index, one in enumerate(schema.columns)}
+    columns = list(schema.columns)
+    for name, kind in kinds.items():
+        at = there.get(name.lower())
+        text = kind.simpleString()
+        spelled = name if at is None else columns[at].name
+        made = RowColumn(spelled, _TYPES.get(text, text), text.upper())
+        if at is None:
+            columns.append(made)
+        else:
+            columns[at] = made
+    return msgspec.structs.replace(schema, columns=tuple(columns))
+
+
+def schema_id_of(schema_id: str, schema: RowSchema) -> str:
+    """Return the id of a schema that was made of another one."""
+    told = msgspec.json.encode((schema_id, schema))
+    return hashlib.blake2b(told, digest_size=8).hexdigest()
+
+
+def _of_group(
+    events: DataFrame, compute: Prepared, group: Group, kinds: Mapping[str, DataType]
+) -> DataFrame:
+    made = []
+    for index, (name, expression) in enumerate(compute.expressions.items()):
+        reads = tuple(group.columns[one.lower()] for one in expression.columns)
+        outcomes = f"_changelane_now{index}", f"_changelane_then{index}"
+        made.append(_Made(name, kinds[name], tuple(dict.fromkeys(reads)), *outcomes))
+    told = compute.expressions
+    read = events.select(
+        "*", parsed("after", group).alias(AFTER), parsed("before", group).alias(BEFORE)
+    )
+    asked = read.select(
+        "*",
+        *(outcome(told[one.name], AFTER).alias(one.after) for one in made),
+        *(outcome(told[one.name], BEFORE).alias(one.before) for one in made),
+    )
+    is_change = F.col("op") != "d"
+    known = {one.name: knows("after", one.reads) for one in made}
+    failed = reduce(or_, (known[one.name] & F.col(one.after).isNull() for one in made))
+    unclear = reduce(or_, (~known[one.name] & ~_stays(one) for one in made))
+    images = {
+        **_image("before", made, [F.col(one.before) for one in made]),
+        **_image("after", made, [F.col(one.after) for one in made]),
+    }
+    images["whole"] = F.col("whole") & images["after_missing"].isNull()
+    row = (
+        F.when(~group.rows, event())
+        .when(is_change & failed, refused(FAILED, f"{compute.where} fails for this row"))
+        .when(is_change & unclear, refused(UNKNOWN, _unknown(compute, group)))
+        .otherwise(event(**images))
+    )
+    return unpacked(asked, row)
+
+
+def _unknown(compute: Prepared, group: Group) -> str:
+    names = ", ".join(map(repr, group.columns.values()))
+    return f"{compute.where} reads {names}, and the event does not tell all of it"
+
+
+def _stays(one: _Made) -> Column:
+    """Say whether what the event tells of the columns that are read is as it was."""
+    now, then = F.col(AFTER), F.col(BEFORE)
+
+    def is_as_before(name: str) -> Column:
+        same = knows("before", [name]) & now[name].eqNullSafe(then[name])
+        return ~knows("after", [name]) | same
+
+    return reduce(and_, map(is_as_before, one.reads))
+
+
+def _image(image: str, made: list[_Made], outcomes: list[Column]) -> dict[str, Column]:
+    """Return an image with computed columns, and the columns that it does not know.
+
+    A column that is computed anew stands twice in the text; the later one counts, for Spark as for
+    every reader of JSON.
+    """
+    missing = F.coalesce(F.col(f"{image}_missing"), F.array().cast("array<string>"))
+    parts, unknown = [], []
+    for one, outcome_ in zip(made, outcomes, strict=True):
+        is_known = knows(image, one.reads) & outcome_.isNotNull()
+        parts.append(_member(one, F.when(is_known, outcome_["v"])))
+        unknown.append(F.when(~is_known, F.lit(one.name)))
+    names = [F.lit(one.name) for one in made]
+    told = F.array_except(missing, F.array(*names))
+    lacking = F.concat(told, F.filter(F.array(*unknown), lambda name: name.isNotNull()))
+    text = F.col(image)
+    start = F.expr(f"substring({quoted(image)}, 1, length({quoted(image)}) - 1)")
+    comma = F.when(text == "{}", F.lit("")).otherwise(F.lit(","))
+    written = F.concat(start, comma, F.array_join(F.array(*parts), ","), F.lit("}"))
+    return {
+        image: F.when(text.isNotNull(), written),
+        f"{image}_missing": F.when(text.isNotNull() & (F.size(lacking) > 0), lacking),
+    }
+
+
+def _member(one: _Made, value: Column) -> Column:
+    """Return a member of a JSON object, as text that ``from_json`` reads exactly."""
+    kind = one.kind.simpleString()
+    if isinstance(one.kind, DecimalType) or kind in {"date", "timestamp", "timestamp_ntz"}:
+        value = value.cast("string")
+    if kind == "timestamp":
+        value = F.concat(value, F.lit("Z"))  # the session's zone is UTC
+    made = F.to_json(F.struct(value.alias(one.name)), {"ignoreNullFields": "false"})
+    return made.substr(F.lit(2), F.length(made) - 2)
+
+
+def _renewed(
+    events: DataFrame,
+    known: Known,
+    compute: Prepared,
+    renewed: Mapping[str, tuple[str, RowSchema]],
+) -> tuple[DataFrame, Known]:
+    """Return event rows that name the new schemas, and tell them."""
+    if not renewed:
+        return events, known
+    ids = F.create_map(*(F.lit(one) for old, (new, _) in renewed.items() for one in (old, new)))
+    texts = F.create_map(
+        *(
+            F.lit(one)
+            for old, (_, schema) in renewed.items()
+            for one in (old, msgspec.json.encode(schema).decode())
+        )
+    )
+    old = F.col("schema_id")
+    is_row = known.rows_of(renewed, compute.step)
+    is_schema = known.rows_of(renewed, compute.step, kinds=("schema",))
+    # the schema as it was is kept with what is set aside
+    row = (
+        F.when(is_row, F.array(event(schema_id=ids[old])))
+        .when(is_schema, F.array(event(), event(schema_id=ids[old], after=texts[old])))
+        .otherwise(F.array(event()))
+    )
+    events = unpacked(events, F.explode(row))
+    schemas, tables = dict(known.schemas), dict(known.tables)
+    for name, (new, schema) in renewed.items():
+        covered = {one for one in tables[name] if compute.step.covers(table_id_of(one))}
+        schemas[new] = schema
+        tables[new] = frozenset(covered) | tables.get(new, frozenset())
+        tables[name] = tables[name] - covered
+    return events, Known(schemas, tables)

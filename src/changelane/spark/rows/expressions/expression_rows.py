@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What filters and computes share: event rows, and expressions over the images in them.
+
+An image is JSON text by the schema of its event. Of it only the columns that an expression reads
+are parsed, by the types that the schema says. Schemas that agree in these are treated as one.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StructType
+
+from changelane.errors import ConfigError
+from changelane.spark.rows.expressions.sql_expression import SqlExpression
+from changelane.spark.rows.schema import DATA, FIELDS, REFUSED, RowColumn, RowSchema, table_id_of
+from changelane.spark.rows.target import CORRUPT, OPTIONS
+from changelane.spark.session.sql import quoted
+from changelane.transforms.filter_compute import Compute, Expressed, Filter
+
+AFTER: Final = "_changelane_after"
+BEFORE: Final = "_changelane_before"
+ROW: Final = "_changelane_row"
+TOLD: Final = "_changelane_told"
+"""What the stream told of a row, before any filter or compute."""
+_CHANGED: Final = ("schema_id", "before", "before_missing", "after", "after_missing", "whole")
+
+
+class Known(NamedTuple):
+    """The schemas of a batch: by id, and which tables have each."""
+
+    schemas: Mapping[str, RowSchema]
+    tables: Mapping[str, frozenset[str]]
+
+    def covered(self, step: Expressed) -> list[str]:
+        """Return the tables, by ``table_id``, that a step is meant for."""
+        met = frozenset[str]().union(*self.tables.values())
+        return sorted(one for one in met if step.covers(table_id_of(one)))
+
+    def rows_of(
+        self, schemas: Collection[str], step: Expressed, kinds: Sequence[str] = (DATA,)
+    ) -> Column:
+        """Return the condition of a step's rows that have one of some schemas."""
+        named = F.col("schema_id").isin(*schemas) & F.col("table_id").isin(*self.covered(step))
+        return F.coalesce(F.col("kind").isin(*kinds) & named, F.lit(False))
+
+
+class Group(NamedTuple):
+    """Schemas that have the columns which expressions read, in the same types.
+
+    Attributes:
+        rows: The condition of their rows.
+        ids: The schemas.
+        columns: The columns, as these schemas spell them, by their names in lower case.
+        type: A row of them.
+    """
+
+    rows: Column
+    ids: tuple[str, ...]
+    columns: Mapping[str, str]
+    type: StructType
+
+
+def known_schemas(events: DataFrame) -> Known:
+    """Return the schemas that a batch of event rows tells."""
+    found = (
+        events.where("kind = 'schema'")
+        .groupBy("schema_id")
+        .agg(F.first("after").alias("after"), F.collect_set("table_id").alias("tables"))
+        .collect()
+    )
+    schemas = {row["schema_id"]: msgspec.json.decode(row["after"], type=RowSchema) for row in found}
+    return Known(schemas, {row["schema_id"]: frozenset(row["tables"]) for row in found})
+
+
+def groups_of(
+    known: Known, step: Expressed, reads: Sequence[str]
+) -> tuple[list[Group], list[tuple[Column, str]]]:
+    """Return the schemas of a step's tables in groups, and rows that lack a column, with its name.
+
+    Args:
+        known: The schemas of the batch.
+        step: The filter or compute.
+        reads: The columns that its expressions read.
+    """
+    covered = known.covered(step)
+    lacking: dict[str, list[str]] = {}
+    alike: dict[tuple[RowColumn, ...], list[str]] = {}
+    for schema_id, schema in known.schemas.items():
+        if known.tables[schema_id].isdisjoint(covered):
+            continue
+        found = [_column(schema, name) for name in reads]
+        told = tuple(RowColumn(one.name, "", one.spark) for one in found if one is not None)
+        if len(told) < len(found):
+            lacking.setdefault(reads[found.index(None)], []).append(schema_id)
+        else:
+            alike.setdefault(told, []).append(schema_id)
+    groups = [
+        Group(
+            known.rows_of(ids, step),
+            tuple(ids),
+            {name.lower(): one.name for name, one in zip(reads, columns, strict=True)},
+            _type_of(columns),
+        )
+        for columns, ids in alike.items()
+    ]
+    return groups, [(known.rows_of(ids, step), name) for name, ids in lacking.items()]
+
+
+def _column(schema: RowSchema, name: str) -> RowColumn | None:
+    """Return a column by its name, as Spark compares names; none where two differ by case."""
+    found = [one for one in schema.columns if one.name.lower() == name.lower()]
+    return found[0] if len(found) == 1 else None
+
+
+def _type_of(columns: Sequence[RowColumn]) -> StructType:
+    unique = {one.name: one.spark for one in columns}
+    ddl = ", ".join(f"{quoted(name)} {kind}" for name, kind in unique.items())
+    found = DataType.fromDDL(ddl)
+    if not isinstance(found, StructType):
+        raise TypeError(found)
+    return found
+
+
+def parsed(image: str, group: Group) -> Column:
+    """Return the columns that expressions read of an image, in rows of a group."""
+    row = StructType([*group.type.fields]).add(CORRUPT, "string")
+    return F.when(group.rows, F.from_json(F.col(image), row, OPTIONS))
+
+
+def knows(image: str, names: Sequence[str]) -> Column:
+    """Say whether an image knows all of some columns."""
+    missing = F.col(f"{image}_missing")
+    lacks = F.arrays_overlap(missing, F.array(*map(F.lit, names)))
+    return F.col(image).isNotNull() & ~F.coalesce(lacks, F.lit(False))
+
+
+def outcome(expression: SqlExpression, parsed_as: str) -> Column:
+    """Return what an expression says of parsed images: a struct of ``v``, NULL = it failed."""
+    row = F.col(parsed_as)
+    return F.when(row.isNotNull() & row[CORRUPT].isNull(), expression.over(parsed_as))
+
+
+def event(**changed: Column) -> Column:
+    """Return an event row as a struct, with other values in some fields."""
+    return F.struct(
+        *(changed.get(name, F.col(quoted(name))).cast(kind).alias(name) for name, kind, _ in FIELDS)
+    )
+
+
+def refused(code: str, reason: str) -> Column:
+    """Return an event row that is set aside."""
+    return event(kind=F.lit(REFUSED), code=F.lit(code), reason=F.lit(reason))
+
+
+def set_aside(events: DataFrame, rows: Column, code: str, reason: str) -> DataFrame:
+    """Return event rows of which some are set aside; deletes among them pass."""
+    row = F.when(rows & (F.col("op") != "d"), refused(code, reason)).otherwise(event())
+    return unpacked(events, row)
+
+
+def unpacked(events: DataFrame, row: Column) -> DataFrame:
+    """Return event rows that a column holds as a struct; what the stream told stays beside them."""
+    return events.select(row.alias(ROW), TOLD).select(f"{ROW}.*", TOLD)
+
+
+def told(events: DataFrame) -> DataFrame:
+    """Return event rows, each beside what the stream told of it."""
+    return events.withColumn(TOLD, F.struct(*_CHANGED))
+
+
+def untold(events: DataFrame) -> DataFrame:
+    """Return event rows; those that are set aside are as the stream told them, to be replayed."""
+    is_refused = F.col("kind") == REFUSED
+    found = {
+        name: F.when(is_refused, F.col(TOLD)[name]).otherwise(F.col(name)) for name in _CHANGED
+    }
+    return events.withColumns(found).drop(TOLD)
+
+
+def type_of(events: DataFrame, expression: SqlExpression, group: Group) -> DataType | str:
+    """Return the type of an expression over rows of a group, or why it does not fit them."""
+    try:
+        return expression.type_over(events.sparkSession, group.type)
+    except ConfigError as error:
+        return str(error)
+
+
+class Prepared(NamedTuple):
+    """A step with its expressions, by column; that of a filter has no name."""
+
+    step: Expressed
+    where: str
+    expressions: Mapping[str, SqlExpression]
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The columns that it reads."""
+        told = {name.lower(): name for one in self.expressions.values() for name in one.columns}
+        return tuple(told.values())
+
+
+def prepared(spark: SparkSession, steps: Sequence[Expressed], first: int = 1) -> list[Prepared]:
+    """Return steps with their expressions, checked.
+
+    Args:
+        spark: The session.
+        steps: The filters and computes of a pipeline.
+        first: The number of the first of them among its transforms.
+
+    Raises:
+        ConfigError: An expression is none, or cannot be repeated.
+    """
+    found = []
+    for number, step in enumerate(steps, first):
+        match step:
+            case Filter():
+                where = f"transform {number} (filter)"
+                found.append(Prepared(step, where, {"": SqlExpression(spark, step.where, where)}))
+            case Compute():
+                where = f"transform {number} (compute)"
+                told = {
+                    name: SqlExpression(spark, text, f"{where}: {name!r}")
+                    for name, text in step.columns.items()
+                }
+                found.append(Prepared(step, where, told))
+    return found

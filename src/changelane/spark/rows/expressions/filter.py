@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``filter`` on event rows.
+
+The newest known state of a row decides: the image after, by the columns that the filter reads.
+
+- It is true, and the image is whole: the event passes.
+- It is true, and the image is partial: the event passes if the row before is known and passed,
+  too. Otherwise the table may not have the row, and would get a part of one.
+- It is false or NULL: the event becomes the departure of its key, and of its old key, at its own
+  position. So a row that left leaves the table, whenever it came, and stays away from it however
+  late older events come. For a table that never had the key it is a delete too many.
+- The image does not know a column that the filter reads, or the filter fails: it is set aside.
+
+Deletes and truncates pass.
+"""
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, DataType
+
+from changelane.spark.rows.expressions.expression_rows import (
+    AFTER,
+    BEFORE,
+    TOLD,
+    Group,
+    Known,
+    Prepared,
+    event,
+    groups_of,
+    knows,
+    outcome,
+    parsed,
+    refused,
+    set_aside,
+    type_of,
+    unpacked,
+)
+from changelane.spark.rows.schema import FIELDS
+
+UNKNOWN: Final = "filter_unknown"
+FAILED: Final = "filter_failed"
+_NOW: Final = "_changelane_now"
+_THEN: Final = "_changelane_then"
+_NAMES: Final = tuple(name for name, _, _ in FIELDS)
+
+
+def filtered(events: DataFrame, known: Known, filter: Prepared) -> DataFrame:
+    """Return event rows of which only those pass that a filter lets pass.
+
+    Args:
+        events: The event rows of a batch, with before images.
+        known: Its schemas.
+        filter: The filter, with its expression.
+    """
+    groups, lacking = groups_of(known, filter.step, filter.reads)
+    for group in groups:
+        events = _of_group(events, filter, group)
+    for rows, name in lacking:
+        why = f"{filter.where} reads the column {name!r}, which the event does not have"
+        events = set_aside(events, rows, UNKNOWN, why)
+    return events
+
+
+def _of_group(events: DataFrame, filter: Prepared, group: Group) -> DataFrame:
+    (expression,) = filter.expressions.values()
+    kind = type_of(events, expression, group)
+    if not isinstance(kind, BooleanType):
+        why = kind if isinstance(kind, str) else _no_condition(filter, kind)
+        return set_aside(events, group.rows, FAILED, why)
+    names = tuple(group.columns.values())
+    read = events.select(
+        "*", parsed("after", group).alias(AFTER), parsed("before", group).alias(BEFORE)
+    )
+    asked = read.select(
+        *_NAMES,
+        TOLD,
+        outcome(expression, AFTER).alias(_NOW),
+        outcome(expression, BEFORE).alias(_THEN),
+    )
+    now, then = F.col(_NOW), F.col(_THEN)
+    passes = F.coalesce(now["v"], F.lit(False))
+    was_there = knows("before", names) & F.coalesce(then["v"], F.lit(False))
+    departure = F.expr("concat(substring(`order`, 1, length(`order`) - 1), unhex('00'))")
+    nothing = F.lit(None)
+    gone = {"op": F.lit("d"), "order": departure, "other_key": nothing, "whole": F.lit(False)}
+    gone |= {"after": nothing, "after_missing": nothing}
+    leaves = event(**gone, before=F.col("after"), before_missing=F.col("after_missing"))
+    left = event(**gone, key=F.col("other_key"))
+    shown = ", ".join(map(repr, names))
+    made = (
+        F.when(~group.rows | (F.col("op") == "d") | F.col("key").isNull(), F.array(event()))
+        .when(~knows("after", names), F.array(refused(UNKNOWN, _unknown(filter, shown))))
+        .when(now.isNull(), F.array(refused(FAILED, _failed(filter))))
+        .when(passes & (F.col("whole") | was_there), F.array(event()))
+        .when(passes, F.array(refused(UNKNOWN, _entering(filter))))
+        .when(F.col("other_key").isNotNull(), F.array(leaves, left))
+        .otherwise(F.array(leaves))
+    )
+    return unpacked(asked, F.explode(made))
+
+
+def _no_condition(filter: Prepared, kind: DataType) -> str:
+    return f"{filter.where} is no condition: it says {kind.simpleString()}"
+
+
+def _unknown(filter: Prepared, names: str) -> str:
+    return f"{filter.where} reads {names}, and the event does not tell all of it"
+
+
+def _failed(filter: Prepared) -> str:
+    return f"{filter.where} fails for this row"
+
+
+def _entering(filter: Prepared) -> str:
+    return (
+        f"the row passes {filter.where}, and the event tells only a part of it: it is not known "
+        "whether the table has the rest"
+    )

@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of any DataFrame as event rows: each says what a row of the target is, as of a sequence.
+
+Values stay as exact as they are: they go through the canonical JSON of event rows
+(:mod:`changelane.spark.rows.schema`), written here by Spark itself.
+"""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as t
+
+from changelane.errors import ConfigError, UnknownNameError
+from changelane.schema import TableId
+from changelane.spark.rows import schema as rows
+from changelane.spark.rows.schema import RowColumn, RowSchema, table_id_text
+from changelane.spark.rows.sequence_by import sequence
+from changelane.spark.session.sql import quoted
+
+Expression = Column | str
+
+
+class Target(NamedTuple):
+    """What rows are for.
+
+    Attributes:
+        table: The target's name.
+        keys: Its key columns.
+        sequence_by: What orders the rows of a key: a column's name, or an expression.
+        apply_as_deletes: Rows for which this holds delete.
+        apply_as_truncates: Rows for which this holds truncate the table.
+        column_list: The columns that the target gets; without, all.
+        except_column_list: The columns that it does not get.
+        ignore_null_updates: NULL says nothing of a column, instead of its value.
+        epoch: The epoch of the orders.
+    """
+
+    table: TableId
+    keys: Sequence[str]
+    sequence_by: Expression
+    apply_as_deletes: Expression | None = None
+    apply_as_truncates: Expression | None = None
+    column_list: Sequence[str] | None = None
+    except_column_list: Sequence[str] | None = None
+    ignore_null_updates: bool = False
+    epoch: int = 0
+
+
+class Sequenced(NamedTuple):
+    """Event rows, and of what kind the values are that order them."""
+
+    events: DataFrame
+    kind: str
+
+
+def sequenced(frame: DataFrame, target: Target) -> Sequenced:
+    """Return the event rows of plain rows.
+
+    Rows whose sequence is NULL become errors, which go to the quarantine.
+
+    Raises:
+        ConfigError: A column is not there, or of a type that the target cannot have.
+        UnknownNameError: A name is wrong; the nearest one is named.
+    """
+    fields = _fields(frame, target)
+    named = {field.name: field for field in fields}
+    keys = [_found(name, named, "keys") for name in target.keys]
+    if not keys:
+        raise ConfigError("keys names no column")
+    by = _expression(target.sequence_by)
+    (kind,) = frame.select(by.alias("by")).schema.fields
+    ordered = sequence(by, kind.dataType, epoch=target.epoch)
+    schema = RowSchema(tuple(_column(field) for field in fields), tuple(keys))
+    told = msgspec.json.encode(schema).decode()
+    schema_id = hashlib.sha256(told.encode()).hexdigest()[:16]
+    events = _events(frame, target, ordered.order, fields, schema_id)
+    shown = frame.sparkSession.range(1).select(
+        *_row(kind="schema", table=target.table, schema_id=schema_id, after=F.lit(told))
+    )
+    return Sequenced(events.unionByName(shown), ordered.kind)
+
+
+def _fields(frame: DataFrame, target: Target) -> list[t.StructField]:
+    every = {field.name: field for field in frame.schema.fields}
+    if len({name.lower() for name in every}) < len(frame.schema.fields):
+        raise ConfigError("columns of the rows differ by case only, or not at all")
+    if target.column_list is not None and target.except_column_list is not None:
+        raise ConfigError("column_list and except_column_list exclude each other: give one")
+    if target.column_list is not None:
+        return [every[_found(name, every, "column_list")] for name in target.column_list]
+    without = {
+        _found(name, every, "except_column_list") for name in target.except_column_list or ()
+    }
+    return [field for name, field in every.items() if name not in without]
+
+
+def _found(name: str, named: dict[str, t.StructField], where: str) -> str:
+    found = {one.lower(): one for one in named}.get(name.lower())
+    if found is None:
+        raise UnknownNameError(f"column in {where}", name, named)
+    return found
+
+
+def _expression(told: Expression) -> Column:
+    return F.expr(told) if isinstance(told, str) else told
+
+
+def _holds(told: Expression | None) -> Column:
+    return F.lit(False) if told is None else F.coalesce(_expression(told), F.lit(False))
+
+
+def _column(field: t.StructField) -> RowColumn:
+    kind = _spark_type(field.dataType, field.name)
+    return RowColumn(field.name, kind.lower(), kind, nullable=field.nullable)
+
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+"""Names of fields inside columns, which Spark does not quote in the names of types."""
+_PLAIN: Final = (
+    t.BooleanType,
+    t.ByteType,
+    t.ShortType,
+    t.IntegerType,
+    t.LongType,
+    t.FloatType,
+    t.DoubleType,
+    t.DecimalType,
+    t.StringType,
+    t.BinaryType,
+    t.DateType,
+    t.TimestampType,
+    t.TimestampNTZType,
+)
+
+
+def _spark_type(kind: t.DataType, name: str) -> str:
+    match kind:
+        case t.ArrayType():
+            return f"ARRAY<{_spark_type(kind.elementType, name)}>"
+        case t.StructType() if kind.fields:
+            odd = [f.name for f in kind.fields if not _NAME.fullmatch(f.name)]
+            if odd:
+                msg = f"column {name!r} has a field {odd[0]!r}, whose name is no word: rename it"
+                raise ConfigError(msg)
+            parts = (f"{quoted(f.name)}: {_spark_type(f.dataType, name)}" for f in kind.fields)
+            return f"STRUCT<{', '.join(parts)}>"
+        case t.VarcharType() | t.CharType():
+            return "STRING"
+        case _ if isinstance(kind, _PLAIN):
+            return kind.simpleString().upper()
+    msg = (
+        f"column {name!r} has the type {kind.simpleString()}, which no target takes: give it as "
+        "text, such as with to_json, or leave it out with except_column_list"
+    )
+    raise ConfigError(msg)
+
+
+def _exact(value: Column, kind: t.DataType) -> Column:
+    """Return what Spark writes into JSON, and reads again as the same value."""
+    match kind:
+        case t.DecimalType() | t.DateType():
+            return value.cast("string")
+        case t.TimestampType():
+            return F.concat(F.replace(value.cast("string"), F.lit(" "), F.lit("T")), F.lit("Z"))
+        case t.TimestampNTZType():
+            return F.replace(value.cast("string"), F.lit(" "), F.lit("T"))
+        case t.ArrayType():
+            return F.transform(value, lambda one: _exact(one, kind.elementType))
+        case t.StructType():
+            parts = (_exact(value[f.name], f.dataType).alias(f.name) for f in kind.fields)
+            return F.when(value.isNotNull(), F.struct(*parts))
+    return value
+
+
+_ESCAPES: Final = {
+    "\\": "\\\\",
+    '"': '\\"',
+    **{chr(code): f"\\u{code:04x}" for code in range(32)},
+    "\b": "\\b",
+    "\t": "\\t",
+    "\n": "\\n",
+    "\f": "\\f",
+    "\r": "\\r",
+}
+
+
+def _key_part(value: Column, field: t.StructField) -> Column:
+    """Return the canonical text of a key's value (:mod:`changelane.apply.keys`)."""
+    text = value.cast("string")
+    match field.dataType:
+        case t.ByteType() | t.ShortType() | t.IntegerType() | t.LongType() | t.BooleanType():
+            told = text
+        case t.StringType():
+            escaped = value
+            for character, escape in _ESCAPES.items():
+                escaped = F.replace(escaped, F.lit(character), F.lit(escape))
+            is_odd = value.rlike(r'[\x00-\x1f"\\]')
+            told = F.concat(F.lit('"'), F.when(is_odd, escaped).otherwise(value), F.lit('"'))
+        case t.DecimalType():
+            short = F.regexp_replace(text, r"(\.\d*?)0+$", "$1") if field.dataType.scale else text
+            told = _tagged("d", F.regexp_replace(short, r"\.$", ""))
+        case t.DateType():
+            told = _tagged("date", text)
+        case t.TimestampType():
+            told = _tagged("t", F.concat(_clock(value), F.lit("+00:00")))
+        case t.TimestampNTZType():
+            told = _tagged("local", _clock(value))
+        case t.BinaryType():
+            # lines of 76 characters, which some versions of Spark make
+            told = _tagged("b", F.replace(F.base64(value), F.lit("\r\n"), F.lit("")))
+        case kind:
+            msg = (
+                f"key column {field.name!r} has the type {kind.simpleString()}, whose values are "
+                "no keys: cast it to whole numbers, decimals or text"
+            )
+            raise ConfigError(msg)
+    return F.coalesce(told, F.lit("null"))
+
+
+def _clock(value: Column) -> Column:
+    """Return a time as Python's ``isoformat`` writes it: six digits of a second, or none."""
+    text = F.replace(value.cast("string"), F.lit(" "), F.lit("T"))
+    fraction = F.regexp_extract(text, r"\.(\d+)$", 1)
+    whole = F.regexp_replace(text, r"\.\d+$", "")
+    long = F.concat(whole, F.lit("."), F.rpad(fraction, 6, "0"))
+    return F.when(fraction == "", whole).otherwise(long)
+
+
+def _tagged(tag: str, text: Column) -> Column:
+    return F.concat(F.lit(f'{{"{tag}":"'), text, F.lit('"}'))
+
+
+def _events(
+    frame: DataFrame, target: Target, order: Column, fields: Sequence[t.StructField], schema_id: str
+) -> DataFrame:
+    named = {field.name: field for field in fields}
+    keys = [_found(name, named, "keys") for name in target.keys]
+    values = [_exact(F.col(quoted(f.name)), f.dataType).alias(f.name) for f in fields]
+    image = F.to_json(F.struct(*values), {"ignoreNullFields": "false"})
+    parts = [_key_part(F.col(quoted(name)), named[name]) for name in keys]
+    key = F.concat(F.lit("["), F.concat_ws(",", *parts), F.lit("]"))
+    missing: Column = F.lit(None).cast("array<string>")
+    if target.ignore_null_updates:
+        nulls = F.array(
+            *(F.when(F.col(quoted(n)).isNull(), F.lit(n)) for n in named if n not in keys)
+        )
+        nulls = F.array_compact(nulls).cast("array<string>")
+        missing = F.when(F.size(nulls) > 0, nulls)
+    told = frame.select(
+        order.alias("place"),
+        _holds(target.apply_as_deletes).alias("deletes"),
+        _holds(target.apply_as_truncates).alias("truncates"),
+        key.alias("key"),
+        image.alias("image"),
+        missing.alias("missing"),
+    )
+    is_error, truncates = F.col("place").isNull(), F.col("truncates")
+    leaves = ~truncates & F.col("deletes")
+    data = ~is_error & ~truncates
+    phase = F.when(truncates | leaves, F.lit(bytearray(b"\0"))).otherwise(F.lit(bytearray(b"\1")))
+    kind = F.when(is_error, "error").when(truncates, "truncate").otherwise("data")
+    partial = F.when(data & ~leaves, F.col("missing"))
+    return told.select(
+        *_row(
+            kind=kind,
+            table=target.table,
+            schema_id=F.when(data, schema_id).otherwise(""),
+            op=F.when(~is_error, F.when(truncates, "t").when(leaves, "d").otherwise("u")),
+            key=F.when(data, F.col("key")),
+            before=F.when(data & leaves, F.col("image")),
+            after=F.when(data & ~leaves, F.col("image")),
+            after_missing=partial,
+            whole=F.when(data, ~leaves & partial.isNull()),
+            order=F.concat("place", phase),
+            code=F.when(is_error, "unordered"),
+            reason=F.when(is_error, "sequence_by is NULL, so nothing says which row is newer"),
+            raw_value=F.when(is_error, F.col("image").cast("binary")),
+        )
+    )
+
+
+def _row(
+    *, kind: Column | str, table: TableId, schema_id: Column | str, **values: Column
+) -> list[Column]:
+    """Return the columns of event rows; those that are not named are NULL."""
+
+    def literal(value: Column | str) -> Column:
+        return F.lit(value) if isinstance(value, str) else value
+
+    told = {
+        "kind": literal(kind),
+        "table_id": F.lit(table_id_text(table)),
+        "schema_id": literal(schema_id),
+        "row_index": F.lit(0),
+        **values,
+    }
+    return [told.get(name, F.lit(None)).cast(kind).alias(name) for name, kind, _ in rows.FIELDS]

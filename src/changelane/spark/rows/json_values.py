@@ -1,0 +1,491 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How logical types become Spark's, and values the JSON text that Spark reads exactly.
+
+``from_json`` is silently wrong for what does not fit (it rounds decimals, wraps small integers,
+overflows floats, cuts nanoseconds), so every value is checked here against the Spark type of its
+column before it is written; what does not fit is an error of its event, never another value.
+"""
+
+import base64
+import datetime as dt
+import decimal
+import math
+import re
+import sys
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from operator import itemgetter
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from changelane import types as t
+from changelane.apply import key_bytes, key_values
+from changelane.errors import DecodeError
+from changelane.event import Image
+from changelane.schema import TableSchema
+from changelane.types import UNAVAILABLE, Geometry, LogicalType, Unavailable, Value
+from changelane.types.values import plain, to_json, value_text
+
+Convert = Callable[[Any], Any]
+
+MAX_PRECISION: Final = 38
+_MAX_MICROSECOND_DIGITS: Final = 6
+_MAX_FLOAT32: Final = 3.4028234663852886e38
+
+_TEXT: Final = "STRING"
+_SPARK: Final[dict[type[LogicalType], str]] = {
+    t.Boolean: "BOOLEAN",
+    t.String: _TEXT,
+    t.Bytes: "BINARY",
+    t.Bits: _TEXT,
+    t.Date: "DATE",
+    t.Time: _TEXT,
+    t.TimeTz: _TEXT,
+    t.Year: "INT",
+    t.Enum: _TEXT,
+    t.Set: _TEXT,
+    t.Json: _TEXT,
+    t.Uuid: _TEXT,
+    t.Xml: _TEXT,
+    t.Text: _TEXT,
+    t.GeometryType: "STRUCT<wkb: BINARY, srid: INT>",
+    t.Map: _TEXT,
+    t.Record: _TEXT,
+    t.Unknown: _TEXT,
+}
+_INTEGERS: Final = {
+    (8, False): "TINYINT",
+    (16, False): "SMALLINT",
+    (32, False): "INT",
+    (64, False): "BIGINT",
+    (8, True): "SMALLINT",
+    (16, True): "INT",
+    (32, True): "BIGINT",
+    (64, True): "DECIMAL(20,0)",
+}
+
+
+def spark_type(kind: LogicalType) -> str:
+    """Return the Spark type of a logical type, as DDL.
+
+    What Spark lacks keeps its value as text: times (TIME may pass 24 hours), nanoseconds,
+    decimals above 38 digits or with a scale of their own each; unsigned 64-bit numbers become
+    ``DECIMAL(20,0)``.
+    """
+    match kind:
+        case t.Integer():
+            return _INTEGERS[kind.bits, kind.unsigned]
+        case t.Decimal(precision, scale):
+            if scale is None or scale < 0:
+                return _TEXT
+            digits = MAX_PRECISION if precision is None else max(precision, scale)
+            return f"DECIMAL({digits},{scale})" if digits <= MAX_PRECISION else _TEXT
+        case t.Float():
+            return "FLOAT" if kind.bits == 32 else "DOUBLE"
+        case t.Timestamp(precision):
+            return _TEXT if (precision or 0) > _MAX_MICROSECOND_DIGITS else "TIMESTAMP_NTZ"
+        case t.InstantType(precision):
+            return _TEXT if (precision or 0) > _MAX_MICROSECOND_DIGITS else "TIMESTAMP"
+        case t.Interval():
+            return "BIGINT" if kind.unit else _TEXT
+        case t.Array():
+            return f"ARRAY<{spark_type(kind.element)}>"
+        case _:
+            return _SPARK[type(kind)]
+
+
+def _out_of_range(kind: LogicalType) -> DecodeError:
+    target = spark_type(kind)
+    return DecodeError(f"a value of {kind} does not fit {target}", code="value_out_of_range")
+
+
+def _as_text(kind: LogicalType) -> Convert:
+    return lambda value: value if isinstance(value, str) else value_text(kind, value)
+
+
+def _unsigned_64(kind: t.Integer) -> Convert:
+    _, most = kind.range()
+
+    def inner(value: Value) -> str:
+        if type(value) is not int or not 0 <= value <= most:
+            raise _out_of_range(kind)
+        return str(value)
+
+    return inner
+
+
+def _decimal(kind: t.Decimal) -> Convert:
+    digits = MAX_PRECISION if kind.precision is None else max(kind.precision, kind.scale or 0)
+    step = decimal.Decimal((0, (1,), -(kind.scale or 0)))
+    exact = decimal.Context(prec=digits, traps=[decimal.Inexact, decimal.InvalidOperation])
+
+    def inner(value: Value) -> str:
+        if not isinstance(value, decimal.Decimal):
+            raise DecodeError(f"not a value of {kind}", code="wrong_type")
+        if not value.is_finite():
+            raise _out_of_range(kind)
+        try:
+            return format(exact.quantize(value, step), "f")
+        except (decimal.Inexact, decimal.InvalidOperation):
+            raise _out_of_range(kind) from None
+
+    return inner
+
+
+def _float(kind: t.Float) -> Convert:
+    shown = to_json(kind)
+    narrow = kind.bits == 32
+
+    def inner(value: Value) -> Value:
+        if type(value) is not float and type(value) is not int:
+            raise DecodeError(f"not a value of {kind}", code="wrong_type")
+        if narrow and abs(value) > _MAX_FLOAT32 and math.isfinite(value):
+            raise _out_of_range(kind)
+        try:
+            return shown(float(value)) if shown else value
+        except OverflowError:
+            raise _out_of_range(kind) from None
+
+    return inner
+
+
+_DATE_TEXT: Final = re.compile(r"(?:-\d{4,6}|\d{4}|\+\d{5,6})-\d\d-\d\d", re.ASCII)
+_TIMESTAMP_TEXT: Final = re.compile(
+    r"(?:-\d{4,6}|\d{4}|\+\d{5,6})-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?", re.ASCII
+)
+_INSTANT_TEXT: Final = re.compile(_TIMESTAMP_TEXT.pattern + r"(?:Z|[+-]\d\d:\d\d)", re.ASCII)
+
+
+_PARTS: Final = re.compile(
+    r"(.\d+)-(\d\d)-(\d\d)"
+    r"(?:T(\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:Z|([+-])(\d\d):(\d\d))?)?",
+    re.ASCII,
+)
+_DAYS_OF_400_YEARS: Final = 146_097
+_UNIX_EPOCH: Final = dt.date(1970, 1, 1).toordinal()
+_MOST_MICROSECONDS: Final = (1 << 63) - 1
+
+
+def _is_in_calendar(text: str) -> bool:
+    """Say whether a date or time beyond Python's calendar is one of Spark's: it has no 30 February.
+
+    Spark reads what is none as NULL, and counts microseconds since 1970 in 64 bits.
+    """
+    match = _PARTS.fullmatch(text)
+    if match is None:
+        return False
+    year, month, day, hour, minute, second = (int(part or 0) for part in match.group(*range(1, 7)))
+    cycles, of_cycle = divmod(year, 400)
+    zone = 60 * int(match[9] or 0) + int(match[10] or 0)
+    try:
+        ordinal = dt.date(2000 + of_cycle, month, day).toordinal()
+        dt.time(hour, minute, second)
+        dt.timezone(dt.timedelta(minutes=zone))
+    except ValueError:
+        return False
+    days = ordinal - _UNIX_EPOCH + (cycles - 5) * _DAYS_OF_400_YEARS
+    seconds = 86_400 * days + 3600 * hour + 60 * minute + second
+    seconds += 60 * (zone if match[8] == "-" else -zone)
+    microseconds = seconds * 1_000_000 + int((match[7] or "").ljust(6, "0"))
+    return match[4] is None or abs(microseconds) <= _MOST_MICROSECONDS
+
+
+def _temporal(kind: LogicalType, python_type: type, pattern: re.Pattern[str]) -> Convert:
+    shown = to_json(kind)
+
+    def inner(value: Value) -> Value:
+        if isinstance(value, str):
+            if not pattern.fullmatch(value) or not _is_in_calendar(value):
+                raise _out_of_range(kind)
+            return value
+        if not isinstance(value, python_type):
+            raise DecodeError(f"not a value of {kind}", code="wrong_type")
+        return shown(value) if shown else value
+
+    return inner
+
+
+def _nullable(convert: Convert) -> Convert:
+    return lambda value: None if value is None else convert(value)
+
+
+def _array(kind: t.Array) -> Convert:
+    _, convert = _column(kind.element)
+    element = _nullable(convert) if convert else None
+
+    def inner(value: Value) -> Value:
+        if not isinstance(value, list):
+            raise DecodeError(f"not a value of {kind}", code="wrong_type")
+        return [element(item) for item in value] if element else value
+
+    return inner
+
+
+@lru_cache(maxsize=4096)
+def _column(kind: LogicalType) -> tuple[Any, Convert | None]:
+    """Return the type that msgspec checks after the conversion, and the conversion."""
+    target = spark_type(kind)
+    match kind:
+        case t.Boolean():
+            return bool, None
+        case t.Integer(64, True):
+            return str, _unsigned_64(kind)
+        case t.Integer():
+            least, most = kind.range()
+            return Annotated[int, msgspec.Meta(ge=least, le=most)], None
+        case t.Year():
+            return Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)], None
+        case t.Float():
+            return float | int | str, _float(kind)
+        case t.Bytes():
+            return str, to_json(kind)
+        case t.GeometryType():
+            return dict[str, Any], to_json(kind)
+        case t.Array():
+            element, _ = _column(kind.element)
+            return list[element | None], _array(kind)  # type: ignore[valid-type]
+        case t.Decimal() if target != _TEXT:
+            return str, _decimal(kind)
+        case t.Date():
+            return str, _temporal(kind, dt.date, _DATE_TEXT)
+        case t.Timestamp() if target != _TEXT:
+            return str, _temporal(kind, dt.datetime, _TIMESTAMP_TEXT)
+        case t.InstantType() if target != _TEXT:
+            return str, _temporal(kind, dt.datetime, _INSTANT_TEXT)
+        case t.Interval() if target != _TEXT:
+            least, most = t.Integer(64).range()
+            return Annotated[int, msgspec.Meta(ge=least, le=most)], to_json(kind)
+        case t.String() | t.Enum() | t.Set() | t.Json() | t.Uuid() | t.Xml() | t.Text():
+            return str, None
+        case _:
+            return str, _as_text(kind)
+
+
+def key_text(value: Value) -> str | None:
+    """Return the text of a key's value that Spark casts to the type of its column."""
+    match value:
+        case None:
+            return None
+        case bool():
+            return "true" if value else "false"
+        case decimal.Decimal():
+            return plain(value)
+        case bytes():
+            return base64.b64encode(value).decode("ascii")
+        case dt.timedelta():
+            return str(value // dt.timedelta(microseconds=1))
+        case dt.datetime():
+            return dt.datetime.isoformat(value)
+        case dt.date():
+            return value.isoformat()
+        case list():
+            return _JSON.encode({"v": _nested(value)}).decode()
+        case Geometry():
+            _, shape = _column(t.GeometryType())
+            return _JSON.encode({"v": shape(value) if shape else None}).decode()
+        case _:
+            return str(value)
+
+
+def _nested(value: Value) -> Value:
+    return list(map(_nested, value)) if isinstance(value, list) else key_text(value)
+
+
+def key_as_text(kind: LogicalType, value: Value) -> Value:
+    """Return the one text of a key's value in a column that Spark has no type of its own for."""
+    match value:
+        case None | str() | Unavailable():
+            return value
+        case decimal.Decimal() | dt.datetime():
+            (same,) = key_values(key_bytes({"key": value}))
+            return key_text(same)
+        case _:
+            return value_text(kind, value)
+
+
+def _decimal_fits(kind: t.Decimal) -> Callable[[Any], bool] | None:
+    """Return what says that msgspec writes a decimal as :func:`_decimal` does.
+
+    That is: it has the column's scale and no more digits. Below six fraction digits Python prints
+    no exponent.
+    """
+    if kind.scale is None or not 0 <= kind.scale <= 6:
+        return None
+    digits = MAX_PRECISION if kind.precision is None else max(kind.precision, kind.scale)
+    step = decimal.Decimal((0, (1,), -kind.scale))
+    same_scale, bound = step.same_quantum, decimal.Decimal((0, (1,), digits - kind.scale))
+    least = -bound
+
+    return lambda value: same_scale(value) and least < value < bound
+
+
+_MAX_FLOAT64: Final = sys.float_info.max
+
+
+@lru_cache(maxsize=4096)
+def _native(kind: LogicalType) -> tuple[Any, type] | None:
+    """Return the type and the class of values that msgspec writes as :func:`_column` does.
+
+    ``None`` where there are none. Values of another class go the general way, such as the text of
+    a date that Python has no object for.
+    """
+    target = spark_type(kind)
+    match kind:
+        case t.Float():
+            most = _MAX_FLOAT32 if kind.bits == 32 else _MAX_FLOAT64
+            return Annotated[float, msgspec.Meta(ge=-most, le=most)], float
+        case t.Bytes():
+            return bytes, bytes
+        case t.Decimal() if target != _TEXT and _decimal_fits(kind):
+            return decimal.Decimal, decimal.Decimal
+        case t.Date():
+            return dt.date, dt.date
+        case t.Timestamp() if target != _TEXT:
+            return Annotated[dt.datetime, msgspec.Meta(tz=False)], dt.datetime
+        case _:
+            return None
+
+
+_JSON: Final = msgspec.json.Encoder()
+_HOSTILE: Final = re.compile(r'["\\\x00-\x1f]')
+
+
+_NONE: Final = type(None)
+_MOST_CLASSES: Final = 1024
+
+
+def _tuple_of(names: tuple[str, ...]) -> Callable[[Image], tuple[Any, ...]]:
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda image: tuple(image[name] for name in names)
+
+
+class RowWriter:
+    """Writes images of one schema as checked JSON text. Compiled once per schema."""
+
+    def __init__(self, schema: TableSchema) -> None:
+        fields: list[tuple[str, Any, Any]] = []
+        usual: list[tuple[str, Any]] = []
+        self._usual_converts: list[tuple[str, Convert]] = []
+        self._usual_checks: list[tuple[str, Callable[[Any], bool]]] = []
+        classes: dict[str, type] = {}
+        rename: dict[str, str] = {}
+        self._converts: list[tuple[str, Convert]] = []
+        is_plain = True
+        for index, column in enumerate(schema.columns):
+            checked, convert = _column(column.type)
+            fields.append((f"f{index}", checked | None | msgspec.UnsetType, msgspec.UNSET))
+            rename[f"f{index}"] = column.name
+            is_plain = is_plain and _HOSTILE.search(column.name) is None
+            if convert is not None:
+                self._converts.append((column.name, convert))
+            native = _native(column.type)
+            if native is not None:
+                checked, classes[column.name] = native
+                if isinstance(column.type, t.Decimal) and (fits := _decimal_fits(column.type)):
+                    self._usual_checks.append((column.name, fits))
+            elif convert is not None:
+                self._usual_converts.append((column.name, convert))
+            usual.append((f"f{index}", checked | None))
+        # msgspec does not escape the names of fields; with such names they are numbered
+        self._numbered = None if is_plain else {name: field for field, name in rename.items()}
+        self._row = msgspec.defstruct(
+            "Row", fields, rename=rename if is_plain else None, forbid_unknown_fields=True
+        )
+        self._classes = tuple(classes.values())
+        self._classed = _tuple_of(tuple(classes))
+        self._are_usual: set[tuple[type, ...]] = set()
+        # every column, none other, and each of the usual class
+        self._usual = (
+            msgspec.defstruct("Usual", usual, rename=rename, forbid_unknown_fields=True, gc=False)
+            if is_plain
+            else None
+        )
+        self._names = [column.name for column in schema.columns]
+        self._count = len(self._names)
+
+    def write(self, image: Image) -> tuple[bytes, list[str] | None]:
+        """Return the row's JSON, and the columns that it does not know (``None`` = none).
+
+        Raises:
+            DecodeError: A value does not fit the Spark type of its column, or no column has that
+                name (``value_out_of_range``, ``wrong_type``, ``unknown_column``).
+        """
+        if self._usual is not None:
+            text = self._write_usual(image, self._usual)
+            if text is not None:
+                return text, None
+        row: Any = image
+        missing: list[str] | None = None
+        if len(image) != self._count or UNAVAILABLE in image.values():
+            row = {name: value for name, value in image.items() if value is not UNAVAILABLE}
+            missing = [name for name in self._names if name not in row]
+        if self._converts:
+            row = dict(row)
+            for name, convert in self._converts:
+                value = row.get(name)
+                if value is not None:
+                    try:
+                        row[name] = convert(value)
+                    except DecodeError as error:
+                        raise DecodeError(error.reason, code=error.code, path=f"$.{name}") from None
+        try:
+            if self._numbered is not None:
+                return _JSON.encode(self._named(row, self._numbered)), missing
+            return _JSON.encode(msgspec.convert(row, self._row)), missing
+        except msgspec.ValidationError as error:
+            raise _misfit(str(error)) from None
+        except UnicodeEncodeError:
+            reason = "a text holds a lone surrogate"
+            raise DecodeError(reason, code="invalid_utf8") from None
+
+    def _write_usual(self, image: Image, usual: Any) -> bytes | None:
+        """Return what :meth:`write` returns, if all columns are there with their usual values."""
+        row: Any = image
+        try:
+            if self._classes:
+                found = tuple(map(type, self._classed(image)))
+                if found not in self._are_usual and not self._is_usual(found):
+                    return None
+            for name, fits in self._usual_checks:
+                value = image[name]
+                if value is not None and not fits(value):
+                    return None
+            if self._usual_converts:
+                row = dict(image)
+                for name, convert in self._usual_converts:
+                    value = row[name]
+                    if value is UNAVAILABLE:
+                        return None
+                    if value is not None:
+                        row[name] = convert(value)
+            return _JSON.encode(msgspec.convert(row, usual))
+        except _UNUSUAL:
+            return None
+
+    def _is_usual(self, found: tuple[type, ...]) -> bool:
+        """Say whether the classes of values are the usual ones or NULL's; known ones are kept."""
+        if any(
+            one not in (wanted, _NONE) for one, wanted in zip(found, self._classes, strict=True)
+        ):
+            return False
+        if len(self._are_usual) < _MOST_CLASSES:
+            self._are_usual.add(found)
+        return True
+
+    def _named(self, row: Image, numbered: Mapping[str, str]) -> dict[str, Any]:
+        told = {numbered.get(name, name): value for name, value in row.items()}
+        checked = msgspec.convert(told, self._row)
+        return {name: getattr(checked, numbered[name]) for name in row}
+
+
+_UNUSUAL: Final = (msgspec.ValidationError, KeyError, DecodeError, UnicodeEncodeError, ValueError)
+
+
+def _misfit(text: str) -> DecodeError:
+    if "unknown field" in text:
+        return DecodeError("a column that the schema does not have", code="unknown_column")
+    reason, _, path = text.partition(" - at `")
+    code = "value_out_of_range" if "`int` " in reason and "=" in reason else "wrong_type"
+    return DecodeError(reason, code=code, path=path.rstrip("`") or "$")

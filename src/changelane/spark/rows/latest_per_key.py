@@ -1,0 +1,438 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fold first, parse winners: the events of one table and batch become one row per key.
+
+Per key, one pass over JSON text keeps the newest event that sets the whole row and the partial
+ones; ``from_json`` runs only on what wins (docs/merge-rule.md, On Spark).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from changelane.spark.rows.added_columns import columns_of
+from changelane.spark.rows.schema import RowSchema
+from changelane.spark.rows.target import (
+    CORRUPT,
+    OPTIONS,
+    Target,
+    filled,
+    implied_order,
+    lacked,
+    literal,
+)
+from changelane.spark.session.sql import COLUMNS, DELETED, DEPARTED, LIVE, ORDER, UPSERTED, quoted
+
+_WRONG: Final = "an event row is not the JSON that its schema says"
+TIED: Final = "_changelane_tied: two different whole events share a position"
+"""How a statement fails whose source is not the whole truth: :func:`is_tied` knows it."""
+_ROW: Final = "_changelane_row"
+_HELD: Final = "_changelane_held"
+_COVERED: Final = "_changelane_covered"
+_ORDERS: Final = "_changelane_orders"
+_IS_TIED: Final = "_changelane_is_tied"
+
+
+def nothing() -> Column:
+    """Return the empty order, which is below every order."""
+    return F.unhex(F.lit(""))
+
+
+def steps(events: DataFrame, *, moves: bool) -> DataFrame:
+    """Return upserts and departures (``leaves``) of ``data`` rows.
+
+    Args:
+        events: ``data`` rows of one table.
+        moves: Whether an update in them may change its key; without, no row is told twice.
+    """
+    leaves = F.col("op") == "d"
+    plain = events.select(
+        "key",
+        F.col("order").alias("o"),
+        F.col("source_time").alias("time"),
+        "schema_id",
+        leaves.alias("leaves"),
+        F.when(leaves, F.col("before")).otherwise(F.col("after")).alias("text"),
+        F.when(leaves, F.lit(None)).otherwise(F.col("after_missing")).alias("missing"),
+        (~leaves & F.col("whole")).alias("whole"),
+    )
+    if not moves:
+        return plain
+    left = events.where((F.col("op") == "u") & F.col("other_key").isNotNull()).select(
+        F.col("other_key").alias("key"),
+        F.expr("concat(substring(`order`, 1, length(`order`) - 1), unhex('00'))").alias("o"),
+        F.col("source_time").alias("time"),
+        "schema_id",
+        F.lit(True).alias("leaves"),
+        F.col("before").alias("text"),
+        F.lit(None).cast("array<string>").alias("missing"),
+        F.lit(False).alias("whole"),
+    )
+    return plain.unionByName(left)
+
+
+def keys(events: DataFrame, *, moves: bool) -> DataFrame:
+    """Return the keys that ``data`` rows touch, in a column ``key``."""
+    if not moves:
+        return events.select("key")
+    return events.select(F.explode(F.array("key", F.coalesce("other_key", "key"))).alias("key"))
+
+
+def fold(told: DataFrame) -> DataFrame:
+    """Return one row per key, still as text.
+
+    ``d`` newest departure, ``u`` newest upsert (NULL when none), ``w`` the newest event that sets
+    the whole row, ``l`` the newest departure, ``tied`` whether two different whole events share
+    the newest order.
+    """
+    return _with_ties(told.groupBy("key").agg(*_newest()))
+
+
+def _with_ties(folded: DataFrame) -> DataFrame:
+    tied = F.col("high.h") != F.bitwise_not(F.col("low.h"))
+    return folded.withColumn("tied", F.coalesce(tied, F.lit(False))).drop("high", "low")
+
+
+def fold_parts(told: DataFrame, target: Target, *, apart: bool) -> DataFrame:
+    """Return the same with ``parts``: partial events with what they carry.
+
+    And with ``b``: the newest upsert whose order may be the base of a row. Columns that the table
+    gets later are as old as the base, and a partial event without a schema says nothing of them.
+
+    Args:
+        told: What :func:`steps` returns.
+        target: The table.
+        apart: Whole events are parts that carry every column, so that of two at one position each
+            column takes the greater value, and none is ``tied``.
+    """
+    covers = F.col("whole") | names_all(F.col("schema_id"), target)
+    complete = F.col("missing").isNull() & ~F.col("leaves") & covers
+    known = carried(F.col("schema_id"), F.col("missing"), target, complete)
+    row = filled(
+        parsed(F.col("text"), F.col("schema_id"), target), F.col("o"), F.col("schema_id"), target
+    )
+    partial = ~F.col("leaves") & ~F.col("whole")
+    if apart:
+        every = F.array(*(F.lit(name) for name in target.columns))
+        every = F.array_except(every, lacked(F.col("o"), F.col("schema_id"), target))
+        partial, known = ~F.col("leaves"), F.when(F.col("whole"), every).otherwise(known)
+    part = F.when(partial, F.struct("o", known.alias("has"), row.alias("r")))
+    laid = told.withColumn("part", part).withColumn("covers", ~F.col("leaves") & covers)
+    if apart:
+        laid = laid.withColumn("whole", F.lit(False))
+    base = F.max(F.when(F.col("covers"), F.col("o"))).alias("b")
+    every = F.collect_list("part").alias("parts")
+    return _with_ties(laid.groupBy("key").agg(*_newest(), base, every))
+
+
+def _newest() -> list[Column]:
+    whole, leaves, order = F.col("whole"), F.col("leaves"), F.col("o")
+    digest = F.xxhash64("text")
+    return [
+        F.max(F.when(leaves, order)).alias("d"),
+        F.max(F.when(~leaves, order)).alias("u"),
+        F.max(F.when(whole, F.struct("o", "schema_id", "text"))).alias("w"),
+        F.max(F.when(leaves, F.struct("o", "schema_id", "text"))).alias("l"),
+        F.max(F.when(whole, F.struct("o", digest.alias("h")))).alias("high"),
+        F.max(F.when(whole, F.struct("o", F.bitwise_not(digest).alias("h")))).alias("low"),
+    ]
+
+
+def tie_count(told: DataFrame) -> int:
+    """Return for how many keys and positions of :func:`steps` there are whole rows that differ."""
+    digest = F.xxhash64("text")
+    found = told.where("whole AND NOT leaves").groupBy("key", "o")
+    return found.agg(F.min(digest).alias("a"), F.max(digest).alias("b")).where("a <> b").count()
+
+
+def parsed(text: Column, schema_id: Column, target: Target) -> Column:
+    """Return the row of *text*, parsed by the event's own schema and cast to the target's columns.
+
+    A column that the event's schema does not have is NULL. Casts are checked (ANSI), so that a
+    value that does not fit stops the statement instead of becoming another value.
+    """
+    result: Column | None = None
+    for name, schema in target.schemas.items():
+        condition, value = schema_id == F.lit(name), _projected(text, schema, target)
+        result = F.when(condition, value) if result is None else result.when(condition, value)
+    if result is None:
+        raise ValueError
+    return result
+
+
+def typed_rows(
+    told: DataFrame, text: Column, schema_id: Column, target: Target, state: Mapping[str, Column]
+) -> DataFrame:
+    """Return the rows of *text* as columns, beside other columns.
+
+    The same as :func:`parsed`, which Spark compiles when there is but one schema.
+
+    Args:
+        told: What has the text.
+        text: JSON of rows.
+        schema_id: Whose schema it has.
+        target: The table.
+        state: The other columns by name, at least one; every reader of the rows must read the
+            first, which stops the statement where the text is not what its schema says.
+    """
+    named = [column.alias(name) for name, column in state.items()]
+    if len(target.schemas) > 1:
+        row = parsed(text, schema_id, target).alias(_ROW)
+        return told.select(row, *named).select(f"{_ROW}.*", *state)
+    (schema,) = target.schemas.values()
+    read = told.select(_read(text, schema).alias(_ROW), *named)
+    row, (checked, *others) = F.col(_ROW), state
+    wrong = F.raise_error(F.lit(_WRONG)).cast(read.schema[checked].dataType)
+    check = F.when(row[CORRUPT].isNull(), F.col(checked)).otherwise(wrong).alias(checked)
+    return read.select(*_fields(row, schema, target), check, *others)
+
+
+def _read(text: Column, schema: RowSchema) -> Column:
+    told = [column for column in schema.columns if column.fixed is None]
+    ddl = ", ".join(f"{quoted(column.told or column.name)} {column.spark}" for column in told)
+    return F.from_json(text, f"{ddl}, {quoted(CORRUPT)} STRING", OPTIONS)
+
+
+def _fields(row: Column, schema: RowSchema, target: Target) -> list[Column]:
+    """Return the target's columns of a row that was read by its own schema."""
+    told = {column.name.lower(): column for column in schema.columns}
+    fields = []
+    for name, kind in target.columns.items():
+        column = told.get(name.lower())
+        if column is None:
+            value = F.lit(None)
+        elif column.fixed is not None:
+            value = literal(column.fixed)
+        else:
+            value = row[column.told or column.name]
+        fields.append(value.cast(kind).alias(name))
+    return fields
+
+
+def _projected(text: Column, schema: RowSchema, target: Target) -> Column:
+    def project(row: Column) -> Column:
+        whole = F.struct(*_fields(row, schema, target))
+        return F.when(row[CORRUPT].isNull(), whole).otherwise(F.raise_error(F.lit(_WRONG)))
+
+    # the lambda's variable is evaluated once, however many columns read it
+    return F.element_at(F.transform(F.array(_read(text, schema)), project), 1)
+
+
+def carried(
+    schema_id: Column, missing: Column, target: Target, complete: Column | None = None
+) -> Column:
+    """Return the names (the target's) of the columns that an event carries.
+
+    Args:
+        schema_id: The event's schema.
+        missing: The columns of it that the event does not know.
+        target: The table.
+        complete: Whether it tells a row that lacks nothing: then it carries columns, too, that
+            came after it, with the value that they have since (:attr:`RowColumn.fixed`).
+    """
+    complete = F.lit(False) if complete is None else complete
+    names = {name.lower(): name for name in target.columns}
+    lacking = F.coalesce(missing, F.array().cast("array<string>"))
+
+    def is_known(pair: Column) -> Column:
+        return ~F.array_contains(lacking, pair["told"]) & (~pair["later"] | complete)
+
+    result: Column | None = None
+    for schema, told in target.schemas.items():
+        pairs = F.array(
+            *(
+                F.struct(
+                    F.lit(c.told or c.name).alias("told"),
+                    F.lit(names[c.name.lower()]).alias("name"),
+                    F.lit(c.fixed is not None).alias("later"),
+                )
+                for c in told.columns
+                if c.name.lower() in names
+            )
+        )
+        known = F.transform(F.filter(pairs, is_known), lambda pair: pair["name"])
+        condition = schema_id == F.lit(schema)
+        result = F.when(condition, known) if result is None else result.when(condition, known)
+    if result is None:
+        raise ValueError
+    return result
+
+
+def names_all(schema_id: Column, target: Target) -> Column:
+    """Say whether the schema of an event names every column that its table had."""
+    partial = [name for name, schema in target.schemas.items() if schema.is_partial]
+    return ~schema_id.isin(*partial) if partial else F.lit(True)
+
+
+def winners(folded: DataFrame, target: Target) -> DataFrame:
+    """Return the source of the row form: typed columns, newest upsert and departure, liveness.
+
+    *folded* has ``d`` with what is remembered, never NULL. The statement that reads a tied row
+    fails (:data:`TIED`).
+    """
+    text = F.coalesce("w.text", "l.text")
+    schema_id = F.coalesce("w.schema_id", "l.schema_id")
+    newest = F.coalesce("u", nothing())
+    state = {UPSERTED: _untied("tied", newest), DEPARTED: F.col("d"), LIVE: newest > F.col("d")}
+    return typed_rows(folded, text, schema_id, target, state)
+
+
+def _untied(tied: str, order: Column) -> Column:
+    """Return the order of a row; the statement that reads that of a tied one fails."""
+    return F.when(F.col(tied), F.raise_error(F.lit(TIED)).cast("binary")).otherwise(order)
+
+
+def is_tied(error: Exception) -> bool:
+    """Say whether a statement failed because a row of its source is tied."""
+    return TIED in str(error)
+
+
+def joined(folded: DataFrame, table: DataFrame, target: Target) -> DataFrame:
+    """Return folded keys beside the rows that the table holds of them, as ``final`` wants them."""
+    text, schema_id = F.coalesce("w.text", "l.text"), F.coalesce("w.schema_id", "l.schema_id")
+    newest = filled(parsed(text, schema_id, target), F.col("w.o"), schema_id, target)
+    typed = folded.select(
+        "d",
+        "u",
+        "b",
+        F.when(F.col("w").isNotNull(), F.col("w.o")).alias("w"),
+        F.when(F.coalesce("w.text", "l.text").isNotNull(), newest).alias("row"),
+        "parts",
+        "tied",
+    )
+    first = F.try_element_at("parts", F.lit(1))["r"]
+    keys = [
+        F.coalesce(F.col("row")[name], first[name]).alias(f"k{index}")
+        for index, name in enumerate(target.keys)
+    ]
+    held = table.select(*_held(target))
+    at = {name: index for index, name in enumerate(target.columns)}
+    condition = F.lit(True)
+    for index, name in enumerate(target.keys):
+        condition = condition & F.col(f"k{index}").eqNullSafe(F.col(f"t{at[name]}"))
+    return typed.select("*", *keys).join(held, condition, "left")
+
+
+def _carries(name: str, d: Column) -> Callable[[Column], Column]:
+    return lambda part: (part["o"] > d) & F.array_contains(part["has"], F.lit(name))
+
+
+def _pick(name: str) -> Callable[[Column], Column]:
+    return lambda part: F.struct(part["o"].alias("o"), part["r"][name].alias("v"))
+
+
+def final(beside: DataFrame, target: Target) -> DataFrame:
+    """Return final rows by their registers (docs/merge-rule.md, Registers).
+
+    Each column takes the newest event that carries it, above ``d``. The base order is ``b`` or
+    that of the held row: the one that more columns have, of equals the newer, so that none is
+    older than the newest whole event. The others are exceptions, an empty one means unknown.
+    Where no event covers the row the base is empty, and every column is listed. The statement
+    that reads a tied row fails (:data:`TIED`).
+    """
+    columns = list(target.columns)
+    key_at = {name: index for index, name in enumerate(target.keys)}
+    d, empty = F.col("d"), nothing()
+    stage = beside.withColumn("t_map", F.coalesce("t_columns", no_exceptions()))
+    held_u = F.greatest(
+        F.coalesce("t_order", empty), F.coalesce(F.array_max(F.map_values("t_map")), empty)
+    )
+    cleared = d
+    if target.keeps_deleted:
+        # a row that is gone keeps what a departure took
+        lives = F.greatest(F.coalesce("u", empty), held_u) > d
+        stage = stage.withColumn("cleared", F.when(lives, d).otherwise(empty))
+        cleared = F.col("cleared")
+    picks = []
+    for index, name in enumerate(columns):
+        whole = F.when(
+            F.col("w") > cleared, F.struct(F.col("w").alias("o"), F.col("row")[name].alias("v"))
+        )
+        newer = F.transform(F.filter("parts", _carries(name, cleared)), _pick(name))
+        held = F.coalesce(F.try_element_at("t_map", F.lit(name)), F.col("t_order"))
+        old = F.when(held > cleared, F.struct(held.alias("o"), F.col(f"t{index}").alias("v")))
+        candidates = F.array_append(F.array_append(newer, whole), old)
+        picks.append(F.array_max(candidates).alias(f"p{index}"))
+    picked = stage.select(
+        "d",
+        "u",
+        "tied",
+        *(f"k{i}" for i in range(len(target.keys))),
+        held_u.alias("t_u"),
+        _above(F.col("b"), cleared).alias(_COVERED),
+        _above(F.col("t_order"), cleared).alias(_HELD),
+        *picks,
+    )
+    orders = F.array(*(F.coalesce(F.col(f"p{i}")["o"], empty) for i in range(len(columns))))
+    values = [
+        (F.col(f"k{key_at[name]}") if name in key_at else F.col(f"p{i}")["v"]).alias(name)
+        for i, name in enumerate(columns)
+    ]
+    newest = F.coalesce("u", empty)
+    placed = picked.select(
+        *values,
+        _COVERED,
+        _HELD,
+        orders.alias(_ORDERS),
+        newest.alias(UPSERTED),
+        (F.greatest(newest, F.col("t_u")) > d).alias(LIVE),
+        F.col("tied").alias(_IS_TIED),
+    )
+
+    def count(order: Column) -> Column:
+        return F.size(F.filter(_ORDERS, lambda one: one == order))
+
+    told, held_base = F.col(_COVERED), F.col(_HELD)
+    newer, older = F.greatest(told, held_base), F.least(told, held_base)
+    is_older = (older != empty) & (count(older) > count(newer))
+    based = placed.withColumn(ORDER, F.when(is_older, older).otherwise(newer))
+    names = F.array(*(F.lit(name) for name in columns))
+    # without a base every column is listed, but for a row that nothing told
+    unbased = (F.col(ORDER) == empty) & (F.array_max(_ORDERS) > empty)
+    exceptions = F.map_filter(
+        F.map_from_arrays(names, F.col(_ORDERS)),
+        lambda name, order: (order != implied_order(name, target)) | unbased,
+    )
+    return based.withColumn(COLUMNS, F.when(F.size(exceptions) > 0, exceptions)).select(
+        *(quoted(name) for name in columns),
+        _untied(_IS_TIED, F.col(ORDER)).alias(ORDER),
+        COLUMNS,
+        LIVE,
+    )
+
+
+def _above(order: Column, floor: Column) -> Column:
+    """Return an order, or the empty one where it is not above another."""
+    return F.when(order > floor, order).otherwise(nothing())
+
+
+def truncated(table: DataFrame, target: Target, order: bytes) -> DataFrame:
+    """Return the rows of a table that a truncate touches, as ``final`` wants them."""
+    floor = F.lit(bytearray(order))
+    if target.keeps_deleted:
+        table = table.where(~F.col(DELETED))
+    ages = F.map_values(F.coalesce(F.col(COLUMNS), no_exceptions()))
+    touched = table.where((F.col(ORDER) <= floor) | F.exists(ages, lambda age: age <= floor))
+    row = ", ".join(f"{quoted(name)}: {kind}" for name, kind in target.columns.items())
+    none = f"array<struct<o: binary, has: array<string>, r: struct<{row}>>>"
+    return touched.select(
+        floor.alias("d"),
+        *(F.lit(None).cast("binary").alias(name) for name in ("u", "b", "w")),
+        F.struct(*(F.col(quoted(name)).alias(name) for name in target.columns)).alias("row"),
+        F.array().cast(none).alias("parts"),
+        F.lit(False).alias("tied"),
+        *(F.col(quoted(name)).alias(f"k{index}") for index, name in enumerate(target.keys)),
+        *_held(target),
+    )
+
+
+def _held(target: Target) -> list[Column]:
+    columns = [F.col(quoted(name)).alias(f"t{i}") for i, name in enumerate(target.columns)]
+    listed = columns_of(target.additions).alias("t_columns")
+    return [*columns, F.col(ORDER).alias("t_order"), listed]
+
+
+def no_exceptions() -> Column:
+    """Return what a row has whose columns are all of one age."""
+    return F.expr("cast(map() as map<string,binary>)")

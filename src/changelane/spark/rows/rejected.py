@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is kept of a message or an event that is set aside, beside its bytes and coordinates.
+
+It is what a replay needs to do with it what the stream would have done at its place.
+"""
+
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from changelane.conversion.message_files import headers_of, read_headers
+from changelane.message import Message
+from changelane.spark.rows.schema import AT, DATA, EMPTY, REFUSED
+
+Row = tuple[Any, ...]
+
+
+class Rest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The ``after`` of an ``error`` row: what else there is of a message that was refused.
+
+    Attributes:
+        headers: Its headers, as a record of a file holds them.
+        epoch: The epoch of its events' orders.
+        is_line: Its value is a line of a file that could not be read as a record.
+        is_withheld: Key and value are hashes, because the pipeline masks columns, or the value is
+            only the beginning of a line over the limit.
+        file: The path of an unreadable file, which takes the place of a message.
+    """
+
+    headers: list[tuple[str, Any]] = []
+    epoch: int = 0
+    is_line: bool = False
+    is_withheld: bool = False
+    file: str | None = None
+
+    def message(self, value: bytes | None, key: bytes | None, place: "Place") -> Message:
+        """Return the message as it was read.
+
+        Raises:
+            DecodeError: The headers are none.
+        """
+        return Message(value, key, read_headers(self.headers), *place)
+
+
+class Entry(NamedTuple):
+    """What is kept of a message or an event, by the columns of the quarantine."""
+
+    raw_key: bytes | None
+    raw_value: bytes | None
+    message: str | None
+    topic: str | None
+    partition: int | None
+    offset: int | None
+    row_index: int | None
+    event: str | None
+    schema: str | None
+
+    @property
+    def place(self) -> "Place":
+        """Where it stood."""
+        return self.topic, self.partition, self.offset
+
+
+Place = tuple[str | None, int | None, int | None]
+"""Topic, partition and offset."""
+
+
+def rest_of(
+    message: Message,
+    *,
+    epoch: int = 0,
+    is_masked: bool = False,
+    is_line: bool = False,
+    is_cut: bool = False,
+    file: str | None = None,
+) -> str:
+    """Return the text of a :class:`Rest`.
+
+    Args:
+        message: The message.
+        epoch: The epoch of its events' orders.
+        is_masked: Whether the row contains hashes of key and value.
+        is_line: Whether the value is a line that is not a record.
+        is_cut: Whether the value is only the beginning of a line.
+        file: The path of an unreadable file, which takes the place of a message.
+    """
+    is_withheld = is_cut or (is_masked and file is None)
+    headers: Any = [] if is_withheld else headers_of(message)
+    return msgspec.json.encode(Rest(headers, epoch, is_line, is_withheld, file)).decode()
+
+
+def read_rest(text: str | None) -> Rest:
+    """Return what was kept; nothing more than bytes by versions that kept no more."""
+    return Rest() if text is None else msgspec.json.decode(text, type=Rest)
+
+
+class KeptEvent(msgspec.Struct, frozen=True):
+    """The ``event`` of an entry: an event row that its table refused, as its stream told it.
+
+    Attributes:
+        kind: ``data``, ``truncate`` or ``ddl``; ``refused`` is a ``data`` row that filters and
+            computes have not seen, or one of them could not take.
+        table: Its ``table_id``: what the event calls its table.
+        order: In hex digits.
+        source_time_us: Microseconds since 1970-01-01 UTC.
+    """
+
+    kind: str = ""
+    op: str | None = None
+    table: str = ""
+    schema_id: str | None = None
+    key: str | None = None
+    other_key: str | None = None
+    before: str | None = None
+    before_missing: list[str] | None = None
+    after: str | None = None
+    after_missing: list[str] | None = None
+    whole: bool | None = None
+    order: str = ""
+    transaction: str | None = None
+    ordinal: int | None = None
+    source_time_us: int | None = None
+
+
+_SAME: Final = (
+    *("kind", "op", "schema_id", "key", "other_key", "before", "before_missing"),
+    *("after", "after_missing", "whole", "transaction", "ordinal"),
+)
+
+
+def event_row(text: str, place: Place, row_index: int | None) -> Row:
+    """Return the event row of an entry's ``event``."""
+    told = msgspec.json.decode(text, type=KeptEvent)
+    row = _row({name: getattr(told, name) for name in _SAME}, place)
+    row[AT["kind"]] = DATA if told.kind == REFUSED else told.kind
+    row[AT["table_id"]] = told.table
+    row[AT["order"]] = bytes.fromhex(told.order)
+    row[AT["source_time"]] = told.source_time_us
+    row[AT["row_index"]] = row_index
+    return tuple(row)
+
+
+def schema_row(event: Row, schema: str) -> Row:
+    """Return the row that tells the schema of an event row."""
+    named = {name: event[AT[name]] for name in ("table_id", "schema_id")}
+    place = event[AT["topic"]], event[AT["partition"]], event[AT["offset"]]
+    row = _row({"kind": "schema", "after": schema, **named}, place)
+    row[AT["row_index"]] = 0
+    return tuple(row)
+
+
+def _row(values: dict[str, object], place: Place) -> list[Any]:
+    row: list[Any] = list(EMPTY)
+    for name, value in values.items():
+        row[AT[name]] = value
+    row[AT["topic"]], row[AT["partition"]], row[AT["offset"]] = place
+    return row

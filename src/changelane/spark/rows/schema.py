@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Event rows: change events of many tables as rows of one Spark schema.
+
+=================  =============================================================================
+column             meaning
+=================  =============================================================================
+``kind``           ``data``, ``truncate``, ``ddl``, ``schema``, ``error``, ``other`` (no row), or
+                   ``refused``: a ``data`` row that is set aside, with ``code`` and ``reason``
+``op``             ``c``, ``u``, ``d`` or ``r``; of ``other`` rows the event's kind
+``table_id``       JSON array text of database, schema and name
+``schema_id``      16 hex digits naming columns, key and server (a ``schema`` row tells them); of a
+                   ``truncate`` the server itself, empty where none is told
+``key``            canonical key text of the row (of the new row when the key changed)
+``other_key``      the key on the other side of a key change
+``before/after``   image as JSON text that Spark reads exactly (:mod:`.fidelity`)
+``*_missing``      columns that the image does not know; NULL = it is complete
+``whole``          the event sets every column: an insert, a snapshot row
+``order``          docs/merge-rule.md, Orders, at the phase of an arrival (``d``: of a departure)
+``transaction``    id of the transaction
+``ordinal``        number of the change at its position (:mod:`changelane.apply.deduplication`)
+``source_time``    when the database made the change
+``topic`` ..       coordinates of the message, and the event's index in it
+``code`` ..        of an ``error``: reason code, reason, JSON path; the raw message is kept, and in
+                   ``after`` what a replay needs beside it (:mod:`.kept`)
+=================  =============================================================================
+
+A schema travels as a row of its own, once per task and schema, in ``after``. So does a statement
+that changes the shape of tables (``ddl``): a :class:`Told`.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from changelane.apply.added_columns import Default
+from changelane.message import Message
+from changelane.schema import TableId
+
+FIELDS: Final[tuple[tuple[str, str, pa.DataType], ...]] = (
+    ("kind", "STRING", pa.string()),
+    ("op", "STRING", pa.string()),
+    ("table_id", "STRING", pa.string()),
+    ("schema_id", "STRING", pa.string()),
+    ("key", "STRING", pa.string()),
+    ("other_key", "STRING", pa.string()),
+    ("before", "STRING", pa.string()),
+    ("before_missing", "ARRAY<STRING>", pa.list_(pa.string())),
+    ("after", "STRING", pa.string()),
+    ("after_missing", "ARRAY<STRING>", pa.list_(pa.string())),
+    ("whole", "BOOLEAN", pa.bool_()),
+    ("order", "BINARY", pa.binary()),
+    ("transaction", "STRING", pa.string()),
+    ("ordinal", "BIGINT", pa.int64()),
+    ("source_time", "TIMESTAMP", pa.timestamp("us", "UTC")),
+    ("topic", "STRING", pa.string()),
+    ("partition", "INT", pa.int32()),
+    ("offset", "BIGINT", pa.int64()),
+    ("row_index", "INT", pa.int32()),
+    ("code", "STRING", pa.string()),
+    ("reason", "STRING", pa.string()),
+    ("path", "STRING", pa.string()),
+    ("raw_key", "BINARY", pa.binary()),
+    ("raw_value", "BINARY", pa.binary()),
+)
+DDL: Final = ", ".join(f"`{name}` {kind}" for name, kind, _ in FIELDS)
+ARROW: Final = pa.schema([(name, kind) for name, _, kind in FIELDS])
+AT: Final = {name: index for index, (name, _, _) in enumerate(FIELDS)}
+EMPTY: Final = (None,) * len(FIELDS)
+
+DATA: Final = "data"
+REFUSED: Final = "refused"
+
+MAX_BATCH_BYTES: Final = 64 * 1024 * 1024
+"""Arrow batches are cut by bytes, not only by count (design section 5)."""
+
+
+class RowColumn(msgspec.Struct, frozen=True):
+    """A column as a ``schema`` row tells it.
+
+    Attributes:
+        name: What the table calls it.
+        told: What the events call it, where that is something else.
+        fixed: A value that the events do not have and leave all the same, as JSON of a row with
+            one field ``v``, and its type; the column came after them.
+        default: The default that the schema declares.
+        value: That default, where it is a literal: as JSON of a row with one field ``v``.
+    """
+
+    name: str
+    type: str
+    spark: str
+    source_type: str | None = None
+    nullable: bool | None = None
+    generated: bool = False
+    told: str | None = None
+    fixed: tuple[str, str] | None = None
+    default: Default | None = None
+    value: str | None = None
+
+
+class RowSchema(msgspec.Struct, frozen=True):
+    """The ``after`` of a ``schema`` row: what events of one schema have in common.
+
+    Attributes:
+        columns: The table's columns.
+        key: Its key columns, when known.
+        server: The producer's name of the source, when it tells one.
+        is_partial: The events tell no schema and not whole rows: their table may have columns
+            that they do not name.
+        lists_columns: Its columns are all that the table had.
+    """
+
+    columns: tuple[RowColumn, ...]
+    key: tuple[str, ...] | None = None
+    server: str | None = None
+    is_partial: bool = False
+    lists_columns: bool = False
+
+
+class Told(msgspec.Struct, frozen=True):
+    """The ``after`` of a ``ddl`` row: statements as the producer told them, and the database."""
+
+    ddl: str
+    product: str
+
+
+SHAPING: Final = frozenset({"alter", "create", "drop", "rename", "drop_database"})
+"""Actions of statements that may change the shape of a table, or which table it is."""
+
+
+def row_of(message: Message, **values: object) -> tuple[Any, ...]:
+    """Return an event row of a message, with some columns by name; the others are NULL."""
+    row: list[Any] = list(EMPTY)
+    row[AT["topic"]] = message.topic
+    row[AT["partition"]] = message.partition
+    row[AT["offset"]] = message.offset
+    row[AT["row_index"]] = 0
+    for name, value in values.items():
+        row[AT[name]] = value
+    return tuple(row)
+
+
+def table_id_text(table: TableId, generation: str = "") -> str:
+    """Return the ``table_id`` of a table: injective, whatever its names hold.
+
+    >>> table_id_text(TableId("shop", None, "orders"))
+    '["shop",null,"orders"]'
+
+    Args:
+        table: The table.
+        generation: Tells it from an older table that came under the same name.
+    """
+    parts = (table.database, table.schema, table.name)
+    told = (*parts, generation) if generation else parts
+    return msgspec.json.encode(told).decode()
+
+
+def table_id_of(text: str) -> TableId:
+    """Return the table of a ``table_id``."""
+    return TableId(*msgspec.json.decode(text, type=list[str | None])[:3])
+
+
+def generation_of(text: str) -> str:
+    """Return what tells the table of a ``table_id`` from an older one of its name."""
+    parts = msgspec.json.decode(text, type=list[str | None])
+    return (parts[3] or "") if len(parts) > 3 else ""
+
+
+def gather(told: Iterable[tuple[int, list[tuple[Any, ...]]]]) -> Iterator[pa.RecordBatch]:
+    """Gather rows, told with the size of their message, into batches that are cut by bytes."""
+    gathered: list[tuple[Any, ...]] = []
+    size = 0
+    for length, built in told:
+        gathered.extend(built)
+        size += 200 + 2 * length
+        if size >= MAX_BATCH_BYTES:
+            yield to_arrow(gathered)
+            gathered, size = [], 0
+    if gathered:
+        yield to_arrow(gathered)
+
+
+def to_arrow(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+    """Return rows as one Arrow batch."""
+    columns = zip(*rows, strict=True) if rows else ((),) * len(FIELDS)
+    arrays = [
+        pa.array(column, type=kind) for column, (_, _, kind) in zip(columns, FIELDS, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=ARROW)

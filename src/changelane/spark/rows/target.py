@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The columns of a table, and how whole events from before some of them are read."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from changelane.apply.added_columns import Addition
+from changelane.spark.rows.added_columns import is_below, lacks
+from changelane.spark.rows.schema import RowSchema
+from changelane.spark.session.sql import ORDER, quoted
+
+CORRUPT: Final = "_changelane_corrupt"
+OPTIONS: Final = {
+    "columnNameOfCorruptRecord": CORRUPT,
+    "mode": "PERMISSIVE",
+    "maxStringLen": str(1 << 30),
+    "maxNumLen": "100000",
+}
+
+
+class Target(NamedTuple):
+    """The user columns of a table, name -> Spark type, and the schemas that its events use.
+
+    It may keep rows that are gone: with what was last known of them, and a mark. Some columns may
+    have come without a statement, and older rows do not know them.
+    """
+
+    columns: Mapping[str, str]
+    keys: Sequence[str]
+    schemas: Mapping[str, RowSchema]
+    keeps_deleted: bool = False
+    additions: Sequence[Addition] = ()
+
+    def having(self, column: str) -> list[str]:
+        """Return the schemas whose events name a column."""
+        return [
+            schema_id
+            for schema_id, schema in self.schemas.items()
+            if any(event_column.name.lower() == column.lower() for event_column in schema.columns)
+        ]
+
+
+def literal(told: tuple[str, str]) -> Column:
+    """Return a value that is the same for all events of a schema (:attr:`RowColumn.fixed`)."""
+    text, kind = told
+    return F.from_json(F.lit(text), f"v {kind}", OPTIONS)["v"]
+
+
+def filled(row: Column, order: Column, schema_id: Column, target: Target) -> Column:
+    """Return the row of a whole event with the defaults of the columns that came after it."""
+    for addition in target.additions:
+        if addition.value is not None and addition.column in target.columns:
+            value = literal(addition.value).cast(target.columns[addition.column])
+            is_older = lacks(order, schema_id, addition, target.having(addition.column))
+            row = row.withField(
+                quoted(addition.column), F.when(is_older, value).otherwise(row[addition.column])
+            )
+    return row
+
+
+def lacked(order: Column, schema_id: Column, target: Target) -> Column:
+    """Return the names of the columns that a whole event is too old to know."""
+    names = (
+        F.when(
+            lacks(order, schema_id, addition, target.having(addition.column)),
+            F.array(F.lit(addition.column)),
+        ).otherwise(F.array().cast("array<string>"))
+        for addition in target.additions
+        if addition.is_unknown
+    )
+    return F.concat(F.array().cast("array<string>"), *names)
+
+
+def implied_order(name: Column, target: Target) -> Column:
+    """Return the order of a column, by its name, that a row does not list.
+
+    The same as :func:`changelane.apply.added_columns.implied`.
+    """
+    added = [addition for addition in target.additions if addition.is_unknown]
+    if not added:
+        return F.col(ORDER)
+    unknown = F.lit(False)
+    for addition in added:
+        unknown = unknown | ((name == F.lit(addition.column)) & is_below(F.col(ORDER), addition))
+    return F.when(unknown, F.unhex(F.lit(""))).otherwise(F.col(ORDER))

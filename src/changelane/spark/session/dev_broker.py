@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Kafka broker of one process on this machine, for tests and for trying things out.
+
+It is not for data that anybody needs: one node, no security, and its folder goes when it stops.
+"""
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import pyspark
+
+from changelane.errors import ChangelaneError
+from changelane.spark.session.jars import broker_dir, fetch_broker
+
+_START_S: Final = 180
+_STOP_S: Final = 20
+_PROPERTIES: Final = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs={logs}
+num.partitions={partitions}
+offsets.topic.num.partitions=1
+offsets.topic.replication.factor=1
+transaction.state.log.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+group.initial.rebalance.delay.ms=0
+log.retention.check.interval.ms=1000
+log.cleaner.backoff.ms=500
+log.initial.task.delay.ms=1000
+"""
+
+
+class BrokerError(ChangelaneError):
+    """The broker did not start."""
+
+
+class Broker:
+    """A broker that runs as a child process.
+
+    Attributes:
+        servers: Its address, as ``servers`` of a pipeline takes it.
+    """
+
+    def __init__(self, process: "subprocess.Popen[bytes]", servers: str, told: Path) -> None:
+        self._process = process
+        self._told = told
+        self.servers = servers
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the process lives."""
+        return self._process.poll() is None
+
+    def wait(self) -> int:
+        """Wait for the process's end; return its exit code."""
+        return self._process.wait()
+
+    def _await(self) -> None:
+        host, _, port = self.servers.rpartition(":")
+        until = time.monotonic() + _START_S
+        while self.is_up and time.monotonic() < until:
+            with contextlib.suppress(OSError), socket.create_connection((host, int(port)), 1):
+                return
+            time.sleep(0.05)
+        told = self._told.read_text("utf-8", "replace").splitlines()[-5:]
+        raise BrokerError("the broker did not start: " + " ".join(told))
+
+    def _stop(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+@contextlib.contextmanager
+def broker(
+    *, port: int | None = None, partitions: int = 1, settings: Sequence[str] = ()
+) -> Iterator[Broker]:
+    """Start a broker on 127.0.0.1, and stop it with all that it holds at the end.
+
+    Args:
+        port: Where it listens; a free port unless told otherwise.
+        partitions: How many partitions a topic has that comes by itself.
+        settings: More lines of its properties.
+
+    Raises:
+        BrokerError: Its jars cannot be fetched, or it does not start.
+    """
+    if not broker_dir().is_dir():
+        fetch_broker()
+    folder = Path(tempfile.mkdtemp(prefix="changelane-broker-"))
+    process: subprocess.Popen[bytes] | None = None
+    try:
+        listens, controls = _free_ports(port)
+        properties, told = folder / "server.properties", folder / "told.txt"
+        text = _PROPERTIES.format(
+            port=listens, controller=controls, logs=folder / "logs", partitions=partitions
+        )
+        properties.write_text("\n".join((text, *settings, "")), "utf-8")
+        environment = {**os.environ, "LC_ALL": "C.UTF-8"}
+        with told.open("wb") as output:
+            identity = str(uuid.uuid4())
+            tool = ["kafka.tools.StorageTool", "format", "-t", identity, "-c", str(properties)]
+            subprocess.run(  # noqa: S603 - our own arguments
+                _java(*tool), stdout=output, stderr=output, env=environment, check=False
+            )
+            # a group of its own: Ctrl-C on a terminal is for us, and we stop it
+            process = subprocess.Popen(  # noqa: S603 - our own arguments
+                _java("kafka.Kafka", str(properties)),
+                stdout=output,
+                stderr=output,
+                env=environment,
+                start_new_session=True,
+            )
+        found = Broker(process, f"127.0.0.1:{listens}", told)
+        found._await()
+        yield found
+    finally:
+        if process is not None:
+            Broker(process, "", folder)._stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _java(*arguments: str) -> list[str]:
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else "java"
+    # Spark brings the same Scala, which its Ivy therefore leaves out of what it fetches
+    scala = sorted((Path(pyspark.__file__).parent / "jars").glob("scala-library-2.*.jar"))
+    path = os.pathsep.join((f"{broker_dir()}{os.sep}*", *map(str, scala)))
+    return [java, "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", path, *arguments]
+
+
+def _free_ports(port: int | None) -> tuple[int, int]:
+    with socket.socket() as one, socket.socket() as other:
+        one.bind(("127.0.0.1", port or 0))
+        other.bind(("127.0.0.1", 0))
+        return one.getsockname()[1], other.getsockname()[1]

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Python of a cluster's executors: what they get, and whether they can run changelane."""
+
+import importlib
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from changelane.errors import ConfigError
+from changelane.spark.session import archive
+from changelane.spark.session.archive import fingerprint, python_version
+from changelane.spark.session.redact import reason_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FOLDER: Final = "_changelane_packages"
+"""The name under which an executor finds the archive, unpacked, in its working folder."""
+
+PYTHONPATH: Final = "spark.executorEnv.PYTHONPATH"
+PYTHON: Final = "spark.pyspark.python"
+
+_NEEDED: Final = ("pyarrow", "pandas", "changelane.spark.rows.decode")
+_WAIT_S: Final = 15.0
+_FIX: Final = (
+    "type `changelane package` and name what it wrote as options.archive of the pipeline, or "
+    "install changelane on the workers (docs/deploy.md)"
+)
+
+
+def is_local(master: str) -> bool:
+    """Say whether a master's workers run in the driver's own process group, with its Python.
+
+    >>> is_local("local[2]"), is_local("spark://there:7077"), is_local("local-cluster[2,1,1024]")
+    (True, False, False)
+    """
+    return master == "local" or master.startswith("local[")
+
+
+def shipping(path: str | Path, settings: Mapping[str, str]) -> dict[str, str]:
+    """Return Spark's options that bring an archive to the executors, beside those of *settings*.
+
+    Raises:
+        ConfigError: The archive is not there, or not one for this driver.
+    """
+    archive.check(path)
+    found = str(Path(path).resolve())
+    if any(one in found for one in ",#% "):
+        # a list of URIs, each with a fragment
+        raise ConfigError(f"Spark cannot ship {found}: no comma, #, % or blank may be in the path")
+    archives = settings.get("spark.archives")
+    places = settings.get(PYTHONPATH)
+    here = f"{found}#{FOLDER}"
+    return {
+        "spark.archives": f"{archives},{here}" if archives else here,
+        PYTHONPATH: f"{FOLDER}:{places}" if places else FOLDER,
+    }
+
+
+def python_of(settings: Mapping[str, str], given: str | None) -> str:
+    """Return the interpreter that executors start: as said, else one of the driver's version."""
+    return settings.get(PYTHON) or given or f"python{python_version()}"
+
+
+def check(spark: "SparkSession", say: Callable[[str], None] = lambda _: None) -> None:
+    """Refuse a cluster whose workers cannot run changelane, before anything is read.
+
+    Args:
+        spark: The session; nothing is asked where its workers are local.
+        say: Told when the cluster lets it wait.
+
+    Raises:
+        ConfigError: Workers have another Python, lack a package, or have another changelane. It
+            names the way out.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    context: Any = spark.sparkContext
+    if is_local(str(context.master)):
+        return
+    waiting = threading.Timer(
+        _WAIT_S, say, ("waiting for the cluster to start executors (it may have none free)",)
+    )
+    waiting.daemon = True
+    waiting.start()
+    try:
+        count = int(context.defaultParallelism)
+        found = set(context.parallelize(range(count), count).map(_told).collect())
+    except (Py4JError, PySparkException) as error:
+        raise ConfigError(_why(str(error)) or f"the workers: {reason_of(error)}") from None
+    finally:
+        waiting.cancel()
+    if found - {fingerprint()}:
+        raise ConfigError(f"the workers have another changelane than the driver: {_FIX}")
+
+
+def _told(_number: int) -> str:
+    """On a worker: import all that its tasks will, and tell which changelane it has."""
+    for name in _NEEDED:
+        importlib.import_module(name)
+    return fingerprint()
+
+
+def _why(text: str) -> str | None:
+    """Return why a worker could not begin, from Spark's words; none of them is of a row."""
+    here = python_version()
+    if match := re.search(r"different version: ([0-9.]+) than", text):
+        return (
+            f"the workers run Python {match[1]} and the driver {here}; both must be the same: set "
+            f"{PYTHON} to a python{here} of theirs, or start the driver with {match[1]}"
+        )
+    if match := re.search(r'Cannot run program "([^"\n]+)"', text):
+        return f"the workers have no {match[1]}: set {PYTHON} to a Python {here} of theirs"
+    if match := re.search(r"No module named '([\w.]+)'", text):
+        name = match[1]
+        if "._" in name or name.startswith("_"):
+            return (
+                f"the workers cannot load {name}, which was built for another platform or another "
+                f"Python: `changelane package --platform`, and docs/deploy.md"
+            )
+        return f"the Python of the workers has no {name}: {_FIX}"
+    if match := re.search(r"\bImportError: ([^\n]+)", text):
+        return f"the workers cannot load what changelane needs ({match[1]}): {_FIX}"
+    return None
+
+
+def unshared(spark: "SparkSession", paths: Iterable[str]) -> list[str]:
+    """Return those of the paths that a cluster's machines may each have of their own."""
+    jvm: Any = spark._jvm
+    if is_local(str(spark.sparkContext.master)):
+        return []
+    configuration = spark._jsc.sc().hadoopConfiguration()
+    found = []
+    for path in dict.fromkeys(paths):
+        place = jvm.org.apache.hadoop.fs.Path(path)
+        if place.getFileSystem(configuration).getScheme() == "file":
+            found.append(path)
+    return found

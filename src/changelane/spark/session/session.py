@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Spark session with the settings that exact results need."""
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from changelane.errors import ConfigError, MissingExtraError
+from changelane.spark.session import executors, jvm
+from changelane.spark.session.jars import EXCLUDES, LOG4J, are_cached, fetched, ivy_dir, packages
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTINGS: Final[dict[str, str]] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.databricks.delta.properties.defaults.checkpointInterval": "20",
+    # batches are cut by bytes in our own code, so that Arrow's count may be generous
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    "spark.sql.ansi.enabled": "true",
+    # names of columns stand in SQL, and "${env:SECRET}" may be one
+    "spark.sql.variable.substitute": "false",
+    # a batch of one table needs some 120 classes, and Spark forgets all but a hundred
+    "spark.sql.codegen.cache.maxEntries": "2000",
+    # rows are kept for one batch: to look for a compression takes long, and JSON has none
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
+}
+"""What :func:`session` sets unless the user says otherwise."""
+
+SMALL: Final[dict[str, str]] = {
+    "spark.sql.shuffle.partitions": "4",
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+"""The same where all workers are this machine: fewer tasks than a cluster has."""
+
+LAKE_SETTINGS: Final[dict[str, dict[str, str]]] = {
+    "delta": {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    },
+    "iceberg": {
+        "spark.sql.extensions": (
+            "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+        ),
+    },
+    "hudi": {
+        "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+        "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+        "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
+    },
+}
+"""What the table formats need of a session; extensions are joined."""
+
+REQUIRED: Final[dict[str, str]] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.variable.substitute": "false",
+}
+"""What a session must have for results to be exact, and names to be only names."""
+
+
+def session(
+    name: str = "changelane",
+    *,
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    lakes: Sequence[str] = ("delta",),
+    archive: str | Path | None = None,
+    say: Callable[[str], None] = lambda _: None,
+    log: Path | None = None,
+) -> "SparkSession":
+    """Return the running session, or a new one that has table formats and exact time zones.
+
+    In a program that ``spark-submit`` started, the master, the jars and what else was said there
+    hold; the rest is set as in a new session.
+
+    Args:
+        name: The application's name.
+        master: Where to run; Spark's own default, else ``local[*]``.
+        settings: Spark's own options by their own names; they win over :data:`SETTINGS`.
+        lakes: The table formats: ``delta`` and ``iceberg``, or ``hudi`` with PySpark 3.5; and
+            ``kafka`` for its connector.
+        archive: What ``changelane package`` wrote, for the executors of a cluster; unused where
+            the workers are local.
+        say: Told when a cluster lets it wait.
+        log: Where the JVM writes its stderr; ``None`` = where this process does.
+
+    Raises:
+        MissingExtraError: pyspark is not installed.
+        ConfigError: A session that runs already has settings that would make values wrong, or
+            this PySpark has no such table format, or the workers cannot run changelane.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise MissingExtraError("pyspark", "spark") from None
+    builder = SparkSession.builder.appName(name)
+    if SparkSession.getActiveSession() is not None:
+        spark = builder.getOrCreate()
+    else:
+        submitted = _submitted()
+        given = submitted | dict(settings or {})
+        said = given.pop("spark.master", None)
+        place = master or said or os.environ.get("MASTER") or "local[*]"
+        is_local = executors.is_local(place)
+        builder = builder.master(place)
+        told = _started(lakes) if not submitted else {}
+        told |= SETTINGS | _lake_settings(lakes)
+        if is_local:
+            told |= SMALL
+            # the workers must be the interpreter that runs us, not whatever `python3` is
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        else:
+            python = executors.python_of(given, os.environ.get("PYSPARK_PYTHON"))
+            os.environ["PYSPARK_PYTHON"] = python
+            if archive is not None:
+                given |= executors.shipping(archive, given)
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        if not submitted:
+            jvm.check_java()
+            ivy = given.get("spark.jars.ivy") or told.get("spark.jars.ivy")
+            if "spark.jars.packages" in told and not are_cached(*lakes, ivy=ivy):
+                say("Spark fetches its packages, once: about a minute")
+        with jvm.on_loopback(is_local=is_local and not submitted) as addresses:
+            for key, value in (told | addresses | given).items():
+                if submitted.get(key) != value:
+                    builder = builder.config(key, value)
+            with jvm.in_utf8(), jvm.stderr_into(None if submitted else log):
+                spark = _create(builder)
+    check(spark)
+    executors.check(spark, say)
+    return spark
+
+
+def _create(builder: "SparkSession.Builder") -> "SparkSession":
+    from pyspark.errors import PySparkRuntimeError
+
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if "JAVA_GATEWAY_EXITED" not in str(error):
+            raise
+        msg = (
+            "Spark's JVM ended before it was up: its options may be wrong (options.spark, "
+            "JAVA_TOOL_OPTIONS, --master), or its packages cannot be fetched"
+        )
+        raise ConfigError(msg) from error
+
+
+def _submitted() -> dict[str, str]:
+    """What ``spark-submit`` was told, if it started this process."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
+
+
+def _started(lakes: Sequence[str]) -> dict[str, str]:
+    """What only the start of a JVM can set: jars, and how it logs."""
+    told = {
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG4J.as_uri()}",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    coordinates = packages(*lakes)
+    if jars := fetched(*lakes):
+        return told | {"spark.jars": ",".join(map(str, jars))}
+    told |= {"spark.jars.packages": coordinates, "spark.jars.excludes": EXCLUDES}
+    if (ivy := ivy_dir()) is not None:
+        told["spark.jars.ivy"] = str(ivy)
+    return told
+
+
+def _lake_settings(lakes: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in lakes:
+        for key, value in LAKE_SETTINGS.get(name, {}).items():
+            found[key] = f"{found[key]},{value}" if key in found else value
+    return found
+
+
+def check(spark: "SparkSession") -> None:
+    """Refuse a session whose settings would make values wrong.
+
+    Raises:
+        ConfigError: It names the setting and the value that it must have.
+    """
+    for key, value in REQUIRED.items():
+        found = spark.conf.get(key)
+        if found != value:
+            msg = f"Spark's {key} is {found!r} and must be {value!r}: set it before"
+            raise ConfigError(msg)
+
+
+def check_class(spark: "SparkSession", name: str, lake: str) -> None:
+    """Refuse a session that has not loaded a table format's classes.
+
+    Raises:
+        ConfigError: It names the package to add.
+    """
+    from py4j.protocol import Py4JJavaError
+
+    jvm: Any = spark._jvm
+    try:
+        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
+    except Py4JJavaError:
+        msg = (
+            f"this Spark session has no {lake}: start it with changelane.spark.session("
+            f"lakes=[{lake!r}]), or with spark.jars.packages={packages(lake)}"
+        )
+        raise ConfigError(msg) from None

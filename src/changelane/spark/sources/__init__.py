@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sources of a run: Kafka, files, DataHub, and their checkpoints."""

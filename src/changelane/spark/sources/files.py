@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ``files`` source: the files of a folder, in batches.
+
+Spark's own file source skips files by their age, keeps the names of all other files in the memory
+of the driver, and fails at every file that it cannot read. changelane therefore lists the folder
+itself and writes a file log (:mod:`changelane.spark.state.file_log`).
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
+from typing import Any, Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import DataFrame, SparkSession
+
+from changelane.conversion.message_files import LineForm
+from changelane.errors import ConfigError
+from changelane.pipeline.config import Pipeline
+from changelane.pipeline.files_source import FilesSource
+from changelane.pipeline.kafka import Lag
+from changelane.spark.lake.interface import file_system
+from changelane.spark.rows.builder import row_builder
+from changelane.spark.sources.checkpoint import Checkpoint
+from changelane.spark.sources.decode_options import reading_of
+from changelane.spark.sources.file_listing import (
+    Root,
+    address,
+    is_local,
+    list_folder,
+    path_of,
+    root_of,
+)
+from changelane.spark.sources.file_reader import NO_FILE, NO_PERMISSION
+from changelane.spark.sources.file_tasks import cloned_session, file_rows, pieces_of
+from changelane.spark.state.file_log import File, FileLog, Files
+from changelane.spark.state.offset_log import Began, Held, Land, applied_elsewhere
+from changelane.spark.state.small_files import SmallFiles
+
+SHOWN: Final = 5
+"""The number of files that a run names one by one in warnings of one kind."""
+MAX_CHANGED: Final = 100
+"""The number of changed files in a report."""
+_PERMANENT: Final = {
+    "FileNotFoundException": NO_FILE,
+    "AccessControlException": NO_PERMISSION,
+    "AccessDeniedException": NO_PERMISSION,
+}
+"""Errors of Hadoop after which a retry cannot succeed."""
+
+
+class FilesInput:
+    """The files of a folder as the input of a pipeline.
+
+    Args:
+        spark: The session.
+        source: The options of the source.
+        checkpoint: The checkpoint of the stream.
+        say: Prints a note for the user.
+
+    Attributes:
+        changed: Files that changed after a batch read them, at most :data:`MAX_CHANGED`.
+        is_read: Whether the newest batch contained no unreadable message or file.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        source: FilesSource,
+        checkpoint: Checkpoint,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._spark = spark
+        self._source = source
+        self._checkpoint = checkpoint
+        self._say = say
+        self._began: list[Began] = []
+        self._file_log: FileLog | None = None
+        self._notified: set[str] = set()
+        self._refusals: dict[str, str] = {}
+        self.changed: list[str] = []
+        self.is_read = True
+
+    def verify(self) -> None:
+        """Look whether the folder is there, before anything is written.
+
+        Raises:
+            ConfigError: It is not.
+        """
+        _ = self.root
+
+    @cached_property
+    def root(self) -> Root:
+        """The folder.
+
+        Raises:
+            ConfigError: The folder does not exist.
+        """
+        return root_of(self._spark, self._source)
+
+    @cached_property
+    def _session(self) -> SparkSession:
+        """The session of the batches: without adaptive execution, as in Spark's own streams."""
+        session = cloned_session(self._spark)
+        session.conf.set("spark.sql.adaptive.enabled", "false")
+        return session
+
+    @property
+    def file_log(self) -> FileLog:
+        """The file log of the checkpoint; the first use creates both."""
+        if self._file_log is None:
+            self._checkpoint.create()
+            store = SmallFiles(self._spark, f"{self._checkpoint.path}/files")
+            self._file_log = FileLog(store, self._checkpoint.spark_file_log())
+        return self._file_log
+
+    def unread_files(self) -> list[File]:
+        """Return the files that no batch has read, in the order of the next batches.
+
+        Raises:
+            ConfigError: The folder cannot be read.
+        """
+        folder = list_folder(self._spark, self._source, self.root)
+        now_ms = int(time.time() * 1000)
+        comparison = self.file_log.compare(folder.files, now_ms, unlisted=folder.unlisted)
+        skipped = {link: self._link_warning(link) for link in folder.outside}
+        skipped |= {path: f"{path} is skipped: {why}" for path, why in folder.unlisted.items()}
+        changed = {
+            after.path: change_warning(before, after) for before, after in comparison.changed
+        }
+        self._warn(skipped)
+        self._warn(changed)
+        self._notified &= {*skipped, *changed}
+        self.changed = sorted({*self.changed, *changed})[:MAX_CHANGED]
+        return sorted(
+            comparison.unread,
+            key=lambda file: (file.time_ms, file.path),
+            reverse=self._source.is_newest_first,
+        )
+
+    def batches(self, files: Sequence[File]) -> Iterator[Files]:
+        """Yield files in batches within the limits of the options."""
+        max_files, max_bytes = self._source.max_files, self._source.max_bytes
+        batch: list[File] = []
+        size = 0
+        for file in files:
+            size += file.size or 0
+            is_full = max_bytes is not None and size > max_bytes
+            if batch and (len(batch) >= max_files or is_full):
+                yield tuple(batch)
+                batch, size = [], file.size or 0
+            batch.append(file)
+        if batch:
+            yield tuple(batch)
+
+    def _link_warning(self, link: str) -> str:
+        return (
+            f"the symbolic link {link} is skipped, because its target is outside of "
+            f"{self._source.path}: set source.follow_links: true, or copy the target"
+        )
+
+    def _warn(self, warnings: dict[str, str]) -> None:
+        """Print warnings about files, by path; each file gets one warning."""
+        new = [warnings[path] for path in sorted(warnings) if path not in self._notified]
+        self._notified.update(warnings)
+        for warning in new[:SHOWN]:
+            self._say(warning)
+        if len(new) > SHOWN:
+            self._say(f"the same applies to {len(new) - SHOWN:,} more files")
+
+    def events(self, batch: Files, pipeline: Pipeline) -> DataFrame:
+        """Return the event rows of a batch."""
+        source = self._source
+        make_builder = partial(
+            row_builder, source.format, dict(source.format_options), **reading_of(pipeline)
+        )
+        form = None if source.contents == "auto" else LineForm(source.contents)
+        pieces = pieces_of(batch, self.root, self._refusals, follow_links=source.follow_links)
+        return file_rows(self._session, source, pieces, make_builder, form)
+
+    def fresh(self, batch: Files, query: str) -> Files:
+        """Return a batch without the files that other checkpoints of the pipeline applied."""
+        applied = {path_of(name) for name in applied_elsewhere(self._began, query)}
+        return tuple(file for file in batch if file.path not in applied)
+
+    def held(self, number: int, batch: Files) -> Held:
+        """Return the entry of a batch in the log of batches."""
+        del number
+        return Held(files=tuple(address(file.path) for file in batch))
+
+    def remembers(self, name: str) -> bool:
+        """Return whether the file log contains a file, by its address.
+
+        Before the file log exists, ``--resume-from-tables`` completes batches of other checkpoints;
+        their entries stay.
+        """
+        return self._file_log is None or path_of(name) in self._file_log
+
+    def details(self, held: Held) -> dict[str, object]:
+        """Return the source in the metadata of commits."""
+        del held
+        return {"source": self._source.path}
+
+    def taken(self, held: Held) -> int | None:
+        """Return the number of messages of a batch: unknown."""
+        del held
+        return None
+
+    def lag(self, held: Held) -> Lag | None:
+        """Return the number of messages after a batch: unknown."""
+        del held
+        return None
+
+    def check(self, began: list[Began]) -> None:
+        """Remember the batches of other checkpoints."""
+        self._began = began
+
+    def resume(self, began: list[Began], land: Land, *, skip_lost: bool) -> Held | None:
+        """Complete the batches of lost checkpoints.
+
+        Args:
+            began: The batches of each checkpoint.
+            land: Applies files as a batch of a checkpoint.
+            skip_lost: Is for topics.
+
+        Returns:
+            Nothing: the log of batches stays, and later batches skip its files.
+
+        Raises:
+            ConfigError: A file of a batch does not exist any more.
+        """
+        del skip_lost
+        self._began = began
+        folder = list_folder(self._spark, self._source, self.root)
+        present = {file.path: file for file in folder.files}
+        for checkpoint in began:
+            if checkpoint.is_finished:
+                continue
+            paths = [path_of(name) for name in checkpoint.newest.files]
+            files = tuple(present[path] for path in paths if path in present)
+            if missing_count := len(paths) - len(files):
+                msg = (
+                    f"{missing_count} files of batch {checkpoint.batch}, which may be incomplete, "
+                    "are gone from the source: put them back"
+                )
+                raise ConfigError(msg)
+            if files:
+                land(files, checkpoint.query, checkpoint.batch, checkpoint.newest)
+        return None
+
+    def refuse(self, files: Files) -> bool:
+        """Find the files of a failed batch that Hadoop can never read; the next attempt skips them.
+
+        Returns:
+            Whether there are such files.
+        """
+        refusals: dict[str, str] = {}
+        for file in files:
+            if is_local(file.path) or file.path in self._refusals:
+                continue
+            try:
+                system, path = file_system(self._spark, file.path)
+                system.open(path).close()
+            except Py4JJavaError as error:
+                kind = str(error.java_exception.getClass().getSimpleName())
+                if (why := _PERMANENT.get(kind)) is not None:
+                    refusals[file.path] = why
+        paths = {file.path for file in files}
+        earlier = {path: why for path, why in self._refusals.items() if path in paths}
+        self._refusals = earlier | refusals
+        return bool(refusals)
+
+    def clean(self, files: Files) -> None:
+        """Delete or archive the files of a complete batch, as ``cleanSource`` requires.
+
+        The files of a batch with an unreadable message stay, because a replay may need them.
+        """
+        if self._source.clean == "off" or not self.is_read:
+            return
+        jvm: Any = self._spark._jvm
+        for file in files:
+            try:
+                system, path = file_system(self._spark, file.path)
+                if self._source.clean == "delete":
+                    system.delete(path, False)
+                    continue
+                name = str(path.toUri().getPath()).lstrip("/")
+                target = jvm.org.apache.hadoop.fs.Path(f"{self._source.archive.rstrip('/')}/{name}")
+                system.mkdirs(target.getParent())
+                if not system.rename(path, target):
+                    self._say(f"{file.path} is applied, but cannot be moved to {target}")
+            except Py4JJavaError as error:  # the batch is complete: the run continues
+                kind = error.java_exception.getClass().getSimpleName()
+                self._say(f"{file.path} is applied, but cannot be cleaned up ({kind})")
+
+
+def change_warning(before: File, after: File) -> str:
+    """Return the warning about a file that changed after a batch read it."""
+    sizes = "" if before.size is None else f" (from {before.size:,} to {after.size:,} bytes)"
+    return (
+        f"{after.path} changed after it was read{sizes}: the change is not read; write new "
+        "lines to a new file; `changelane quarantine replay` reads a file of the quarantine again"
+    )

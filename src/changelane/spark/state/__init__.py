@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The state of a pipeline beside its tables: tombstones, offset log, quarantine."""

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Implementations of :class:`changelane.testing.reference.table.Table`."""

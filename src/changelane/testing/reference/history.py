@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of versions in memory: the oracle of the mode ``history`` (SCD type 2).
+
+Every upsert of a key begins a version of its row, and it lasts until the next upsert, delete,
+departure or truncate; see :mod:`changelane.apply.history`. An arrival by a change of the key that
+lacks columns has them from the before image, or else not at all: unlike in the mode ``upsert``,
+they are not looked up in the versions of the old key.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from changelane.apply import (
+    AMBIGUOUS,
+    UNORDERED,
+    Departure,
+    NoKeyError,
+    Step,
+    TableTruncate,
+    Upsert,
+    steps,
+)
+from changelane.apply.added_columns import Columns, listings_of
+from changelane.apply.history import (
+    NO_PAST,
+    Past,
+    Version,
+    departed,
+    later,
+    tracked,
+    upserted,
+    versions,
+)
+from changelane.apply.row_state import typed
+from changelane.errors import ApplyError
+from changelane.event import ChangeEvent, DataChange, HalfUpdate, Truncate
+from changelane.position import Position, comparable
+from changelane.schema import TableId, named
+from changelane.testing.reference.upsert import Refused
+
+
+class _Table(msgspec.Struct):
+    pasts: dict[bytes, Past] = {}
+    columns: dict[str, None] = {}
+    truncates: dict[bytes, int | None] = {}
+    ambiguous: dict[bytes, ChangeEvent] = {}
+    source: Columns = Columns()
+
+
+class HistoryTables:
+    """Tables of versions, by the names of their sources.
+
+    Args:
+        keys: Key columns by table name, instead of those that the events name.
+        track: The columns by table name whose changes make versions; changes of the others show
+            in the version they fall into. Without, every event makes one.
+        epoch: The epoch of the orders.
+    """
+
+    def __init__(
+        self,
+        *,
+        keys: Mapping[str, tuple[str, ...]] | None = None,
+        track: Mapping[str, tuple[str, ...]] | None = None,
+        epoch: int = 0,
+    ) -> None:
+        self._keys = dict(keys or {})
+        self._track = dict(track or {})
+        self._epoch = epoch
+        self._tables: dict[TableId, _Table] = {}
+        self._ties: Counter[TableId] = Counter()
+        self._refused: list[Refused] = []
+
+    def apply(
+        self, events: Iterable[ChangeEvent], *, positions: Sequence[Position | None] = ()
+    ) -> None:
+        """Apply one batch.
+
+        Args:
+            events: Events of any tables.
+            positions: Where each event stands in its topic, for those without a position.
+        """
+        upserts: dict[TableId, list[tuple[ChangeEvent, bytes]]] = {}
+        for index, event in enumerate(events):
+            change = event.change if isinstance(event, HalfUpdate) else event
+            if not isinstance(change, DataChange | Truncate):
+                continue
+            held = self._tables.setdefault(change.table, _Table())
+            fallback = positions[index] if index < len(positions) else None
+            try:
+                for step in self._steps(event, change, fallback):
+                    self._take(change.table, held, step, event)
+                    if isinstance(step, Upsert):
+                        upserts.setdefault(change.table, []).append((event, step.order))
+            except ApplyError as error:
+                code = getattr(error, "code", UNORDERED)
+                self._refused.append(Refused(change.table, code, event))
+
+        for table, batch in upserts.items():
+            held = self._tables[table]
+            held.source = held.source.after(listings_of(batch))
+
+    def versions(self, table: TableId) -> Mapping[bytes, list[Version]]:
+        """Return the versions of every key that ever had a row, in their order."""
+        held = self._tables.get(table) or _Table()
+        track = self._track.get(table.name or "", self._track.get(str(table)))
+        found: dict[bytes, list[Version]] = {}
+        for key, past in sorted(held.pasts.items()):
+            told, _ = versions(past, held.columns, held.truncates, held.source.added)
+            if told:
+                found[key] = told if track is None else tracked(told, track)
+        return found
+
+    @property
+    def quarantine(self) -> Sequence[Refused]:
+        """Events that were not applied, and why."""
+        found = list(self._refused)
+        for table, held in self._tables.items():
+            for past in held.pasts.values():
+                _, undecided = versions(past, held.columns, held.truncates)
+                found += (Refused(table, AMBIGUOUS, held.ambiguous[s.order]) for s in undecided)
+        return found
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """``ties``: values that lost to another one at their order; ``incomplete`` versions now."""
+        every = (self.versions(table).values() for table in self._tables)
+        incomplete = sum(bool(one.unknown) for told in every for each in told for one in each)
+        return {"ties": self._ties.total(), "incomplete": incomplete}
+
+    def _steps(
+        self, event: ChangeEvent, change: DataChange | Truncate, fallback: Position | None
+    ) -> tuple[Step, ...]:
+        if isinstance(change, Truncate):
+            return steps(event, epoch=self._epoch, fallback=fallback)
+        columns = named(self._keys, change.table) or (
+            None if change.key is None else change.key.columns
+        )
+        if columns is None:
+            raise NoKeyError("the table has no key, so nothing says which row is meant")
+        found = steps(event, keys=columns, epoch=self._epoch, fallback=fallback)
+        names = () if change.schema is None else tuple(change.schema.by_name)
+        held = self._tables[change.table].columns
+        for name in (*names, *(change.before or ()), *(change.after or ())):
+            held.setdefault(name)
+        return found
+
+    def _take(self, table: TableId, held: _Table, step: Step, event: ChangeEvent) -> None:
+        time_us = _time_us(event)
+        match step:
+            case TableTruncate(order):
+                held.truncates[order] = later(held.truncates.get(order), time_us)
+            case Departure(key=key):
+                past = self._past(held, key, step.order)
+                held.pasts[key] = departed(past, step, time_us)
+                held.ambiguous[step.order] = event
+            case Upsert(key=bytes() as key):
+                past = self._past(held, key, step.order)
+                rival = past.told.get(step.order)
+                if rival is not None and any(
+                    typed(step.values[c]) != typed(rival.values[c])
+                    for c in step.values.keys() & rival.values.keys()
+                ):
+                    self._ties[table] += 1
+                held.pasts[key] = upserted(past, step, time_us)
+            case _:
+                raise NoKeyError("the table has no key, so nothing says which row is meant")
+
+    @staticmethod
+    def _past(held: _Table, key: bytes, order: bytes) -> Past:
+        past = held.pasts.get(key, NO_PAST)
+        seen = next(iter(past.told), None) or next(iter(past.ends), None)
+        if seen is not None and not comparable(seen, order):
+            raise _IncomparableError("the order cannot be compared with what the key holds")
+        return past
+
+
+class _IncomparableError(ApplyError):
+    code = UNORDERED
+
+
+def _time_us(event: ChangeEvent) -> int | None:
+    change = event.change if isinstance(event, HalfUpdate) else event
+    time_ns = change.source_time_ns if isinstance(change, DataChange | Truncate) else None
+    return None if time_ns is None else time_ns // 1000

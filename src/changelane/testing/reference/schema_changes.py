@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables in memory that follow the statements of their source: the oracle of schema changes.
+
+Nothing is renamed, dropped or filled here. All events and all statements are kept, and the rows
+are made anew from the rule (:mod:`changelane.testing.reference.upsert`) whenever they are asked
+for, each event read by the names that its columns and its table have in the end.
+"""
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+
+import msgspec
+
+from changelane.apply.column_mapping import Shape
+from changelane.apply.event_operations import steps
+from changelane.apply.operations import Upsert
+from changelane.apply.schema_history import Fill, Turn, shadowed, turns_of
+from changelane.apply.table_mapping import Place, Tables
+from changelane.ddl import TruncateTable, dialect_of, statements_of
+from changelane.errors import ApplyError
+from changelane.event import ChangeEvent, DataChange, Image, Key, SchemaChange, Truncate
+from changelane.position import ARRIVAL, DEPARTURE, encode_order
+from changelane.schema import Column, TableId, TableSchema
+from changelane.testing.reference.table import Row
+from changelane.testing.reference.upsert import MemoryTables
+from changelane.types import UNAVAILABLE
+
+_Event = DataChange | Truncate
+
+
+class FollowingTables:
+    """Tables in memory that follow.
+
+    Args:
+        keep: Dropped columns stay in the tables.
+        shadows: Tables of online schema changes are shadows of others; else they are tables.
+    """
+
+    def __init__(self, *, keep: bool = True, shadows: bool = True) -> None:
+        self._keep = keep
+        self._shadows = shadows
+        self._events: list[tuple[bytes, _Event]] = []
+        self._turns: list[Turn] = []
+        self._told: dict[bytes, list[str]] = {}
+
+    def apply(self, events: Iterable[ChangeEvent]) -> None:
+        """Take events in; every one needs a position."""
+        for event in events:
+            match event:
+                case DataChange():
+                    self._events.append((_order(event, ARRIVAL), event))
+                case Truncate():
+                    self._events.append((_order(event, DEPARTURE), event))
+                case SchemaChange():
+                    self._statements(event)
+                case _:
+                    pass
+
+    def _statements(self, event: SchemaChange) -> None:
+        order = _order(event, DEPARTURE)
+        dialect = dialect_of(event.source.product)
+        if dialect is None:
+            return
+        found = statements_of(event)
+        for statement in found:
+            for change in statement.changes:
+                if isinstance(change, TruncateTable):
+                    self._events.append((order, Truncate(change.table, position=event.position)))
+        told, text = self._told.setdefault(order, []), event.ddl or ""
+        if text not in told:
+            told.append(text)
+        before = told.index(text)
+        self._turns.extend(turns_of(order, found, dialect, shadows=self._shadows, before=before))
+
+    def memory(self) -> MemoryTables:
+        """Return the tables as the rule makes them of all that was taken in, by first names."""
+        tables = Tables(self._turns)
+        events = self._by_place(tables)
+        stated = (place for place in events if tables.altered(place) or tables.ends(place))
+        memory = MemoryTables(statements=frozenset(map(stand_in, stated)))
+        for place, told in events.items():
+            newest = max((order for order, event in told if isinstance(event, DataChange)))
+            gone = [end for end in tables.ends(place) if end.is_replaced or end.order < newest]
+            cleared = max((end.order for end in gone), default=b"")
+            turns = [turn for turn in tables.altered(place) if turn.order >= cleared]
+            shape = Shape(turns, keep=self._keep)
+            for order, event in told:
+                # what is older is of a table that went
+                if order > cleared:
+                    memory.apply([_read(event, order, place, shape)])
+        return memory
+
+    def rows(self, table: TableId) -> list[Row]:
+        """Return the rows of a table by its name in the end."""
+        tables = Tables(self._turns)
+        last = max((turn.order for turn in self._turns), default=b"") + b"\xff"
+        return list(self.memory().rows(stand_in(tables.place(table, last))))
+
+    def places(self) -> list[Place]:
+        """Return the tables that hold, or held, rows."""
+        return list(self._by_place(Tables(self._turns)))
+
+    def _by_place(self, tables: Tables) -> Mapping[Place, list[tuple[bytes, _Event]]]:
+        found: dict[Place, list[tuple[bytes, _Event]]] = {}
+        for order, event in self._events:
+            if self._shadows and shadowed(event.table) is not None:
+                continue
+            found.setdefault(tables.place(event.table, order), []).append((order, event))
+        return {place: told for place, told in found.items() if _has_rows(told)}
+
+
+def stand_in(place: Place) -> TableId:
+    """Return the name under which a table stands in memory."""
+    name = f"{place.table.name}{place.generation and '~'}{place.generation}"
+    return msgspec.structs.replace(place.table, name=name)
+
+
+def _has_rows(told: Iterable[tuple[bytes, _Event]]) -> bool:
+    return any(isinstance(event, DataChange) for _, event in told)
+
+
+def _order(event: DataChange | Truncate | SchemaChange, phase: int) -> bytes:
+    if event.position is None:
+        raise ValueError("an event without a position cannot follow")
+    snapshot = event.source.snapshot is not None
+    return encode_order(event.position, snapshot=snapshot, phase=phase)
+
+
+def _read(event: _Event, order: bytes, place: Place, shape: Shape) -> _Event:
+    if isinstance(event, Truncate):
+        return msgspec.structs.replace(event, table=stand_in(place))
+    assert event.schema is not None  # noqa: S101 - only events with schemas follow
+    reading = shape.reading(event.schema.by_name, order)
+    columns = {name: target for name, target in reading.columns.items() if target is not None}
+
+    def image(told: Image | None) -> Image | None:
+        if told is None:
+            return None
+        return {columns[name]: value for name, value in told.items() if name in columns}
+
+    named = [
+        Column(columns[column.name], column.type)
+        for column in event.schema.columns
+        if column.name in columns
+    ]
+    key = event.key and Key(tuple(columns.get(name, name) for name in event.key.columns))
+    read = msgspec.structs.replace(
+        event,
+        table=stand_in(place),
+        key=key,
+        schema=TableSchema(tuple(named)),
+        before=image(event.before),
+        after=image(event.after),
+    )
+    if read.after is None or not _is_whole(read):
+        return read
+    after = dict(read.after)
+    for filling in reading.fillings:
+        if filling.column not in columns.values():
+            is_told = filling.added.fill is Fill.VALUE
+            after[filling.column] = filling.added.value if is_told else UNAVAILABLE
+            named.append(Column(filling.column, filling.added.kind))
+    return msgspec.structs.replace(read, schema=TableSchema(tuple(named)), after=after)
+
+
+def _is_whole(event: DataChange) -> bool:
+    """Say whether an event tells all of its row: a change of the key by its before image, too."""
+    with suppress(ApplyError):  # the rule itself will say why
+        return any(isinstance(step, Upsert) and step.whole for step in steps(event))
+    return False

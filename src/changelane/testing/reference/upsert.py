@@ -1,0 +1,406 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables in memory: ``docs/merge-rule.md`` and nothing else, the oracle of every other table."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+import msgspec
+
+from changelane.apply import (
+    NOTHING,
+    RULE,
+    TOO_LATE,
+    UNORDERED,
+    KeyState,
+    NoKeyError,
+    Rule,
+    Step,
+    TableTruncate,
+    Upsert,
+    canonical,
+    is_live,
+    last_known,
+    pack,
+    reach,
+    resolve,
+    row_of,
+    settle,
+    steps,
+)
+from changelane.apply.added_columns import Addition, Columns, lacking, listings_of
+from changelane.apply.deduplication import ordinal_of
+from changelane.apply.row_state import Cell
+from changelane.errors import ApplyError
+from changelane.event import ChangeEvent, DataChange, HalfUpdate, Op, Truncate
+from changelane.position import BY_PARTITION, Position
+from changelane.schema import TableId, named
+from changelane.testing.reference.table import Row
+from changelane.types import UNAVAILABLE, Value
+
+DELETED: Final = "_changelane_deleted"
+"""The column that says, with soft deletes, whether a row is gone."""
+
+
+class Deletes(StrEnum):
+    """What a delete leaves behind."""
+
+    HARD = "hard"
+    SOFT = "soft"
+
+
+class Keyless(StrEnum):
+    """What makes a row of a table without a key.
+
+    ``append``: each insert or snapshot row is a row of its own. Applying it twice adds nothing: it
+    is known by its order, its content and its ordinal (:mod:`changelane.apply.deduplication`), or
+    where it has none by its place in the topic; without both, it is added each time. Updates and
+    deletes say of which row they are only by its values, and go to the quarantine.
+
+    ``row``: the whole row is the key, so that equal rows are one row here, and one delete of them
+    deletes it; an update needs its complete before image.
+    """
+
+    APPEND = "append"
+    ROW = "row"
+
+
+class Refused(NamedTuple):
+    """An event in the quarantine, and why."""
+
+    table: TableId
+    code: str
+    event: ChangeEvent
+
+
+class StoredRow(NamedTuple):
+    """A row as a lake table stores it: with base order and exceptions."""
+
+    row: Row
+    order: bytes
+    columns: Mapping[str, bytes] | None
+
+
+class _Table(msgspec.Struct):
+    states: dict[bytes, KeyState] = {}
+    columns: dict[str, None] = {}
+    keys: tuple[str, ...] = ()
+    truncated: bytes = NOTHING
+    horizon: bytes = NOTHING
+    ghosts: dict[bytes, KeyState] = {}
+    bases: dict[bytes, bytes] = {}
+    """The newest upsert of each key that tells what columns its table had."""
+    source: Columns = Columns()
+    """The columns of its source, and those that came to rows which were there."""
+    high: bytes = NOTHING
+    """The newest upsert."""
+    taken: bytes = NOTHING
+    """The newest step of any kind, up to the batch before."""
+    places: set[bytes] = set()
+    """Where orders are offsets: the partitions that they are of."""
+    defaults: dict[str, Value] = {}
+    """What older rows have in such columns, where the schema declares it."""
+
+
+class MemoryTables:
+    """Tables in memory, by the names of their sources.
+
+    Args:
+        keys: Key columns by table name, instead of those that the events name.
+        deletes: ``soft`` keeps deleted rows with what was last known of them, marked in
+            ``_changelane_deleted``.
+        keyless: What a table without a key does.
+        epoch: The epoch of the orders.
+        rule: The decision points of the rule; only tests give another.
+        statements: The tables whose source tells statements: they say what becomes of new columns.
+    """
+
+    def __init__(
+        self,
+        *,
+        keys: Mapping[str, tuple[str, ...]] | None = None,
+        deletes: Deletes | str = Deletes.HARD,
+        keyless: Keyless | str = Keyless.APPEND,
+        epoch: int = 0,
+        rule: Rule = RULE,
+        statements: Collection[TableId] = (),
+    ) -> None:
+        self._keys = dict(keys or {})
+        self._statements = frozenset(statements)
+        self._deletes = Deletes(deletes)
+        self._keyless = Keyless(keyless)
+        self._epoch = epoch
+        self._rule = rule
+        self._tables: dict[TableId, _Table] = {}
+        self._counts: Counter[str] = Counter()
+        self.quarantine: list[Refused] = []
+
+    def apply(
+        self, events: Iterable[ChangeEvent], *, positions: Sequence[Position | None] = ()
+    ) -> None:
+        """Apply one batch.
+
+        Args:
+            events: Events of any tables.
+            positions: Where each event stands in its topic, for those without a position, and
+                those that nothing else tells from others.
+        """
+        told: dict[TableId, list[tuple[Step, ChangeEvent]]] = {}
+        for index, event in enumerate(events):
+            fallback = positions[index] if index < len(positions) else None
+            table = _table_of(event)
+            if table is None:
+                continue
+            try:
+                found = self._steps(event, fallback)
+            except ApplyError as error:
+                code = getattr(error, "code", UNORDERED)
+                self.quarantine.append(Refused(table, code, event))
+                continue
+            told.setdefault(table, []).extend((step, event) for step in found)
+        for table, batch in told.items():
+            self._apply(table, batch)
+
+    def rows(self, table: TableId) -> Sequence[Row]:
+        """Return the rows of a table, in the order of their canonical keys."""
+        return [row for _, row in sorted(self.keyed(table).items())]
+
+    def keyed(self, table: TableId) -> Mapping[bytes, Row]:
+        """Return the rows of a table by their canonical key."""
+        held = self._tables.get(table) or _Table()
+        found: dict[bytes, Row] = {}
+        for key, state in held.states.items():
+            told = row_of(state, held.columns, held.truncated, self._knowing(held))
+            if self._deletes is Deletes.HARD:
+                if told is not None:
+                    found[key] = told[0]
+            elif told is not None:
+                found[key] = {**told[0], DELETED: False}
+            elif (ghost := held.ghosts.get(key)) is not None:
+                found[key] = {**{c: ghost.cell(c).value for c in held.columns}, DELETED: True}
+        return found
+
+    def incomplete(self, table: TableId) -> Mapping[bytes, frozenset[str]]:
+        """Return the columns that are not known, by the canonical key of their row."""
+        held = self._tables.get(table) or _Table()
+        found: dict[bytes, frozenset[str]] = {}
+        for key, state in held.states.items():
+            told = row_of(state, held.columns, held.truncated, self._knowing(held))
+            if told is not None and told[1]:
+                found[key] = told[1]
+        return found
+
+    def stored(self, table: TableId) -> Mapping[bytes, StoredRow]:
+        """Return the rows as a lake table stores them (docs/merge-rule.md, Storage)."""
+        held = self._tables.get(table) or _Table()
+        found: dict[bytes, StoredRow] = {}
+        for key, row in self.keyed(table).items():
+            state = held.ghosts[key] if row.get(DELETED) else held.states[key]
+            added = held.source.added
+            order, columns = pack({c: state.cell(c, added).order for c in held.columns})
+            found[key] = StoredRow(row, order, columns)
+        return found
+
+    def states(self, table: TableId) -> Mapping[bytes, KeyState]:
+        """Return the registers of every key."""
+        return dict((self._tables.get(table) or _Table()).states)
+
+    def additions(self, table: TableId) -> Sequence[Addition]:
+        """Return the columns that came to a table without a statement."""
+        return (self._tables.get(table) or _Table()).source.added
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """``ties``, ``too_late``, ``conflicts`` so far, and ``incomplete`` rows now.
+
+        A conflict is an event of a key whose orders come from another source: another domain of
+        positions, or another partition where only offsets tell the order.
+        """
+        now = sum(len(self.incomplete(table)) for table in self._tables)
+        return {
+            **{name: self._counts[name] for name in ("ties", TOO_LATE, "conflicts")},
+            "incomplete": now,
+        }
+
+    def _knowing(self, held: _Table) -> Rule:
+        return self._rule.knowing(held.source.added) if held.source.added else self._rule
+
+    def purge(self, table: TableId, horizon: bytes) -> None:
+        """Forget departures up to *horizon*; older upserts of rows that are not there are refused.
+
+        And those of rows that lack columns, and of which nothing is so old. The departure of a
+        live row stays that has unknown columns, or may get some with the next column of the
+        table: a column that it took must not be filled by an event from before it.
+        """
+        held = self._tables.setdefault(table, _Table())
+        held.horizon = max(held.horizon, horizon)
+        wanting = self.incomplete(table)
+        for key, told in list(held.states.items()):
+            is_old = all(within.last <= horizon for within in told.transactions)
+            kept = () if is_old else told.transactions
+            state = held.states[key] = msgspec.structs.replace(told, transactions=kept)
+            if not NOTHING < state.deleted <= horizon or key in wanting:
+                continue
+            if is_live(state, held.truncated, self._rule):
+                if held.bases.get(key, NOTHING) <= max(state.deleted, held.truncated):
+                    continue
+                held.states[key] = msgspec.structs.replace(state, deleted=NOTHING, moved_to=None)
+            elif self._deletes is Deletes.HARD:
+                del held.states[key]
+            # a row that is kept with its mark keeps its departure with it
+
+    def _add(self, held: _Table, batch: Sequence[tuple[Step, ChangeEvent]]) -> None:
+        """Take in the columns that a batch brings without a statement."""
+        upserts = [(event, step.order) for step, event in batch if isinstance(step, Upsert)]
+        listings = listings_of(upserts)
+        orders = [order for _, order in upserts]
+        held.high = max(held.high, *orders, NOTHING)
+        held.places.update(order[-9:-1] for order in orders if order[1] in BY_PARTITION)
+        crossing = held.high if len(held.places) > 1 else NOTHING
+        before = held.source
+        if before.has_new(listings):
+            before = before.reaching(held.taken)
+        held.source = before.after(listings, crossing)
+        held.taken = max([held.taken, *(step.order for step, _ in batch)])
+        for one in held.source.added[len(before.added) :]:
+            if not one.is_unknown:
+                held.defaults[one.column] = _declared(one, upserts)
+                held.states = {key: _filled(s, one, held) for key, s in held.states.items()}
+
+    def _columns(self, event: DataChange) -> tuple[str, ...] | None:
+        return named(self._keys, event.table) or (None if event.key is None else event.key.columns)
+
+    def _steps(self, event: ChangeEvent, fallback: Position | None) -> tuple[Step, ...]:
+        change = event.change if isinstance(event, HalfUpdate) else event
+        if not isinstance(change, DataChange):
+            return steps(event, epoch=self._epoch, fallback=fallback)
+        held = self._tables.setdefault(change.table, _Table())
+        columns = self._columns(change)
+        names = tuple(held.columns if change.schema is None else change.schema.by_name)
+        names += tuple(
+            c for c in {**(change.before or {}), **(change.after or {})} if c not in names
+        )
+        if columns is None and self._keyless is Keyless.ROW:
+            columns = names
+            if change.op is Op.UPDATE and (
+                change.before is None
+                or any(change.before.get(name, UNAVAILABLE) is UNAVAILABLE for name in names)
+            ):
+                raise NoKeyError("an update of a table without a key does not tell the row before")
+        # both halves of an update say of which row they are only by their values, too
+        if columns is None and (change is not event or change.op not in {Op.CREATE, Op.READ}):
+            raise NoKeyError("the table has no key, so nothing says which row is meant")
+        found = steps(event, keys=columns, epoch=self._epoch, fallback=fallback)
+        held.columns.update(dict.fromkeys(names))
+        if columns is None:
+            return tuple(
+                msgspec.structs.replace(step, key=self._added(step, change, fallback))
+                for step in found
+                if isinstance(step, Upsert)
+            )
+        held.keys = columns
+        return found
+
+    def _added(self, step: Upsert, event: DataChange, fallback: Position | None) -> bytes:
+        """Return what a row of a table without a key is known by."""
+        is_snapshot = event.op is Op.READ or event.source.snapshot is not None
+        position = event.position or fallback
+        assert position is not None  # noqa: S101 - the step has an order
+        ordinal = ordinal_of(position, event.transaction, is_snapshot=is_snapshot)
+        place: list[Value] = [event.op.value, ordinal]
+        if ordinal is None and fallback is not None:
+            place.append(fallback.key())
+        elif ordinal is None:
+            self._counts["added"] += 1
+            place.append(self._counts["added"])
+        return b"@" + step.order + canonical([*place, dict(step.values)]).encode()
+
+    def _apply(self, table: TableId, batch: Sequence[tuple[Step, ChangeEvent]]) -> None:
+        held = self._tables.setdefault(table, _Table())
+        if table not in self._statements:
+            self._add(held, batch)
+            batch = [(_knowing(held, step), event) for step, event in batch]
+        told = [step for step, _ in batch]
+        states = {key: held.states[key] for key in _reached(held, told)}
+        resolution = resolve(
+            states,
+            told,
+            truncated=held.truncated,
+            horizon=held.horizon,
+            complete=states.keys() - self.incomplete(table).keys() if held.horizon else (),
+            keys=held.keys,
+            rule=self._knowing(held),
+        )
+        for step, event in batch:
+            if isinstance(step, Upsert) and step.key is not None and _tells_columns(step, event):
+                held.bases[step.key] = max(held.bases.get(step.key, NOTHING), step.order)
+        rows = {**held.states, **held.ghosts}
+        held.states.update(resolution.states)
+        if any(isinstance(step, TableTruncate) for step in told):
+            truncated = max(
+                held.truncated, *(s.order for s in told if isinstance(s, TableTruncate))
+            )
+            held.states = {k: settle(s, truncated, self._rule) for k, s in held.states.items()}
+        held.truncated = resolution.truncated
+        if self._deletes is Deletes.SOFT:
+            refused = {id(problem.step) for problem in resolution.problems}
+            gone = [k for k, s in held.states.items() if not is_live(s, held.truncated, self._rule)]
+            kept = (step for step in told if id(step) not in refused)
+            held.ghosts = last_known(rows, kept, gone)
+        self._counts["ties"] += resolution.tie_count
+        origin = {id(step): event for step, event in batch}
+        for problem in resolution.problems:
+            self._counts["conflicts" if problem.code == UNORDERED else problem.code] += 1
+            event = origin.get(id(problem.step), batch[0][1])
+            self.quarantine.append(Refused(table, problem.code, event))
+
+
+def _declared(added: Addition, upserts: Iterable[tuple[ChangeEvent, bytes]]) -> Value:
+    """Return the default of a new column, as its first event declares it."""
+    for event, order in upserts:
+        change = event.change if isinstance(event, HalfUpdate) else event
+        if order == added.order and isinstance(change, DataChange) and change.schema is not None:
+            return change.schema.by_name[added.column].default
+    raise ValueError(added.column)
+
+
+def _filled(state: KeyState, added: Addition, held: _Table) -> KeyState:
+    """Return a row from before a column with the default that the schema declares."""
+    if not lacking(state.whole, state.cells, [added]) or not state.whole:
+        return state
+    cell = Cell(state.whole, held.defaults[added.column])
+    return msgspec.structs.replace(state, cells={**state.cells, added.column: cell})
+
+
+def _knowing(held: _Table, step: Step) -> Step:
+    """Return a step with the defaults of the columns that came after it, of a row that is whole."""
+    if not isinstance(step, Upsert) or not step.whole:
+        return step
+    names = {name.lower() for name in step.values}
+    told = {
+        one.column: held.defaults[one.column]
+        for one in lacking(step.order, names, held.source.added)
+        if not one.is_unknown
+    }
+    return msgspec.structs.replace(step, values={**step.values, **told}) if told else step
+
+
+def _tells_columns(step: Upsert, event: ChangeEvent) -> bool:
+    """Say whether an event tells which columns its table had."""
+    change = event.change if isinstance(event, HalfUpdate) else event
+    return step.whole or (isinstance(change, DataChange) and change.schema is not None)
+
+
+def _table_of(event: ChangeEvent) -> TableId | None:
+    match event:
+        case DataChange() | Truncate():
+            return event.table
+        case HalfUpdate(change):
+            return change.table
+        case _:
+            return None
+
+
+def _reached(held: _Table, told: Sequence[Step]) -> Iterable[bytes]:
+    return (key for key in reach(held.states, told) if key in held.states)

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``project`` and ``rename``: which columns a table has, and what they are called."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from changelane.schema import Column
+from changelane.transforms.transform import ColumnStep, Moved
+
+
+class Project(ColumnStep, frozen=True, kw_only=True, tag="project", tag_field="type"):
+    """Keeps some columns, or drops some. The key must stay.
+
+    Attributes:
+        keep: The columns that stay. Give either this or ``drop``.
+        drop: The columns that go. Names that a table does not have say nothing.
+    """
+
+    keep: tuple[str, ...] | None = None
+    drop: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse both, neither, and empty lists."""
+        if (self.keep is None) == (self.drop is None) or not (self.keep or self.drop):
+            raise ValueError("project needs either keep or drop, a list of columns")
+
+    def names(self, columns: Iterable[str]) -> bool:
+        return any(self.move(name, None) is None for name in columns)
+
+    def move(self, name: str, column: Column | None) -> Moved | None:
+        stays = name in self.keep if self.keep is not None else name not in (self.drop or ())
+        return Moved(name, column) if stays else None
+
+
+class Rename(ColumnStep, frozen=True, kw_only=True, tag="rename", tag_field="type"):
+    """Gives columns other names; a key column keeps its place in the key.
+
+    Attributes:
+        columns: The new name by the old one. Two columns of one name set their event aside.
+    """
+
+    columns: dict[str, str]
+
+    def __post_init__(self) -> None:
+        """Refuse two columns of one new name."""
+        if not self.columns or len(set(self.columns.values())) < len(self.columns):
+            raise ValueError("rename needs columns, each with a new name of its own")
+        if not all(self.columns.values()):
+            raise ValueError("a new name is empty")
+
+    def names(self, columns: Iterable[str]) -> bool:
+        return any(name in self.columns for name in columns)
+
+    def move(self, name: str, column: Column | None) -> Moved | None:
+        new = self.columns.get(name)
+        if new is None:
+            return Moved(name, column)
+        return Moved(new, None if column is None else msgspec.structs.replace(column, name=new))
