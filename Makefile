@@ -5,7 +5,7 @@
 VENV   := .venv
 PYTHON_IN_VENV := $(VENV)/bin/python
 
-# What tests and demo load, by the names in src/changelane/spark/session/jars.py.
+# What tests and demo load, by the names in src/changelane/spark/runtime/jars.py.
 JARS   := delta iceberg kafka broker sqlite
 
 INSTALLED := $(VENV)/.installed
@@ -120,10 +120,10 @@ $(DATAHUB_INSTALLED): pyproject.toml constraints.txt scripts/make_datahub_venv.s
 	@sh scripts/make_datahub_venv.sh $(DATAHUB_VENV) $(VENV) constraints.txt
 	@touch $@
 
-$(FETCHED): src/changelane/spark/session/jars.py Makefile $(INSTALLED) | java
+$(FETCHED): src/changelane/spark/runtime/jars.py Makefile $(INSTALLED) | java
 	@$(PYTHON_IN_VENV) scripts/fetch_jars.py $(JARS)
 	@mkdir -p $(@D) && touch $@
 
-$(HUDI_FETCHED): src/changelane/spark/session/jars.py Makefile $(HUDI_INSTALLED) | java
+$(HUDI_FETCHED): src/changelane/spark/runtime/jars.py Makefile $(HUDI_INSTALLED) | java
 	@$(HUDI_VENV)/bin/python scripts/fetch_jars.py hudi kafka
 	@mkdir -p $(@D) && touch $@

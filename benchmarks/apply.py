@@ -30,7 +30,7 @@ from changelane.spark.apply.dispatch import Cadence, Fanout
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import Marker
 from changelane.spark.lake.merge import merge_changed
-from changelane.spark.session.sql import COLUMNS, DEPARTED, LIVE, ORDER, UPSERTED
+from changelane.spark.runtime.sql import COLUMNS, DEPARTED, LIVE, ORDER, UPSERTED
 
 BATCHES: Final = 5
 KEYS: Final = 300_000

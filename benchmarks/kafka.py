@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from measuring import largest_kb, local_spark, processor_seconds
 
 from changelane.pipeline.config import parse
-from changelane.spark.session.dev_broker import broker
+from changelane.spark.runtime.dev_broker import broker
 from changelane.spark.sinks.kafka import deliver
 
 PARTITIONS: Final = 4

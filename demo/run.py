@@ -31,7 +31,7 @@ from changelane.spark.lake import lake as open_lake
 from changelane.spark.maintenance.explain import explain
 from changelane.spark.maintenance.status import status
 from changelane.spark.run.tables import quarantined, run
-from changelane.spark.session.jvm import create_log
+from changelane.spark.runtime.jvm import create_log
 
 HERE = Path(__file__).resolve().parent
 LAKE = HERE.parent / ".demo"

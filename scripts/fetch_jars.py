@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fetch Spark's jars into the folder that changelane's Spark sessions use.
 
-Usage: fetch_jars.py NAME...   (names of PACKAGES in spark/session/jars.py for the installed Spark,
+Usage: fetch_jars.py NAME...   (names of PACKAGES in spark/runtime/jars.py for the installed Spark,
 or "broker")
 
 It lets spark-submit resolve the packages and run an empty program, so that what is fetched, and
@@ -11,7 +11,7 @@ where from, is what a session with the same settings will look for.
 import sys
 
 from changelane.errors import ConfigError
-from changelane.spark.session.jars import fetch, fetch_broker, ivy_dir, of_spark, packages
+from changelane.spark.runtime.jars import fetch, fetch_broker, ivy_dir, of_spark, packages
 
 
 def main() -> None:

@@ -108,7 +108,7 @@ def own_place() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def broker() -> Iterator[str]:
     """The address of a Kafka broker, which tests share: each takes topics of its own."""
-    from changelane.spark.session.dev_broker import broker
+    from changelane.spark.runtime.dev_broker import broker
 
     with broker() as found:
         yield found.servers

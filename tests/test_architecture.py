@@ -21,7 +21,7 @@ ORDER = """
 """.split()
 
 # The rooms of spark/, in the same way; a module that stands alone there serves them all.
-ROOMS = "session rows lake state evolution maintenance apply sources run sinks replay check".split()
+ROOMS = "runtime rows lake state evolution maintenance apply sources run sinks replay check".split()
 
 # No input or output, no clock, no chance, no logging up to here.
 PURE = ORDER[: ORDER.index("transforms") + 1]

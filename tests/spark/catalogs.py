@@ -19,7 +19,7 @@ from typing import Any, Final
 import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from changelane.spark.session.jars import fetched, ivy_dir, packages
+from changelane.spark.runtime.jars import fetched, ivy_dir, packages
 
 Options = Mapping[str, str]
 

@@ -4,7 +4,7 @@ from typing import Final
 
 from landed import LAKES
 
-from changelane.spark.session.jars import LOG4J
+from changelane.spark.runtime.jars import LOG4J
 from changelane.testing.conformance import EFFORT
 
 CHEAP: Final = {

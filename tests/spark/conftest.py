@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from changelane.spark import session
-from changelane.spark.session.jars import of_spark
+from changelane.spark.runtime.jars import of_spark
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `landed`, which these tests share
 

@@ -21,9 +21,9 @@ from changelane.spark.lake.interface import Marker, name_of
 from changelane.spark.rows.added_columns import additions_of
 from changelane.spark.rows.batch_stats import BatchReport
 from changelane.spark.rows.schema import table_id_text
-from changelane.spark.session.jars import of_spark
-from changelane.spark.session.session import LAKE_SETTINGS
-from changelane.spark.session.sql import COLUMNS, ORDER, folder
+from changelane.spark.runtime.jars import of_spark
+from changelane.spark.runtime.session import LAKE_SETTINGS
+from changelane.spark.runtime.sql import COLUMNS, ORDER, folder
 from changelane.testing.reference.upsert import MemoryTables
 
 CODEC: Final = get_codec("native-json")

@@ -21,7 +21,7 @@ from changelane.spark.lake.iceberg import Iceberg
 from changelane.spark.lake.interface import Lake, Marker, name_of
 from changelane.spark.rows.batch_stats import BatchReport
 from changelane.spark.rows.schema import table_id_text
-from changelane.spark.session.sql import quoted
+from changelane.spark.runtime.sql import quoted
 from changelane.types import Integer, String
 
 pytestmark = pytest.mark.skipif("iceberg" not in landed.LAKES, reason="Iceberg is on Spark 4")

@@ -14,8 +14,8 @@ import pytest
 from cheap import CHEAP
 from clustered import Cluster
 
-from changelane.spark.session import archive
-from changelane.spark.session.jars import EXCLUDES, fetched, ivy_dir, packages
+from changelane.spark.runtime import archive
+from changelane.spark.runtime.jars import EXCLUDES, fetched, ivy_dir, packages
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "deploy.md"
 FEW: Final = 2_000

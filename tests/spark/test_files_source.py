@@ -15,7 +15,7 @@ from changelane.pipeline.config import Pipeline, parse
 from changelane.schema import TableId
 from changelane.spark.rows.schema import table_id_text
 from changelane.spark.run.tables import RunReport, run
-from changelane.spark.session.sql import COLUMNS, ORDER
+from changelane.spark.runtime.sql import COLUMNS, ORDER
 
 IDS: Final = [{"name": "id", "type": "int64"}, {"name": "v", "type": "string"}]
 

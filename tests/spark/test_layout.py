@@ -17,7 +17,7 @@ from changelane.spark.apply.applier import Applier
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import Marker
 from changelane.spark.lake.layout import Layout, Layouts
-from changelane.spark.session.sql import quoted
+from changelane.spark.runtime.sql import quoted
 from changelane.types import Integer, String
 
 pytestmark = pytest.mark.parametrize("lake", ["delta", "iceberg"], indirect=True)

@@ -27,7 +27,7 @@ from changelane.spark.apply.applier import APPLIED_BEFORE, Applier
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.modes import Modes, TableMode
 from changelane.spark.maintenance.explain import explain
-from changelane.spark.session.sql import COLUMNS
+from changelane.spark.runtime.sql import COLUMNS
 from changelane.types import UNAVAILABLE, Integer, String
 
 pytestmark = pytest.mark.parametrize("lake", lakes("delta"), indirect=True)

@@ -24,7 +24,7 @@ from changelane.cli import main
 from changelane.spark.apply.dispatch import Fanout
 from changelane.spark.run import trigger
 from changelane.spark.run.interrupts import STOPPING
-from changelane.spark.session.redact import reason_of
+from changelane.spark.runtime.redact import reason_of
 
 LISTEN: Final = "0A"
 """The state of a listening socket in /proc/net/tcp."""

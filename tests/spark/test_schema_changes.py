@@ -32,7 +32,7 @@ from changelane.spark.maintenance.purge import purge
 from changelane.spark.maintenance.status import status
 from changelane.spark.rows.decode import MESSAGE
 from changelane.spark.rows.schema import table_id_text
-from changelane.spark.session.sql import COLUMNS, ORDER
+from changelane.spark.runtime.sql import COLUMNS, ORDER
 from changelane.spark.state.tombstones import SideTable
 from changelane.testing.histories import rewound
 from changelane.testing.reference.schema_changes import FollowingTables, stand_in

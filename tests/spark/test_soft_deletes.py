@@ -24,7 +24,7 @@ from changelane.spark.lake.modes import Modes, TableMode
 from changelane.spark.maintenance import purge
 from changelane.spark.maintenance.explain import explain
 from changelane.spark.maintenance.status import status
-from changelane.spark.session.sql import COLUMNS, DELETED, ORDER
+from changelane.spark.runtime.sql import COLUMNS, DELETED, ORDER
 from changelane.spark.state.tombstones import SideTable
 from changelane.testing.histories import Profile, history
 from changelane.testing.reference.upsert import MemoryTables

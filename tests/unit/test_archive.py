@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from changelane.cli import main
 from changelane.errors import ConfigError
 from changelane.pipeline.config import load
-from changelane.spark.session import archive, executors
+from changelane.spark.runtime import archive, executors
 
 
 class Told:
@@ -119,7 +119,7 @@ def test_the_same_environment_gives_the_same_bytes_without_words_of_the_machine(
     assert "pyarrow/_fast.so" in packed
     assert "pyarrow-1.0.dist-info/METADATA" in packed
     # changelane's own files are those that run, wherever its installation says that they are
-    assert "changelane/spark/session/log4j2.properties" in packed
+    assert "changelane/spark/runtime/log4j2.properties" in packed
     assert "changelane/_fast.so" not in packed
     assert archive.check(first).packages["numpy"] == "1.0"
     assert not list(tmp_path.glob("*.part"))

@@ -12,8 +12,8 @@ from changelane.cli import failures
 from changelane.errors import ConfigError
 from changelane.pipeline import yaml
 
-reasons = pytest.importorskip("changelane.spark.session.redact", exc_type=ImportError)
-jvm = pytest.importorskip("changelane.spark.session.jvm", exc_type=ImportError)
+reasons = pytest.importorskip("changelane.spark.runtime.redact", exc_type=ImportError)
+jvm = pytest.importorskip("changelane.spark.runtime.jvm", exc_type=ImportError)
 
 GONE = 2**22 + 1
 """A process that there cannot be."""

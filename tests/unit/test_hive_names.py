@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from changelane.spark.lake.hive_names import MOST, to_hive
-from changelane.spark.session.sql import folder
+from changelane.spark.runtime.sql import folder
 
 PART: Final = st.one_of(
     st.text("aZ09_.x-~É店` ", max_size=10),

@@ -6,7 +6,7 @@ import pytest
 
 import changelane
 from changelane.errors import ConfigError
-from changelane.spark.session.jars import (
+from changelane.spark.runtime.jars import (
     IVY_DIR_VARIABLE,
     PACKAGES,
     are_cached,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-sql = pytest.importorskip("changelane.spark.session.sql", exc_type=ImportError)
+sql = pytest.importorskip("changelane.spark.runtime.sql", exc_type=ImportError)
 
 LONGEST = 200
 NAMES = st.none() | st.text(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from changelane.spark.session.zip_imports import is_worker, keep_zip_directories
+from changelane.spark.runtime.zip_imports import is_worker, keep_zip_directories
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ def broker(port: int | None, partitions: int) -> None:
     and all its topics are gone when it stops. The first start fetches its jars (40 MB).
     """
     try:
-        from changelane.spark.session.dev_broker import broker as started
+        from changelane.spark.runtime.dev_broker import broker as started
     except ImportError as error:
         raise MissingExtraError(error.name or "pyspark", "spark") from None
 

@@ -13,7 +13,7 @@ from changelane.pipeline.yaml import without_secrets
 @cache
 def create_log_file() -> Path | None:
     """Return the log file of this command's Spark session; ``None`` where none can be made."""
-    from changelane.spark.session.jvm import create_log
+    from changelane.spark.runtime.jvm import create_log
 
     try:
         return create_log()
@@ -32,7 +32,7 @@ def fault_of(error: Exception) -> str | None:
     """Return one sentence on an error that is none of ours; ``None`` = Spark was not started."""
     if create_log_file.cache_info().currsize == 0:
         return None
-    from changelane.spark.session.redact import sentence_of
+    from changelane.spark.runtime.redact import sentence_of
 
     log = _record(error)
     return sentence_of(error) + ("" if log is None else f"\n(the traces are in {log})")
@@ -42,7 +42,7 @@ def _record(error: Exception) -> Path | None:
     """Add the trace of an error to the log file, where the command has one."""
     if create_log_file.cache_info().currsize == 0 or (log := create_log_file()) is None:
         return None
-    from changelane.spark.session.redact import without_values
+    from changelane.spark.runtime.redact import without_values
 
     trace = without_secrets(without_values("".join(traceback.format_exception(error))))
     with contextlib.suppress(OSError):

@@ -59,7 +59,7 @@ def package(
     if python is not None and not _is_version(python):
         raise click.BadParameter("a minor version, such as 3.12", param_hint="--python")
     try:
-        from changelane.spark.session import archive
+        from changelane.spark.runtime import archive
     except ImportError as error:
         raise MissingExtraError(error.name or "pyspark", "spark") from None
     wanted = archive.target(platform, python)

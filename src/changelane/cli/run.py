@@ -110,7 +110,7 @@ def run(
 def _session(pipeline: Pipeline, master: str | None, watch: Watch) -> Any:
     check_before_spark(pipeline, master)
     spark = session_of(pipeline, master, say=watch.say)
-    from changelane.spark.session.executors import unshared
+    from changelane.spark.runtime.executors import unshared
 
     source = [pipeline.source.path] if isinstance(pipeline.source, FilesSource) else []
     if own := unshared(spark, [*source, pipeline.folder, pipeline.checkpoint]):

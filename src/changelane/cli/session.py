@@ -30,7 +30,7 @@ def session_of(
         MissingExtraError: pyspark is not installed.
     """
     try:
-        from changelane.spark.session.session import session
+        from changelane.spark.runtime.session import session
     except ImportError as error:
         raise MissingExtraError(error.name or "pyspark", "spark") from None
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what fails is raised, too

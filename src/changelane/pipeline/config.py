@@ -113,7 +113,7 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """What Spark needs beside its own jars, by the names in ``spark/session/jars.py``."""
+        """What Spark needs beside its own jars, by the names in ``spark/runtime/jars.py``."""
         is_kafka = isinstance(self.source, KafkaSource) or isinstance(self.sink, KafkaSink)
         return (self.table_format, *(["kafka"] if is_kafka else []))
 

@@ -10,19 +10,19 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 from changelane.errors import MissingExtraError
-from changelane.spark.session.zip_imports import is_worker, keep_zip_directories
+from changelane.spark.runtime.zip_imports import is_worker, keep_zip_directories
 
 if TYPE_CHECKING:
     from changelane.spark.apply.apply_changes import apply_changes
     from changelane.spark.rows.decode import decode
-    from changelane.spark.session.session import session
+    from changelane.spark.runtime.session import session
 
 __all__ = ["apply_changes", "decode", "session"]
 
 _WHERE: Final = {
     "apply_changes": "apply.apply_changes",
     "decode": "rows.decode",
-    "session": "session.session",
+    "session": "runtime.session",
 }
 
 

@@ -13,7 +13,7 @@ from changelane.spark.lake.modes import EVENT, ORDINAL
 from changelane.spark.rows import latest_per_key
 from changelane.spark.rows.latest_per_key import no_exceptions, nothing
 from changelane.spark.rows.target import Target
-from changelane.spark.session.sql import COLUMNS, DELETED, ORDER, quoted
+from changelane.spark.runtime.sql import COLUMNS, DELETED, ORDER, quoted
 
 
 def changes(told: DataFrame, one: Plan) -> DataFrame:

@@ -21,7 +21,7 @@ from changelane.position import OffsetPosition
 from changelane.spark.evolution.prepare import Plan
 from changelane.spark.lake.modes import EVENT, ORDINAL
 from changelane.spark.rows.batch_stats import told_schema
-from changelane.spark.session.sql import ORDER
+from changelane.spark.runtime.sql import ORDER
 
 _COPY: Final = "_changelane_copy"
 _PLACE: Final = ("topic", "partition", "offset", "row_index")

@@ -23,7 +23,7 @@ from changelane.spark.rows import latest_per_key
 from changelane.spark.rows.added_columns import versions_of
 from changelane.spark.rows.latest_per_key import nothing
 from changelane.spark.rows.target import Target, lacked
-from changelane.spark.session.sql import COLUMNS, ORDER, quoted
+from changelane.spark.runtime.sql import COLUMNS, ORDER, quoted
 from changelane.spark.state.history_tombstones import Ends
 
 _OURS: Final = "_changelane_"

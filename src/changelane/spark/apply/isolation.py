@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from changelane.spark.rows.batch_stats import BatchReport, TableReport, Work
 from changelane.spark.rows.schema import table_id_of
-from changelane.spark.session.redact import FAILURES, reason_of
+from changelane.spark.runtime.redact import FAILURES, reason_of
 
 
 class Isolation:

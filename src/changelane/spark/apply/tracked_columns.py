@@ -16,7 +16,7 @@ from changelane.spark.apply import history
 from changelane.spark.evolution.prepare import Plan
 from changelane.spark.lake.modes import IS_CURRENT, OWN, UNTIL, VALID_FROM, VALID_TO, TableMode
 from changelane.spark.rows.target import Target
-from changelane.spark.session.sql import COLUMNS, LIVE, ORDER, quoted
+from changelane.spark.runtime.sql import COLUMNS, LIVE, ORDER, quoted
 
 
 def shown(rows: DataFrame, one: Plan, table: DataFrame, companion: DataFrame) -> DataFrame:

@@ -7,7 +7,7 @@ from changelane.spark.evolution.prepare import CLEARED, Plan
 from changelane.spark.lake.interface import Lake, retried
 from changelane.spark.lake.merge import column_form
 from changelane.spark.rows import latest_per_key
-from changelane.spark.session.sql import COLUMNS, DELETED, ORDER
+from changelane.spark.runtime.sql import COLUMNS, DELETED, ORDER
 
 
 def clear(spark: SparkSession, lake: Lake, one: Plan, truncated: bytes) -> None:

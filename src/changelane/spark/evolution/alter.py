@@ -17,7 +17,7 @@ from changelane.spark.lake.interface import Lake, Marker, retried, widens
 from changelane.spark.lake.table_sql import drop_columns, rename_column
 from changelane.spark.rows.added_columns import SOURCE_COLUMNS, property_of, renamed, source_columns
 from changelane.spark.rows.schema import RowColumn, RowSchema
-from changelane.spark.session.sql import COLUMNS, ORDER, quoted, text
+from changelane.spark.runtime.sql import COLUMNS, ORDER, quoted, text
 
 TURNING: Final = "turning"
 TURNED: Final = "turned"

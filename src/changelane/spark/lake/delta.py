@@ -29,8 +29,8 @@ from changelane.spark.lake.interface import (
 )
 from changelane.spark.lake.merge import Merge
 from changelane.spark.lake.sql_tables import SqlLake
-from changelane.spark.session.session import check, check_class
-from changelane.spark.session.sql import quoted
+from changelane.spark.runtime.session import check, check_class
+from changelane.spark.runtime.sql import quoted
 
 PROPERTIES: Final[dict[str, str]] = {
     "delta.columnMapping.mode": "name",

@@ -28,7 +28,7 @@ def to_hive(name: str) -> str:
     name that becomes too long ends in a hash.
 
     Args:
-        name: The name of the table's folder, as :func:`~changelane.spark.session.sql.folder` makes
+        name: The name of the table's folder, as :func:`~changelane.spark.runtime.sql.folder` makes
         it.
 
     >>> to_hive("shop.order_lines"), to_hive("Shop.Gr~C3~B6~C3~9Fe")

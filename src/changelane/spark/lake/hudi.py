@@ -49,8 +49,8 @@ from changelane.spark.lake.interface import (
 from changelane.spark.lake.layout import PLAIN, Layout
 from changelane.spark.lake.merge import Merge
 from changelane.spark.lake.merge_join import GONE, RECORD_KEY, merged
-from changelane.spark.session.session import LAKE_SETTINGS, check, check_class
-from changelane.spark.session.sql import quoted
+from changelane.spark.runtime.session import LAKE_SETTINGS, check, check_class
+from changelane.spark.runtime.sql import quoted
 
 _META: Final = "_hoodie_"
 _PHYSICAL: Final = {RECORD_KEY: RECORD_KEY, GONE: "_hoodie_is_deleted"}

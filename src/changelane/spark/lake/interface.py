@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from changelane.spark.lake.layout import PLAIN, Layout
 from changelane.spark.lake.merge import Merge
 from changelane.spark.rows.schema import generation_of, table_id_of
-from changelane.spark.session.redact import FAILURES
-from changelane.spark.session.session import REQUIRED
-from changelane.spark.session.sql import folder
+from changelane.spark.runtime.redact import FAILURES
+from changelane.spark.runtime.session import REQUIRED
+from changelane.spark.runtime.sql import folder
 
 TABLES: Final = "tables"
 """The folder of the sources' tables; everything else of a lake is changelane's own."""

@@ -8,7 +8,7 @@ import msgspec
 from changelane.pipeline.lake_sinks import Partition
 from changelane.pipeline.options import Options
 from changelane.schema import TableId, named
-from changelane.spark.session.sql import quoted
+from changelane.spark.runtime.sql import quoted
 
 LAYOUT = "layout"
 

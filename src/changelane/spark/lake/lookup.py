@@ -14,7 +14,7 @@ from changelane.spark.rows.added_columns import columns_of
 from changelane.spark.rows.json_values import key_text
 from changelane.spark.rows.latest_per_key import no_exceptions
 from changelane.spark.rows.target import Target
-from changelane.spark.session.sql import COLUMNS, ORDER, quoted
+from changelane.spark.runtime.sql import COLUMNS, ORDER, quoted
 
 
 def held_rows(

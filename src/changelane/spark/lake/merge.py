@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from changelane.spark.session.sql import COLUMNS, DELETED, DEPARTED, LIVE, ORDER, UPSERTED, quoted
+from changelane.spark.runtime.sql import COLUMNS, DELETED, DEPARTED, LIVE, ORDER, UPSERTED, quoted
 
 
 class Clause(NamedTuple):

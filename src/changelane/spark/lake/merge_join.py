@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from changelane.spark.lake.merge import Merge
-from changelane.spark.session.sql import quoted
+from changelane.spark.runtime.sql import quoted
 
 RECORD_KEY: Final = "_changelane_key"
 GONE: Final = "_changelane_gone"

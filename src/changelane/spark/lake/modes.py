@@ -12,7 +12,7 @@ import msgspec
 from changelane.errors import ConfigError, UnknownNameError
 from changelane.pipeline.options import MODES, Options
 from changelane.schema import TableId, named
-from changelane.spark.session.sql import COLUMNS, DELETED, ORDER
+from changelane.spark.runtime.sql import COLUMNS, DELETED, ORDER
 
 UPSERT, HISTORY, APPEND = MODES
 

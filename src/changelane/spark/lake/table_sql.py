@@ -4,7 +4,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from changelane.spark.lake.merge import Merge
-from changelane.spark.session.sql import quoted, text
+from changelane.spark.runtime.sql import quoted, text
 
 
 def create_table(

@@ -23,7 +23,7 @@ from changelane.spark.lake.modes import APPEND, HISTORY, IS_CURRENT, OWN, UNTIL,
 from changelane.spark.rows.added_columns import additions_of, reason_of
 from changelane.spark.rows.json_values import key_text
 from changelane.spark.rows.schema import DATA, RowSchema, table_id_of
-from changelane.spark.session.sql import COLUMNS, DELETED, ORDER, quoted, text
+from changelane.spark.runtime.sql import COLUMNS, DELETED, ORDER, quoted, text
 from changelane.spark.state import change_log, replays, tombstones
 from changelane.types import Value
 

@@ -27,7 +27,7 @@ from changelane.spark.rows.added_columns import additions_of
 from changelane.spark.rows.batch_stats import Work
 from changelane.spark.rows.schema import RowSchema, table_id_of
 from changelane.spark.rows.target import Target
-from changelane.spark.session.sql import ORDER
+from changelane.spark.runtime.sql import ORDER
 from changelane.spark.state.tombstones import SideTable
 
 OFFSETS: Final = (

@@ -19,7 +19,7 @@ from changelane.spark.lake.modes import mode_of
 from changelane.spark.maintenance.compaction import maintained_ms
 from changelane.spark.rows.added_columns import additions_of, is_unknown, note_of
 from changelane.spark.rows.schema import table_id_of
-from changelane.spark.session.sql import DELETED
+from changelane.spark.runtime.sql import DELETED
 from changelane.spark.state import change_log, quarantine, replays, tombstones
 from changelane.spark.state.change_log import ChangeLog, Pending
 from changelane.spark.state.paused_tables import Parking

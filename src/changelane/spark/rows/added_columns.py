@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from changelane.apply.added_columns import Addition, Cause, Columns
 from changelane.position import shown_order
-from changelane.spark.session.sql import COLUMNS, ORDER
+from changelane.spark.runtime.sql import COLUMNS, ORDER
 
 SOURCE_COLUMNS: Final = "source_columns"
 """The property that keeps :class:`~changelane.apply.added_columns.Columns`."""

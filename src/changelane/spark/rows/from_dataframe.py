@@ -20,7 +20,7 @@ from changelane.schema import TableId
 from changelane.spark.rows import schema as rows
 from changelane.spark.rows.schema import RowColumn, RowSchema, table_id_text
 from changelane.spark.rows.sequence_by import sequence
-from changelane.spark.session.sql import quoted
+from changelane.spark.runtime.sql import quoted
 
 Expression = Column | str
 

@@ -22,7 +22,7 @@ from changelane.spark.rows.target import (
     lacked,
     literal,
 )
-from changelane.spark.session.sql import COLUMNS, DELETED, DEPARTED, LIVE, ORDER, UPSERTED, quoted
+from changelane.spark.runtime.sql import COLUMNS, DELETED, DEPARTED, LIVE, ORDER, UPSERTED, quoted
 
 _WRONG: Final = "an event row is not the JSON that its schema says"
 TIED: Final = "_changelane_tied: two different whole events share a position"

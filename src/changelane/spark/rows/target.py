@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from changelane.apply.added_columns import Addition
 from changelane.spark.rows.added_columns import is_below, lacks
 from changelane.spark.rows.schema import RowSchema
-from changelane.spark.session.sql import ORDER, quoted
+from changelane.spark.runtime.sql import ORDER, quoted
 
 CORRUPT: Final = "_changelane_corrupt"
 OPTIONS: Final = {

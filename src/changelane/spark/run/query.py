@@ -16,7 +16,7 @@ from changelane.pipeline.error_budget import beyond
 from changelane.pipeline.kafka import KafkaSource
 from changelane.pipeline.options import Options
 from changelane.spark.run.interrupts import InterruptedRunError, Interrupts
-from changelane.spark.session.redact import sentence_of
+from changelane.spark.runtime.redact import sentence_of
 from changelane.spark.sources.checkpoint import Checkpoint
 from changelane.spark.sources.file_batches import FileStream
 from changelane.spark.sources.files import FilesInput

@@ -11,7 +11,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from changelane.profiles.profile import changed_partitions
-from changelane.spark.session.sql import folder
+from changelane.spark.runtime.sql import folder
 from changelane.spark.state.small_files import SmallFiles
 
 _FOLDER: Final = "_changelane/topics"

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from changelane.errors import ConfigError, UnreachableError
 from changelane.pipeline.kafka import Offsets
-from changelane.spark.session.session import check_class
+from changelane.spark.runtime.session import check_class
 
 _TIMEOUT_MS: Final = 30_000
 _REFUSED: Final = re.compile(r"Authorization|Authentication|UnsupportedSasl|SslHandshake")

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 
 from changelane.spark.lake.interface import Lake, Marker, is_conflict, retried
 from changelane.spark.rows import schema
-from changelane.spark.session.redact import FAILURES
-from changelane.spark.session.sql import text
+from changelane.spark.runtime.redact import FAILURES
+from changelane.spark.runtime.sql import text
 
 NAME: Final = "_changelane/log"
 _OWN: Final = {"query": "STRING", "batch": "BIGINT"}

@@ -17,7 +17,7 @@ from changelane.ddl import dialect_of, parse
 from changelane.spark.lake.interface import Lake
 from changelane.spark.rows.batch_stats import Statements
 from changelane.spark.rows.schema import Told, table_id_of
-from changelane.spark.session.sql import quoted
+from changelane.spark.runtime.sql import quoted
 
 NAME: Final = "_changelane/schemas"
 COLUMNS: Final = {

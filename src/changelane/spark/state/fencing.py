@@ -16,7 +16,7 @@ import msgspec
 
 from changelane.errors import ApplyError
 from changelane.spark.lake.interface import Lake, is_conflict
-from changelane.spark.session.redact import FAILURES
+from changelane.spark.runtime.redact import FAILURES
 
 EVERY: Final = ""
 """Stands for all pipelines: one fence for a whole folder."""

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from changelane.spark.lake.interface import Lake, retried
 from changelane.spark.lake.merge import Clause, Merge
-from changelane.spark.session.sql import quoted
+from changelane.spark.runtime.sql import quoted
 
 NAME: Final = "_changelane/ends"
 COLUMNS: Final = {

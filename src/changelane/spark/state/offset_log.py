@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from changelane.errors import ConfigError
 from changelane.pipeline.kafka import Span
-from changelane.spark.session.sql import folder
+from changelane.spark.runtime.sql import folder
 from changelane.spark.state.small_files import SmallFiles, decoded
 
 _FOLDER: Final = "_changelane/batches"

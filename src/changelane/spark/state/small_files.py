@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from changelane.errors import ChangelaneError
 from changelane.spark.lake.interface import file_system
-from changelane.spark.session.redact import BROKEN_CHECKPOINT
+from changelane.spark.runtime.redact import BROKEN_CHECKPOINT
 
 _Content = TypeVar("_Content")
 

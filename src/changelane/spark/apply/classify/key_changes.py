@@ -27,7 +27,7 @@ from changelane.spark.lake.lookup import held_rows, typed, written
 from changelane.spark.rows import latest_per_key
 from changelane.spark.rows.added_columns import lacks
 from changelane.spark.rows.target import Target, filled
-from changelane.spark.session.sql import COLUMNS, DELETED, LIVE, ORDER
+from changelane.spark.runtime.sql import COLUMNS, DELETED, LIVE, ORDER
 from changelane.spark.state.tombstones import Remembered, SideTable
 
 _VALUES: Final = "map<string,string>"

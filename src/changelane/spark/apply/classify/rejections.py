@@ -19,7 +19,7 @@ from changelane.spark.lake.modes import APPEND
 from changelane.spark.rows.batch_stats import BatchReport, TableReport, Work
 from changelane.spark.rows.schema import table_id_of
 from changelane.spark.rows.target import OPTIONS
-from changelane.spark.session.sql import quoted
+from changelane.spark.runtime.sql import quoted
 from changelane.spark.state.quarantine import Misfit, Refused
 
 PROBLEMS: Final = {

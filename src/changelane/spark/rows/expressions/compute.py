@@ -35,7 +35,7 @@ from changelane.spark.rows.expressions.expression_rows import (
     unpacked,
 )
 from changelane.spark.rows.schema import RowColumn, RowSchema, table_id_of
-from changelane.spark.session.sql import quoted
+from changelane.spark.runtime.sql import quoted
 
 UNKNOWN: Final = "compute_unknown"
 FAILED: Final = "compute_failed"

@@ -17,7 +17,7 @@ from changelane.errors import ConfigError
 from changelane.spark.rows.expressions.sql_expression import SqlExpression
 from changelane.spark.rows.schema import DATA, FIELDS, REFUSED, RowColumn, RowSchema, table_id_of
 from changelane.spark.rows.target import CORRUPT, OPTIONS
-from changelane.spark.session.sql import quoted
+from changelane.spark.runtime.sql import quoted
 from changelane.transforms.filter_compute import Compute, Expressed, Filter
 
 AFTER: Final = "_changelane_after"

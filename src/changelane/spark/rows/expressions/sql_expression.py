@@ -18,7 +18,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql.types import DataType, StructType
 
 from changelane.errors import ConfigError
-from changelane.spark.session.sql import quoted
+from changelane.spark.runtime.sql import quoted
 
 _ROW: Final = "_changelane_one"
 _VALUE: Final = "v"

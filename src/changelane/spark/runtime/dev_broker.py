@@ -19,7 +19,7 @@ from typing import Final
 import pyspark
 
 from changelane.errors import ChangelaneError
-from changelane.spark.session.jars import broker_dir, fetch_broker
+from changelane.spark.runtime.jars import broker_dir, fetch_broker
 
 _START_S: Final = 180
 _STOP_S: Final = 20

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from changelane.errors import ConfigError, MissingExtraError
-from changelane.spark.session import executors, jvm
-from changelane.spark.session.jars import EXCLUDES, LOG4J, are_cached, fetched, ivy_dir, packages
+from changelane.spark.runtime import executors, jvm
+from changelane.spark.runtime.jars import EXCLUDES, LOG4J, are_cached, fetched, ivy_dir, packages
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

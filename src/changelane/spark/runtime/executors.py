@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from changelane.errors import ConfigError
-from changelane.spark.session import archive
-from changelane.spark.session.archive import fingerprint, python_version
-from changelane.spark.session.redact import reason_of
+from changelane.spark.runtime import archive
+from changelane.spark.runtime.archive import fingerprint, python_version
+from changelane.spark.runtime.redact import reason_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
