@@ -21,7 +21,7 @@ HUDI_TESTS     := $(addprefix tests/spark/test_,counterexamples.py crash.py equa
 # DataHub's client needs a C compiler: an environment of its own, on top of the other.
 DATAHUB_VENV      := .venv-datahub
 DATAHUB_INSTALLED := $(DATAHUB_VENV)/.installed
-DATAHUB_TESTS     := tests/unit/test_datahub_sdk.py tests/spark/test_datahub_sink.py tests/spark/test_datahub_source.py
+DATAHUB_TESTS     := tests/unit/datahub/test_sdk.py tests/spark/test_datahub_sink.py tests/spark/test_datahub_source.py
 
 # Local Spark listens on this machine only.
 export SPARK_LOCAL_IP ?= 127.0.0.1

@@ -19,8 +19,8 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tests" / "spark"))
 
 import kills  # noqa: E402 - it lies beside the tests, whose folder comes first
-from cheap import CHEAP  # noqa: E402 - it lies there, too
-from landed import LAKES  # noqa: E402 - it lies there, too
+from lake_tables import LAKES  # noqa: E402 - it lies there, too
+from spark_settings import CHEAP  # noqa: E402 - it lies there, too
 
 MOST_RUNS = 12
 

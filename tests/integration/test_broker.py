@@ -41,7 +41,7 @@ def test_dev_makes_topics_and_fills_them_from_a_file_of_records(
     broker: str, tmp_path, monkeypatch
 ) -> None:
     monkeypatch.syspath_prepend(Path(__file__).resolve().parent.parent / "spark")
-    from brokered import Topics
+    from kafka_topics import Topics
 
     name = f"dev-{os.getpid()}"
     records = tmp_path / "records.jsonl"

@@ -1,20 +1,16 @@
 """One local Spark for all tests of this folder, and what they share."""
 
-import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from lake_tables import LAKES
 from pyspark.sql import SparkSession
+from spark_settings import CHEAP
 
 from changelane.spark import session
 from changelane.spark.runtime.jars import of_spark
-
-sys.path.insert(0, str(Path(__file__).parent))  # for `landed`, which these tests share
-
-from cheap import CHEAP
-from landed import LAKES
 
 collect_ignore = [] if "hudi" in LAKES else ["test_hudi.py"]
 if find_spec("datahub") is None:

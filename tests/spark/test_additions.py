@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import landed
+import lake_tables
 import msgspec
 import pytest
-from cheap import lakes
 from pyspark.sql import SparkSession
+from spark_settings import lakes
 
 from changelane.event import ChangeEvent, DataChange, Key, Op, Source, Truncate
 from changelane.position import PostgresPosition, encode_order
@@ -110,11 +110,11 @@ def test_older_rows_do_not_know_a_column_that_came_without_a_statement(
     lake = str(tmp_path / kind)
     reports = []
     for number, batch in enumerate(BATCHES):
-        reports.append(landed.apply(spark, lake, batch, batch=number, keyless="append"))
-        oracle = landed.oracle(BATCHES[: number + 1])
+        reports.append(lake_tables.apply(spark, lake, batch, batch=number, keyless="append"))
+        oracle = lake_tables.oracle(BATCHES[: number + 1])
         for table in (RENAMED, ADDED):
-            expected = landed.remembered(oracle, table)
-            assert landed.read(spark, lake, table, ("id",)) == expected, (number, table)
+            expected = lake_tables.remembered(oracle, table)
+            assert lake_tables.read(spark, lake, table, ("id",)) == expected, (number, table)
     # by hand, what the tables in memory must say, too
     unknown = oracle.incomplete(RENAMED)
     assert unknown == {key: {"new"} for key in (b"[21]", b"[31]", b"[5]", b"[6]", b"[7]")}
@@ -158,7 +158,7 @@ def test_older_rows_do_not_know_a_column_that_came_without_a_statement(
     last = [renamed("u", 90, id=key, a="x", new="v") for key in (5, 6, 7, 21, 31)]
     horizon = encode_order(PostgresPosition(65, 65), phase=0)
     purge(tables, SideTable(spark, tables), {table_id_text(RENAMED): horizon})
-    landed.apply(spark, lake, last, batch=9)
+    lake_tables.apply(spark, lake, last, batch=9)
     found = {one.table: (one.incomplete, one.note) for one in status(tables)}
     assert found[str(RENAMED)] == (0, "")
     # two older rows and a late one; that which names the column knows it
@@ -172,7 +172,7 @@ def test_nor_do_older_versions_of_rows(spark: SparkSession, tmp_path: Path, kind
         tables={"added": TableMode("history"), "renamed": TableMode("history", track=("a", "new"))}
     )
     for number, batch in enumerate(BATCHES):
-        landed.apply(spark, lake, batch, batch=number, modes=modes, keyless="append")
+        lake_tables.apply(spark, lake, batch, batch=number, modes=modes, keyless="append")
     tables = open_lake(spark, lake, kind)
 
     def known(table: str, key: int) -> dict[str, bool]:
@@ -193,5 +193,5 @@ def test_nor_do_older_versions_of_rows(spark: SparkSession, tmp_path: Path, kind
     # a table of events keeps each as it came
     lake = str(tmp_path / "events" / kind)
     for number, batch in enumerate(BATCHES[:2]):
-        landed.apply(spark, lake, batch, batch=number, modes=Modes(TableMode("append")))
+        lake_tables.apply(spark, lake, batch, batch=number, modes=Modes(TableMode("append")))
     assert {one.incomplete for one in status(open_lake(spark, lake, kind))} == {0}

@@ -5,7 +5,7 @@ import decimal
 from pathlib import Path
 from typing import Any, Final
 
-import landed
+import lake_tables
 import msgspec
 import pytest
 from pyspark.sql import SparkSession
@@ -30,10 +30,10 @@ def schema(**types: Any) -> TableSchema:
 @pytest.fixture
 def lake(tmp_path: Path) -> str:
     """What is taken and what not is decided before any table format matters; see also `both`."""
-    return str(tmp_path / landed.LAKES[-1])
+    return str(tmp_path / lake_tables.LAKES[-1])
 
 
-@pytest.fixture(params=landed.LAKES)
+@pytest.fixture(params=lake_tables.LAKES)
 def both(tmp_path: Path, request: pytest.FixtureRequest) -> str:
     """The folder of a lake of each format."""
     return str(tmp_path / request.param)
@@ -59,7 +59,7 @@ def of(server: str, event: Any) -> Any:
 
 
 def rows(spark: SparkSession, lake: str, *names: str) -> list[tuple[Any, ...]]:
-    found = landed.table_of(spark, lake, TABLE)
+    found = lake_tables.table_of(spark, lake, TABLE)
     return sorted(tuple(one) for one in found.select(*(names or ("id", "v"))).collect())
 
 
@@ -71,14 +71,14 @@ def test_keys_of_several_partitions_are_applied_beside_each_other(
     spark: SparkSession, lake: str
 ) -> None:
     first = [row(at(0, 5), id=1, v=1), row(at(1, 3), id=2, v=2), row(at(1, 4), id=2, v=3)]
-    reports = landed.land(spark, lake, [first, [row(at(0, 6), id=1, v=4)]])
+    reports = lake_tables.land(spark, lake, [first, [row(at(0, 6), id=1, v=4)]])
     assert [report.quarantined for report in reports] == [{}, {}]
     assert rows(spark, lake) == [(1, 4), (2, 3)]
 
 
 def test_a_key_of_two_partitions_is_set_aside_and_no_other(spark: SparkSession, lake: str) -> None:
     batch = [row(at(0, 5), id=1, v=1), row(at(1, 9), id=1, v=2), row(at(1, 3), id=2, v=2)]
-    report = landed.apply(spark, lake, batch)
+    report = lake_tables.apply(spark, lake, batch)
     assert report.quarantined == {"unordered": 2}
     assert rows(spark, lake) == [(2, 2)]
 
@@ -88,7 +88,7 @@ def test_a_key_that_another_partition_told_before_is_set_aside(
     spark: SparkSession, lake: str, op: str
 ) -> None:
     late = row(at(1, 9), op=op, id=1, v=2)
-    reports = landed.land(spark, lake, [[row(at(0, 5), id=1, v=1)], [late]])
+    reports = lake_tables.land(spark, lake, [[row(at(0, 5), id=1, v=1)], [late]])
     assert reports[1].quarantined == {"unordered": 1}
     assert rows(spark, lake) == [(1, 1)]
 
@@ -98,7 +98,7 @@ def test_a_key_that_another_partition_deleted_is_set_aside(spark: SparkSession, 
         [row(at(0, 5), id=1, v=1), row(at(0, 6), op="d", id=1, v=1)],
         [row(at(1, 2), id=1, v=2), row(at(1, 3), id=2, v=2)],
     ]
-    reports = landed.land(spark, both, batches)
+    reports = lake_tables.land(spark, both, batches)
     assert reports[1].quarantined == {"unordered": 1}
     assert rows(spark, both) == [(2, 2)]
 
@@ -113,17 +113,17 @@ def test_a_key_change_into_another_partition_is_set_aside(spark: SparkSession, l
         schema=NARROW,
         position=at(1, 1),
     )
-    reports = landed.land(spark, lake, [[row(at(0, 5), id=1, v=1)], [moved]])
+    reports = lake_tables.land(spark, lake, [[row(at(0, 5), id=1, v=1)], [moved]])
     assert reports[1].quarantined == {"unordered": 1}
     assert rows(spark, lake) == [(1, 1)]
 
 
 def test_a_new_epoch_lifts_what_two_partitions_told(spark: SparkSession, lake: str) -> None:
-    landed.apply(spark, lake, [row(at(0, 5), id=1, v=1), row(at(1, 5), id=2, v=1)])
-    told = landed.messages(spark, [row(at(1, 1), id=1, v=2), row(at(0, 1), id=2, v=2)])
-    events = landed.decode(told, "native-json", epoch=1)
-    applier = landed.Applier(spark, lake, table_format=Path(lake).name)
-    report = applier.apply(events, landed.Marker("test", "next", 0))
+    lake_tables.apply(spark, lake, [row(at(0, 5), id=1, v=1), row(at(1, 5), id=2, v=1)])
+    told = lake_tables.messages(spark, [row(at(1, 1), id=1, v=2), row(at(0, 1), id=2, v=2)])
+    events = lake_tables.decode(told, "native-json", epoch=1)
+    applier = lake_tables.Applier(spark, lake, table_format=Path(lake).name)
+    report = applier.apply(events, lake_tables.Marker("test", "next", 0))
     assert report.quarantined == {}
     assert rows(spark, lake) == [(1, 2), (2, 2)]
 
@@ -133,7 +133,7 @@ def test_a_truncate_of_one_of_several_partitions_is_set_aside(
 ) -> None:
     batch = [row(at(0, 5), id=1, v=1), row(at(1, 3), id=2, v=2)]
     gone = [Truncate(TABLE, position=at(1, 4)), row(at(1, 5), id=2, v=3)]
-    reports = landed.land(spark, lake, [batch, gone])
+    reports = lake_tables.land(spark, lake, [batch, gone])
     assert reports[1].quarantined == {"unordered": 1}
     assert rows(spark, lake) == [(1, 1), (2, 3)]
 
@@ -142,7 +142,9 @@ def test_rows_of_one_partition_cannot_be_compared_with_a_truncate_of_another(
     spark: SparkSession, lake: str
 ) -> None:
     one = [row(at(0, 5), id=1, v=1), Truncate(TABLE, position=at(0, 6)), row(at(0, 7), id=2, v=2)]
-    reports = landed.land(spark, lake, [one, [row(at(1, 9), id=3, v=3), row(at(0, 8), id=4, v=4)]])
+    reports = lake_tables.land(
+        spark, lake, [one, [row(at(1, 9), id=3, v=3), row(at(0, 8), id=4, v=4)]]
+    )
     assert reports[1].quarantined == {"unordered": 1}
     assert rows(spark, lake) == [(2, 2), (4, 4)]
 
@@ -156,7 +158,7 @@ def test_a_wider_type_widens_the_column(spark: SparkSession, both: str) -> None:
             row(SequencePosition(3), id=3, v=3),
         ],
     ]
-    reports = landed.land(spark, both, batches)
+    reports = lake_tables.land(spark, both, batches)
     assert reports[1].quarantined == {}
     assert rows(spark, both) == [(1, 1), (2, big), (3, 3)]
 
@@ -174,7 +176,7 @@ def test_decimals_widen_where_the_format_can_without_a_changed_value(
         [row(SequencePosition(1), told=small, id=1, v=one)],
         [row(SequencePosition(2), told=large, id=2, v=two)],
     ]
-    reports = landed.land(spark, both, batches)
+    reports = lake_tables.land(spark, both, batches)
     widened = Path(both).name in where
     assert reports[1].quarantined == ({} if widened else {"schema_mismatch": 1})
     assert widened or "`cast` the column" in reports[1].tables[0].note
@@ -193,7 +195,7 @@ def test_a_schema_that_does_not_fit_is_set_aside_and_no_other(
             row(SequencePosition(4), op="d", id=1, v=1),
         ],
     ]
-    reports = landed.land(spark, lake, batches)
+    reports = lake_tables.land(spark, lake, batches)
     assert reports[1].quarantined == {"schema_mismatch": 1}
     assert "'v' is int" in notes(reports[1])
     assert rows(spark, lake) == [(2, 2)]
@@ -212,7 +214,7 @@ def test_a_table_gets_a_column_of_every_type(spark: SparkSession, both: str) -> 
     later = schema(id=Integer(), v=Integer(32), **types)
     image = {name: value for name, (_, value) in values.items()}
     batches = [[row(at(0, 1), id=1, v=1)], [row(at(0, 2), told=later, id=2, v=2, **image)]]
-    assert [one.quarantined for one in landed.land(spark, both, batches)] == [{}, {}]
+    assert [one.quarantined for one in lake_tables.land(spark, both, batches)] == [{}, {}]
     found = rows(spark, both, "id", *values)
     assert found == [(1, *[None] * len(values)), (2, *image.values())]
 
@@ -223,7 +225,7 @@ def test_an_older_event_of_a_schema_with_fewer_columns_fits(spark: SparkSession,
         row(SequencePosition(5), told=more, id=1, v=1, w="x"),
         row(SequencePosition(3), id=2, v=2),
     ]
-    assert landed.apply(spark, lake, batch).quarantined == {}
+    assert lake_tables.apply(spark, lake, batch).quarantined == {}
     assert rows(spark, lake, "id", "v", "w") == [(1, 1, "x"), (2, 2, None)]
 
 
@@ -235,7 +237,7 @@ def test_events_of_a_second_server_are_set_aside(spark: SparkSession, lake: str)
             of("one", row(SequencePosition(2), id=2, v=2)),
         ],
     ]
-    reports = landed.land(spark, lake, batches)
+    reports = lake_tables.land(spark, lake, batches)
     assert reports[1].quarantined == {"source_conflict": 1}
     assert "sources: many" in notes(reports[1])
     assert rows(spark, lake) == [(1, 1), (2, 2)]
@@ -246,7 +248,7 @@ def test_two_servers_of_one_batch_are_told_apart(spark: SparkSession, lake: str)
         of("one", row(SequencePosition(1), id=1, v=1)),
         of("two", row(SequencePosition(2), id=1, v=2)),
     ]
-    assert landed.apply(spark, lake, batch).quarantined == {"source_conflict": 1}
+    assert lake_tables.apply(spark, lake, batch).quarantined == {"source_conflict": 1}
 
 
 def test_many_servers_may_feed_a_table_on_request(spark: SparkSession, lake: str) -> None:
@@ -254,7 +256,7 @@ def test_many_servers_may_feed_a_table_on_request(spark: SparkSession, lake: str
         of("one", row(SequencePosition(1), id=1, v=1)),
         of("two", row(SequencePosition(1), id=2, v=2)),
     ]
-    report = landed.apply(spark, lake, batch, sources="many")
+    report = lake_tables.apply(spark, lake, batch, sources="many")
     assert report.quarantined == {}
     assert rows(spark, lake) == [(1, 1), (2, 2)]
 
@@ -275,7 +277,7 @@ def test_what_one_of_many_servers_says_of_all_rows_is_not_done_to_those_of_the_o
         [of("one", row(SequencePosition(7), id=4, v=4))],
     ]
     reports = [
-        landed.apply(spark, lake, batch, batch=number, sources="many")
+        lake_tables.apply(spark, lake, batch, batch=number, sources="many")
         for number, batch in enumerate(batches)
     ]
     assert [report.quarantined for report in reports] == [
@@ -300,9 +302,9 @@ def test_statements_that_take_nothing_from_anybody_are_not_set_aside_with_many_s
         of("one", row(SequencePosition(2), id=1, v=1)),
         says(3, "ALTER TABLE orders ADD COLUMN w INT NULL"),
     ]
-    assert landed.apply(spark, lake, batch, sources="many").quarantined == {}
+    assert lake_tables.apply(spark, lake, batch, sources="many").quarantined == {}
     told = [says(4, "ALTER TABLE orders ADD COLUMN x INT NOT NULL DEFAULT 7")]
-    report = landed.apply(spark, lake, told, batch=1, sources="many")
+    report = lake_tables.apply(spark, lake, told, batch=1, sources="many")
     assert report.quarantined == {"source_conflict": 1}
 
 
@@ -316,14 +318,14 @@ def test_what_was_said_of_one_server_takes_no_row_of_others_that_come_later(
         of("one", Truncate(TABLE, position=SequencePosition(5))),
         of("one", row(SequencePosition(6), id=6, v=6)),
     ]
-    assert landed.apply(spark, lake, first, modes=modes).quarantined == {}
+    assert lake_tables.apply(spark, lake, first, modes=modes).quarantined == {}
     later = [
         of("two", row(SequencePosition(3), id=3, v=3)),
         of("two", row(SequencePosition(7), id=7, v=7)),
     ]
-    report = landed.apply(spark, lake, later, batch=1, sources="many", modes=modes)
+    report = lake_tables.apply(spark, lake, later, batch=1, sources="many", modes=modes)
     assert report.quarantined == {"source_conflict": 1}
-    table = landed.table_of(spark, lake, TABLE)
+    table = lake_tables.table_of(spark, lake, TABLE)
     current = table.where("_is_current") if mode == "history" else table
     assert sorted(tuple(one) for one in current.select("id", "v").collect()) == [(6, 6), (7, 7)]
 
@@ -332,10 +334,10 @@ def test_a_table_that_one_server_dropped_keeps_the_rows_of_others_that_come_late
     spark: SparkSession, lake: str
 ) -> None:
     first = [of("one", row(SequencePosition(1), id=1, v=1)), says(5, "DROP TABLE orders")]
-    assert landed.apply(spark, lake, first).quarantined == {}
+    assert lake_tables.apply(spark, lake, first).quarantined == {}
     for batch, at in enumerate((3, 7, 4), 1):
         told = [of("two", row(SequencePosition(at), id=at, v=at))]
-        assert landed.apply(spark, lake, told, batch=batch, sources="many").quarantined == {}
+        assert lake_tables.apply(spark, lake, told, batch=batch, sources="many").quarantined == {}
     assert rows(spark, lake) == [(1, 1), (3, 3), (4, 4), (7, 7)]
 
 
@@ -348,10 +350,10 @@ def test_a_truncate_of_a_second_server_is_set_aside(spark: SparkSession, lake: s
         [truncate("two", 6)],
         [truncate("two", 7), of("one", row(SequencePosition(2), id=2, v=2))],
     ]
-    reports = landed.land(spark, lake, batches)
+    reports = lake_tables.land(spark, lake, batches)
     assert [report.quarantined for report in reports] == [{"source_conflict": 1}] * 3
     assert rows(spark, lake) == [(1, 1), (2, 2)]
-    assert landed.apply(spark, lake, [truncate("one", 9)], batch=3).quarantined == {}
+    assert lake_tables.apply(spark, lake, [truncate("one", 9)], batch=3).quarantined == {}
     assert rows(spark, lake) == []
 
 
@@ -369,17 +371,17 @@ def made_elsewhere(spark: SparkSession, theirs: Any) -> None:
 def test_a_table_that_somebody_else_made_is_left_alone(spark: SparkSession, both: str) -> None:
     theirs = open_lake(spark, both, Path(both).name)
     made_elsewhere(spark, theirs)
-    report = landed.apply(spark, both, [row(SequencePosition(1), id=1, v=1)])
+    report = lake_tables.apply(spark, both, [row(SequencePosition(1), id=1, v=1)])
     assert report.quarantined == {"foreign_table": 1}
     assert "changelane did not make" in notes(report)
     assert theirs.columns("tables/shop.orders") == {"id": "bigint"}
 
 
 def test_a_table_takes_no_rows_of_another_source_table(spark: SparkSession, both: str) -> None:
-    landed.apply(spark, both, [row(SequencePosition(1), id=1, v=1)])
+    lake_tables.apply(spark, both, [row(SequencePosition(1), id=1, v=1)])
     lake = open_lake(spark, both, Path(both).name)
     lake.set_properties("tables/shop.orders", {"table": '["shop",null,"Orders"]'})
-    report = landed.apply(spark, both, [row(SequencePosition(2), id=1, v=2)], batch=1)
+    report = lake_tables.apply(spark, both, [row(SequencePosition(2), id=1, v=2)], batch=1)
     assert report.quarantined == {"foreign_table": 1}
     assert "shop.Orders" in notes(report)
     assert rows(spark, both) == [(1, 1)]

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import catalogs
-import landed
+import iceberg_catalogs
+import lake_tables
 import pytest
 from pyspark.sql import SparkSession
 from test_crash import DiedError
@@ -24,7 +24,7 @@ from changelane.spark.rows.schema import table_id_text
 from changelane.spark.runtime.sql import quoted
 from changelane.types import Integer, String
 
-pytestmark = pytest.mark.skipif("iceberg" not in landed.LAKES, reason="Iceberg is on Spark 4")
+pytestmark = pytest.mark.skipif("iceberg" not in lake_tables.LAKES, reason="Iceberg is on Spark 4")
 
 NAMESPACES: Final = {"rest": "a `shop`", "hive": "a_shop"}
 ODD: Final = TableId("Shop", None, "Größe 订单.`x`; --")
@@ -64,7 +64,7 @@ BATCHES: Final[list[list[ChangeEvent]]] = [
 @pytest.fixture(params=NAMESPACES)
 def told(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
     """What opens a catalog that is a process of its own."""
-    with getattr(catalogs, request.param)(tmp_path) as options:
+    with getattr(iceberg_catalogs, request.param)(tmp_path) as options:
         yield {
             "catalog": options,
             "namespace": NAMESPACES[request.param],
@@ -73,7 +73,7 @@ def told(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[dict[str, A
 
 
 def take(spark: SparkSession, lake: Lake, number: int) -> BatchReport:
-    events = decode(landed.messages(spark, BATCHES[number]), "native-json")
+    events = decode(lake_tables.messages(spark, BATCHES[number]), "native-json")
     applier = Applier(spark, lake, keyless="append")
     return applier.apply(events, Marker("test", "q", number))
 
@@ -84,7 +84,7 @@ def rows(lake: Lake, table: TableId, *names: str) -> list[tuple[Any, ...]]:
 
 
 def wanted(count: int, table: TableId, *names: str) -> list[tuple[Any, ...]]:
-    found = landed.oracle(BATCHES[:count], keyless="append").rows(table)
+    found = lake_tables.oracle(BATCHES[:count], keyless="append").rows(table)
     return sorted(tuple(row.get(name) for name in names) for row in found)
 
 

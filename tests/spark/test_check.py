@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import landed
+import lake_tables
 import pytest
-from brokered import Topics, spread
-from cheap import lakes
 from click.testing import CliRunner, Result
+from kafka_topics import Topics, spread
 from pyspark.sql import SparkSession
+from spark_settings import lakes
 from test_keeping import ALL
 
 from changelane import Message
@@ -60,7 +60,7 @@ def everything(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def values(events: Iterable[ChangeEvent]) -> list[bytes]:
-    return [m.value for event in events for m in landed.CODEC.encode(event).messages]
+    return [m.value for event in events for m in lake_tables.CODEC.encode(event).messages]
 
 
 def written(folder: Path, source: dict[str, Any], sink: dict[str, Any], **more: Any) -> Path:

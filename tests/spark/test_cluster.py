@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import clustered
 import pytest
-from cheap import CHEAP
-from clustered import Cluster
+import spark_cluster
+from spark_cluster import Cluster
+from spark_settings import CHEAP
 
 from changelane.spark.runtime import archive
 from changelane.spark.runtime.jars import EXCLUDES, fetched, ivy_dir, packages
@@ -24,7 +24,7 @@ FEW: Final = 2_000
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory, own_place: None) -> Iterator[Cluster]:
     del own_place
-    with clustered.cluster(tmp_path_factory.mktemp("cluster")) as found:
+    with spark_cluster.cluster(tmp_path_factory.mktemp("cluster")) as found:
         yield found
 
 
@@ -108,7 +108,7 @@ def test_the_archive_brings_all_and_spark_submit_runs_the_same_file(
     assert submitted.returncode == 0, submitted.stderr[-3000:]
     assert "set aside: malformed_json" in submitted.stdout
     tables = {name: f"{tmp_path}/lake-{name}/tables/orders" for name in ("few", "many", "sent")}
-    command = [sys.executable, clustered.__file__, cluster.master, str(few), str(many), "--"]
+    command = [sys.executable, spark_cluster.__file__, cluster.master, str(few), str(many), "--"]
     told = done([*command, *tables.values()])
     assert told.returncode == 0, told.stderr[-3000:]
     report = json.loads(told.stdout.strip().splitlines()[-1])
@@ -127,7 +127,7 @@ def submit(cluster: Cluster, folder: Path, file: Path) -> "subprocess.CompletedP
     """Run a pipeline with spark-submit, and the program that the page shows."""
     program = PAGE.read_text("utf-8").partition("```python\n")[2].partition("```")[0]
     (folder / "run.py").write_text(program)
-    command = [str(clustered.HOME / "bin" / "spark-submit"), "--master", cluster.master]
+    command = [str(spark_cluster.HOME / "bin" / "spark-submit"), "--master", cluster.master]
     if jars := fetched("delta"):
         command += ["--jars", ",".join(map(str, jars))]
     else:
@@ -139,5 +139,5 @@ def submit(cluster: Cluster, folder: Path, file: Path) -> "subprocess.CompletedP
     command += ["--conf", "spark.sql.shuffle.partitions=2"]
     command += ["--driver-java-options", "-XX:TieredStopAtLevel=1"]
     return done(
-        [*command, str(folder / "run.py"), "run", str(file)], SPARK_HOME=str(clustered.HOME)
+        [*command, str(folder / "run.py"), "run", str(file)], SPARK_HOME=str(spark_cluster.HOME)
     )

@@ -8,11 +8,11 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, Final
 
-import landed
+import lake_tables
 import msgspec
 import pytest
-from cheap import lakes
 from pyspark.sql import SparkSession
+from spark_settings import lakes
 
 from changelane.event import (
     ChangeEvent,
@@ -292,15 +292,15 @@ def lake(
     with pytest.MonkeyPatch.context() as patch:
         # key by key, as where much is remembered
         patch.setattr(upsert, "MAX_REMEMBERED_BYTES", -1)
-        landed.land(spark, lake, batches)
+        lake_tables.land(spark, lake, batches)
     return lake
 
 
 def test_every_story_ends_as_in_memory(
     spark: SparkSession, lake: str, batches: list[list[ChangeEvent]]
 ) -> None:
-    expected = landed.remembered(landed.oracle(batches), TABLE)
-    found = landed.read(spark, lake, TABLE, ("id",))
+    expected = lake_tables.remembered(lake_tables.oracle(batches), TABLE)
+    found = lake_tables.read(spark, lake, TABLE, ("id",))
     start = 0
     for name, arrivals in STORIES.items():
         keys = {b"[%d]" % key for key in range(start * 10, (start + len(arrivals)) * 10)}
@@ -318,25 +318,25 @@ def test_tables_of_their_own_end_as_in_memory(
     spark: SparkSession, lake: str, batches: list[list[ChangeEvent]], name: str
 ) -> None:
     table = TableId("shop", None, name)
-    expected = landed.remembered(landed.oracle(batches), table)
-    assert landed.read(spark, lake, table, ("id",)) == expected
+    expected = lake_tables.remembered(lake_tables.oracle(batches), table)
+    assert lake_tables.read(spark, lake, table, ("id",)) == expected
 
 
 def test_2_a_late_insert_does_not_survive_the_truncate_that_came_first(
     spark: SparkSession, lake: str
 ) -> None:
-    assert landed.read(spark, lake, TableId("shop", None, "t1"), ("id",)).rows == {}
+    assert lake_tables.read(spark, lake, TableId("shop", None, "t1"), ("id",)).rows == {}
 
 
 def test_2_a_late_truncate_takes_only_older_rows(spark: SparkSession, lake: str) -> None:
-    found = landed.read(spark, lake, TableId("shop", None, "t2"), ("id",))
+    found = lake_tables.read(spark, lake, TableId("shop", None, "t2"), ("id",))
     assert found.rows == {b"[1]": {"id": 1, "a": "a", "b": "b"}}
 
 
 def test_5_an_update_that_misses_one_of_30_columns_lists_that_one(
     spark: SparkSession, lake: str
 ) -> None:
-    (row,) = landed.table_of(spark, lake, TableId("shop", None, "wide")).collect()
+    (row,) = lake_tables.table_of(spark, lake, TableId("shop", None, "wide")).collect()
     assert bytes(row["_changelane_order"]) == order(9)
     assert {c: bytes(o) for c, o in row["_changelane_columns"].items()} == {"c7": order(1)}
     assert [row[name] for name in COLUMNS] == [1, *([2] * 7), 1, *([2] * 21)]
@@ -344,27 +344,27 @@ def test_5_an_update_that_misses_one_of_30_columns_lists_that_one(
 
 def test_the_worked_example_is_stored_as_the_contract_shows(spark: SparkSession, lake: str) -> None:
     """After each batch: version 0 made the table, and not every batch changes it."""
-    (row,) = landed.table_of(spark, lake, TableId("shop", None, "example")).collect()
+    (row,) = lake_tables.table_of(spark, lake, TableId("shop", None, "example")).collect()
     assert (row["id"], row["state"], row["total"]) == (1, 1, 99)
     assert (bytes(row["_changelane_order"]), row["_changelane_columns"]) == (order(130), None)
-    side = landed.table_of(spark, lake, "_changelane/side")
+    side = lake_tables.table_of(spark, lake, "_changelane/side")
     (remembered,) = side.where("""table_id = '["shop",null,"example"]'""").collect()
     assert bytes(remembered["deleted"]) == order(120, 0)
 
 
 def test_7_a_swap_that_nothing_decides_is_set_aside(spark: SparkSession, tmp_path: Any) -> None:
-    lake = f"{tmp_path}/{landed.LAKES[0]}"
+    lake = f"{tmp_path}/{lake_tables.LAKES[0]}"
     swap = [update(10, 2, old=1, a="A", tx="x"), update(11, 1, old=2, a="B", tx="x")]
     at = SequencePosition
     told = [
         msgspec.structs.replace(event, position=at(event.position.lsn))
         for event in (*BIRTHS, *swap)
     ]
-    (report,) = landed.land(spark, lake, [told])
-    expected = landed.oracle([told])
+    (report,) = lake_tables.land(spark, lake, [told])
+    expected = lake_tables.oracle([told])
     assert [refused.code for refused in expected.quarantine] == ["ambiguous_key_move"]
     assert report.quarantined == {"ambiguous_key_move": 1}
-    aside = landed.table_of(spark, lake, "_changelane/quarantine").collect()
+    aside = lake_tables.table_of(spark, lake, "_changelane/quarantine").collect()
     assert [row["code"] for row in aside] == ["ambiguous_key_move"]
     assert aside[0]["event"]
-    assert landed.read(spark, lake, TABLE, ("id",)) == landed.remembered(expected, TABLE)
+    assert lake_tables.read(spark, lake, TABLE, ("id",)) == lake_tables.remembered(expected, TABLE)

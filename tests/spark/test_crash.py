@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-import landed
+import lake_tables
 import msgspec
 import pytest
-from cheap import lakes
 from pyspark.sql import SparkSession
+from spark_settings import lakes
 
 from changelane.errors import ApplyError
 from changelane.event import ChangeEvent, DataChange, Key, Op, Truncate
@@ -145,8 +145,8 @@ def test_a_batch_that_died_is_repaired_by_running_it_again(
         with pytest.MonkeyPatch.context() as patch:
             dies_at(place)(patch)
             with pytest.raises(DiedError):
-                landed.apply(spark, lake, batch, batch=number, keyless="append")
-        report = landed.apply(spark, lake, batch, batch=number, keyless="append")
+                lake_tables.apply(spark, lake, batch, batch=number, keyless="append")
+        report = lake_tables.apply(spark, lake, batch, batch=number, keyless="append")
         notes = {table.table: table.note for table in report.tables}
         if place == "before the checkpoint":
             assert set(notes.values()) == {APPLIED_BEFORE}
@@ -154,11 +154,11 @@ def test_a_batch_that_died_is_repaired_by_running_it_again(
         elif place == "between two tables":
             assert notes["shop.one"] == APPLIED_BEFORE
             assert notes["shop.two"] == ""
-        tables = landed.oracle(BATCHES[: number + 1])
+        tables = lake_tables.oracle(BATCHES[: number + 1])
         for table in (ONE, TWO):
-            found = landed.read(spark, lake, table, ("id",))
-            assert found == landed.remembered(tables, table), (number, place, table)
-        log = landed.table_of(spark, lake, LOG)
+            found = lake_tables.read(spark, lake, table, ("id",))
+            assert found == lake_tables.remembered(tables, table), (number, place, table)
+        log = lake_tables.table_of(spark, lake, LOG)
         assert log.count() == len(tables.rows(LOG))
         if number:
             assert [row["b"] for row in log.where("c = 'x'").collect()] == ["x"]
@@ -172,36 +172,36 @@ def test_what_a_batch_set_aside_before_it_died_is_in_one_place(
         insert(LOG, 13, 2), schema=WIDER, after={"id": 2} | dict.fromkeys("abc", "x")
     )
     told = [insert(LOG, 12, 1), wider, insert(ONE, 14, 1)]
-    landed.apply(spark, lake, BATCHES[0], batch=0, keyless="append")
+    lake_tables.apply(spark, lake, BATCHES[0], batch=0, keyless="append")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Commits, "write", die)
         strict = Evolution(schema_changes="strict")
         with pytest.raises(DiedError):
-            landed.apply(spark, lake, told, batch=1, keyless="append", evolution=strict)
+            lake_tables.apply(spark, lake, told, batch=1, keyless="append", evolution=strict)
     for _ in range(2):
-        landed.apply(spark, lake, told, batch=1, keyless="append")
+        lake_tables.apply(spark, lake, told, batch=1, keyless="append")
     aside = open_lake(spark, lake, Path(lake).name).read(quarantine.NAME).collect()
     assert [msgspec.json.decode(row["event"])["after"] for row in aside] == [
         '{"id":2,"a":"x","b":"x","c":"x"}'
     ]
-    rows = landed.table_of(spark, lake, LOG).select("id").collect()
+    rows = lake_tables.table_of(spark, lake, LOG).select("id").collect()
     assert sorted(row["id"] for row in rows) == [1, 1, 1]
-    assert landed.table_of(spark, lake, ONE).count() == 2
+    assert lake_tables.table_of(spark, lake, ONE).count() == 2
     # another batch is none of its business
-    landed.apply(spark, lake, [wider], batch=2, keyless="append")
-    assert landed.table_of(spark, lake, LOG).where("c = 'x'").count() == 1
+    lake_tables.apply(spark, lake, [wider], batch=2, keyless="append")
+    assert lake_tables.table_of(spark, lake, LOG).where("c = 'x'").count() == 1
 
 
 def test_a_batch_of_another_query_is_not_skipped(spark: SparkSession, lake: str) -> None:
     """A new checkpoint is a new query, never a silent skip; the rule makes it harmless."""
     first, second = BATCHES[0], [insert(ONE, 30, 9)]
-    landed.apply(spark, lake, first, batch=0, query="one", keyless="append")
-    report = landed.apply(spark, lake, second, batch=0, query="two", keyless="append")
+    lake_tables.apply(spark, lake, first, batch=0, query="one", keyless="append")
+    report = lake_tables.apply(spark, lake, second, batch=0, query="two", keyless="append")
     assert report.skipped == 0
-    assert b"[9]" in landed.read(spark, lake, ONE, ("id",)).rows
+    assert b"[9]" in lake_tables.read(spark, lake, ONE, ("id",)).rows
 
 
-@pytest.mark.skipif("delta" not in landed.LAKES, reason="PySpark 3.5 has Hudi alone")
+@pytest.mark.skipif("delta" not in lake_tables.LAKES, reason="PySpark 3.5 has Hudi alone")
 def test_a_table_whose_creation_was_killed_is_made(spark: SparkSession, tmp_path: Path) -> None:
     lake = tmp_path / "delta"
     places = [name_of(table_id_text(table)) for table in (ONE, TWO)]
@@ -212,13 +212,13 @@ def test_a_table_whose_creation_was_killed_is_made(spark: SparkSession, tmp_path
         (log / commit).touch()
         (log / f".{commit}.crc").write_bytes(b"crc")
     told = [insert(ONE, 1, 1), insert(ONE, 2, 2), change(ONE, "d", 3, None, {"id": 1})]
-    landed.apply(spark, str(lake), told)
-    (row,) = landed.table_of(spark, str(lake), ONE).collect()
+    lake_tables.apply(spark, str(lake), told)
+    (row,) = lake_tables.table_of(spark, str(lake), ONE).collect()
     assert row["id"] == 2
     # what is somebody else's stays
     other = lake / places[1] / "part.parquet"
     other.parent.mkdir(parents=True)
     other.write_bytes(b"theirs")
     with pytest.raises(ApplyError, match="holds what is no Delta table: move it away"):
-        landed.apply(spark, str(lake), [insert(TWO, 4, 1)], batch=1)
+        lake_tables.apply(spark, str(lake), [insert(TWO, 4, 1)], batch=1)
     assert other.read_bytes() == b"theirs"

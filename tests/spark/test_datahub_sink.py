@@ -14,17 +14,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from brokered import Topics
 from click.testing import CliRunner
+from datahub_server import ID, KEY, Failed, Server, TopicState, serving
+from kafka_topics import Topics
 from pyspark.sql import SparkSession
 
 from changelane import Message
 from changelane.cli import main
 from changelane.spark.lake import lake as open_lake
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
-
-from datahub_server import ID, KEY, Failed, Server, TopicState, serving
 
 pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning")
 

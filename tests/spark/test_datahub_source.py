@@ -1,24 +1,20 @@
 """From a DataHub in memory into tables, through Spark and the vendor's own client."""
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import landed
+import lake_tables
 import pytest
-from cheap import CHEAP
 from click.testing import CliRunner
-from kills import Stream, finish, killed_at
+from datahub_server import ID, KEY, Put, Server, TopicState, serving
 from pyspark.sql import SparkSession
+from random_kills import Stream, finish, killed_at
+from spark_settings import CHEAP
 
 from changelane.cli import main
 from changelane.schema import TableId
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
-
-from datahub_server import ID, KEY, Put, Server, TopicState, serving
 
 pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning")
 
@@ -91,7 +87,7 @@ def run(folder: Path, server: Server, code: int = 0) -> Any:
 
 
 def table(spark: SparkSession, folder: Path) -> dict[int, str]:
-    found = landed.table_of(spark, str(folder / "delta"), TableId("shop", None, "orders"))
+    found = lake_tables.table_of(spark, str(folder / "delta"), TableId("shop", None, "orders"))
     return {row["id"]: row["v"] for row in found.collect()}
 
 
@@ -149,7 +145,7 @@ def test_runs_that_die_take_each_record_once(
         rows.add(nr % 2, "I", nr, "b")
     killed_at(stream, ["after the commits, before the checkpoint"])
     finish(stream)
-    found = landed.table_of(spark, stream.lake, TableId("shop", None, "orders")).collect()
+    found = lake_tables.table_of(spark, stream.lake, TableId("shop", None, "orders")).collect()
     assert sorted((row["id"], row["v"]) for row in found) == [
         (nr, "a" if nr < 10 else "b") for nr in range(20)
     ]

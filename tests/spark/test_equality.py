@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, NamedTuple
 
-import landed
+import lake_tables
 import msgspec
 import pytest
 from pyspark.sql import SparkSession
@@ -323,14 +323,14 @@ def stories() -> dict[str, Story]:
     return {**told, "evolving": evolving()}
 
 
-NAMES: Final = {lake: [*CROWDS, *VARIANTS, *LEAN, "evolving"] for lake in landed.LAKES}
+NAMES: Final = {lake: [*CROWDS, *VARIANTS, *LEAN, "evolving"] for lake in lake_tables.LAKES}
 """What each lake gets: the rule is one, and how a key of a type is found differs little."""
 if EFFORT == 1 and "delta" in NAMES:
     NAMES["delta"] = [*CROWDS, "floats_and_nulls", "lean_moves"]
     NAMES["iceberg"] = ["any_order", "in_order", *VARIANTS, "lean", "evolving"]
 
 
-@pytest.fixture(scope="module", params=landed.LAKES)
+@pytest.fixture(scope="module", params=lake_tables.LAKES)
 def stream(
     spark: SparkSession,
     stories: dict[str, Story],
@@ -347,13 +347,13 @@ def stream(
         if request.param == "iceberg":
             # key by key, as where much is remembered; the others read it whole
             patch.setattr(upsert, "MAX_REMEMBERED_BYTES", -1)
-        return Stream(lake, landed.land(spark, lake, batches))
+        return Stream(lake, lake_tables.land(spark, lake, batches))
 
 
 def check(spark: SparkSession, lake: str, story: Story) -> None:
-    tables = landed.oracle(story.batches)
-    expected = landed.remembered(tables, story.table)
-    found = landed.read(spark, lake, story.table, story.keys, story.python)
+    tables = lake_tables.oracle(story.batches)
+    expected = lake_tables.remembered(tables, story.table)
+    found = lake_tables.read(spark, lake, story.table, story.keys, story.python)
     assert found.rows == expected.rows
     assert found.unknown == expected.unknown
     assert found.orders == expected.orders
@@ -369,7 +369,7 @@ def test_tables_equal_memory(
 def test_nothing_but_undecided_swaps_is_set_aside(
     stream: Stream, stories: dict[str, Story]
 ) -> None:
-    tables = landed.oracle(stories["in_order"].batches)
+    tables = lake_tables.oracle(stories["in_order"].batches)
     refused = {refused.code for refused in tables.quarantine}
     assert refused <= {"ambiguous_key_move"}
     assert {code for report in stream.reports for code in report.quarantined} == refused
@@ -379,9 +379,9 @@ def test_nothing_but_undecided_swaps_is_set_aside(
 def test_the_stories_hold_what_they_are_for(stories: dict[str, Story]) -> None:
     """Ties, incomplete rows, moves and late truncates are there, or the test shows nothing."""
     for name in CROWDS:
-        assert landed.oracle(stories[name].batches).counts["ties"]
+        assert lake_tables.oracle(stories[name].batches).counts["ties"]
     for name in ("any_order", "in_order", "binlog", "evolving", *LEAN):
-        assert landed.oracle(stories[name].batches).counts["incomplete"]
+        assert lake_tables.oracle(stories[name].batches).counts["incomplete"]
     for name in LEAN:
         first, second = stories[name].batches
         names = {column for event in first for column in event.after or ()}

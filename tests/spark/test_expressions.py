@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import landed
+import lake_tables
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -71,7 +71,7 @@ sink: {{type: delta, path: delta}}
 
 
 def table(spark: SparkSession, tmp_path: Path, name: str = "orders") -> list[dict[str, Any]]:
-    found = landed.table_of(spark, str(tmp_path / "delta"), TableId("shop", None, name))
+    found = lake_tables.table_of(spark, str(tmp_path / "delta"), TableId("shop", None, name))
     # Python knows no date before the year 1
     shown = found.drop('d"ay', *(one for one in found.columns if one.startswith("_")))
     return [one.asDict() for one in shown.orderBy("id").collect()]
@@ -125,7 +125,7 @@ def test_rows_that_do_not_pass_a_filter_are_not_in_the_table_whatever_comes_when
     found = {one["id"]: str(one["total"]) for one in table(spark, place, "late")}
     # 4 and 5 stay as they were before what was set aside
     assert found == {2: "2.50", 3: "7.00", 4: "1.50", 5: "1.50", 70: "9.50"}
-    aside = landed.table_of(spark, str(place / "delta"), "_changelane/quarantine")
+    aside = lake_tables.table_of(spark, str(place / "delta"), "_changelane/quarantine")
     told = aside.where("code LIKE 'filter_%'").select("event", "reason").collect()
     assert all(json.loads(one["event"])["key"] for one in told)
     assert not [one for one in told if "paid" in one["reason"] or "draft" in one["reason"]]
@@ -171,7 +171,7 @@ def test_computed_columns_are_in_the_table_and_in_later_filters(
 ) -> None:
     place, quarantined = landed_once
     assert (quarantined["compute_failed"], quarantined["key_column"]) == (2, 1)
-    found = landed.table_of(spark, str(place / "delta"), TableId("shop", None, "orders"))
+    found = lake_tables.table_of(spark, str(place / "delta"), TableId("shop", None, "orders"))
     shown = found.select(
         "id",
         F.col("net").cast("string"),

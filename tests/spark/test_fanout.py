@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import landed
+import lake_tables
 import pytest
-from cheap import lakes
 from pyspark.sql import SparkSession
+from spark_settings import lakes
 from test_crash import BATCHES, LOG, ONE, TWO, insert
 
 from changelane.event import ChangeEvent, SchemaChange, Source
@@ -42,22 +42,24 @@ def fanout(spark: SparkSession, lake: str, cadence: Cadence, changes: str = "evo
 
 
 def take(spark: SparkSession, to: Fanout, batch: Sequence[ChangeEvent], number: int) -> BatchReport:
-    events = decode(landed.messages(spark, batch), "native-json")
+    events = decode(lake_tables.messages(spark, batch), "native-json")
     return to.take(events, Marker("test", "q", number))
 
 
 def ends_as_in_memory(spark: SparkSession, lake: str, tables: Sequence[TableId]) -> None:
-    oracle = landed.oracle(BATCHES)
+    oracle = lake_tables.oracle(BATCHES)
     for table in tables:
         if table == LOG:
-            assert landed.table_of(spark, lake, LOG).count() == len(oracle.rows(LOG))
+            assert lake_tables.table_of(spark, lake, LOG).count() == len(oracle.rows(LOG))
         else:
-            assert landed.read(spark, lake, table, ("id",)) == landed.remembered(oracle, table)
+            assert lake_tables.read(spark, lake, table, ("id",)) == lake_tables.remembered(
+                oracle, table
+            )
 
 
 def held(spark: SparkSession, lake: str) -> list[tuple[str, int]]:
     """Return what the change log holds: tables and batches."""
-    log = landed.table_of(spark, lake, "_changelane/log")
+    log = lake_tables.table_of(spark, lake, "_changelane/log")
     rows = log.select("table_id", "batch").distinct().collect()
     return sorted((row["table_id"], row["batch"]) for row in rows)
 
@@ -94,7 +96,7 @@ def test_what_is_unread_of_statements_is_set_aside_once(spark: SparkSession, lak
     merged = to.merge(all_of_them=True)
     assert merged is not None
     assert [one.quarantined.get("unread_ddl", 0) for one in (*told, merged)] == [1, 1, 2, 0, 2]
-    found = landed.table_of(spark, lake, "_changelane/quarantine").collect()
+    found = lake_tables.table_of(spark, lake, "_changelane/quarantine").collect()
     assert [row["code"] for row in found] == ["unread_ddl"] * 5
 
 
@@ -157,7 +159,7 @@ def test_the_log_is_of_its_lake_whatever_session_was_used_last(
     finally:
         spark.createDataFrame([], "a int")
     assert held(spark, lake) == []
-    assert landed.table_of(spark, lake, ONE).count() == 1
+    assert lake_tables.table_of(spark, lake, ONE).count() == 1
 
 
 @pytest.mark.parametrize("lake", ["iceberg"], indirect=True)
@@ -166,7 +168,7 @@ def test_a_table_is_merged_once_enough_events_wait_for_it(spark: SparkSession, l
     one, two = [insert(ONE, at, at) for at in (1, 2, 3)], [insert(TWO, 4, 4)]
     report = take(spark, to, [*one, *two], 0)
     assert [table.table for table in report.tables] == ["shop.one"]
-    assert landed.table_of(spark, lake, ONE).count() == 3
+    assert lake_tables.table_of(spark, lake, ONE).count() == 3
     assert to.merge() is None
 
 
@@ -180,7 +182,7 @@ def test_a_table_that_fails_is_parked_and_the_others_go_on(
     to = fanout(spark, lake, cadence)
     take(spark, to, BATCHES[0], 0)
     with pytest.MonkeyPatch.context() as patch:
-        landed.merges_fail(patch, "SELECT cast(4711 AS tinyint)", table)
+        lake_tables.merges_fail(patch, "SELECT cast(4711 AS tinyint)", table)
         report = take(spark, to, BATCHES[1], 1)
         assert [one.table for one in report.tables if one.failed] == ["shop.one"]
         # another process goes on, and the batch comes again: nothing waits twice
@@ -214,14 +216,14 @@ def test_what_a_parked_table_without_key_refused_waits_for_its_replay_alone(
     to = fanout(spark, lake, cadence, "strict")
     take(spark, to, BATCHES[0], 0)
     with pytest.MonkeyPatch.context() as patch:
-        landed.merges_fail(patch, "SELECT cast(4711 AS tinyint)", LOG)
+        lake_tables.merges_fail(patch, "SELECT cast(4711 AS tinyint)", LOG)
         report = take(spark, to, BATCHES[1], 1)
     assert [one.table for one in report.tables if one.failed] == ["shop.log"]
     lies = open_lake(spark, lake, Path(lake).name)
 
     def rows() -> tuple[int, int]:
         aside = lies.read("_changelane/quarantine").where("table_id LIKE '%log%'").count()
-        return landed.table_of(spark, lake, LOG).count(), aside
+        return lake_tables.table_of(spark, lake, LOG).count(), aside
 
     assert rows() == (2, 1)
     # the pipeline is mended, and what waits in the log comes again
@@ -240,9 +242,9 @@ def test_where_every_table_fails_the_run_stops_and_nothing_is_parked(
 ) -> None:
     to = fanout(spark, lake, DIRECT)
     with pytest.MonkeyPatch.context() as patch:
-        landed.merges_fail(patch, "SELECT raise_error('the disk is full')")
+        lake_tables.merges_fail(patch, "SELECT raise_error('the disk is full')")
         with pytest.raises(AllFailedError):
             take(spark, to, BATCHES[0], 0)
     assert to.parked == {}
     take(spark, to, BATCHES[0], 0)
-    assert landed.table_of(spark, lake, LOG).count() == 2
+    assert lake_tables.table_of(spark, lake, LOG).count() == 2

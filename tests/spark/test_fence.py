@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
-import landed
+import lake_tables
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -40,12 +40,12 @@ def run(spark: SparkSession, lake: str, pipeline: str = "shop") -> Applier:
 
 
 def write(spark: SparkSession, applier: Applier, event: Any, batch: int) -> None:
-    told = decode(landed.messages(spark, [event]), "native-json")
+    told = decode(lake_tables.messages(spark, [event]), "native-json")
     applier.apply(told, Marker("shop", "query", batch))
 
 
 def rows(spark: SparkSession, lake: str) -> list[tuple[Any, ...]]:
-    return sorted(tuple(one)[:2] for one in landed.table_of(spark, lake, TABLE).collect())
+    return sorted(tuple(one)[:2] for one in lake_tables.table_of(spark, lake, TABLE).collect())
 
 
 def test_an_older_run_stops_when_a_newer_one_began(spark: SparkSession, lake: str) -> None:
@@ -122,7 +122,7 @@ class Held:
 
 
 one_writer = pytest.mark.skipif(
-    "delta" not in landed.LAKES, reason="on Hudi a table has one writer at a time"
+    "delta" not in lake_tables.LAKES, reason="on Hudi a table has one writer at a time"
 )
 
 
@@ -165,7 +165,7 @@ def test_a_merge_that_met_a_compaction_is_done_again(
         write(spark, ours, insert(batch, batch), batch)
     kind = Path(lake).name
     fanout = Fanout(open_lake(spark, lake, kind), ours, "shop", Cadence())
-    theirs, told = open_lake(spark, lake, kind), landed.messages(spark, [insert(1, 9)])
+    theirs, told = open_lake(spark, lake, kind), lake_tables.messages(spark, [insert(1, 9)])
     held = Held(ours, tmp_path, monkeypatch)
     error = held.meanwhile(
         lambda: fanout.take(decode(told, "native-json"), Marker("shop", "query", 2)),

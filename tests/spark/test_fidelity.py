@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import landed
+import lake_tables
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -235,7 +235,7 @@ def change(op: str, at: int, after: Any, before: Any = None) -> DataChange:
     return DataChange(Op(op), TABLE, Key(("id",)), before, after, SCHEMA, position)
 
 
-@pytest.fixture(scope="module", params=landed.LAKES)
+@pytest.fixture(scope="module", params=lake_tables.LAKES)
 def tables(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> dict[str, DataFrame]:
@@ -256,9 +256,9 @@ def tables(
     for number, (name, events) in enumerate(
         [("inserted", inserted), ("moved", moved), ("updated", updated)]
     ):
-        report = landed.apply(spark, lake, events, batch=number)
+        report = lake_tables.apply(spark, lake, events, batch=number)
         assert not report.quarantined
-        found[name] = landed.table_of(spark, lake, TABLE).localCheckpoint()
+        found[name] = lake_tables.table_of(spark, lake, TABLE).localCheckpoint()
         assert found[name].count() == ROWS
     return found
 
@@ -377,7 +377,7 @@ def test_what_does_not_fit_is_set_aside_with_its_code_and_path(
     messages = spark.createDataFrame([(raw,) for raw, _ in told], "value binary")
     events = decode(messages, "native-json")
     Applier(spark, lake, table_format=Path(lake).name).apply(events, Marker("test", "q", 0))
-    aside = landed.table_of(spark, lake, "_changelane/quarantine").collect()
+    aside = lake_tables.table_of(spark, lake, "_changelane/quarantine").collect()
     found = {bytes(row["raw_value"]): row["code"] for row in aside}
     wrong = {raw: (found.get(raw), code) for raw, code in codes.items() if found.get(raw) != code}
     assert not wrong
@@ -393,7 +393,7 @@ def test_a_very_long_text_arrives(spark: SparkSession, lake: str) -> None:
     event = DataChange(
         Op.CREATE, TABLE, Key(("id",)), None, {"id": 1, "v": BIG}, schema, SequencePosition(1)
     )
-    landed.apply(spark, lake, [event])
-    table = landed.table_of(spark, lake, TABLE)
+    lake_tables.apply(spark, lake, [event])
+    table = lake_tables.table_of(spark, lake, TABLE)
     row = table.selectExpr("length(v) AS size", "v = repeat('é😀\x7f', 5000000) AS same").first()
     assert (row["size"], row["same"]) == (len(BIG), True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import landed
+import lake_tables
 import pytest
 from pyspark.sql import Row, SparkSession
 
@@ -130,7 +130,7 @@ class Ran:
 
     def rows(self, table: Any) -> list[dict[str, Any]]:
         named = TableId(**(table if isinstance(table, dict) else {"name": table}))
-        found = self.spark.read.format("delta").load(landed.path(self.lake, named)).collect()
+        found = self.spark.read.format("delta").load(lake_tables.path(self.lake, named)).collect()
         rows = [row.asDict() for row in found]
         return sorted(
             ({k: v for k, v in row.items() if k not in {ORDER, COLUMNS}} for row in rows),

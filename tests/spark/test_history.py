@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, Final, NamedTuple
 
-import landed
+import lake_tables
 import msgspec
 import pytest
-from cheap import lakes
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from spark_settings import lakes
 from test_equality import SEED, VARIANTS, Story, evolving, regrouped, rekeyed
 
 from changelane.apply import key_bytes
@@ -97,7 +97,7 @@ def stream(
     """All stories, landed as one stream of a few batches."""
     lake = str(tmp_path_factory.mktemp("history") / request.param)
     reports = [
-        landed.apply(
+        lake_tables.apply(
             spark,
             lake,
             [event for story in stories.values() for event in story.batches[number]],
@@ -114,7 +114,7 @@ Found = Mapping[bytes, list[tuple[Any, ...]]]
 
 def found(spark: SparkSession, lake: str, story: Story) -> Found:
     """Return the versions by key, in their order, as the table holds them."""
-    table = landed.table_of(spark, lake, story.table)
+    table = lake_tables.table_of(spark, lake, story.table)
     ours = {"_valid_from", "_valid_to", "_is_current"}
     columns = [c for c in table.columns if c not in ours and not c.startswith("_changelane")]
     rows = table.orderBy("_changelane_order").select(
@@ -128,7 +128,7 @@ def found(spark: SparkSession, lake: str, story: Story) -> Found:
     )
     told: dict[bytes, list[tuple[Any, ...]]] = {}
     for one in rows.collect():
-        row = {name: landed.python(one[index]) for index, name in enumerate(columns)}
+        row = {name: lake_tables.python(one[index]) for index, name in enumerate(columns)}
         for name, make in story.python.items():
             row[name] = make(row[name])
         order, until, begun, ended, is_current, orders = one[len(columns) :]

@@ -9,9 +9,9 @@ import json
 from pathlib import Path
 from typing import Final
 
-import kills
-import landed
+import lake_tables
 import pytest
+import random_kills
 from click.testing import CliRunner
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
@@ -64,7 +64,7 @@ def change(op: str, at: int, number: int, value: int | None = None) -> DataChang
 
 
 def values(spark: SparkSession, lake: str) -> list[int]:
-    found = landed.table_of(spark, lake, TABLE).select("`_hoodie_is_deleted`")
+    found = lake_tables.table_of(spark, lake, TABLE).select("`_hoodie_is_deleted`")
     return sorted(row[0] for row in found.collect())
 
 
@@ -87,10 +87,10 @@ def test_keys_that_hudi_would_mix_up_stay_apart_and_deleted_rows_stay_gone(
         # late: a row that went, and one that is newer
         [change("c", 25, 0, 7), change("u", 15, 1, 7), change("u", 29, 8, 7)],
     ]
-    reports = landed.land(spark, lake, batches)
+    reports = lake_tables.land(spark, lake, batches)
     assert [report.quarantined for report in reports] == [{}] * 3
     assert values(spark, lake) == [101, 102, 103, 104, 106, 107]
-    stored = spark.read.format("hudi").load(landed.path(lake, TABLE))
+    stored = spark.read.format("hudi").load(lake_tables.path(lake, TABLE))
     assert stored.columns[5:] == [
         "_changelane_key",
         "_hoodie_is_deleted",
@@ -177,7 +177,7 @@ def test_cdl_lands_with_unique_as_record_key(spark: SparkSession, tmp_path: Path
         (folder / "pipeline.yaml").write_text(json.dumps(pipeline))
         done = CliRunner().invoke(main, ["run", str(folder / "pipeline.yaml")])
         assert done.exit_code == 0, done.output
-        found = spark.read.format("hudi").load(landed.path(str(folder / "hudi"), table))
+        found = spark.read.format("hudi").load(lake_tables.path(str(folder / "hudi"), table))
         keys = {str(number).encode().hex().upper() + "." for number in expected}
         assert {row["_hoodie_record_key"] for row in found.collect()} == keys
         names = next(iter(expected.values())).keys()
@@ -188,7 +188,7 @@ def test_cdl_lands_with_unique_as_record_key(spark: SparkSession, tmp_path: Path
 def test_a_run_that_is_killed_between_two_tables_ends_like_the_oracle(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    stream = kills.write(tmp_path, "hudi", kills.FEW[:2])
-    kills.killed_at(stream, ["between two tables"])
-    kills.finish(stream)
-    assert kills.differences(spark, stream) == []
+    stream = random_kills.write(tmp_path, "hudi", random_kills.FEW[:2])
+    random_kills.killed_at(stream, ["between two tables"])
+    random_kills.finish(stream)
+    assert random_kills.differences(spark, stream) == []

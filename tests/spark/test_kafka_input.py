@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from brokered import Topics
 from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient
+from kafka_topics import Topics
 
 from changelane import Message
 from changelane.cli import main

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from brokered import Topics
 from click.testing import CliRunner
+from kafka_topics import Topics
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from brokered import Topics
 from click.testing import CliRunner
+from kafka_topics import Topics
 from pyspark.sql import SparkSession
 
 from changelane import Message, convert, get_codec

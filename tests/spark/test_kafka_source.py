@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import kills
-import landed
+import lake_tables
 import pytest
-from brokered import Topics, spread
-from cheap import lakes
+import random_kills
 from click.testing import CliRunner
+from kafka_topics import Topics, spread
 from pyspark.sql import SparkSession
+from spark_settings import lakes
 from test_crash import insert
 from test_keeping import ALL, LOG, ONE, TWO, dying_at_the_end
 
@@ -42,7 +42,7 @@ def topics(broker: str) -> Topics:
 
 
 def values(events: Iterable[ChangeEvent]) -> list[bytes]:
-    return [m.value for event in events for m in landed.CODEC.encode(event).messages]
+    return [m.value for event in events for m in lake_tables.CODEC.encode(event).messages]
 
 
 def written(topics: Topics, lake: str, topic: str, **options: Any) -> Path:
@@ -60,10 +60,12 @@ def written(topics: Topics, lake: str, topic: str, **options: Any) -> Path:
 
 
 def check(spark: SparkSession, lake: str, batches: Sequence[Sequence[ChangeEvent]]) -> None:
-    tables = landed.oracle(batches)
+    tables = lake_tables.oracle(batches)
     for table in (ONE, TWO):
-        assert landed.read(spark, lake, table, ("id",)) == landed.remembered(tables, table)
-    assert landed.table_of(spark, lake, LOG).count() == len(tables.rows(LOG))
+        assert lake_tables.read(spark, lake, table, ("id",)) == lake_tables.remembered(
+            tables, table
+        )
+    assert lake_tables.table_of(spark, lake, LOG).count() == len(tables.rows(LOG))
 
 
 def offsets_of(spark: SparkSession, lake: str, told: Pipeline) -> Any:
@@ -160,7 +162,9 @@ def unplaced(op: str, table: str, id: int, v: int) -> ChangeEvent:
     return DataChange(Op(op), told, Key(("id",)), before=before, after=after, schema=TWICE)
 
 
-@pytest.mark.skipif("delta" not in landed.LAKES, reason="what topics cannot take lies in Delta")
+@pytest.mark.skipif(
+    "delta" not in lake_tables.LAKES, reason="what topics cannot take lies in Delta"
+)
 @pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
 def test_what_was_delivered_twice_is_applied_once_by_its_ids(
     spark: SparkSession, topics: Topics, lake: str, tmp_path: Path
@@ -188,7 +192,7 @@ def test_what_was_delivered_twice_is_applied_once_by_its_ids(
     assert len(report.batches) == 2
 
     def found(name: str, *columns: str) -> list[tuple[Any, ...]]:
-        table = landed.table_of(spark, lake, TableId("shop", None, name))
+        table = lake_tables.table_of(spark, lake, TableId("shop", None, name))
         return sorted(tuple(row) for row in table.select("id", "v", *columns).collect())
 
     assert found("rows") == [(1, 2), (3, 1)]
@@ -274,11 +278,13 @@ def test_a_run_from_a_topic_that_is_killed_again_and_again_ends_like_the_oracle(
     seed = random.randrange(1 << 32)
     chance = random.Random(seed)
     # few tables: whatever the source, `test_killed_run` has more of them
-    stream = kills.write_topic(tmp_path, chance.choice(landed.LAKES), kills.FEW, topics)
-    ended = [kills.killed_run(stream, chance, longest_s=5) for _ in range(KILLS)]
+    stream = random_kills.write_topic(
+        tmp_path, chance.choice(lake_tables.LAKES), random_kills.FEW, topics
+    )
+    ended = [random_kills.killed_run(stream, chance, longest_s=5) for _ in range(KILLS)]
     assert not all(ended), f"no run was killed in its middle, seed {seed}"
-    kills.finish(stream)
-    assert kills.differences(spark, stream) == [], f"seed {seed}"
+    random_kills.finish(stream)
+    assert random_kills.differences(spark, stream) == [], f"seed {seed}"
 
 
 @pytest.mark.long
@@ -313,8 +319,8 @@ def test_a_topic_that_was_compacted_between_two_runs_gives_the_same_rows(
         topics.send(topic, [Message(b"{broken", b"filler")])
     report = run(spark, told)
     assert report.batches
-    tables = landed.oracle(batches)
-    assert landed.read(spark, lake, ONE, ("id",)) == landed.remembered(tables, ONE)
+    tables = lake_tables.oracle(batches)
+    assert lake_tables.read(spark, lake, ONE, ("id",)) == lake_tables.remembered(tables, ONE)
 
 
 def test_a_topic_that_is_not_there_is_named_before_spark_starts(topics: Topics) -> None:

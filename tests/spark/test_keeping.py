@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import landed
+import lake_tables
 import pytest
-from cheap import lakes
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
+from spark_settings import lakes
 from test_crash import BATCHES, LOG, ONE, TWO, DiedError, insert
 from test_modes import MODES, change, logged
 
@@ -38,18 +38,20 @@ ALL: Final = [*BATCHES, *MORE]
 
 def add(folder: Path, number: int) -> None:
     """Add a file with the events of a batch, and one broken line."""
-    lines = [m.value for event in ALL[number] for m in landed.CODEC.encode(event).messages]
+    lines = [m.value for event in ALL[number] for m in lake_tables.CODEC.encode(event).messages]
     file = folder / "in" / f"{number}.jsonl"
     file.write_bytes(b"\n".join([*lines, b"{broken"]) + b"\n")
     os.utime(file, (number, number))  # Spark reads the oldest first
 
 
 def check(spark: SparkSession, lake: str, batches: Sequence[Sequence[ChangeEvent]]) -> None:
-    tables = landed.oracle(batches)
+    tables = lake_tables.oracle(batches)
     for table in (ONE, TWO):
-        assert landed.read(spark, lake, table, ("id",)) == landed.remembered(tables, table)
-    assert landed.table_of(spark, lake, LOG).count() == len(tables.rows(LOG))
-    aside = landed.table_of(spark, lake, quarantine.NAME).collect()
+        assert lake_tables.read(spark, lake, table, ("id",)) == lake_tables.remembered(
+            tables, table
+        )
+    assert lake_tables.table_of(spark, lake, LOG).count() == len(tables.rows(LOG))
+    aside = lake_tables.table_of(spark, lake, quarantine.NAME).collect()
     assert [row["code"] for row in aside] == ["malformed_json"] * len(batches)
 
 
@@ -206,16 +208,16 @@ def test_an_event_is_known_when_the_commits_that_told_of_it_are_forgotten(
     spark: SparkSession, lake: str
 ) -> None:
     both = [change("c", at, id=at, a="a", b="b") for at in (10, 100)]
-    landed.apply(spark, lake, both[:1], batch=0, modes=MODES)
+    lake_tables.apply(spark, lake, both[:1], batch=0, modes=MODES)
     place: Any = open_lake(spark, lake, "iceberg")
     (name,) = place.tables()
     place.expire(name, 0)  # keeps what the newest commit told, which is old after the next one
-    landed.apply(spark, lake, both[1:], batch=1, modes=MODES)
+    lake_tables.apply(spark, lake, both[1:], batch=1, modes=MODES)
     # what others do to tables that changelane does not maintain
     place._call("rewrite_data_files", name, "options => map('rewrite-all', 'true')")
     older = "TIMESTAMP '2099-01-01 00:00:00'"
     place._call("expire_snapshots", name, f"older_than => {older}, retain_last => 1")
     assert list(place.marked(name)) == []
     for number, event in enumerate([*both[1:], *both]):
-        landed.apply(spark, lake, [event], query="two", batch=number, modes=MODES)
+        lake_tables.apply(spark, lake, [event], query="two", batch=number, modes=MODES)
     assert [row[1] for row in logged(spark, lake)] == [10, 100]

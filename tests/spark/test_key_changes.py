@@ -6,12 +6,12 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-import landed
+import lake_tables
 import msgspec
 import pytest
 import yaml
-from cheap import lakes
 from pyspark.sql import SparkSession
+from spark_settings import lakes
 
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Image, Transaction
 from changelane.pipeline.config import parse
@@ -41,7 +41,7 @@ def test_inputs_that_lost_or_kept_a_row_end_as_at_their_source(
         told["source"]["path"] = str(folder / "in")
         told["sink"] = {"type": lake, "path": str(folder / lake)}
         run(spark, parse(told))
-        rows = landed.table_of(spark, f"{folder}/{lake}", table)
+        rows = lake_tables.table_of(spark, f"{folder}/{lake}", table)
         expected = json.loads((folder / "expected.json").read_text())
         got = [row.asDict() for row in rows.select(*expected[0]).orderBy("id").collect()]
         assert got == expected, name
@@ -81,9 +81,9 @@ def test_tables_equal_memory_in_any_batches_and_orders(spark: SparkSession, tmp_
         cuts = sorted(chance.randrange(len(told) + 1) for _ in range(BATCHES - 1))
         for batch, first, last in zip(batches, [0, *cuts], [*cuts, len(told)], strict=True):
             batch.extend(shifted(e, 10 * number) for part in told[first:last] for e in part)
-    lake = f"{tmp_path}/{landed.LAKES[0]}"
-    reports: Any = landed.land(spark, lake, batches)
-    expected = landed.oracle(batches)
-    assert landed.read(spark, lake, TABLE, ("id",)) == landed.remembered(expected, TABLE)
+    lake = f"{tmp_path}/{lake_tables.LAKES[0]}"
+    reports: Any = lake_tables.land(spark, lake, batches)
+    expected = lake_tables.oracle(batches)
+    assert lake_tables.read(spark, lake, TABLE, ("id",)) == lake_tables.remembered(expected, TABLE)
     refused = sum(report.quarantined.get("ambiguous_key_move", 0) for report in reports)
     assert refused == len(expected.quarantine)

@@ -4,10 +4,10 @@
 import random
 from pathlib import Path
 
-import kills
-import landed
+import lake_tables
 import pytest
-from killed import POINTS
+import random_kills
+from crash_points import POINTS
 from pyspark.sql import SparkSession
 
 from changelane.testing.conformance import EFFORT
@@ -31,7 +31,7 @@ NAMED = {
         "after the commits, before the checkpoint",
     ],
 }
-NAMED = {name: NAMED[name] for name in landed.LAKES}
+NAMED = {name: NAMED[name] for name in lake_tables.LAKES}
 """Each start of a JVM costs seconds: each point on one format, on both with more effort."""
 if EFFORT > 1:
     # what Hudi's maintenance does is part of its commits
@@ -49,10 +49,10 @@ def test_a_run_that_is_killed_at_each_step_ends_like_the_oracle(
     spark: SparkSession, tmp_path: Path, table_format: str
 ) -> None:
     # the second batch is the first one that is followed by maintenance
-    stream = kills.write(tmp_path, table_format, kills.FEW[:2])
-    kills.killed_at(stream, NAMED[table_format])
-    kills.finish(stream)
-    assert kills.differences(spark, stream) == []
+    stream = random_kills.write(tmp_path, table_format, random_kills.FEW[:2])
+    random_kills.killed_at(stream, NAMED[table_format])
+    random_kills.finish(stream)
+    assert random_kills.differences(spark, stream) == []
 
 
 @pytest.mark.timeout(1500)
@@ -61,10 +61,10 @@ def test_a_run_that_is_killed_again_and_again_ends_like_the_oracle(
 ) -> None:
     seed = random.randrange(1 << 32)
     chance = random.Random(seed)
-    stream = kills.write(
-        tmp_path, chance.choice(landed.LAKES), kills.drawn(chance, files=3, histories=3)
+    stream = random_kills.write(
+        tmp_path, chance.choice(lake_tables.LAKES), random_kills.drawn(chance, files=3, histories=3)
     )
-    ended = [kills.killed_run(stream, chance, longest_s=6) for _ in range(KILLS)]
+    ended = [random_kills.killed_run(stream, chance, longest_s=6) for _ in range(KILLS)]
     assert not all(ended), f"no run was killed in its middle, seed {seed}"
-    kills.finish(stream)
-    assert kills.differences(spark, stream) == [], f"seed {seed}"
+    random_kills.finish(stream)
+    assert random_kills.differences(spark, stream) == [], f"seed {seed}"

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import landed
+import lake_tables
 import pytest
-from cheap import lakes
 from pyspark.sql import SparkSession
+from spark_settings import lakes
 from test_schema_changes import FILE, T, rows_of, told
 
 from changelane.event import ChangeEvent, DataChange, Key, Op, Source, Truncate
@@ -72,9 +72,9 @@ def test_a_partial_event_says_nothing_of_columns_that_come_later(
 ) -> None:
     lake = str(tmp_path / kind)
     for number, batch in enumerate(BATCHES):
-        landed.apply(spark, lake, batch, batch=number)
-        expected = landed.remembered(landed.oracle(BATCHES[: number + 1]), T)
-        assert landed.read(spark, lake, T, ("id",)) == expected, number
+        lake_tables.apply(spark, lake, batch, batch=number)
+        expected = lake_tables.remembered(lake_tables.oracle(BATCHES[: number + 1]), T)
+        assert lake_tables.read(spark, lake, T, ("id",)) == expected, number
     assert expected.rows[b'["1"]'] == {"id": "1", "a": "2", "b": "z", "c": None}
     assert expected.unknown[b'["5"]'] == {"b"}
 
@@ -91,9 +91,9 @@ def test_nor_does_it_where_rows_that_are_gone_are_kept(
         [event("u", 49, id="5", b="b")],
     ]
     for number, batch in enumerate(batches):
-        landed.apply(spark, lake, batch, batch=number, modes=soft)
-    expected = landed.oracle(batches, deletes="soft").keyed(T)
-    assert landed.read(spark, lake, T, ("id",)).rows == expected
+        lake_tables.apply(spark, lake, batch, batch=number, modes=soft)
+    expected = lake_tables.oracle(batches, deletes="soft").keyed(T)
+    assert lake_tables.read(spark, lake, T, ("id",)).rows == expected
     assert expected[b'["5"]'] == {
         "id": "5",
         "a": "1",
@@ -111,7 +111,7 @@ def test_what_was_never_told_counts_as_unknown(spark: SparkSession, tmp_path: Pa
         [event("c", 30, id="2", a="1", b="y")],
     ]
     for number, batch in enumerate(batches):
-        landed.apply(spark, lake, batch, batch=number)
+        lake_tables.apply(spark, lake, batch, batch=number)
     tables = open_lake(spark, lake, "iceberg")
     assert [(one.rows, one.incomplete) for one in status(tables)] == [(2, 1)]
     known = {one.column: one.known for one in explain(tables, "t", {"id": "1"}).columns}
@@ -119,7 +119,7 @@ def test_what_was_never_told_counts_as_unknown(spark: SparkSession, tmp_path: Pa
     # the delete below stays, or an older event would tell what it took
     horizon = encode_order(MySqlPosition(FILE, 12), phase=0)
     purge(tables, SideTable(spark, tables), {table_id_text(T): horizon})
-    landed.apply(spark, lake, [event("u", 8, id="1", b="gone")], batch=3)
+    lake_tables.apply(spark, lake, [event("u", 8, id="1", b="gone")], batch=3)
     assert rows_of(spark, lake) == [
         {"id": "1", "a": "2", "b": None},
         {"id": "2", "a": "1", "b": "y"},
@@ -136,8 +136,8 @@ def test_a_default_fills_rows_whose_newest_event_named_other_columns(
     for name, batches in {"one": [[*first, *then, *last]], "many": [first, then, last]}.items():
         lake = str(tmp_path / name / "iceberg")
         for number, batch in enumerate(batches):
-            landed.apply(spark, lake, batch, batch=number)
-        found = landed.read(spark, lake, T, ("id",))
+            lake_tables.apply(spark, lake, batch, batch=number)
+        found = lake_tables.read(spark, lake, T, ("id",))
         values = [row["b"] for _, row in sorted(found.rows.items())]
         assert values == ["x", "y", None, None], name
         # nothing tells whether these rows were there before the column
@@ -160,8 +160,8 @@ def test_a_default_that_nothing_tells_is_unknown_below_a_newer_partial_event(
             told(30, {"id": 2, "a": 1, "c": 1, "b": 1}),
         )
     ):
-        landed.apply(spark, lake, [one], batch=number)
-    found = landed.read(spark, lake, T, ("id",))
+        lake_tables.apply(spark, lake, [one], batch=number)
+    found = lake_tables.read(spark, lake, T, ("id",))
     assert found.rows[b"[1]"] == {"id": 1, "a": 2, "b": None, "c": 2}
     assert found.unknown == {b"[1]": {"b"}}
 
@@ -177,17 +177,17 @@ def test_a_purge_keeps_what_a_column_that_comes_later_needs(
         event("u", 7, id="1", a="2"),
         event("c", 8, id="9", a="1"),
     ]
-    landed.apply(spark, lake, first)
+    lake_tables.apply(spark, lake, first)
     tables = open_lake(spark, lake, "iceberg")
     horizon = encode_order(MySqlPosition(FILE, 6), phase=0)
     purge(tables, SideTable(spark, tables), {table_id_text(T): horizon})
-    oracle = landed.oracle([first])
+    oracle = lake_tables.oracle([first])
     oracle.purge(T, horizon)
     late = [[event("c", 30, id="2", a="1", b="y")], [event("u", 4, id="1", b="of the first life")]]
     for number, batch in enumerate(late, 1):
-        landed.apply(spark, lake, batch, batch=number)
+        lake_tables.apply(spark, lake, batch, batch=number)
         oracle.apply(batch)
-    found = landed.read(spark, lake, T, ("id",))
-    assert found == landed.remembered(oracle, T)
+    found = lake_tables.read(spark, lake, T, ("id",))
+    assert found == lake_tables.remembered(oracle, T)
     assert found.rows[b'["1"]'] == {"id": "1", "a": "2", "b": None}
     assert found.unknown == {b'["1"]': {"b"}}

@@ -4,7 +4,7 @@
 from pathlib import Path
 from typing import Any, Final
 
-import landed
+import lake_tables
 import pytest
 from pyspark.sql import SparkSession
 
@@ -41,7 +41,7 @@ def change(op: str, at: int, *row: Any, table: TableId = TABLE) -> DataChange:
 
 
 def rows(spark: SparkSession, lake: str, *columns: str) -> list[tuple[Any, ...]]:
-    found = landed.table_of(spark, lake, TABLE).select("id", *columns).orderBy("id")
+    found = lake_tables.table_of(spark, lake, TABLE).select("id", *columns).orderBy("id")
     return [tuple(row) for row in found.collect()]
 
 
@@ -83,7 +83,7 @@ def test_rows_move_between_the_partitions_of_a_table_and_leave_all_of_them(
         ],
     ]
     for number, batch in enumerate(events):
-        report = landed.apply(spark, lake, batch, batch=number, layouts=layouts)
+        report = lake_tables.apply(spark, lake, batch, batch=number, layouts=layouts)
         assert not report.quarantined, report
     found = rows(spark, lake, "`the land?`", "state")
     assert found == [(1, "d/e", "paid"), (2, None, "new"), (6, "fr", "new")]
@@ -99,10 +99,10 @@ def test_rows_move_between_the_partitions_of_a_table_and_leave_all_of_them(
 def test_a_table_keeps_its_partitions_and_takes_new_properties(
     spark: SparkSession, lake: str
 ) -> None:
-    landed.apply(spark, lake, [change("c", 10, 1, "fr", "new")], layouts=BY_LAND)
+    lake_tables.apply(spark, lake, [change("c", 10, 1, "fr", "new")], layouts=BY_LAND)
     later = Layouts(Layout(("state",), {PROPERTY: "gzip"}))
     event = change("u", 20, 1, "de", "paid")
-    report = landed.apply(spark, lake, [event], batch=1, layouts=later)
+    report = lake_tables.apply(spark, lake, [event], batch=1, layouts=later)
     (table,) = report.tables
     assert table.note == "the table keeps the partitions that it was made with: THE LAND?"
     assert format_properties(spark, lake)[PROPERTY] == "gzip"
@@ -115,7 +115,7 @@ def test_a_text_that_a_partition_would_lose_is_set_aside(spark: SparkSession, la
         [change("u", 20, 2, "", "paid"), change("d", 21, 1, "")],
     ]
     told = [
-        landed.apply(spark, lake, batch, batch=number, layouts=BY_LAND).quarantined
+        lake_tables.apply(spark, lake, batch, batch=number, layouts=BY_LAND).quarantined
         for number, batch in enumerate(batches)
     ]
     is_delta = Path(lake).name == "delta"
@@ -126,7 +126,7 @@ def test_a_text_that_a_partition_would_lose_is_set_aside(spark: SparkSession, la
 
 def test_a_partition_that_no_event_has_yet_is_refused(spark: SparkSession, lake: str) -> None:
     layouts = Layouts(Layout(("country",)))
-    report = landed.apply(spark, lake, [change("c", 10, 1, "fr", "new")], layouts=layouts)
+    report = lake_tables.apply(spark, lake, [change("c", 10, 1, "fr", "new")], layouts=layouts)
     assert report.quarantined == {"schema_mismatch": 1}
     assert open_lake(spark, lake, Path(lake).name).tables() == []
 
@@ -134,15 +134,17 @@ def test_a_partition_that_no_event_has_yet_is_refused(spark: SparkSession, lake:
 def test_what_somebody_wrote_into_a_column_of_their_own_stays(
     spark: SparkSession, lake: str
 ) -> None:
-    landed.apply(spark, lake, [change("c", 10, 1, "fr", "new"), change("c", 10, 2, "fr", "new")])
+    lake_tables.apply(
+        spark, lake, [change("c", 10, 1, "fr", "new"), change("c", 10, 2, "fr", "new")]
+    )
     tables = open_lake(spark, lake, Path(lake).name)
     name = tables.sql("tables/shop.orders")
     spark.sql(f"ALTER TABLE {name} ADD COLUMNS (note STRING)")
     spark.sql(f"UPDATE {name} SET note = 'ours'")
     batch = [change("u", 20, 1, "fr", "paid"), change("c", 21, 3, "fr", "new")]
-    landed.apply(spark, lake, batch, batch=1)
+    lake_tables.apply(spark, lake, batch, batch=1)
     # a partial update takes the column form of the statement
-    landed.apply(spark, lake, [change("u", 30, 2, "it")], batch=2)
+    lake_tables.apply(spark, lake, [change("u", 30, 2, "it")], batch=2)
     assert rows(spark, lake, "state", "note") == [
         (1, "paid", "ours"),
         (2, "new", "ours"),
@@ -167,7 +169,7 @@ def test_tables_lie_where_a_location_says(spark: SparkSession, lake: str, tmp_pa
         [change("u", 20, 1, "de", "paid"), change("d", 21, 2)],
     ]
     for number, batch in enumerate(batches):
-        events = decode(landed.messages(spark, batch), "native-json")
+        events = decode(lake_tables.messages(spark, batch), "native-json")
         Applier(spark, tables).apply(events, Marker("test", "q", number))
     assert tables.tables() == ["tables/shop.orders"]
     found = tables.read("tables/shop.orders").select(*map(quoted, NAMES)).collect()

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-import landed
+import lake_tables
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -29,13 +29,14 @@ def change(op: str, at: int, id: int, state: str, table: TableId = TABLE, **more
 
 
 def rows(spark: SparkSession, lake: str, table: TableId = TABLE) -> list[tuple[Any, ...]]:
-    found = landed.table_of(spark, lake, table)
+    found = lake_tables.table_of(spark, lake, table)
     return sorted(tuple(row) for row in found.select("id", "state").collect())
 
 
 def test_text_messages_are_decoded_and_applied(spark: SparkSession, lake: str) -> None:
     lines = [
-        landed.CODEC.encode(change("c", at, at, "new")).messages[0].value.decode() for at in (1, 2)
+        lake_tables.CODEC.encode(change("c", at, at, "new")).messages[0].value.decode()
+        for at in (1, 2)
     ]
     messages = spark.createDataFrame([(one, "ignored") for one in lines], "value string, x string")
     events = decode(messages, format="native-json")
@@ -49,16 +50,16 @@ def test_text_messages_are_decoded_and_applied(spark: SparkSession, lake: str) -
 def test_other_tables_go_on_where_one_cannot(spark: SparkSession, lake: str) -> None:
     """Nothing of a refused event may be remembered, or it would take later rows away."""
     other = TableId("shop", None, "other")
-    landed.apply(spark, lake, [change("c", 1, 1, "new"), change("c", 1, 1, "x", other)])
+    lake_tables.apply(spark, lake, [change("c", 1, 1, "new"), change("c", 1, 1, "x", other)])
     foreign = PostgresPosition(1)
     refused = [
         change("d", 9, 1, "new", position=foreign),
         Truncate(TABLE, position=foreign),
         change("c", 9, 2, "y", other),
     ]
-    report = landed.apply(spark, lake, refused, batch=1)
+    report = lake_tables.apply(spark, lake, refused, batch=1)
     assert report.quarantined == {"unordered": 2}
-    landed.apply(spark, lake, [change("u", 2, 1, "paid")], batch=2)
+    lake_tables.apply(spark, lake, [change("u", 2, 1, "paid")], batch=2)
     assert rows(spark, lake) == [(1, "paid")]
     assert rows(spark, lake, other) == [(1, "x"), (2, "y")]
 
@@ -90,7 +91,7 @@ def test_a_stream_applies_its_batches(spark: SparkSession, lake: str, tmp_path: 
     keyed = TableId("shop", None, "keyed")
     for at, state in ((1, "new"), (2, "paid")):
         told = [change("u", at, 1, state, keyed, key=None)]
-        lines = [landed.CODEC.encode(event).messages[0].value for event in told]
+        lines = [lake_tables.CODEC.encode(event).messages[0].value for event in told]
         (folder / f"{at}.txt").write_bytes(b"\n".join(lines))
         run()
     assert [report.batch for report in done] == [0, 1]
@@ -109,14 +110,14 @@ def test_tables_without_a_key_are_set_aside_appended_to_or_keyed_by_their_row(
     aside, appended, keyed = (
         str(tmp_path / name / "delta") for name in ("aside", "appended", "keyed")
     )
-    assert landed.apply(spark, aside, events).quarantined == {"no_key": 2}
+    assert lake_tables.apply(spark, aside, events).quarantined == {"no_key": 2}
     for number, batch in enumerate((events, late)):
-        landed.apply(spark, appended, batch, batch=number, keyless="append")
+        lake_tables.apply(spark, appended, batch, batch=number, keyless="append")
         if number == 0:
             assert rows(spark, appended) == [(1, "same"), (1, "same")]
     # the truncate took what came before it, in its own batch too
     assert rows(spark, appended) == [(3, "y")]
-    told = decode(landed.messages(spark, events), "native-json", keyless="row")
+    told = decode(lake_tables.messages(spark, events), "native-json", keyless="row")
     apply_changes(told, keyed)
     assert rows(spark, keyed) == [(1, "same")]
 

@@ -4,12 +4,12 @@
 from pathlib import Path
 from typing import Any, Final
 
-import landed
+import lake_tables
 import msgspec
 import pytest
-from cheap import lakes
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from spark_settings import lakes
 
 from changelane.event import (
     ChangeEvent,
@@ -52,7 +52,7 @@ def change(op: str, at: int, table: TableId = LOG, **image: Any) -> DataChange:
 
 
 def logged(spark: SparkSession, lake: str, table: TableId = LOG) -> list[tuple[Any, ...]]:
-    found = landed.table_of(spark, lake, table)
+    found = lake_tables.table_of(spark, lake, table)
     unknown = F.array_sort(F.map_keys("_changelane_columns"))
     rows = found.orderBy("_changelane_order", "id").select(
         "_changelane_op", "id", "a", "b", unknown, F.unix_seconds("_changelane_time")
@@ -107,16 +107,16 @@ def dies_at(place: str, patch: pytest.MonkeyPatch) -> None:
 def test_logs_hold_every_event_once_and_histories_every_version_through_crashes(
     spark: SparkSession, lake: str
 ) -> None:
-    landed.apply(spark, lake, FIRST, modes=MODES)
+    lake_tables.apply(spark, lake, FIRST, modes=MODES)
     for place in ("before the ends", "before what is shown", "before the checkpoint"):
         with pytest.MonkeyPatch.context() as patch:
             dies_at(place, patch)
             with pytest.raises(DiedError):
-                landed.apply(spark, lake, SECOND, batch=1, modes=MODES)
-    again = landed.apply(spark, lake, SECOND, batch=1, modes=MODES)
+                lake_tables.apply(spark, lake, SECOND, batch=1, modes=MODES)
+    again = lake_tables.apply(spark, lake, SECOND, batch=1, modes=MODES)
     assert {table.note for table in again.tables} == {APPLIED_BEFORE}
     # from another checkpoint: nothing is there twice
-    report = landed.apply(spark, lake, [*FIRST, *SECOND], query="two", modes=MODES)
+    report = lake_tables.apply(spark, lake, [*FIRST, *SECOND], query="two", modes=MODES)
     assert report.quarantined == {}
     assert logged(spark, lake) == [
         ("c", 9, None, "late", None, 9),
@@ -126,12 +126,12 @@ def test_logs_hold_every_event_once_and_histories_every_version_through_crashes(
         ("t", None, None, None, None, 13),
     ]
     assert logged(spark, lake, BARE) == [("c", 1, "a", "b", None, 10), ("u", 1, "c", "b", None, 11)]
-    kept = landed.table_of(spark, lake, KEPT).orderBy("_changelane_order")
+    kept = lake_tables.table_of(spark, lake, KEPT).orderBy("_changelane_order")
     assert [tuple(row) for row in kept.select("a", "b", "_is_current").collect()] == [
         ("a", "b", False),
         ("x", "new", True),
     ]
-    past = landed.table_of(spark, lake, PAST).orderBy("_changelane_order")
+    past = lake_tables.table_of(spark, lake, PAST).orderBy("_changelane_order")
     seconds = (F.unix_seconds("_valid_from"), F.unix_seconds("_valid_to"))
     assert [
         tuple(row) for row in past.select("id", "a", "b", *seconds, "_is_current").collect()
@@ -142,8 +142,10 @@ def test_logs_hold_every_event_once_and_histories_every_version_through_crashes(
 
 
 def test_a_table_keeps_its_mode(spark: SparkSession, lake: str) -> None:
-    landed.apply(spark, lake, [change("c", 1, id=1, a="a", b="b")])
-    report = landed.apply(spark, lake, [change("c", 2, id=2, a="a", b="b")], batch=1, modes=MODES)
+    lake_tables.apply(spark, lake, [change("c", 1, id=1, a="a", b="b")])
+    report = lake_tables.apply(
+        spark, lake, [change("c", 2, id=2, a="a", b="b")], batch=1, modes=MODES
+    )
     assert report.quarantined == {"mode_conflict": 1}
     (table,) = report.tables
     assert "made in the mode upsert" in table.note
@@ -152,7 +154,7 @@ def test_a_table_keeps_its_mode(spark: SparkSession, lake: str) -> None:
     taken = msgspec.structs.replace(change("c", 2, PAST, id=2), schema=renamed)
     keyless = msgspec.structs.replace(change("c", 3, PAST, id=3, a="a", b="b"), key=None)
     for batch, (event, code) in enumerate([(taken, "schema_mismatch"), (keyless, "no_key")], 2):
-        report = landed.apply(spark, lake, [event], batch=batch, modes=MODES, keyless="append")
+        report = lake_tables.apply(spark, lake, [event], batch=batch, modes=MODES, keyless="append")
         assert report.quarantined == {code: 1}
 
 
@@ -167,7 +169,7 @@ def test_logs_without_positions_are_exactly_once_by_their_batch(
         for part in (0, 1)
     ]
     for query in ("one", "one", "two"):
-        landed.apply(spark, lake, told, query=query, modes=MODES)
+        lake_tables.apply(spark, lake, told, query=query, modes=MODES)
     assert sorted(row[1] for row in logged(spark, lake)) == [0, 0, 1, 1]
 
 
@@ -186,11 +188,11 @@ def test_an_event_that_comes_again_beside_a_statement_is_not_appended_again(
     for ddl in ("ADD COLUMN b INT", "ADD COLUMN b INT DEFAULT (1 + 1)"):
         place = str(Path(lake, str(len(ddl)), Path(lake).name))
         second = [told(5, f"ALTER TABLE log {ddl}"), told(6, {"id": 3, "a": 3, "b": 3})]
-        landed.apply(spark, place, first, batch=0, modes=MODES)
-        landed.apply(spark, place, second, batch=1, modes=MODES)
-        landed.apply(spark, place, [*first, *second], query="two", batch=0, modes=MODES)
-        landed.apply(spark, place, first, query="two", batch=1, modes=MODES)
-        rows = landed.table_of(spark, place, LOG).select("id", "b", COLUMNS).collect()
+        lake_tables.apply(spark, place, first, batch=0, modes=MODES)
+        lake_tables.apply(spark, place, second, batch=1, modes=MODES)
+        lake_tables.apply(spark, place, [*first, *second], query="two", batch=0, modes=MODES)
+        lake_tables.apply(spark, place, first, query="two", batch=1, modes=MODES)
+        rows = lake_tables.table_of(spark, place, LOG).select("id", "b", COLUMNS).collect()
         assert sorted(map(tuple, rows)) == [(1, None, None), (2, None, None), (3, 3, None)]
 
 
@@ -200,8 +202,8 @@ def test_an_event_that_is_set_aside_does_not_make_others_come_twice(
     both = [change("c", at, id=at, a="a", b="b") for at in (1, 2)]
     odd = change("c", 3, id=3, a="a", b="b")
     odd = msgspec.structs.replace(odd, position=OffsetPosition("t", 0, 5))
-    landed.apply(spark, lake, both, modes=MODES)
-    report = landed.apply(spark, lake, [*both, odd], query="two", modes=MODES)
+    lake_tables.apply(spark, lake, both, modes=MODES)
+    report = lake_tables.apply(spark, lake, [*both, odd], query="two", modes=MODES)
     assert report.quarantined == {"unordered": 1}
     assert [row[1] for row in logged(spark, lake)] == [1, 2]
 
@@ -223,16 +225,16 @@ def test_rows_that_swap_their_keys_are_set_aside(spark: SparkSession, lake: str)
         )
 
     first = [change("c", 10, PAST, id=1, a="A", b="b"), change("c", 11, PAST, id=2, a="B", b="b")]
-    landed.apply(spark, lake, first, modes=MODES)
+    lake_tables.apply(spark, lake, first, modes=MODES)
     # the transaction comes in two batches, and the second once more
     for batch, (event, aside) in enumerate(
         [(moved(21, 1, 2, "A"), {}), (moved(22, 2, 1, "B"), {"ambiguous_key_move": 1})], 1
     ):
-        report = landed.apply(spark, lake, [event], batch=batch, modes=MODES)
+        report = lake_tables.apply(spark, lake, [event], batch=batch, modes=MODES)
         assert report.quarantined == aside
-    report = landed.apply(spark, lake, [moved(22, 2, 1, "B")], batch=9, modes=MODES)
+    report = lake_tables.apply(spark, lake, [moved(22, 2, 1, "B")], batch=9, modes=MODES)
     assert report.quarantined == {"ambiguous_key_move": 1}
-    past = landed.table_of(spark, lake, PAST).orderBy("_changelane_order", "id")
+    past = lake_tables.table_of(spark, lake, PAST).orderBy("_changelane_order", "id")
     assert [tuple(row) for row in past.select("id", "a", "_is_current").collect()] == [
         (1, "A", False),
         (2, "B", False),
@@ -244,7 +246,7 @@ def test_rows_that_swap_their_keys_are_set_aside(spark: SparkSession, lake: str)
         if column.column == "a"
     ]
     assert shown == "A"
-    landed.apply(spark, lake, [change("c", 30, id=1, a="a", b="b")], batch=10, modes=MODES)
+    lake_tables.apply(spark, lake, [change("c", 30, id=1, a="a", b="b")], batch=10, modes=MODES)
     tables = open_lake(spark, lake, Path(lake).name)
     found = explain(tables, "log", {"id": 1})
     assert [(one.effect, one.commits) for one in found.events] == [("insert", ["batch 10 of test"])]

@@ -8,12 +8,12 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, NamedTuple
 
-import landed
+import lake_tables
 import msgspec
 import pytest
-from cheap import lakes
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
+from spark_settings import lakes
 from test_equality import Deliver, Story, in_any_order, in_order, regrouped, rekeyed
 
 from changelane.apply import Departure, steps
@@ -125,7 +125,7 @@ def lake(
     root = str(tmp_path_factory.mktemp("purge") / request.param)
     tables = open_lake(spark, root, request.param)
     for number in range(3):
-        landed.apply(
+        lake_tables.apply(
             spark, root, [e for s in stories.values() for e in s.batches[number]], batch=number
         )
         if number == 2:
@@ -173,12 +173,12 @@ def test_purged_tables_equal_memory(
 ) -> None:
     story = stories[name]
     tables = remembered(story)
-    expected = landed.remembered(tables, story.table)
-    found = landed.read(spark, lake, story.table, story.keys)
+    expected = lake_tables.remembered(tables, story.table)
+    found = lake_tables.read(spark, lake, story.table, story.keys)
     assert found.rows == expected.rows
     assert found.unknown == expected.unknown
     assert found.orders == expected.orders
-    aside = landed.table_of(spark, lake, "_changelane/quarantine")
+    aside = lake_tables.table_of(spark, lake, "_changelane/quarantine")
     mine = aside.where(aside.table_id == table_id_text(story.table)).collect()
     assert {row["code"] for row in mine} == {"too_late"}
     told = {bytes.fromhex(msgspec.json.decode(row["event"])["order"]) for row in mine}
@@ -189,7 +189,7 @@ def test_purged_tables_equal_memory(
 def test_the_side_table_holds_what_the_oracle_remembers(
     spark: SparkSession, lake: str, stories: dict[str, Story]
 ) -> None:
-    held = landed.table_of(spark, lake, tombstones.NAME).where("key IS NOT NULL").collect()
+    held = lake_tables.table_of(spark, lake, tombstones.NAME).where("key IS NOT NULL").collect()
     for story in stories.values():
         told = {
             row["key"].encode(): bytes(row["deleted"])
@@ -207,7 +207,7 @@ def test_the_side_table_holds_what_the_oracle_remembers(
 def test_the_stories_hold_what_they_are_for(stories: dict[str, Story]) -> None:
     for story in stories.values():
         assert remembered(story).counts["too_late"]
-        unpurged = landed.oracle(story.batches)
+        unpurged = lake_tables.oracle(story.batches)
         states = remembered(story).states(story.table).values()
         kept = sum(bool(state.deleted) for state in states)
         assert kept < sum(bool(s.deleted) for s in unpurged.states(story.table).values())
@@ -240,13 +240,13 @@ def test_rows_that_came_after_a_purge_take_nothing_of_earlier_rows_of_their_keys
     for number, batch in enumerate(
         ([*first, told("d", 4, 9, "old")], [*lacking, silent[1]], again)
     ):
-        landed.apply(spark, lake, batch, batch=number)
+        lake_tables.apply(spark, lake, batch, batch=number)
         oracle.apply(batch)
         if not number:
             purge(tables, SideTable(spark, tables), {table_id_text(table): horizon})
             oracle.purge(table, horizon)
-    found = landed.read(spark, lake, table, ("id",))
-    assert found == landed.remembered(oracle, table)
+    found = lake_tables.read(spark, lake, table, ("id",))
+    assert found == lake_tables.remembered(oracle, table)
     assert {row["id"]: row["a"] for row in found.rows.values()} == {
         1: None,
         3: None,
@@ -254,7 +254,11 @@ def test_rows_that_came_after_a_purge_take_nothing_of_earlier_rows_of_their_keys
         5: "new",
         8: None,
     }
-    aside = landed.table_of(spark, lake, "_changelane/quarantine").select("code", "event").collect()
+    aside = (
+        lake_tables.table_of(spark, lake, "_changelane/quarantine")
+        .select("code", "event")
+        .collect()
+    )
     assert {row["code"] for row in aside} == {"too_late"}
     # that of the key 2 is older than the move, as after a delete
     assert {msgspec.json.decode(row["event"])["key"] for row in aside} == {"[1]", "[3]"}
@@ -297,7 +301,7 @@ def test_horizons_stay_below_what_is_young_or_comes_again(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     lake = str(tmp_path / "delta")
-    landed.apply(spark, lake, DELETES)
+    lake_tables.apply(spark, lake, DELETES)
     tables = open_lake(spark, lake, "delta")
     remembers = SideTable(spark, tables)
 
@@ -352,7 +356,7 @@ def test_horizons_stay_below_what_is_young_or_comes_again(
     clock[0] += 3600
     keeper.after_batch(young)
     assert remembers.tables()[plain].purged == order(50)
-    landed.apply(spark, lake, [gone("plain", 60, 55)], batch=1)
+    lake_tables.apply(spark, lake, [gone("plain", 60, 55)], batch=1)
     keeper.after_batch(young)
     assert remembers.tables()[plain].purged == order(50)
     clock[0] += 3600

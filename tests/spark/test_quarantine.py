@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from cheap import lakes
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from spark_settings import lakes
 
 from changelane import Message
 from changelane.cli import main

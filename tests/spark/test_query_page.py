@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import landed
+import lake_tables
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -30,7 +30,7 @@ MODES = Modes(
 )
 
 pytestmark = pytest.mark.skipif(
-    not {"delta", "iceberg"} <= set(landed.LAKES), reason="both are on Spark 4"
+    not {"delta", "iceberg"} <= set(lake_tables.LAKES), reason="both are on Spark 4"
 )
 
 
@@ -90,8 +90,8 @@ def rows(frame: DataFrame) -> list[dict[str, Any]]:
 def test_the_statements_for_spark_run_and_mean_what_the_page_says(
     spark: SparkSession, session: SparkSession, tmp_path: Path
 ) -> None:
-    landed.apply(spark, str(tmp_path / "delta"), EVENTS, modes=MODES)
-    landed.apply(spark, str(tmp_path / "iceberg"), EVENTS[:3])
+    lake_tables.apply(spark, str(tmp_path / "delta"), EVENTS, modes=MODES)
+    lake_tables.apply(spark, str(tmp_path / "iceberg"), EVENTS[:3])
     results = []
     for statements in blocks(tmp_path):
         for statement in statements:
@@ -115,7 +115,7 @@ def test_the_view_of_the_page_takes_new_columns_of_its_table(
     spark: SparkSession, session: SparkSession, tmp_path: Path
 ) -> None:
     lake = str(tmp_path / "delta")
-    landed.apply(spark, lake, EVENTS[:1])
+    lake_tables.apply(spark, lake, EVENTS[:1])
     _, named, _, view, *_ = blocks(tmp_path)
     for statement in (*named, *view):
         session.sql(statement)
@@ -130,5 +130,5 @@ def test_the_view_of_the_page_takes_new_columns_of_its_table(
         schema,
         SequencePosition(3),
     )
-    landed.apply(spark, lake, [more], batch=1)
+    lake_tables.apply(spark, lake, [more], batch=1)
     assert rows(session.sql("SELECT * FROM shop.orders")) == [row]

@@ -36,7 +36,7 @@ spark.sql.adaptive.enabled false
 spark.sql.shuffle.partitions 2
 spark.ui.enabled false
 """
-"""What keeps short what Spark does with a few rows; ``tests/spark/cheap.py`` has the reasons."""
+"""Settings for few rows; ``tests/spark/spark_settings.py`` has the reasons."""
 
 
 class Block(NamedTuple):

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-import landed
+import lake_tables
 import pytest
-from cheap import lakes
 from pyspark.sql import SparkSession
+from spark_settings import lakes
 
 from changelane.schema import TableId
 from changelane.spark import decode
@@ -65,7 +65,7 @@ def take(
 
 def values(spark: SparkSession, lake: str, table: str) -> str:
     schema = "public" if table != "binlog" else None
-    found = landed.table_of(spark, lake, TableId("shop", schema, table)).select("a").collect()
+    found = lake_tables.table_of(spark, lake, TableId("shop", schema, table)).select("a").collect()
     return "".join(sorted(row["a"] for row in found))
 
 

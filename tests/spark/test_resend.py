@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from brokered import Topics
 from click.testing import CliRunner, Result
+from kafka_topics import Topics
 from pyspark.sql import SparkSession
 
 from changelane import Message

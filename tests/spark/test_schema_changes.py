@@ -9,11 +9,11 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, NamedTuple
 
-import landed
+import lake_tables
 import msgspec
 import pytest
-from cheap import lakes
 from pyspark.sql import SparkSession
+from spark_settings import lakes
 
 from changelane.apply import key_bytes
 from changelane.conversion.message_files import read_record
@@ -147,9 +147,9 @@ def stream(
         with pytest.MonkeyPatch.context() as patch:
             crash_after(patch, type(open_lake(spark, lake, request.param)), crashes.randrange(2, 9))
             with suppress(CrashError):
-                landed.apply(spark, lake, batch, batch=number)
+                lake_tables.apply(spark, lake, batch, batch=number)
     # every batch again, as after a restart; those that were not finished do something
-    reports = landed.land(spark, lake, batches)
+    reports = lake_tables.land(spark, lake, batches)
     return Stream(lake, request.param, stories, tables, reports)
 
 
@@ -324,9 +324,9 @@ def test_a_table_that_must_stay_as_it_is_takes_what_is_older(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     lake = str(tmp_path / "iceberg")
-    landed.apply(spark, lake, RENAMED[:1])
+    lake_tables.apply(spark, lake, RENAMED[:1])
     reports = [
-        landed.apply(spark, lake, batch, batch=number, evolution=STRICT)
+        lake_tables.apply(spark, lake, batch, batch=number, evolution=STRICT)
         for number, batch in enumerate(([*RENAMED[1:], told(0, {"id": 9, "a": 9})],) * 2, 1)
     ]
     assert [report.quarantined for report in reports] == [{"schema_change": 2}] * 2
@@ -342,10 +342,10 @@ def test_a_table_that_must_stay_as_it_is_takes_what_is_older(
         "ADD COLUMNS (`c` INT)",
     ]
     assert [one.statements for one in plans.apply("test")] == [plan.statements]
-    report = landed.apply(spark, lake, RENAMED[2:], batch=3, evolution=STRICT)
+    report = lake_tables.apply(spark, lake, RENAMED[2:], batch=3, evolution=STRICT)
     assert report.quarantined == {}
     assert [row["c"] for row in rows_of(spark, lake)] == [None, None, 3, None]
-    landed.apply(spark, lake, RENAMED[2:], batch=4, evolution=STRICT)
+    lake_tables.apply(spark, lake, RENAMED[2:], batch=4, evolution=STRICT)
     assert rows_of(spark, lake)[2] == {"id": 3, "b": 3, "c": 3}
     assert not plans.plans()
 
@@ -355,9 +355,9 @@ def test_rows_from_before_a_column_have_its_default_whenever_the_column_comes(
 ) -> None:
     lake = str(tmp_path / "iceberg")
     added = [told(1, {"id": 1, "a": 1}), told(2, "ALTER TABLE t ADD b int NOT NULL DEFAULT 5")]
-    landed.apply(spark, lake, added)
+    lake_tables.apply(spark, lake, added)
     assert rows_of(spark, lake) == [{"id": 1, "a": 1}]
-    landed.apply(spark, lake, [told(3, {"id": 2, "a": 2, "b": 7})], batch=1)
+    lake_tables.apply(spark, lake, [told(3, {"id": 2, "a": 2, "b": 7})], batch=1)
     assert rows_of(spark, lake) == [{"id": 1, "a": 1, "b": 5}, {"id": 2, "a": 2, "b": 7}]
 
 
@@ -365,7 +365,7 @@ def test_a_table_that_must_stay_as_it_is_tells_all_that_it_lacks_at_once(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     lake = str(tmp_path / "iceberg")
-    landed.apply(spark, lake, RENAMED[:1])
+    lake_tables.apply(spark, lake, RENAMED[:1])
     kinds = {"id": 32, "a": 64, "b": 32, "c": 64}
     wide = TableSchema(tuple(Column(name, Integer(bits)) for name, bits in kinds.items()))
     first = told(5, {"id": 2, "a": 2, "c": 2})
@@ -373,7 +373,7 @@ def test_a_table_that_must_stay_as_it_is_tells_all_that_it_lacks_at_once(
         told(6, {"id": 3, "a": 1 << 40, "b": 1, "c": 1 << 40}), schema=wide
     )
     batch = [first, second]
-    report = landed.apply(spark, lake, batch, batch=1, evolution=STRICT)
+    report = lake_tables.apply(spark, lake, batch, batch=1, evolution=STRICT)
     assert report.quarantined == {"schema_change": 2}
     plans = SchemaPlans(spark, open_lake(spark, lake, "iceberg"), STRICT, Modes())
     (plan,) = plans.plans()
@@ -381,10 +381,10 @@ def test_a_table_that_must_stay_as_it_is_tells_all_that_it_lacks_at_once(
         "ADD COLUMNS (`b` INT, `c` BIGINT)",
         "ALTER COLUMN `a` TYPE BIGINT",
     ]
-    kept = landed.table_of(spark, lake, "_changelane/quarantine").collect()
+    kept = lake_tables.table_of(spark, lake, "_changelane/quarantine").collect()
     assert {row["reason"].count("column '") for row in kept} == {3}
     plans.apply("test")
-    assert landed.apply(spark, lake, batch, batch=2, evolution=STRICT).quarantined == {}
+    assert lake_tables.apply(spark, lake, batch, batch=2, evolution=STRICT).quarantined == {}
     assert rows_of(spark, lake)[2] == {"id": 3, "a": 1 << 40, "b": 1, "c": 1 << 40}
 
 
@@ -392,8 +392,8 @@ def test_a_table_whose_source_is_ignored_takes_what_it_has_columns_for(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     lake = str(tmp_path / "iceberg")
-    landed.apply(spark, lake, RENAMED[:1])
-    report = landed.apply(spark, lake, RENAMED[1:], batch=1, evolution=Evolution("ignore"))
+    lake_tables.apply(spark, lake, RENAMED[:1])
+    report = lake_tables.apply(spark, lake, RENAMED[1:], batch=1, evolution=Evolution("ignore"))
     assert not report.quarantined
     assert rows_of(spark, lake) == [{"id": 1, "a": 1}, {"id": 2, "a": 2}, {"id": 3, "a": 3}]
 
@@ -410,7 +410,7 @@ def test_a_table_that_cannot_follow_stops_and_the_others_go_on(
         told(3, {"id": 3, "a": 3}, late),
         told(9, {"id": 4, "b": 4}, late),
     ]
-    landed.apply(spark, lake, first)
+    lake_tables.apply(spark, lake, first)
     batch = [
         told(5, "ALTER TABLE late RENAME COLUMN a TO b"),
         told(10, {"id": 5, "b": 5}, late),
@@ -420,7 +420,7 @@ def test_a_table_that_cannot_follow_stops_and_the_others_go_on(
         told(14, "ALTER TABLE u FROBNICATE"),
         told(15, {"id": 3, "a": 3}, TableId("shop", None, "_u_gho")),
     ]
-    report = landed.apply(spark, lake, batch, batch=1)
+    report = lake_tables.apply(spark, lake, batch, batch=1)
     assert report.quarantined == {"late_statement": 1, "key_changed": 1, "unread_ddl": 1}
     assert report.shadows == 1
     assert rows_of(spark, lake) == [{"id": 1, "a": 1}]
@@ -436,15 +436,15 @@ def test_late_statements_about_a_table_that_was_made_again_leave_its_rows(
 ) -> None:
     lake = str(tmp_path / "iceberg")
     old = [told(5, {"id": 1, "a": 1, "c": 1}), told(6, {"id": 4, "a": 4, "c": 4})]
-    landed.apply(spark, lake, old)
+    lake_tables.apply(spark, lake, old)
     # nobody told that the table went and came again: its rows look alike
     again = [told(20, {"id": 2, "a": 2}), told(21, {"id": 4, "a": 5})]
-    landed.apply(spark, lake, again, batch=1)
+    lake_tables.apply(spark, lake, again, batch=1)
     late = [told(8, "ALTER TABLE t RENAME COLUMN a TO b"), told(10, "DROP TABLE t")]
-    landed.apply(spark, lake, late, batch=2)
+    lake_tables.apply(spark, lake, late, batch=2)
     (state,) = status(open_lake(spark, lake, "iceberg"))
     assert not state.note
-    report = landed.apply(spark, lake, [told(30, {"id": 3, "a": 3})], batch=3)
+    report = lake_tables.apply(spark, lake, [told(30, {"id": 3, "a": 3})], batch=3)
     assert not report.quarantined
     assert rows_of(spark, lake) == [
         {"id": nr, "a": a, "c": None} for nr, a in ((2, 2), (3, 3), (4, 5))
@@ -463,7 +463,7 @@ def test_a_late_drop_takes_the_rows_before_it_though_all_that_came_behind_it_wer
         [told(7, {"id": 9, "a": 9})],
     ]
     for number, batch in enumerate(batches):
-        assert not landed.apply(spark, lake, batch, batch=number).quarantined
+        assert not lake_tables.apply(spark, lake, batch, batch=number).quarantined
     assert rows_of(spark, lake) == []
 
 
@@ -490,9 +490,9 @@ def test_a_late_statement_never_moves_what_was_told_behind_it(
 ) -> None:
     lake = str(tmp_path / "iceberg")
     late = [told(10 + n, f"ALTER TABLE t {one}") for n, one in enumerate(statements)]
-    landed.land(spark, lake, OLD_AND_NEW)
-    landed.apply(spark, lake, late, batch=2)
-    report = landed.apply(spark, lake, [told(30, {"id": 3, "a": 1, "b": 2})], batch=3)
+    lake_tables.land(spark, lake, OLD_AND_NEW)
+    lake_tables.apply(spark, lake, late, batch=2)
+    report = lake_tables.apply(spark, lake, [told(30, {"id": 3, "a": 1, "b": 2})], batch=3)
     assert report.quarantined == {"late_statement": 1}
     rows = {row["id"]: row["a"] for row in rows_of(spark, lake)}
     assert rows == {1: 1, 2: 10}
@@ -501,11 +501,13 @@ def test_a_late_statement_never_moves_what_was_told_behind_it(
 def test_a_late_rename_of_a_table_is_set_aside(spark: SparkSession, tmp_path: Path) -> None:
     lake = str(tmp_path / "iceberg")
     other = TableId("shop", None, "u")
-    landed.land(spark, lake, [[told(5, {"id": 5, "a": 1})], [told(20, {"id": 20, "a": 1}, other)]])
+    lake_tables.land(
+        spark, lake, [[told(5, {"id": 5, "a": 1})], [told(20, {"id": 20, "a": 1}, other)]]
+    )
     for _ in range(2):
-        report = landed.apply(spark, lake, [told(10, "RENAME TABLE t TO u")], batch=2)
+        report = lake_tables.apply(spark, lake, [told(10, "RENAME TABLE t TO u")], batch=2)
         assert report.quarantined == {"late_statement": 1}
-    landed.apply(spark, lake, [told(30, {"id": 30, "a": 1}, other)], batch=3)
+    lake_tables.apply(spark, lake, [told(30, {"id": 30, "a": 1}, other)], batch=3)
     assert [row["id"] for row in rows_of(spark, lake, other)] == [20, 30]
 
 
@@ -519,7 +521,7 @@ def test_a_column_of_the_table_that_went_gives_way_to_a_renamed_one(
         [told(10, "DROP TABLE t"), told(11, again), told(12, {"id": 2, "c": 2})],
         [told(13, "ALTER TABLE t RENAME COLUMN c TO a"), told(14, {"id": 3, "a": 3})],
     ]
-    assert [one.quarantined for one in landed.land(spark, lake, batches)] == [{}] * 3
+    assert [one.quarantined for one in lake_tables.land(spark, lake, batches)] == [{}] * 3
     assert rows_of(spark, lake) == [{"id": 2, "a": 2}, {"id": 3, "a": 3}]
 
 
@@ -531,7 +533,7 @@ def test_a_run_that_died_while_it_cleared_a_table_clears_all_of_it(
     assert isinstance(partly, DataChange)
     row = {"id": 1, "a": 2, "c": UNAVAILABLE}
     partly = msgspec.structs.replace(partly, op=Op.UPDATE, after=row)
-    landed.land(spark, lake, [[told(5, {"id": 1, "a": 1, "c": 1})], [partly]])
+    lake_tables.land(spark, lake, [[told(5, {"id": 1, "a": 1, "c": 1})], [partly]])
     batch = [told(10, "DROP TABLE t"), told(30, {"id": 3, "a": 3, "c": 3})]
     kind = type(open_lake(spark, lake, "iceberg"))
     set_properties = kind.set_properties
@@ -544,8 +546,8 @@ def test_a_run_that_died_while_it_cleared_a_table_clears_all_of_it(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kind, "set_properties", die)
         with pytest.raises(CrashError):
-            landed.apply(spark, lake, batch, batch=2)
-    landed.apply(spark, lake, batch, batch=2)
+            lake_tables.apply(spark, lake, batch, batch=2)
+    lake_tables.apply(spark, lake, batch, batch=2)
     assert {row["id"]: row["c"] for row in rows_of(spark, lake)} == {1: None, 3: 3}
 
 
@@ -554,13 +556,13 @@ def test_a_late_drop_takes_the_rows_before_it_though_what_came_behind_it_was_pur
 ) -> None:
     lake = str(tmp_path / "iceberg")
     again = told(20, {"id": 2, "a": 2})
-    landed.land(spark, lake, [[told(5, {"id": 1, "a": 1})], [again, gone(again, 21)]])
+    lake_tables.land(spark, lake, [[told(5, {"id": 1, "a": 1})], [again, gone(again, 21)]])
     tables = open_lake(spark, lake, "iceberg")
     side = SideTable(spark, tables)
     (row,) = side.table().where("key IS NOT NULL").collect()
     purge(tables, side, {row["table_id"]: bytes(row["deleted"])})
     for number, event in enumerate([told(10, "DROP TABLE t"), told(7, {"id": 1, "a": 9})], 2):
-        landed.apply(spark, lake, [event], batch=number)
+        lake_tables.apply(spark, lake, [event], batch=number)
     assert rows_of(spark, lake) == []
 
 
@@ -580,5 +582,5 @@ def test_a_truncate_takes_the_rows_of_a_table_without_key_whose_columns_are_not_
         [Truncate(T, position=MySqlPosition(FILE, 20)), row(21, a=1, b=5)],
     ]
     for number, batch in enumerate(batches):
-        landed.apply(spark, lake, batch, batch=number, keyless="append")
+        lake_tables.apply(spark, lake, batch, batch=number, keyless="append")
     assert [one["id"] for one in rows_of(spark, lake)] == [21]

@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-import landed
+import lake_tables
 from pyspark.sql import DataFrame, SparkSession
 
 from changelane.schema import TableId
@@ -177,7 +177,7 @@ def test_the_documents_jobs_end_as_the_documents_say(spark: SparkSession, lake: 
         assert report.quarantined == {}
     for job, (_, table, _, expected) in JOBS.items():
         key = KEYS.get(job, "id")
-        rows = {row[key]: row for row in landed.read(spark, lake, table, (key,)).rows.values()}
+        rows = {row[key]: row for row in lake_tables.read(spark, lake, table, (key,)).rows.values()}
         names = next(iter(expected.values())).keys()
         shown = {value: {name: row[name] for name in names} for value, row in rows.items()}
         assert shown == expected, job

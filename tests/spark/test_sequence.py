@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-import landed
+import lake_tables
 import pytest
-from cheap import lakes
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as t
+from spark_settings import lakes
 
 from changelane.apply import key_bytes
 from changelane.errors import ConfigError, UnknownNameError
@@ -202,7 +202,7 @@ ROWS: Final = [
 
 
 def rows_of(spark: SparkSession, lake: str, table: str, *columns: str) -> list[tuple[Any, ...]]:
-    found = landed.table_of(spark, lake, TableId(name=table))
+    found = lake_tables.table_of(spark, lake, TableId(name=table))
     return sorted(tuple(row) for row in found.select(*columns).collect())
 
 
@@ -234,7 +234,7 @@ def test_any_rows_are_applied_by_their_sequence(spark: SparkSession, lake: str) 
 
     values = spark.createDataFrame(ROWS, ROW).withColumn("seq", F.lit(1))
     apply(values, "values", except_column_list=["SEQ"])
-    found = landed.table_of(spark, lake, TableId(name="values"))
+    found = lake_tables.table_of(spark, lake, TableId(name="values"))
     names = [f"`{name}`" for name in values.columns if name != "seq"]
     assert found.columns[: len(names)] == values.drop("seq").columns
     lost = values.select(*names).exceptAll(found.select(*names))
@@ -276,7 +276,7 @@ def test_any_rows_are_applied_by_their_sequence(spark: SparkSession, lake: str) 
         (3, "y", True),
         (5, "old", False),
     ]
-    aside = landed.table_of(spark, lake, "_changelane/quarantine").where("code = 'unordered'")
+    aside = lake_tables.table_of(spark, lake, "_changelane/quarantine").where("code = 'unordered'")
     (row, _) = aside.select("reason", F.col("raw_value").cast("string").alias("row")).collect()
     assert "sequence_by is NULL" in row["reason"]
     assert '"state":"lost"' in row["row"]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import chain, count
 from typing import Final
 
-import landed
+import lake_tables
 import msgspec
 import pytest
 from pyspark.sql import SparkSession
@@ -94,7 +94,7 @@ def test_a_parked_table_that_is_renamed_takes_all_that_waited(
     to = fanout(spark, lake, DIRECT)
     take(spark, to, [row(1), row(2, OTHER)], 0)
     with pytest.MonkeyPatch.context() as patch:
-        landed.merges_fail(patch, "SELECT raise_error('no')", T)
+        lake_tables.merges_fail(patch, "SELECT raise_error('no')", T)
         take(spark, to, [row(3), row(4, OTHER)], 1)
     take(spark, to, [RENAME, row(11, U), row(12, OTHER)], 2)
     assert ids(spark, lake) == {"tables/shop.other": [2, 4, 12], "tables/shop.t": [1]}
@@ -110,7 +110,7 @@ def test_a_batch_that_comes_again_waits_once_though_the_pipeline_has_a_log_now(
     take(spark, to, keyless([row(1), row(2, OTHER)]), 0)
     batch = keyless([row(3), row(4, OTHER)])
     with pytest.MonkeyPatch.context() as patch:
-        landed.merges_fail(patch, "SELECT raise_error('no')", T)
+        lake_tables.merges_fail(patch, "SELECT raise_error('no')", T)
         take(spark, to, batch, 1)
     to = fanout(spark, lake, LATER)
     take(spark, to, batch, 1)
@@ -123,7 +123,7 @@ def test_who_resumes_one_name_of_a_table_resumes_it(spark: SparkSession, lake: s
     to = fanout(spark, lake, DIRECT)
     take(spark, to, [row(1), row(2, OTHER)], 0)
     with pytest.MonkeyPatch.context() as patch:
-        landed.merges_fail(patch, "SELECT raise_error('no')", T)
+        lake_tables.merges_fail(patch, "SELECT raise_error('no')", T)
         take(spark, to, [row(9), RENAME, row(11, U), row(12, OTHER)], 1)
     assert set(to.parked) == {"shop.t", "shop.u"}
     parking = Parking(ChangeLog(open_lake(spark, lake, "iceberg")))
@@ -159,7 +159,7 @@ def test_tables_that_exchange_their_names_do_so_though_each_is_told_alone(
     batches = [[row(1), row(2, U), rename[0]], [*rename[1:], row(11), row(12, U)]]
     offsets = count()
     for number, batch in enumerate(batches):
-        texts = [m.value for one in batch for m in landed.CODEC.encode(one).messages]
+        texts = [m.value for one in batch for m in lake_tables.CODEC.encode(one).messages]
         kinds = "value binary, topic string, partition int, offset bigint"
         rows = [(text, "topic", 0, next(offsets)) for text in texts]
         events = decode(spark.createDataFrame(rows, kinds), "native-json")

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any, Final
 
-import landed
+import lake_tables
 import msgspec
 import pytest
 import test_equality as equality
-from cheap import lakes
 from pyspark.sql import SparkSession
+from spark_settings import lakes
 
 from changelane.apply import key_bytes, unpack
 from changelane.event import ChangeEvent, DataChange, Key, Op, Truncate
@@ -105,17 +105,17 @@ def lake(
     lake = str(tmp_path_factory.mktemp("soft") / request.param)
     for number in range(BATCHES):
         batch = [event for story in stories.values() for event in story[number]]
-        landed.apply(spark, lake, batch, batch=number, modes=SOFT)
-    landed.apply(spark, lake, batch, batch=0, query="again", modes=SOFT)
+        lake_tables.apply(spark, lake, batch, batch=number, modes=SOFT)
+    lake_tables.apply(spark, lake, batch, batch=0, query="again", modes=SOFT)
     return lake
 
 
 def stored(spark: SparkSession, lake: str, table: TableId) -> Mapping[bytes, Any]:
-    found = landed.table_of(spark, lake, table)
+    found = lake_tables.table_of(spark, lake, table)
     columns = [name for name in found.columns if name not in {ORDER, COLUMNS, DELETED}]
     rows = {}
     for one in found.collect():
-        row = {name: landed.python(one[name]) for name in (*columns, DELETED)}
+        row = {name: lake_tables.python(one[name]) for name in (*columns, DELETED)}
         exceptions = {name: bytes(order) for name, order in (one[COLUMNS] or {}).items()}
         key = key_bytes({"id": row["id"]})
         assert key not in rows
@@ -134,7 +134,7 @@ def expected(tables: MemoryTables, table: TableId) -> Mapping[bytes, Any]:
 
 
 def oracle(batches: Batches, **options: Any) -> MemoryTables:
-    return landed.oracle([*batches, batches[-1]], **options)
+    return lake_tables.oracle([*batches, batches[-1]], **options)
 
 
 @pytest.mark.parametrize("name", [*CROWDS, "truncates", "whole_truncates", "plain"])
@@ -153,7 +153,7 @@ def test_tables_with_soft_deletes_equal_memory(
 def test_rows_that_are_gone_are_told_and_never_lose_their_deletes(
     spark: SparkSession, lake: str
 ) -> None:
-    rows = {row["id"]: row.asDict() for row in landed.table_of(spark, lake, PLAIN).collect()}
+    rows = {row["id"]: row.asDict() for row in lake_tables.table_of(spark, lake, PLAIN).collect()}
     told = {n: (row["a"], row["b"], row[DELETED]) for n, row in rows.items()}
     assert told == {
         1: ("back", "b7", False),

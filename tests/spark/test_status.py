@@ -5,12 +5,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
-import landed
+import lake_tables
 import msgspec
 import pytest
-from cheap import lakes
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
+from spark_settings import lakes
 
 from changelane.cli import main
 from changelane.errors import ConfigError
@@ -55,7 +55,7 @@ MISFIT: Final = change(
 
 @pytest.fixture
 def tables(spark: SparkSession, lake: str) -> Any:
-    landed.land(
+    lake_tables.land(
         spark, lake, [FIT, [MISFIT, Truncate(TABLE, position=MySqlPosition("b.000002", 1))]]
     )
     return open_lake(spark, lake, Path(lake).name)
@@ -79,12 +79,12 @@ def test_status_counts_what_each_table_took(spark: SparkSession, lake: str) -> N
         change("c", 2, {"id": 7, "state": "x"}),
     )
     tied = [change("c", 8, {"id": 9, "state": word}) for word in ("a", "b", "b")]
-    landed.land(spark, lake, [FIT, [MISFIT], [again, late, *tied, MISFIT]])
+    lake_tables.land(spark, lake, [FIT, [MISFIT], [again, late, *tied, MISFIT]])
     (one,) = status(open_lake(spark, lake, Path(lake).name))
     # the misfit is set aside, and stands behind all that the table took
     assert (one.applied, one.late, one.ties, one.quarantined) == (10, 2, 1, 2)
     assert one.position == "binary log 3, position 8"
-    landed.apply(spark, lake, [late], batch=3)
+    lake_tables.apply(spark, lake, [late], batch=3)
     (one,) = status(open_lake(spark, lake, Path(lake).name))
     assert (one.applied, one.late, one.position) == (11, 3, "binary log 3, position 8")
     assert one.source_time_ms == (TIME_NS + 8) // 1_000_000
@@ -92,21 +92,23 @@ def test_status_counts_what_each_table_took(spark: SparkSession, lake: str) -> N
 
 def test_a_table_of_which_all_is_set_aside_is_shown(spark: SparkSession, lake: str) -> None:
     keyless = msgspec.structs.replace(FIT[0], key=None)
-    landed.land(spark, lake, [[keyless]])
+    lake_tables.land(spark, lake, [[keyless]])
     (one,) = status(open_lake(spark, lake, Path(lake).name))
     assert (one.table, one.rows, one.applied, one.quarantined) == ("shop.orders", 0, 0, 1)
 
 
 @pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
 def test_what_others_tell_in_their_commits_is_theirs(spark: SparkSession, lake: str) -> None:
-    landed.land(spark, lake, [FIT])
+    lake_tables.land(spark, lake, [FIT])
     place = open_lake(spark, lake, "delta")
     (name,) = place.tables()
     other = spark.newSession()
     for number, told in enumerate(("nightly fix", '{"job": 1}', "[]"), 1):
         other.conf.set("spark.databricks.delta.commitInfo.userMetadata", told)
         other.sql(f"DELETE FROM {place.sql(name)} WHERE id = {number}")
-        landed.apply(spark, lake, [change("c", 10 + number, {"id": 9, "state": "x"})], batch=number)
+        lake_tables.apply(
+            spark, lake, [change("c", 10 + number, {"id": 9, "state": "x"})], batch=number
+        )
         assert status(place)[0].applied == 5 + number
         assert explain(place, "orders", {"id": 9}).events[-1].commits == [f"batch {number} of test"]
 
@@ -115,7 +117,7 @@ def test_what_others_tell_in_their_commits_is_theirs(spark: SparkSession, lake: 
 def test_what_a_table_took_is_known_when_its_log_has_forgotten_the_commit(
     spark: SparkSession, lake: str
 ) -> None:
-    landed.land(spark, lake, [FIT])
+    lake_tables.land(spark, lake, [FIT])
     place: Any = open_lake(spark, lake, "delta")
     (name,) = place.tables()
     before = place.last_commit(name)
@@ -153,7 +155,7 @@ def test_explain_tells_what_waits_for_a_table(spark: SparkSession, lake: str) ->
     place = open_lake(spark, lake, Path(lake).name)
     to = Fanout(place, Applier(spark, place), "test", Cadence(True, events=5, seconds=1e6))
     for number, batch in enumerate([FIT, [change("d", 8, None, {"id": 1, "state": "paid"})]]):
-        events = decode(landed.messages(spark, batch), "native-json")
+        events = decode(lake_tables.messages(spark, batch), "native-json")
         to.take(events, Marker("test", "q", number))
     found = explain(place, "orders", {"id": 1}, "test")
     assert [(one.position, one.effect, one.commits) for one in found.events] == [

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import landed
+import lake_tables
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -96,7 +96,7 @@ def landed_by(spark: SparkSession, tmp_path: Path, name: str, lines: Iterator[by
 
 
 def rows(spark: SparkSession, tmp_path: Path, name: str) -> list[dict[str, Any]]:
-    table = landed.table_of(spark, str(tmp_path / "delta"), TableId("shop", None, name))
+    table = lake_tables.table_of(spark, str(tmp_path / "delta"), TableId("shop", None, name))
     shown = table.drop(*(one for one in table.columns if one.startswith("_")))
     return [row.asDict() for row in shown.orderBy("id").collect()]
 
@@ -129,7 +129,7 @@ def test_tables_take_what_transforms_make_of_rows_and_statements(
 
 def check_files(spark: SparkSession, lake: Path) -> None:
     """No file holds a masked value or the secret; what was set aside is there as a hash."""
-    aside = landed.table_of(spark, str(lake), "_changelane/quarantine")
+    aside = lake_tables.table_of(spark, str(lake), "_changelane/quarantine")
     masked = aside.where(F.col("code").isin("truncated", "mask_missing", "cast"))
     kept = [bytes(row["raw_value"]) for row in masked.collect()]
     assert len(kept) == 3
