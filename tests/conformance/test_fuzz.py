@@ -63,6 +63,6 @@ def test_memory_beyond_the_limit_is_found():
 
 
 def test_a_longer_run_ends_with_the_count_of_its_inputs():
-    results = list(fuzz(GOLDEN, NAMES, 1, seconds=60, most=60))
+    results = list(fuzz(GOLDEN, NAMES, 1, seconds=60, limit=60))
     assert not [found for found in results if isinstance(found, Finding)]
     assert results[-1] == 60

@@ -84,9 +84,9 @@ class Commands(click.Group):
             raise click.ClickException(sentence) from None
 
 
-def _show_version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's signature
+def _show_version(ctx: click.Context, parameter: click.Parameter, is_requested: bool) -> None:  # noqa: FBT001 - click's signature
     del parameter
-    if wanted:
+    if is_requested:
         try:
             click.echo(f"changelane {version('changelane')}")
         except PackageNotFoundError:

@@ -30,15 +30,15 @@ def check(file: str, *, master: str | None, offline: bool, output: str) -> None:
 
     Exit codes: 0 it would run, warnings allowed; 1 something does not answer; 2 something is wrong.
     """
-    found: list[Finding] = []
-    for one in _findings(file, master, offline=offline):
-        found.append(one)
+    findings: list[Finding] = []
+    for finding in _findings(file, master, offline=offline):
+        findings.append(finding)
         if output == "text":
-            click.echo(printable(str(one)))
-    code = exit_code(found)
+            click.echo(printable(str(finding)))
+    code = exit_code(findings)
     if output == "json":
-        told = {"exit_code": code, "findings": found}
-        click.echo(msgspec.json.format(msgspec.json.encode(told)))
+        report = {"exit_code": code, "findings": findings}
+        click.echo(msgspec.json.format(msgspec.json.encode(report)))
     sys.exit(code)
 
 
@@ -48,9 +48,9 @@ def _findings(file: str, master: str | None, *, offline: bool) -> Iterator[Findi
     except ConfigError as error:
         yield problem("configuration", str(error))
         return
-    found = list(of_configuration(pipeline))
-    yield from found
-    if offline or exit_code(found):
+    findings = list(of_configuration(pipeline))
+    yield from findings
+    if offline or exit_code(findings):
         return
     yield from _asked(pipeline, master)
 
@@ -60,14 +60,14 @@ def _asked(pipeline: Pipeline, master: str | None) -> Iterator[Finding]:
     with tempfile.TemporaryDirectory(prefix="changelane-check-") as folder:
         # Spark makes the folder of its own catalog, where it is started, as soon as it looks there
         settings = {"spark.sql.warehouse.dir": folder, **options.spark}
-        there = replace(pipeline, options=replace(options, spark=settings))
+        pipeline_offline = replace(pipeline, options=replace(options, spark=settings))
         notes: list[str] = []
         try:
-            spark = session_of(there, master, say=notes.append)
-            from changelane.spark.check.pipeline import check as asked
+            spark = session_of(pipeline_offline, master, say=notes.append)
+            from changelane.spark.check.pipeline import check as check_pipeline
         except (ConfigError, MissingExtraError) as error:
             yield problem("spark", str(error))
             return
         for note in notes:
             yield warning("spark", note)
-        yield from asked(spark, pipeline)
+        yield from check_pipeline(spark, pipeline)

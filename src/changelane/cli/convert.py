@@ -210,7 +210,7 @@ def convert(
         output_as = LineForm.RECORDS
     steps = () if transforms_path is None else load_transforms(transforms_path)
     quiet = summary_form == "json"
-    told = 0
+    reported_errors = 0
     stop_cleanly_when_terminated()
     with ExitStack() as stack:
         opened: Input | TopicInput
@@ -240,7 +240,7 @@ def convert(
             with open_output(output_path) as output, Progress(opened, quiet=quiet) as progress:
                 for _ in conversion.run(lines, output):
                     if not quiet:
-                        told = tell(summary, told)
+                        reported_errors = tell(summary, reported_errors)
                     progress.advance(summary)
         except StopAtFailureError:
             summary.stopped = "stopped at the first failure (--fail-fast)"
@@ -249,7 +249,7 @@ def convert(
     if quiet:
         click.echo(summary.as_json(), err=True)
     else:
-        tell(summary, told)
+        tell(summary, reported_errors)
         click.echo(summary.as_text(), err=True)
     if summary.stopped or not summary.is_within_budget:
         sys.exit(1)
@@ -282,7 +282,7 @@ def _policy(on_loss: str | None, accepted: tuple[str, ...]) -> OnLoss | LossPoli
     Raises:
         ConfigError: A name is unknown.
     """
-    names = [name.strip() for told in accepted for name in told.split(",") if name.strip()]
+    names = [name.strip() for option in accepted for name in option.split(",") if name.strip()]
     if not accepted:
         return DEFAULT if on_loss is None else OnLoss(on_loss)
     try:

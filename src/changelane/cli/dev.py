@@ -52,10 +52,13 @@ def broker(port: int | None, partitions: int) -> None:
 
     with contextlib.suppress(ValueError):  # only the main thread may
         signal.signal(signal.SIGTERM, end)
-    with contextlib.suppress(KeyboardInterrupt), started(port=port, partitions=partitions) as found:
-        click.echo(found.servers)
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        started(port=port, partitions=partitions) as broker,
+    ):
+        click.echo(broker.servers)
         click.echo("changelane: a broker to try things out with; Ctrl-C stops it", err=True)
-        code = found.wait()
+        code = broker.wait()
         raise click.ClickException(f"the broker ended by itself (exit code {code})")
 
 
@@ -82,11 +85,11 @@ def topic(names: tuple[str, ...], servers: str, partitions: int) -> None:
     """Make topics; those that are there stay as they are."""
     kafka = _client("confluent_kafka.admin")
     admin = kafka.AdminClient(_settings(servers))
-    known = _topics(admin, servers)
-    wanted = [kafka.NewTopic(name, partitions) for name in names if name not in known]
-    made = admin.create_topics(wanted, operation_timeout=_WAIT_S) if wanted else {}
+    existing_topics = _topics(admin, servers)
+    new_topics = [kafka.NewTopic(name, partitions) for name in names if name not in existing_topics]
+    futures = admin.create_topics(new_topics, operation_timeout=_WAIT_S) if new_topics else {}
     for name in names:
-        if (answer := made.get(name)) is None:
+        if (answer := futures.get(name)) is None:
             click.echo(f"{name} is there")
             continue
         if (error := answer.exception(_WAIT_S)) is not None:

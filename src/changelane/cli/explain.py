@@ -49,11 +49,11 @@ def explain(
     pipeline, lake = open_pipeline(file, master)
     from changelane.spark.maintenance.explain import explain as read
 
-    found = read(lake, table, key, pipeline.name)
+    history = read(lake, table, key, pipeline.name)
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(found)))
+        click.echo(msgspec.json.format(msgspec.json.encode(history)))
         return
-    show(found, Console())
+    show(history, Console())
 
 
 def _pair(text: str) -> tuple[str, Any]:
@@ -71,32 +71,34 @@ def _pair(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def show(found: "KeyHistory", console: Console) -> None:
+def show(history: "KeyHistory", console: Console) -> None:
     """Print what is known of a key."""
-    console.print(f"{escape(printable(found.table))} {escape(printable(found.key))}", style="bold")
-    if found.columns:
+    console.print(
+        f"{escape(printable(history.table))} {escape(printable(history.key))}", style="bold"
+    )
+    if history.columns:
         table = Table(box=None, pad_edge=False)
         for name in ("column", "value", "from"):
             table.add_column(name, overflow="fold")
-        for one in found.columns:
-            value = "NULL" if one.value is None else shortened(one.value, _LONGEST)
+        for column in history.columns:
+            value = "NULL" if column.value is None else shortened(column.value, _LONGEST)
             table.add_row(
-                escape(printable(one.column)),
-                escape(value) if one.known else "not known",
-                escape(printable(one.reason or one.position)),
+                escape(printable(column.column)),
+                escape(value) if column.known else "not known",
+                escape(printable(column.reason or column.position)),
             )
         console.print(table)
-        if found.is_gone:
+        if history.is_gone:
             console.print("the row is gone; this is what was last known of it")
-    elif found.mode != "append":
+    elif history.mode != "append":
         console.print("there is no such row")
-    if not found.events:
+    if not history.events:
         console.print("nothing is known of its events")
         return
     events = Table(box=None, pad_edge=False)
     for name in ("position", "what the event did", "commit"):
         events.add_column(name, overflow="fold")
-    for event in found.events:
-        told = (event.position, event.effect, " or ".join(event.commits))
-        events.add_row(*(escape(printable(one)) for one in told))
+    for event in history.events:
+        cells = (event.position, event.effect, " or ".join(event.commits))
+        events.add_row(*(escape(printable(cell)) for cell in cells))
     console.print(events)

@@ -90,8 +90,8 @@ def formats(
     if losses:
         _show_losses(*losses, output)
     elif output == "json":
-        found = {name: _as_json(get_codec(name).carries) for name in registry.names()}
-        click.echo(msgspec.json.format(msgspec.json.encode(found)))
+        capabilities = {name: _as_json(get_codec(name).carries) for name in registry.names()}
+        click.echo(msgspec.json.format(msgspec.json.encode(capabilities)))
     elif markdown:
         click.echo(markdown_table())
     else:
@@ -116,18 +116,18 @@ def markdown_table() -> str:
 
 
 def _show_losses(source: str, target: str, output: str) -> None:
-    found = losses_between(get_codec(source), get_codec(target))
+    losses = losses_between(get_codec(source), get_codec(target))
     if output == "json":
         shown = [
             {"field": field, "reason": reason, "class": loss_class(field)}
-            for field, reason in found
+            for field, reason in losses
         ]
         click.echo(msgspec.json.format(msgspec.json.encode(shown)))
         return
-    if not found:
+    if not losses:
         click.echo(f"{target} carries everything that {source} can say.")
-    width = max((len(field) for field, _ in found), default=0)
-    for field, reason in found:
+    width = max((len(field) for field, _ in losses), default=0)
+    for field, reason in losses:
         click.echo(f"{field:<{width}}  {loss_class(field):<8}  {reason}")
 
 

@@ -103,10 +103,10 @@ def inspect(
         click.echo(f"{printable(path)} holds no messages", err=True)
         return
     if source is None:
-        source, others = detect([m for m in map(_message, sample) if m is not None])
+        source, other_formats = detect([m for m in map(_message, sample) if m is not None])
         click.echo(f"{printable(path)} looks like {source}", err=True)
-        if others:
-            click.echo(f"it may as well be {', '.join(others)}: choose with -f", err=True)
+        if other_formats:
+            click.echo(f"it may as well be {', '.join(other_formats)}: choose with -f", err=True)
     codec = get_codec(source, **from_options)
     noun = "message" if is_topic else "line"
     shown = _show_native(codec, lines, noun) if form == "json" else _show(codec, lines, noun)
@@ -118,8 +118,8 @@ def _of_topic(url: str, kafka_options: dict[str, str], limit: int | None) -> lis
     """Return messages of a topic, and say on stderr how many of all they are."""
     lines: list[Line] = []
     size = 0
-    most = None if limit == 0 else max(limit or 0, SAMPLE_COUNT)
-    with open_topic(url, kafka_options, os.environ, most=most) as opened:
+    limit_of_messages = None if limit == 0 else max(limit or 0, SAMPLE_COUNT)
+    with open_topic(url, kafka_options, os.environ, most=limit_of_messages) as opened:
         for line in opened:
             lines.append(line)
             if isinstance(line.content, Message):
@@ -132,9 +132,9 @@ def _of_topic(url: str, kafka_options: dict[str, str], limit: int | None) -> lis
 
 
 def _lines_of(data: bytes) -> Iterator[Line]:
-    whole = _document(data)
-    if whole is not None:
-        return iter(whole)
+    document = _document(data)
+    if document is not None:
+        return iter(document)
     if len(data) >= MAX_BYTES:
         data = data[: data.rfind(b"\n") + 1] or data
     return iter(Lines(io.BytesIO(data)))
@@ -151,10 +151,10 @@ def _document(data: bytes) -> list[Line] | None:
         return None
     for kind in (_Objects, _Object):
         try:
-            found = json.loads(data, kind)
+            value = json.loads(data, kind)
         except DecodeError:
             continue
-        parts = json.loads(data, _Parts) if isinstance(found, list) else [data]
+        parts = json.loads(data, _Parts) if isinstance(value, list) else [data]
         return [Line(n, bytes(part), Message(bytes(part))) for n, part in enumerate(parts, 1)]
     return None
 

@@ -26,19 +26,19 @@ def maintain(file: str, *, master: str | None, output: str) -> None:
     """
     pipeline, applier = open_applier(file, master)
     applier.raise_fence(pipeline.name)
-    done = applier.keeper(pipeline.options.upkeep).everything()
+    reports = applier.keeper(pipeline.options.upkeep).everything()
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(done)))
+        click.echo(msgspec.json.format(msgspec.json.encode(reports)))
         return
-    for one in done:
-        click.echo(told(one))
+    for report in reports:
+        click.echo(describe(report))
 
 
-def told(one: "Upkeep") -> str:
+def describe(report: "Upkeep") -> str:
     """Return what was done to a table, in a line."""
-    what = []
-    if one.is_compacted:
-        what.append(f"{one.files} files, {one.small} of them small, were rewritten")
-    if one.is_expired:
-        what.append("old versions expired")
-    return f"{printable(one.table)}: {'; '.join(what) or 'nothing to do'}"
+    phrases = []
+    if report.is_compacted:
+        phrases.append(f"{report.files} files, {report.small} of them small, were rewritten")
+    if report.is_expired:
+        phrases.append("old versions expired")
+    return f"{printable(report.table)}: {'; '.join(phrases) or 'nothing to do'}"

@@ -62,9 +62,9 @@ def package(
         from changelane.spark.runtime import archive
     except ImportError as error:
         raise MissingExtraError(error.name or "pyspark", "spark") from None
-    wanted = archive.target(platform, python)
+    target = archive.target(platform, python)
     if output is None:
-        output = Path(archive.default_name(*wanted))
+        output = Path(archive.default_name(*target))
     console = rich.console.Console(stderr=True)
     with rich.progress.Progress(
         rich.progress.TextColumn("packing"),
@@ -80,7 +80,7 @@ def package(
             platform=platform,
             python=python,
             extras=extras,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
+            progress=lambda completed, total: bar.update(task, completed=completed, total=total),
             pip_output=None if quiet else sys.stderr,
         )
     click.echo(printable(str(output)))

@@ -17,14 +17,14 @@ def profiles(names: tuple[str, ...], *, output: str) -> None:
 
     docs/profiles.md has the rules of each, and where they come from.
     """
-    found = {name: _described(name) for name in names or registry.names()}
+    descriptions = {name: _described(name) for name in names or registry.names()}
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(found)))
+        click.echo(msgspec.json.format(msgspec.json.encode(descriptions)))
         return
-    for name, told in found.items():
-        click.echo(f"{name}: {told.about}")
-        click.echo(f"  formats  {', '.join(told.formats)}")
-        for option, default in told.options.items():
+    for name, description in descriptions.items():
+        click.echo(f"{name}: {description.about}")
+        click.echo(f"  formats  {', '.join(description.formats)}")
+        for option, default in description.options.items():
             click.echo(f"  option   {option}={msgspec.json.encode(default).decode()}")
 
 

@@ -16,14 +16,14 @@ from changelane.conversion.terminal_text import printable
 from changelane.conversion.topic_input import TopicInput
 
 
-def tell(summary: Summary, told: int) -> int:
+def tell(summary: Summary, reported_errors: int) -> int:
     """Print the warnings and failures that were not told yet; return how many failures are."""
     for warning in summary.warnings[summary.warnings_told :]:
         click.echo(f"changelane: {printable(warning)}", err=True)
     summary.warnings_told = len(summary.warnings)
-    for failure in summary.first_failures[told:]:
+    for failure in summary.first_failures[reported_errors:]:
         click.echo(str(failure), err=True)
-    if told < SHOWN_FAILURES == len(summary.first_failures):
+    if reported_errors < SHOWN_FAILURES == len(summary.first_failures):
         click.echo("further failures are only counted", err=True)
     return len(summary.first_failures)
 

@@ -41,20 +41,20 @@ class Metrics:
             SummaryMetricFamily,
         )
 
-        told = self._totals()  # once: all figures are of the same batch
+        totals = self._totals()  # once: all figures are of the same batch
         yield InfoMetricFamily(
             "changelane_pipeline", "The pipeline that runs.", {"name": self._pipeline}
         )
         yield SummaryMetricFamily(
             "changelane_batch_seconds",
             "How long the batches took, and how many there were.",
-            told.batches,
-            told.seconds,
+            totals.batches,
+            totals.seconds,
         )
         for name, help_, value in (
-            ("messages_in", "Messages taken from topics.", told.messages_in),
-            ("events", "Events of tables in the messages or lines that were taken.", told.events),
-            ("messages_out", "Messages sent to topics.", told.messages_out),
+            ("messages_in", "Messages taken from topics.", totals.messages_in),
+            ("events", "Events of tables in the messages or lines that were taken.", totals.events),
+            ("messages_out", "Messages sent to topics.", totals.messages_out),
         ):
             if value is not None:
                 yield CounterMetricFamily(f"changelane_{name}", help_, value)
@@ -62,17 +62,17 @@ class Metrics:
             "table_events",
             "Events that came for a table, those that were set aside among them.",
             "table",
-            told.tables,
+            totals.tables,
         )
         yield _counter(
             "possible_duplicates",
             "Rows that a table added and may hold already: nothing tells them from others.",
             "table",
-            told.possible_duplicates,
+            totals.possible_duplicates,
         )
-        yield _counter("quarantined", "Events that were set aside.", "reason", told.quarantined)
+        yield _counter("quarantined", "Events that were set aside.", "reason", totals.quarantined)
         lost: Counter[str] = Counter()
-        for text, count in told.losses.items():
+        for text, count in totals.losses.items():
             lost[loss_name(loss_of(text)[0])] += count
         losses = CounterMetricFamily(
             "changelane_losses",
@@ -87,14 +87,14 @@ class Metrics:
             "Messages that a partition of the source held behind the last batch.",
             labels=["topic", "partition"],
         )
-        for topic, number, count in partitions(told.lag or {}):
+        for topic, number, count in partitions(totals.lag or {}):
             lag.add_metric([printable(topic), str(number)], count)
         yield lag
-        if told.last is not None:
+        if totals.last is not None:
             yield GaugeMetricFamily(
                 "changelane_last_batch_timestamp_seconds",
                 "When the last batch was over, as a Unix time.",
-                told.last.time.timestamp(),
+                totals.last.time.timestamp(),
             )
 
 
@@ -138,8 +138,8 @@ class Server:
             else:
                 msg = f"metrics cannot be told at {place}: {error.strerror}"
             raise ConfigError(msg) from None
-        told = f"[{host}]" if ":" in host else host
-        self.address = f"http://{told}:{self._server.server_port}/metrics"
+        url_host = f"[{host}]" if ":" in host else host
+        self.address = f"http://{url_host}:{self._server.server_port}/metrics"
 
     def close(self) -> None:
         """Answer no more."""

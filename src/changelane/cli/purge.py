@@ -44,18 +44,18 @@ def purge(file: str, *, before: str | None, dry_run: bool, master: str | None, o
         raise ConfigError("say what to forget: --before TIME, or options.purge_after")
     if not dry_run:
         applier.raise_fence(pipeline.name)
-    found = applier.keeper(None).forget(
+    purged_tables = applier.keeper(None).forget(
         before_us=before_us,
         after_us=None if after_s is None else after_s * 1_000_000,
         dry_run=dry_run,
     )
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(found)))
+        click.echo(msgspec.json.format(msgspec.json.encode(purged_tables)))
         return
-    if not found:
+    if not purged_tables:
         click.echo("no deletes are remembered")
         return
-    show(found, Console(), dry_run=dry_run)
+    show(purged_tables, Console(), dry_run=dry_run)
 
 
 def _micros(text: str) -> int:
@@ -73,16 +73,19 @@ def _micros(text: str) -> int:
     return (time - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
 
 
-def show(found: "list[Purged]", console: Console, *, dry_run: bool) -> None:
+def show(purged_tables: "list[Purged]", console: Console, *, dry_run: bool) -> None:
     """Print what a purge forgot."""
     table = Table(box=None, pad_edge=False)
     table.add_column("table", overflow="fold")
     table.add_column("remembered", justify="right")
     table.add_column("would forget" if dry_run else "forgotten", justify="right")
     table.add_column("up to", overflow="fold")
-    for one in found:
-        where = escape(one.position) or escape(one.note)
+    for purged in purged_tables:
+        where = escape(purged.position) or escape(purged.note)
         table.add_row(
-            escape(printable(one.table)), f"{one.remembered:,}", f"{one.forgotten:,}", where
+            escape(printable(purged.table)),
+            f"{purged.remembered:,}",
+            f"{purged.forgotten:,}",
+            where,
         )
     console.print(table)

@@ -65,32 +65,32 @@ def list_(file: str, *, master: str | None, output: str) -> None:
     from changelane.spark.lake import lake_of
     from changelane.spark.maintenance.quarantine_view import counts
 
-    found = counts(lake_of(spark, pipeline), pipeline.name, masks_of(pipeline.pure_steps))
+    reason_counts = counts(lake_of(spark, pipeline), pipeline.name, masks_of(pipeline.pure_steps))
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(found)))
+        click.echo(msgspec.json.format(msgspec.json.encode(reason_counts)))
         return
-    if not found:
+    if not reason_counts:
         click.echo("nothing was set aside")
         return
-    show_counts(found, Console())
+    show_counts(reason_counts, Console())
 
 
-def show_counts(found: "list[ReasonCount]", console: Console) -> None:
+def show_counts(reason_counts: "list[ReasonCount]", console: Console) -> None:
     """Print how much was set aside."""
     table = Table(box=None, pad_edge=False)
-    is_withheld = any(one.withheld for one in found)
+    is_withheld = any(reason_count.withheld for reason_count in reason_counts)
     withheld = ["not from here"] if is_withheld else []
     for name in ("reason", "table", "waiting", *withheld, "replayed", "such as"):
         is_text = name in {"reason", "table", "such as"}
         table.add_column(name, justify="left" if is_text else "right", overflow="fold")
-    for one in found:
+    for reason_count in reason_counts:
         table.add_row(
-            escape(printable(one.code)),
-            escape(printable(one.table)),
-            f"{one.waiting:,}",
-            *([f"{one.withheld:,}"] if is_withheld else []),
-            f"{one.replayed:,}",
-            escape(printable(one.reason)),
+            escape(printable(reason_count.code)),
+            escape(printable(reason_count.table)),
+            f"{reason_count.waiting:,}",
+            *([f"{reason_count.withheld:,}"] if is_withheld else []),
+            f"{reason_count.replayed:,}",
+            escape(printable(reason_count.reason)),
         )
     console.print(table)
     if is_withheld:
@@ -130,14 +130,14 @@ def show(
     from changelane.spark.maintenance.quarantine_view import Choice, shown
 
     masks, choice = masks_of(pipeline.pure_steps), Choice(codes, tables, entries)
-    found = shown(lake_of(spark, pipeline), pipeline.name, choice, masks)
+    shown_entries = shown(lake_of(spark, pipeline), pipeline.name, choice, masks)
     if output == "json":
-        for one in itertools.islice(found, limit):
-            click.echo(msgspec.json.encode(one))
+        for entry in itertools.islice(shown_entries, limit):
+            click.echo(msgspec.json.encode(entry))
         return
     count = 0
-    for one in itertools.islice(found, limit or SHOWN):
-        _print(one)
+    for entry in itertools.islice(shown_entries, limit or SHOWN):
+        _print(entry)
         count += 1
     if not count:
         click.echo("nothing waits")
@@ -145,19 +145,23 @@ def show(
         click.echo(f"the first {SHOWN}: --limit shows more")
 
 
-def _print(one: dict[str, Any]) -> None:
-    where = msgspec.json.encode([one[name] for name in ("topic", "partition", "offset")]).decode()
-    table = f" {one['table']}" if one["table"] else ""
-    click.echo(printable(f"{one['entry']}  {one['code']}{table}  {where}, batch {one['batch']}"))
-    path = "" if one["path"] in {None, "$"} else f" at {one['path']}"
-    click.echo(printable(f"  {one['reason']}{path}"))
-    if not one["replayable"]:
+def _print(entry: dict[str, Any]) -> None:
+    where = msgspec.json.encode([entry[name] for name in ("topic", "partition", "offset")]).decode()
+    table = f" {entry['table']}" if entry["table"] else ""
+    click.echo(
+        printable(f"{entry['entry']}  {entry['code']}{table}  {where}, batch {entry['batch']}")
+    )
+    path = "" if entry["path"] in {None, "$"} else f" at {entry['path']}"
+    click.echo(printable(f"  {entry['reason']}{path}"))
+    if not entry["replayable"]:
         click.echo("  it cannot be replayed from here, only read again from its source")
     parts = ("key", "key_base64", "value", "value_base64", "headers", "event", "file", "withheld")
     for name in parts:
-        if one.get(name):
+        if entry.get(name):
             text = (
-                one[name] if isinstance(one[name], str) else msgspec.json.encode(one[name]).decode()
+                entry[name]
+                if isinstance(entry[name], str)
+                else msgspec.json.encode(entry[name]).decode()
             )
             click.echo(printable(f"  {name}: {text}"))
 
@@ -205,14 +209,14 @@ def replay(
     if repaired is not None:
         from changelane.spark.replay.repaired import read_mended
 
-        with open_input(repaired) as given:
-            mended = read_mended(given.stream)
+        with open_input(repaired) as input_file:
+            mended = read_mended(input_file.stream)
     spark = session_of(pipeline, master)
     from changelane.spark.maintenance.quarantine_view import Choice
     from changelane.spark.replay import replay as replays
     from changelane.spark.state.replays import Settings
 
-    done = replays.replay(
+    reports = replays.replay(
         spark,
         pipeline,
         Choice(codes, tables, entries),
@@ -220,26 +224,28 @@ def replay(
         mended,
     )
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(done)))
+        click.echo(msgspec.json.format(msgspec.json.encode(reports)))
     else:
-        _summary(done)
-    if any(one.quarantined or one.parked for one in done):
+        _summary(reports)
+    if any(report.quarantined or report.parked for report in reports):
         sys.exit(1)
 
 
-def _summary(done: "list[ReplayReport]") -> None:
-    if not done:
+def _summary(reports: "list[ReplayReport]") -> None:
+    if not reports:
         click.echo("nothing waits that can be replayed")
-    for one in done:
-        word = "brought to its end" if one.is_resumed else "done"
-        if one.is_discarded:
-            click.echo(f"replay {one.number} {word}: {one.entries} entries discarded")
+    for report in reports:
+        word = "brought to its end" if report.is_resumed else "done"
+        if report.is_discarded:
+            click.echo(f"replay {report.number} {word}: {report.entries} entries discarded")
             continue
-        sent = f", {one.written} messages sent" if one.written else ""
-        click.echo(f"replay {one.number} {word}: {one.entries} entries, {one.events} events{sent}")
-        for name, count in sorted(one.tables.items()):
+        sent = f", {report.written} messages sent" if report.written else ""
+        click.echo(
+            f"replay {report.number} {word}: {report.entries} entries, {report.events} events{sent}"
+        )
+        for name, count in sorted(report.tables.items()):
             click.echo(f"{printable(name):<40} {count:>10,} events")
-        for code, count in sorted(one.quarantined.items()):
+        for code, count in sorted(report.quarantined.items()):
             click.echo(f"{'set aside again: ' + printable(code):<40} {count:>10,}")
-        for name, reason in sorted(one.parked.items()):
+        for name, reason in sorted(report.parked.items()):
             click.echo(f"changelane: {printable(name)} is parked: {printable(reason)}", err=True)

@@ -38,8 +38,8 @@ def resume(file: str, *, tables: tuple[str, ...], master: str | None) -> None:
     if not chosen:
         click.echo("no table is parked")
         return
-    parking.set(*(msgspec.structs.replace(parked[one], state="resumed") for one in chosen))
-    for name in sorted({str(names[one]) for one in chosen}):
+    parking.set(*(msgspec.structs.replace(parked[place], state="resumed") for place in chosen))
+    for name in sorted({str(names[place]) for place in chosen}):
         click.echo(f"{printable(name)}: its events are merged by the next batch or run")
 
 
@@ -54,18 +54,23 @@ def meant(parked: Mapping[str, TableId], tables: Iterable[str]) -> list[str]:
         ConfigError: No table is parked, or a name is that of several.
         UnknownNameError: No parked table is called so; the nearest one is named.
     """
-    found: dict[str, None] = {}
-    for told in tables:
+    places: dict[str, None] = {}
+    for table_name in tables:
         if not parked:
-            raise ConfigError(f"no table is parked, so none is called {told!r}")
+            raise ConfigError(f"no table is parked, so none is called {table_name!r}")
         # of a name that changed hands there may be several tables: all of them are meant
-        mine = [one for one, name in parked.items() if str(name) == told]
-        mine = mine or [one for one, name in parked.items() if named({told: one}, name)]
-        several = sorted({str(parked[one]) for one in mine})
-        if not mine:
-            raise UnknownNameError("parked table", told, map(str, parked.values()))
+        matches = [place for place, name in parked.items() if str(name) == table_name]
+        matches = matches or [
+            place for place, name in parked.items() if named({table_name: place}, name)
+        ]
+        several = sorted({str(parked[place]) for place in matches})
+        if not matches:
+            raise UnknownNameError("parked table", table_name, map(str, parked.values()))
         if len(several) > 1:
-            msg = f"{told!r} is the name of several parked tables: give one of {', '.join(several)}"
+            msg = (
+                f"{table_name!r} is the name of several parked tables: "
+                f"give one of {', '.join(several)}"
+            )
             raise ConfigError(msg)
-        found.update(dict.fromkeys(mine))
-    return list(found)
+        places.update(dict.fromkeys(matches))
+    return list(places)

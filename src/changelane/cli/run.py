@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from changelane.cli.maintain import told as maintained
+from changelane.cli.maintain import describe as maintained
 from changelane.cli.run_display import Watch
 from changelane.cli.session import session_of
 from changelane.conversion.terminal_text import printable
@@ -96,8 +96,8 @@ def run(
         click.echo("changelane: interrupted: the next run goes on from here", err=True)
         sys.exit(128 + signal.SIGINT)
     budget = pipeline.options.budget
-    if told := beyond(budget, report.quarantined, report.total, is_ended=True):
-        click.echo(f"changelane: {told}: changelane quarantine list {file}", err=True)
+    if message := beyond(budget, report.quarantined, report.total, is_ended=True):
+        click.echo(f"changelane: {message}: changelane quarantine list {file}", err=True)
         sys.exit(1)
     parked: dict[str, str] = getattr(report, "parked", {})
     for name, reason in sorted(parked.items()):
@@ -159,9 +159,9 @@ def _tell(report: "RunReport | DeliveriesReport", path: str) -> None:
         _told_of_messages(report, path)
 
 
-def _nothing(what: str, report: "RunReport | DeliveriesReport") -> None:
+def _nothing(source: str, report: "RunReport | DeliveriesReport") -> None:
     if not report.is_interrupted:  # else nobody knows
-        click.echo(f"nothing new to {what}")
+        click.echo(f"nothing new to {source}")
 
 
 def _told_of_messages(report: "DeliveriesReport", path: str) -> None:
@@ -173,11 +173,11 @@ def _told_of_messages(report: "DeliveriesReport", path: str) -> None:
         losses.update(batch.losses)
     for name in ("messages", "events", "written"):
         words = {"messages": "messages read", "events": "events", "written": "messages sent"}[name]
-        click.echo(f"{words:<40} {sum(getattr(one, name) for one in report.batches):>10,}")
+        click.echo(f"{words:<40} {sum(getattr(batch, name) for batch in report.batches):>10,}")
     classes = {loss: loss_class(loss_of(loss)[0]) for loss in losses}
     for loss in sorted(losses, key=lambda loss: (classes[loss], loss)):
-        what = f"lost, {classes[loss]}: {printable(loss)}"
-        click.echo(f"{what:<40} {losses[loss]:>10,}")
+        label = f"lost, {classes[loss]}: {printable(loss)}"
+        click.echo(f"{label:<40} {losses[loss]:>10,}")
     for code, count in sorted(report.quarantined.items()):
         click.echo(f"{'set aside: ' + code:<40} {count:>10,}")
     if report.quarantined:
@@ -225,11 +225,11 @@ def _summary(report: "RunReport", path: str) -> None:
         _nothing("apply", report)
         return
     _tables(report)
-    for one in report.maintained:
-        if one.is_compacted:
-            click.echo(maintained(one))
-    if other := sum(batch.other for batch in report.batches):
-        click.echo(f"{'other events, which tell of no row':<40} {other:>10,}")
+    for upkeep in report.maintained:
+        if upkeep.is_compacted:
+            click.echo(maintained(upkeep))
+    if other_events := sum(batch.other for batch in report.batches):
+        click.echo(f"{'other events, which tell of no row':<40} {other_events:>10,}")
     if statements := sum(batch.statements for batch in report.batches):
         click.echo(f"{'statements about tables':<40} {statements:>10,}")
     if shadows := sum(batch.shadows for batch in report.batches):

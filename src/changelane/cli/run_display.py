@@ -35,7 +35,7 @@ class Shown(Protocol):
     """One way to show figures."""
 
     def start(self) -> None: ...
-    def took(self, one: Figures) -> None: ...
+    def took(self, figures: Figures) -> None: ...
     def on_step(self, step: str) -> None: ...
     def say(self, note: str) -> None: ...
     def stop(self) -> None: ...
@@ -47,8 +47,8 @@ class JsonLines:
     def start(self) -> None:
         pass
 
-    def took(self, one: Figures) -> None:
-        click.echo(msgspec.json.encode(one), err=True)
+    def took(self, figures: Figures) -> None:
+        click.echo(msgspec.json.encode(figures), err=True)
 
     def on_step(self, step: str) -> None:
         pass
@@ -91,11 +91,11 @@ class LiveLine:
         self._at = self._clock()
         self._live.start()
 
-    def took(self, one: Figures) -> None:
-        if not one.is_merge:
+    def took(self, figures: Figures) -> None:
+        if not figures.is_merge:
             self._at = self._clock()
         self._step = ""
-        for table, warning in one.warnings.items():
+        for table, warning in figures.warnings.items():
             self.say(f"{table}: {warning}")
 
     def on_step(self, step: str) -> None:
@@ -115,14 +115,14 @@ class LiveLine:
     def line(self, width: int) -> str:
         """Return the line, with as much of it as fits into so many columns."""
         parts = self._parts()
-        left = width - cell_len(self._pipeline)
-        kept: set[str] = set()
+        free_width = width - cell_len(self._pipeline)
+        shown_parts: set[str] = set()
         for _, text in sorted(parts):
-            left -= 2 + cell_len(text)
-            if left < 0:
+            free_width -= 2 + cell_len(text)
+            if free_width < 0:
                 break
-            kept.add(text)
-        return "  ".join([self._pipeline, *(text for _, text in parts if text in kept)])
+            shown_parts.add(text)
+        return "  ".join([self._pipeline, *(text for _, text in parts if text in shown_parts)])
 
     def _parts(self) -> list[tuple[int, str]]:
         """Return what there is to tell, each with a number: the higher, the sooner it is left."""
@@ -133,21 +133,26 @@ class LiveLine:
         if last is None:
             return step or [(0, f"no batch yet, {since_s:.0f} s")]
         is_counted = last.messages_in is not None
-        taken = last.events if last.messages_in is None else last.messages_in
+        events = last.events if last.messages_in is None else last.messages_in
         parts = [(1, f"in {_rate(last.in_per_s)}"), (2, f"out {_rate(last.out_per_s)}")]
         if (count := behind(total.lag)) is not None:
             parts.append((3, f"{count:,} behind"))
-            topic, number, most = max(
-                partitions(total.lag or {}), key=lambda one: one[2], default=("", 0, 0)
+            topic, number, lag = max(
+                partitions(total.lag or {}), key=lambda partition: partition[2], default=("", 0, 0)
             )
-            if most:
-                parts.append((8, f"({printable(topic)}-{number}: {most:,})"))
+            if lag:
+                parts.append((8, f"({printable(topic)}-{number}: {lag:,})"))
         if tables := len(total.tables):
             parts.append((6, f"{tables:,} table{'s' * (tables > 1)}"))
         if aside := sum(total.quarantined.values()):
             parts.append((4, f"{aside:,} set aside"))
-        told = f"{taken:,} {'messages' if is_counted else 'events'} in {last.seconds:,.1f} s"
-        return [*step, *parts, (5, f"batch {last.batch}, {since_s:.0f} s ago"), (7, f"({told})")]
+        last_batch = f"{events:,} {'messages' if is_counted else 'events'} in {last.seconds:,.1f} s"
+        return [
+            *step,
+            *parts,
+            (5, f"batch {last.batch}, {since_s:.0f} s ago"),
+            (7, f"({last_batch})"),
+        ]
 
 
 def _rate(per_s: float) -> str:
@@ -216,8 +221,8 @@ class Watch:
         """Tell of a batch."""
         with self._lock:
             now = self._clock()
-            one = figures(self._pipeline, report, dt.datetime.now(dt.UTC), now - self._at)
-            if not one.is_merge:
+            batch_figures = figures(self._pipeline, report, dt.datetime.now(dt.UTC), now - self._at)
+            if not batch_figures.is_merge:
                 self._at = now
-            self._totals = self._totals.plus(one)
-            self._shown.took(one)
+            self._totals = self._totals.plus(batch_figures)
+            self._shown.took(batch_figures)

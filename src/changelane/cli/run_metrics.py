@@ -81,7 +81,7 @@ def figures(
             possible[table.table] += table.possible_duplicates
     sent: int | None = getattr(report, "written", None)
     passed_s = max(passed_s, report.seconds, 0.001)
-    taken = report.events if report.messages is None else report.messages
+    events = report.events if report.messages is None else report.messages
     return Figures(
         time=time,
         pipeline=pipeline,
@@ -90,7 +90,7 @@ def figures(
         messages_in=report.messages,
         events=report.events,
         messages_out=sent,
-        in_per_s=round(taken / passed_s, 1),
+        in_per_s=round(events / passed_s, 1),
         out_per_s=round((sum(tables.values()) if sent is None else sent) / passed_s, 1),
         lag=report.lag,
         tables=dict(tables),
@@ -130,24 +130,24 @@ class Totals(msgspec.Struct, frozen=True):
         """How many messages each partition of the source held behind the newest batch."""
         return None if self.last is None else self.last.lag
 
-    def plus(self, one: Figures) -> "Totals":
+    def plus(self, figures: Figures) -> "Totals":
         """Return what was done with one batch more."""
-        is_batch = not one.is_merge
+        is_batch = not figures.is_merge
         return Totals(
             batches=self.batches + is_batch,
-            seconds=self.seconds + (one.seconds if is_batch else 0.0),
-            messages_in=_sum(self.messages_in, one.messages_in),
-            events=self.events + one.events,
-            messages_out=_sum(self.messages_out, one.messages_out),
-            tables=dict(Counter(self.tables) + Counter(one.tables)),
+            seconds=self.seconds + (figures.seconds if is_batch else 0.0),
+            messages_in=_sum(self.messages_in, figures.messages_in),
+            events=self.events + figures.events,
+            messages_out=_sum(self.messages_out, figures.messages_out),
+            tables=dict(Counter(self.tables) + Counter(figures.tables)),
             possible_duplicates=dict(
-                Counter(self.possible_duplicates) + Counter(one.possible_duplicates)
+                Counter(self.possible_duplicates) + Counter(figures.possible_duplicates)
             ),
-            quarantined=dict(Counter(self.quarantined) + Counter(one.quarantined)),
-            losses=dict(Counter(self.losses) + Counter(one.losses)),
-            last=one if is_batch else self.last,
+            quarantined=dict(Counter(self.quarantined) + Counter(figures.quarantined)),
+            losses=dict(Counter(self.losses) + Counter(figures.losses)),
+            last=figures if is_batch else self.last,
         )
 
 
-def _sum(one: int | None, two: int | None) -> int | None:
-    return one if two is None else two + (one or 0)
+def _sum(first: int | None, two: int | None) -> int | None:
+    return first if two is None else two + (first or 0)

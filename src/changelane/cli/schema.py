@@ -40,8 +40,8 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 @_options
 def plan(file: str, table: str | None, master: str | None, output: str) -> None:
     """Show what would make the tables follow, and change nothing."""
-    found = _opened(tables_of(load(file)), master).plans(table)
-    _show(found, output, "all tables follow their sources")
+    table_plans = _opened(tables_of(load(file)), master).plans(table)
+    _show(table_plans, output, "all tables follow their sources")
 
 
 @schema.command()
@@ -52,8 +52,8 @@ def apply(file: str, table: str | None, master: str | None, output: str) -> None
     A run of the pipeline that is under way stops with a word about it: start it again.
     """
     pipeline = tables_of(load(file))
-    found = _opened(pipeline, master).apply(pipeline.name, table)
-    _show(found, output, "nothing to do")
+    table_plans = _opened(pipeline, master).apply(pipeline.name, table)
+    _show(table_plans, output, "nothing to do")
 
 
 def _opened(pipeline: Pipeline, master: str | None) -> "SchemaPlans":
@@ -68,15 +68,15 @@ def _opened(pipeline: Pipeline, master: str | None) -> "SchemaPlans":
     return SchemaPlans(spark, tables, evolution_of(options), modes_of(options))
 
 
-def _show(found: "list[TablePlan]", output: str, nothing: str) -> None:
+def _show(table_plans: "list[TablePlan]", output: str, nothing: str) -> None:
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(found)))
+        click.echo(msgspec.json.format(msgspec.json.encode(table_plans)))
         return
-    if not found:
+    if not table_plans:
         click.echo(nothing)
-    for one in found:
-        click.echo(f"-- {printable(one.table)}")
-        if one.halted:
-            click.echo(f"-- halted: {printable(one.halted)}")
-        for statement in one.statements:
+    for table_plan in table_plans:
+        click.echo(f"-- {printable(table_plan.table)}")
+        if table_plan.halted:
+            click.echo(f"-- halted: {printable(table_plan.halted)}")
+        for statement in table_plan.statements:
             click.echo(f"{printable(statement)};")

@@ -45,17 +45,17 @@ def status(file: str, *, master: str | None, output: str) -> None:
     pipeline, lake = open_pipeline(file, master)
     from changelane.spark.maintenance.status import status as read
 
-    found = read(lake, pipeline.name)
+    statuses = read(lake, pipeline.name)
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(found)))
+        click.echo(msgspec.json.format(msgspec.json.encode(statuses)))
         return
-    if not found:
+    if not statuses:
         click.echo("no tables yet: `changelane run` makes them")
         return
-    show(found, Console())
+    show(statuses, Console())
 
 
-def show(found: "list[TableStatus]", console: Console) -> None:
+def show(statuses: "list[TableStatus]", console: Console) -> None:
     """Print the state of tables."""
     now_ms = time.time() * 1000
 
@@ -63,32 +63,36 @@ def show(found: "list[TableStatus]", console: Console) -> None:
         return "" if time_ms is None else _span((now_ms - time_ms) / 1000)
 
     shown: list[tuple[str, bool, Callable[[TableStatus], str]]] = [
-        ("table", True, lambda one: printable(one.table)),
-        ("rows", True, lambda one: f"{one.rows:,}"),
-        ("applied", True, lambda one: f"{one.applied:,}"),
+        ("table", True, lambda status: printable(status.table)),
+        ("rows", True, lambda status: f"{status.rows:,}"),
+        ("applied", True, lambda status: f"{status.applied:,}"),
         # what nothing is told of takes no room
-        ("late", False, lambda one: f"{one.late:,}" if one.late else ""),
-        ("ties", False, lambda one: f"{one.ties:,}" if one.ties else ""),
-        ("repeats", False, lambda one: f"{one.repeats:,}" if one.repeats else ""),
+        ("late", False, lambda status: f"{status.late:,}" if status.late else ""),
+        ("ties", False, lambda status: f"{status.ties:,}" if status.ties else ""),
+        ("repeats", False, lambda status: f"{status.repeats:,}" if status.repeats else ""),
         (
             "possible duplicates",
             False,
-            lambda one: f"{one.possible_duplicates:,}" if one.possible_duplicates else "",
+            lambda status: f"{status.possible_duplicates:,}" if status.possible_duplicates else "",
         ),
-        ("incomplete", False, lambda one: f"{one.incomplete:,}" if one.incomplete else ""),
-        ("remembered", False, lambda one: f"{one.remembered:,}" if one.remembered else ""),
-        ("set aside", False, lambda one: f"{one.quarantined:,}" if one.quarantined else ""),
-        ("waiting", False, lambda one: f"{one.waiting:,}" if one.waiting else ""),
-        ("behind", True, lambda one: ago(one.source_time_ms)),
-        ("commit", True, lambda one: ago(one.committed_ms)),
-        ("position", True, lambda one: one.position),
-        ("maintained", False, lambda one: ago(one.maintained_ms)),
-        ("purged up to", False, lambda one: one.purged),
+        ("incomplete", False, lambda status: f"{status.incomplete:,}" if status.incomplete else ""),
+        ("remembered", False, lambda status: f"{status.remembered:,}" if status.remembered else ""),
+        (
+            "set aside",
+            False,
+            lambda status: f"{status.quarantined:,}" if status.quarantined else "",
+        ),
+        ("waiting", False, lambda status: f"{status.waiting:,}" if status.waiting else ""),
+        ("behind", True, lambda status: ago(status.source_time_ms)),
+        ("commit", True, lambda status: ago(status.committed_ms)),
+        ("position", True, lambda status: status.position),
+        ("maintained", False, lambda status: ago(status.maintained_ms)),
+        ("purged up to", False, lambda status: status.purged),
     ]
     table = Table(box=None, pad_edge=False)
-    rows = {name: [tell(one) for one in found] for name, _, tell in shown}
-    kept = [name for name, always, _ in shown if always or any(rows[name])]
-    for name in kept:
+    rows = {name: [tell(status) for status in statuses] for name, _, tell in shown}
+    column_names = [name for name, always, _ in shown if always or any(rows[name])]
+    for name in column_names:
         is_text = name in {"table", "position", "purged up to"}
         table.add_column(
             name,
@@ -96,16 +100,17 @@ def show(found: "list[TableStatus]", console: Console) -> None:
             overflow="fold",
             no_wrap=not is_text,
         )
-    for cells in zip(*(rows[name] for name in kept), strict=True):
+    for cells in zip(*(rows[name] for name in column_names), strict=True):
         table.add_row(*map(escape, cells))
     console.print(table)
-    for one in found:
-        if one.parked is not None:
-            console.print(escape(f"{printable(one.table)} is parked: {printable(one.parked)}"))
-        for word, text in (("halted", one.halted), ("note", one.note)):
+    for status in statuses:
+        if status.parked is not None:
+            parked = f"{printable(status.table)} is parked: {printable(status.parked)}"
+            console.print(escape(parked))
+        for word, text in (("halted", status.halted), ("note", status.note)):
             if text:
-                told = f"{escape(printable(one.table))}: {word}: {escape(printable(text))}"
-                console.print(told, soft_wrap=True)
+                line = f"{escape(printable(status.table))}: {word}: {escape(printable(text))}"
+                console.print(line, soft_wrap=True)
 
 
 def _span(seconds: float) -> str:

@@ -40,51 +40,51 @@ def end_of(service: Readable, topic: str, shard: str) -> int:
     """
     latest = max(0, service.edge(topic, shard, "LATEST"))
     try:
-        found = service.read(topic, shard, latest, 1)
+        records = service.read(topic, shard, latest, 1)
     except ServiceError as error:
         if error.code not in {"SeekOutOfRange", "InvalidCursor"}:
             raise
         return latest
-    return max([latest, *(one.sequence + 1 for one in found)])
+    return max([latest, *(record.sequence + 1 for record in records)])
 
 
-def ends(service: Readable, topic: str, known: Mapping[str, Mapping[int, int]]) -> Offsets:
+def ends(service: Readable, topic: str, starts: Mapping[str, Mapping[int, int]]) -> Offsets:
     """Return where the shards of a topic end now.
 
     Args:
         service: The project.
         topic: The topic.
-        known: The offsets so far.
+        starts: The offsets so far.
 
     Raises:
         LostError: A shard is gone, and it is not known that all of it was read.
     """
-    before = known.get(topic, {})
-    found = dict(before)
-    ended = dict(known.get(closed(topic), {}))
-    shards = {int(one.id): one for one in service.shards(topic)}
+    before = starts.get(topic, {})
+    end_offsets = dict(before)
+    ended = dict(starts.get(closed(topic), {}))
+    shards = {int(shard.id): shard for shard in service.shards(topic)}
     for number, shard in shards.items():
         if number not in ended and shard.state in {"ACTIVE", "CLOSED"}:
-            found[number] = max(end_of(service, topic, shard.id), before.get(number, 0))
+            end_offsets[number] = max(end_of(service, topic, shard.id), before.get(number, 0))
             if shard.state == "CLOSED":
-                ended[number] = found[number]
+                ended[number] = end_offsets[number]
         # a shard that is about to open or close stays where it is
     for number in before.keys() - shards.keys():
         if number not in ended or before[number] < ended[number]:
             raise LostError(f"shard {number} of topic {topic} is gone, and was not read to its end")
-    return {topic: _sorted(found), closed(topic): _sorted(ended)}
+    return {topic: _sorted(end_offsets), closed(topic): _sorted(ended)}
 
 
-def _sorted(told: Mapping[int, int]) -> dict[int, int]:
-    return dict(sorted(told.items()))
+def _sorted(offsets: Mapping[int, int]) -> dict[int, int]:
+    return dict(sorted(offsets.items()))
 
 
 def starts(service: Readable, topic: str, at: str) -> Offsets:
     """Return where a new checkpoint begins: ``oldest`` or ``latest``."""
     if at == "latest":
         return ends(service, topic, {})
-    shards = [one for one in service.shards(topic) if one.state in {"ACTIVE", "CLOSED"}]
-    return {topic: {int(one.id): oldest(service, topic, one.id) for one in shards}}
+    shards = [shard for shard in service.shards(topic) if shard.state in {"ACTIVE", "CLOSED"}]
+    return {topic: {int(shard.id): oldest(service, topic, shard.id) for shard in shards}}
 
 
 def oldest(service: Readable, topic: str, shard: str) -> int:
@@ -98,10 +98,10 @@ def check(service: Readable, topic: str, position: Mapping[str, Mapping[int, int
     Raises:
         LostError: Some are.
     """
-    for one in stretches(topic, position, ends(service, topic, position)):
-        first = oldest(service, topic, str(one.shard))
-        if first > one.first:
-            raise LostError(lost(topic, str(one.shard), one.first, first))
+    for stretch in stretches(topic, position, ends(service, topic, position)):
+        first = oldest(service, topic, str(stretch.shard))
+        if first > stretch.first:
+            raise LostError(lost(topic, str(stretch.shard), stretch.first, first))
 
 
 class Stretch(msgspec.Struct, frozen=True):
@@ -117,8 +117,8 @@ def chains(stretches: Sequence[Stretch], shards: Sequence[Shard]) -> list[list[S
 
     So that records of a key keep their order also where its shard was split or merged.
     """
-    parents = {int(one.id): {int(parent) for parent in one.parents} for one in shards}
-    waiting = {one.shard: one for one in stretches}
+    parents = {int(shard.id): {int(parent) for parent in shard.parents} for shard in shards}
+    waiting = {stretch.shard: stretch for stretch in stretches}
     group = {shard: shard for shard in waiting}
 
     def root(shard: int) -> int:
@@ -128,23 +128,23 @@ def chains(stretches: Sequence[Stretch], shards: Sequence[Shard]) -> list[list[S
 
     above = {shard: _above(shard, parents) & waiting.keys() for shard in waiting}
     for shard, older in above.items():
-        for one in older:
-            group[root(shard)] = root(one)
+        for number in older:
+            group[root(shard)] = root(number)
     chained: dict[int, list[Stretch]] = {}
-    for shard in sorted(waiting, key=lambda one: (len(above[one]), one)):
+    for shard in sorted(waiting, key=lambda number: (len(above[number]), number)):
         chained.setdefault(root(shard), []).append(waiting[shard])
     return list(chained.values())
 
 
 def _above(shard: int, parents: Mapping[int, set[int]]) -> set[int]:
-    found: set[int] = set()
-    rest = set(parents.get(shard, ()))
-    while rest:
-        one = rest.pop()
-        if one not in found:
-            found.add(one)
-            rest |= parents.get(one, set())
-    return found
+    ancestors: set[int] = set()
+    pending = set(parents.get(shard, ()))
+    while pending:
+        parent = pending.pop()
+        if parent not in ancestors:
+            ancestors.add(parent)
+            pending |= parents.get(parent, set())
+    return ancestors
 
 
 def stretches(
@@ -152,8 +152,10 @@ def stretches(
 ) -> list[Stretch]:
     """Return what lies between two offsets; a shard that is new is read from its beginning."""
     before = start.get(topic, {})
-    found = [Stretch(n, before.get(n, 0), last) for n, last in sorted(end.get(topic, {}).items())]
-    return [one for one in found if one.first < one.last]
+    all_stretches = [
+        Stretch(n, before.get(n, 0), last) for n, last in sorted(end.get(topic, {}).items())
+    ]
+    return [stretch for stretch in all_stretches if stretch.first < stretch.last]
 
 
 def messages(
@@ -167,35 +169,35 @@ def messages(
     """
     shard = str(stretch.shard)
     names = None if schema is None else _names(schema)
-    at, what = stretch.first, f"reading shard {shard} of topic {topic}"
-    first = patience.call(what, lambda: oldest(service, topic, shard))
+    at, action = stretch.first, f"reading shard {shard} of topic {topic}"
+    first = patience.call(action, lambda: oldest(service, topic, shard))
     if first > at:
         raise LostError(lost(topic, shard, at, first))
     while at < stretch.last:
         try:
-            found = patience.call(what, partial(service.read, topic, shard, at, MOST_RECORDS))
+            records = patience.call(action, partial(service.read, topic, shard, at, MOST_RECORDS))
         except ServiceError as error:
             if error.code == "SeekOutOfRange":
                 raise LostError(lost(topic, shard, at, stretch.last)) from None
             raise
-        if not found:
-            patience.wait(what, ServiceError("NothingThere"))
+        if not records:
+            patience.wait(action, ServiceError("NothingThere"))
             continue
         patience.went_on()
-        for one in found:
-            if one.sequence >= stretch.last:
+        for record in records:
+            if record.sequence >= stretch.last:
                 return
-            if one.sequence < at:
+            if record.sequence < at:
                 raise LostError(f"the numbers of shard {shard} of topic {topic} do not rise")
-            if one.sequence > at:
+            if record.sequence > at:
                 # numbers that were never given, or records that went between two answers
-                first = patience.call(what, lambda: oldest(service, topic, shard))
+                first = patience.call(action, lambda: oldest(service, topic, shard))
                 if first > at:
                     raise LostError(lost(topic, shard, at, first))
-            headers = tuple((name, text.encode()) for name, text in one.attributes)
-            value = _value(one.content, names)
-            yield Message(value, None, headers, topic, stretch.shard, one.sequence)
-            at = one.sequence + 1
+            headers = tuple((name, text.encode()) for name, text in record.attributes)
+            value = _value(record.content, names)
+            yield Message(value, None, headers, topic, stretch.shard, record.sequence)
+            at = record.sequence + 1
 
 
 def lost(topic: str, shard: str, first: int, last: int) -> str:
@@ -205,7 +207,7 @@ def lost(topic: str, shard: str, first: int, last: int) -> str:
 
 
 def _names(schema: str) -> tuple[str, ...]:
-    return tuple(one.name for one in msgspec.json.decode(schema, type=TopicPart).fields)
+    return tuple(field.name for field in msgspec.json.decode(schema, type=TopicPart).fields)
 
 
 def _value(content: bytes | tuple[str | None, ...], names: tuple[str, ...] | None) -> bytes:

@@ -111,8 +111,8 @@ class Records:
 
     def take(self) -> list[Placed]:
         """Return the records that were made since it was called last."""
-        made, self._made = self._made, []
-        return made
+        records, self._made = self._made, []
+        return records
 
     def __call__(self, event: ChangeEvent, origin: Origin, topic: str | None) -> Encoded:
         """Make the records of an event; this is a :data:`~changelane.conversion.partition.Deliver`.
@@ -130,8 +130,8 @@ class Records:
             return Encoded((), ((f"event:{kind}", f"{self._sink.format} does not write it"),))
         event = numbered(event, origin)
         encoded, placed = self._make(event, origin, topic)
-        for one in placed:
-            if one.record.size > MOST_RECORD_BYTES:
+        for message in placed:
+            if message.record.size > MOST_RECORD_BYTES:
                 raise PlaceError("record_too_large", "a record is larger than DataHub takes")
         self._made += placed
         return encoded
@@ -187,8 +187,8 @@ class Records:
         columns = key_columns(self._sink.keys, event)
         # which columns are the key is told by no row, and the shards are chosen here
         encoded = codec.encode(msgspec.structs.replace(event, key=None), on_loss=self._sink.on_loss)
-        told = origin.message
-        identity = f"{told.topic}-{told.partition}-{told.offset}-{origin.number}"
+        source = origin.message
+        identity = f"{source.topic}-{source.partition}-{source.offset}-{origin.number}"
         placed: list[Placed] = []
         for message in encoded.messages:
             row = json.loads(message.value or b"", dict[str, Any])
@@ -214,10 +214,10 @@ class Records:
         Raises:
             PlaceError: It is one. Names that differ in upper and lower case are one for DataHub.
         """
-        mine = owner(table)
-        known = self.owners.setdefault(topic.lower(), mine)
-        if known != mine:
-            raise PlaceError("two_tables", two_tables(topic, {known, mine}))
+        own_table = owner(table)
+        topic_owner = self.owners.setdefault(topic.lower(), own_table)
+        if topic_owner != own_table:
+            raise PlaceError("two_tables", two_tables(topic, {topic_owner, own_table}))
 
     def _fields(self, name: str, schema: TableSchema | None) -> _Fields:
         """Return what is known of a topic, which is created where the sink says so.
@@ -225,18 +225,18 @@ class Records:
         Raises:
             PlaceError: There is no such topic, or it is none for rows.
         """
-        found = self._topics.get(name)
-        if found is None:
+        fields = self._topics.get(name)
+        if fields is None:
             try:
-                found = self._open(name, schema)
+                fields = self._open(name, schema)
             except PlaceError as error:
                 if error.code == "no_schema":
                     raise  # a later event may tell it
-                found = error
-            self._topics[name] = found
-        if isinstance(found, PlaceError):
-            raise PlaceError(found.code, found.reason)
-        return found
+                fields = error
+            self._topics[name] = fields
+        if isinstance(fields, PlaceError):
+            raise PlaceError(fields.code, fields.reason)
+        return fields
 
     def _open(self, name: str, schema: TableSchema | None) -> _Fields:
         topic = self._ask(name)
@@ -248,10 +248,10 @@ class Records:
             if schema is None:
                 words = f"there is no topic {name}, and the events tell no types to create it by"
                 raise PlaceError("no_schema", words)
-            made = Topic("TUPLE", _topic_schema(schema, self._sink))
-            create_topic(self._service, self._patience, name, made, create)
+            new_topic = Topic("TUPLE", _topic_schema(schema, self._sink))
+            create_topic(self._service, self._patience, name, new_topic, create)
             # another task may have been first, with other columns
-            topic = self._ask(name) or made
+            topic = self._ask(name) or new_topic
         if topic.kind != "TUPLE" or topic.schema is None:
             raise PlaceError("wrong_topic", f"topic {name} is a BLOB topic, and takes no rows")
         return _fields_of(name, topic.schema)
@@ -316,15 +316,15 @@ def numbered(event: ChangeEvent, origin: Origin) -> ChangeEvent:
     return msgspec.structs.replace(event, position=SequencePosition(value))
 
 
-def _named(told: str, table: TableId) -> str:
+def _named(template: str, table: TableId) -> str:
     def part(match: re.Match[str]) -> str:
-        found = {"database": table.database, "schema": table.schema, "table": table.name}
-        if (name := found[match.group(1)]) is None:
+        parts = {"database": table.database, "schema": table.schema, "table": table.name}
+        if (name := parts[match.group(1)]) is None:
             words = f"the event tells no {match.group(1)}, which names its topic"
             raise PlaceError("no_topic_name", words)
         return name
 
-    return PLACEHOLDER.sub(part, told)
+    return PLACEHOLDER.sub(part, template)
 
 
 def _table_option(table: TableId) -> str:
@@ -336,7 +336,7 @@ def _table_option(table: TableId) -> str:
 
 def _topic_schema(schema: TableSchema, sink: DataHubSink) -> str:
     column = str(sink.format_options.get("time_column", tuple_topic.TIME))
-    names = [one.name.lower() for one in schema.columns]
+    names = [column.name.lower() for column in schema.columns]
     if len(set(names)) < len(names):
         words = "its columns differ in upper and lower case only, which DataHub's fields cannot"
         raise PlaceError("topic_schema", words)
@@ -353,9 +353,9 @@ def _fields_of(name: str, text: str) -> _Fields:
     except ConfigError as error:
         raise PlaceError("wrong_topic", f"topic {name}: {error}") from None
     types = {field.name: field.type.upper() for field in fields}
-    times = [one for one in (tuple_topic.TIME, tuple_topic.OTHER_TIME) if one in types]
+    times = [name for name in (tuple_topic.TIME, tuple_topic.OTHER_TIME) if name in types]
     needed = [tuple_topic.SEQUENCE, tuple_topic.OPERATION, tuple_topic.BEFORE, tuple_topic.AFTER]
-    if missing := [one for one in needed if one not in types]:
+    if missing := [name for name in needed if name not in types]:
         words = (
             f"topic {name} has no column {missing[0]}, without which rows do not tell changes: "
             "let sink.create make the topic, or create it with the columns of datahub-tuple"
@@ -378,17 +378,20 @@ def _check_fit(name: str, fields: _Fields, event: DataChange) -> None:
     schema = event.schema
     names = {*(event.before or {}), *(event.after or {})}
     if schema is not None and schema not in fields.fitting:
-        made = {
+        expected_types = {
             field.name: field.type
             for field in json.loads(_columns_schema(schema).encode(), tuple_topic.TopicPart).fields
         }
         for column in schema.columns:
-            told = fields.types.get(column.name)
-            if told is None:
+            topic_type = fields.types.get(column.name)
+            if topic_type is None:
                 names.add(column.name)
-            elif told != made[column.name] and not _is_wider(told, made[column.name]):
+            elif topic_type != expected_types[column.name] and not _is_wider(
+                topic_type, expected_types[column.name]
+            ):
                 words = (
-                    f"column {column.name!r} is {made[column.name]} and topic {name} has {told}: "
+                    f"column {column.name!r} is {expected_types[column.name]} and topic {name} "
+                    f"has {topic_type}: "
                     f"{way_out}"
                 )
                 raise PlaceError("topic_schema", words)
@@ -408,13 +411,13 @@ def _columns_schema(schema: TableSchema) -> str:
 _INTEGERS: Final = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
 
 
-def _is_wider(told: str, made: str) -> bool:
+def _is_wider(topic_type: str, column_type: str) -> bool:
     """Say whether a field may hold values of another type: each is checked when it is written."""
-    if told == "STRING":
+    if topic_type == "STRING":
         return True
-    if made in _INTEGERS:
-        return told in _INTEGERS or told == "DECIMAL"
-    return (told, made) in {("FLOAT", "DOUBLE"), ("DOUBLE", "FLOAT")}
+    if column_type in _INTEGERS:
+        return topic_type in _INTEGERS or topic_type == "DECIMAL"
+    return (topic_type, column_type) in {("FLOAT", "DOUBLE"), ("DOUBLE", "FLOAT")}
 
 
 def _typed(name: str, kind: str, value: Any) -> Any:
@@ -456,4 +459,4 @@ def _string(name: str, value: Any) -> str:
 
 def _size(content: tuple[Any, ...]) -> int:
     """Return about how many bytes a row has in a request."""
-    return sum(8 + (len(one.encode()) if type(one) is str else 24) for one in content)
+    return sum(8 + (len(value.encode()) if type(value) is str else 24) for value in content)

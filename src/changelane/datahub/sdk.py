@@ -72,63 +72,63 @@ class Sdk:
 
         try:
             with _errors():
-                found = self._client.get_topic(self._project, name)
+                topic = self._client.get_topic(self._project, name)
         except ServiceError as error:
             if error.code == "NoSuchTopic":
                 return None
             raise
         self._seen.add(name)
-        if found.record_type != RecordType.TUPLE:
+        if topic.record_type != RecordType.TUPLE:
             return Topic("BLOB")
-        self._schemas[name] = found.record_schema
-        return Topic("TUPLE", found.record_schema.to_json_string())
+        self._schemas[name] = topic.record_schema
+        return Topic("TUPLE", topic.record_schema.to_json_string())
 
     def create(self, name: str, topic: Topic, *, shards: int, days: int) -> None:
         """Create a topic and wait for its shards; one that is there already stays as it is."""
         from datahub.models import RecordSchema
 
-        told = (self._project, name, shards, days)
+        arguments = (self._project, name, shards, days)
         try:
             with _errors():
                 if topic.kind == "TUPLE":
                     schema = RecordSchema.from_json_str(topic.schema)
-                    self._client.create_tuple_topic(*told, schema, _COMMENT)
+                    self._client.create_tuple_topic(*arguments, schema, _COMMENT)
                 else:
-                    self._client.create_blob_topic(*told, _COMMENT)
+                    self._client.create_blob_topic(*arguments, _COMMENT)
         except ServiceError as error:
             if error.code != "TopicAlreadyExist":
                 raise
-        until = time.monotonic() + _OPENING_S
-        while any(one.state not in {"ACTIVE", "CLOSED"} for one in self.shards(name)):
-            if time.monotonic() > until:
+        deadline = time.monotonic() + _OPENING_S
+        while any(shard.state not in {"ACTIVE", "CLOSED"} for shard in self.shards(name)):
+            if time.monotonic() > deadline:
                 raise ServiceError("InternalServerError")
             time.sleep(_LOOK_AGAIN_S)
 
     def shards(self, topic: str) -> Sequence[Shard]:
         """Return the shards of a topic."""
         with _errors():
-            told = self._client.list_shard(self._project, topic).shards
+            shards = self._client.list_shard(self._project, topic).shards
             return [
                 Shard(
-                    str(one.shard_id),
-                    int(one.begin_hash_key or "0", 16),
-                    min(int(one.end_hash_key or "0", 16), RANGE - 1),
-                    str(one.state.value),
-                    tuple(map(str, one.parent_shard_ids or ())),
+                    str(shard.shard_id),
+                    int(shard.begin_hash_key or "0", 16),
+                    min(int(shard.end_hash_key or "0", 16), RANGE - 1),
+                    str(shard.state.value),
+                    tuple(map(str, shard.parent_shard_ids or ())),
                 )
-                for one in told
+                for shard in shards
             ]
 
     def put(self, topic: str, shard: str, records: Sequence[Content]) -> Mapping[int, ServiceError]:
         """Write records to a shard; return why some were not written, by their numbers."""
         with _errors():
-            made = [self._record(topic, one) for one in records]
+            sdk_records = [self._record(topic, record) for record in records]
             if self.is_whole:
-                self._client.put_records_by_shard(self._project, topic, shard, made)
+                self._client.put_records_by_shard(self._project, topic, shard, sdk_records)
                 return {}
-            for one in made:
-                one.shard_id = shard
-            result = self._client.put_records(self._project, topic, made)
+            for record in sdk_records:
+                record.shard_id = shard
+            result = self._client.put_records(self._project, topic, sdk_records)
             failed = {int(f.index): ServiceError(f.error_code) for f in result.failed_records}
             count = int(result.failed_record_count or 0)
             if len(failed) != count or not failed.keys() <= set(range(len(records))):
@@ -141,8 +141,8 @@ class Sdk:
         from datahub.models import CursorType
 
         with _errors():
-            found = self._client.get_cursor(self._project, topic, shard, CursorType(which))
-            return int(found.sequence)
+            cursor = self._client.get_cursor(self._project, topic, shard, CursorType(which))
+            return int(cursor.sequence)
 
     def read(self, topic: str, shard: str, sequence: int, limit: int) -> Sequence[Taken]:
         """Return records from a number on, in their order; none where none is yet."""
@@ -155,10 +155,10 @@ class Sdk:
             cursor = self._client.get_cursor(*place, CursorType.SEQUENCE, sequence).cursor
             if topic in self._schemas:
                 schema = self._schemas[topic]
-                found = self._client.get_tuple_records(*place, schema, cursor, limit).records
+                sdk_records = self._client.get_tuple_records(*place, schema, cursor, limit).records
             else:
-                found = self._client.get_blob_records(*place, cursor, limit).records
-            return [_taken(one) for one in found]
+                sdk_records = self._client.get_blob_records(*place, cursor, limit).records
+            return [_taken(record) for record in sdk_records]
 
     def _record(self, topic: str, content: Content) -> Any:
         from datahub.models import BlobRecord, TupleRecord
@@ -169,8 +169,8 @@ class Sdk:
 
 
 def _taken(record: Any) -> Taken:
-    told = (record.attributes or {}).items()
-    attributes = tuple((str(name), str(value)) for name, value in told)
+    attribute_items = (record.attributes or {}).items()
+    attributes = tuple((str(name), str(value)) for name, value in attribute_items)
     if hasattr(record, "blob_data"):
         return Taken(int(record.sequence), bytes(record.blob_data), attributes)
     return Taken(int(record.sequence), tuple(map(_text, record.values)), attributes)

@@ -80,7 +80,7 @@ class Sending:
             yield from self._refused(writer.flush())
 
     def _take(self, converted: Iterable[Message | Refused]) -> Iterator[Refused]:
-        yield from (one for one in converted if isinstance(one, Refused))
+        yield from (outcome for outcome in converted if isinstance(outcome, Refused))
         for placed in self._records.take():
             yield from self._refused(self._write(placed))
 
@@ -94,7 +94,7 @@ class Sending:
         return writer.add_to_each(placed.record) if placed.to_each else writer.add(placed.record)
 
     def _refused(self, refused: Iterable[RefusedRecord]) -> Iterator[Refused]:
-        told: set[tuple[object, ...]] = set()
+        reported: set[tuple[object, ...]] = set()
         for record, error in refused:
             self._counts.done["written"] -= 1
             origin = record.origin
@@ -102,9 +102,9 @@ class Sending:
             if error is not None:
                 reason = f"the topic never takes the record: {error}"
                 yield self._delivery.refuse(origin, "refused_by_datahub", reason)
-            elif event not in told:
+            elif event not in reported:
                 yield self._delivery.hold(origin)
-            told.add(event)
+            reported.add(event)
 
 
 def _group(record: Record) -> object:

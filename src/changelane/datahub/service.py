@@ -107,9 +107,9 @@ class ServiceError(DeliveryError):
     @property
     def fate(self) -> Fate:
         """What to do now."""
-        known = _FATES.get(self.code)
-        if known is not None:
-            return known
+        fate = _FATES.get(self.code)
+        if fate is not None:
+            return fate
         if self.status == _TOO_LARGE:
             return Fate.RECORD
         is_passing = self.status == _TOO_MANY or self.status >= _SERVER_ERROR
@@ -165,7 +165,7 @@ class Shards:
     """The active shards of a topic, by the hash keys that they have."""
 
     def __init__(self, shards: Sequence[Shard]) -> None:
-        active = sorted((s for s in shards if s.state == "ACTIVE"), key=lambda one: one.begin)
+        active = sorted((s for s in shards if s.state == "ACTIVE"), key=lambda shard: shard.begin)
         self.active: Final = tuple(active)
         self.is_settled: Final = all(s.state in {"ACTIVE", "CLOSED"} for s in shards)
         """Whether no shard is about to open or close."""

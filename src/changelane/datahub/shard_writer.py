@@ -99,7 +99,7 @@ class Patience:
         """Begin anew: something was done."""
         self._attempt = 0
 
-    def wait(self, what: str, error: ServiceError) -> None:
+    def wait(self, action: str, error: ServiceError) -> None:
         """Wait before the next attempt.
 
         Raises:
@@ -110,12 +110,12 @@ class Patience:
             self._since = now
         waited = now - self._since
         if waited >= self._retry_s:
-            raise WriteError(f"{what} did not go on for {waited:.0f} seconds: {error}")
+            raise WriteError(f"{action} did not go on for {waited:.0f} seconds: {error}")
         longest = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2.0 ** min(self._attempt, 30))
         self._attempt += 1
         self._sleep(longest * (0.5 + 0.5 * self._chance()))
 
-    def call(self, what: str, ask: Callable[[], T]) -> T:
+    def call(self, action: str, ask: Callable[[], T]) -> T:
         """Return an answer, asked for until it comes.
 
         Raises:
@@ -125,15 +125,15 @@ class Patience:
         is_fresh = self.is_fresh
         while True:
             try:
-                found = ask()
+                answer = ask()
             except ServiceError as error:
                 if error.fate is not Fate.WAIT:
                     raise
-                self.wait(what, error)
+                self.wait(action, error)
             else:
                 if is_fresh:
                     self.went_on()
-                return found
+                return answer
 
 
 class Writer:
@@ -227,22 +227,22 @@ class Writer:
     def _take(self, shard: str) -> list[tuple[int, Record]]:
         """Take the records of the next request from a shard's queue."""
         queue, limits = self._queues[shard], self._limits
-        most = self._most.get(shard, limits.records)
-        taken: list[tuple[int, Record]] = []
+        limit = self._most.get(shard, limits.records)
+        batch: list[tuple[int, Record]] = []
         orders: set[str] = set()
         size = 0
-        while queue and len(taken) < most:
+        while queue and len(batch) < limit:
             record = queue[0][1]
-            if taken and size + record.size > limits.bytes:
+            if batch and size + record.size > limits.bytes:
                 break
             if not self._service.is_whole and record.order in orders:
                 break
             orders.add(record.order)
             size += record.size
-            taken.append(queue.popleft())
+            batch.append(queue.popleft())
         self._sizes[shard] -= size
         self._held -= size
-        return taken
+        return batch
 
     def _put(self, shard: str) -> list[RefusedRecord]:
         """Write one request; what was not written stands in front of its queue again."""
@@ -251,14 +251,14 @@ class Writer:
         back: list[tuple[int, Record]] = []
         fates: set[Fate] = set()
         try:
-            failed = self._service.put(self._topic, shard, [one.content for _, one in batch])
-        except ServiceError as whole:
-            if whole.fate is Fate.RECORD and len(batch) > 1:
+            failed = self._service.put(self._topic, shard, [record.content for _, record in batch])
+        except ServiceError as request_error:
+            if request_error.fate is Fate.RECORD and len(batch) > 1:
                 # one of them is bad: they go in halves until it goes alone
                 self._most[shard] = len(batch) // 2
                 self._back(shard, batch)
                 return []
-            failed = dict.fromkeys(range(len(batch)), whole)
+            failed = dict.fromkeys(range(len(batch)), request_error)
         for index, entry in enumerate(batch):
             if (error := failed.get(index)) is None:
                 continue
@@ -271,10 +271,10 @@ class Writer:
                 back.append(entry)
         self._back(shard, back)
         if refused and self._group is not None:
-            refused += self._behind({self._group(one.record) for one in refused})
+            refused += self._behind({self._group(rejected.record) for rejected in refused})
         if len(back) < len(batch):
             self._patience.went_on()
-            self._widen(shard, found=bool(refused))
+            self._widen(shard, is_success=bool(refused))
         if fates:
             waiting = next(e for e in failed.values() if e.fate is not Fate.RECORD)
             self._patience.wait(f"topic {self._topic}", waiting)
@@ -289,39 +289,46 @@ class Writer:
         whose order counts, or is refused as a whole until that record goes alone.
         """
         group = self._group
-        found: list[tuple[int, Record]] = []
+        later_records: list[tuple[int, Record]] = []
         for shard, queue in self._queues.items():
-            mine = {one[0]: one for one in queue if group is not None and group(one[1]) in groups}
-            if mine:
-                self._queues[shard] = deque(one for one in queue if one[0] not in mine)
-                size = sum(one.size for _, one in mine.values())
+            blocked = {
+                entry[0]: entry
+                for entry in queue
+                if group is not None and group(entry[1]) in groups
+            }
+            if blocked:
+                self._queues[shard] = deque(entry for entry in queue if entry[0] not in blocked)
+                size = sum(record.size for _, record in blocked.values())
                 self._sizes[shard] -= size
                 self._held -= size
-                found += mine.values()
-        return [RefusedRecord(record, None) for _, record in sorted(found, key=lambda one: one[0])]
+                later_records += blocked.values()
+        return [
+            RefusedRecord(record, None)
+            for _, record in sorted(later_records, key=lambda entry: entry[0])
+        ]
 
     def _back(self, shard: str, batch: list[tuple[int, Record]]) -> None:
         self._queues[shard].extendleft(reversed(batch))
-        size = sum(one.size for _, one in batch)
+        size = sum(record.size for _, record in batch)
         self._sizes[shard] += size
         self._held += size
 
-    def _widen(self, shard: str, *, found: bool) -> None:
+    def _widen(self, shard: str, *, is_success: bool) -> None:
         """Let requests grow again after a search for a bad record."""
-        most = self._most.pop(shard, None)
-        if most is not None and not found and 2 * most < self._limits.records:
-            self._most[shard] = 2 * most
+        limit = self._most.pop(shard, None)
+        if limit is not None and not is_success and 2 * limit < self._limits.records:
+            self._most[shard] = 2 * limit
 
-    def _deal(self, more: list[tuple[int, Record]]) -> None:
+    def _deal(self, records: list[tuple[int, Record]]) -> None:
         """Ask for the shards, and deal all that waits to them anew, in the order of its coming."""
-        waiting = [entry for queue in self._queues.values() for entry in queue] + more
+        waiting = [entry for queue in self._queues.values() for entry in queue] + records
         waiting.sort(key=lambda entry: entry[0])
         is_fresh = self._patience.is_fresh
         while True:
-            told = self._patience.call(
+            shards = self._patience.call(
                 f"topic {self._topic}", lambda: self._service.shards(self._topic)
             )
-            self._shards = Shards(told)
+            self._shards = Shards(shards)
             dealt = [(self._shards.of(entry[1].place), entry) for entry in waiting]
             if self._shards.active and all(shard is not None for shard, _ in dealt):
                 break

@@ -27,13 +27,13 @@ _OWN = ("action", "ddl", "status", "prefix", "content", "type", "text")
 _NO_ZEROS: Final[Mapping[str, re.Pattern[str]]] = {}
 
 
-def same_value(one: Value, two: Value) -> bool:
+def same_value(got: Value, want: Value) -> bool:
     """Say whether two values are equal and of one kind: 1, True and 1.0 are three values."""
-    if isinstance(one, dt.datetime) and isinstance(two, dt.datetime):
-        return (one.tzinfo is None) == (two.tzinfo is None) and one == two
-    if type(one) is not type(two):
+    if isinstance(got, dt.datetime) and isinstance(want, dt.datetime):
+        return (got.tzinfo is None) == (want.tzinfo is None) and got == want
+    if type(got) is not type(want):
         return False
-    match one, two:
+    match got, want:
         case (float() as a, float() as b):
             return a == b or (math.isnan(a) and math.isnan(b))
         case (decimal.Decimal() as a, decimal.Decimal() as b):
@@ -44,7 +44,7 @@ def same_value(one: Value, two: Value) -> bool:
         case (dict() as a, dict() as b):
             return a.keys() == b.keys() and all(same_value(a[name], b[name]) for name in a)
         case _:
-            return one == two
+            return got == want
 
 
 def differences(got: ChangeEvent, want: ChangeEvent, carries: Carries) -> tuple[str, ...]:
@@ -60,18 +60,20 @@ def differences(got: ChangeEvent, want: ChangeEvent, carries: Carries) -> tuple[
 
 def _differences(got: ChangeEvent, want: ChangeEvent, carries: Carries) -> Iterator[str]:
     for field in (*_PLAIN, *_OWN):
-        one, two = getattr(got, field, None), getattr(want, field, None)
-        if field == "ddl" and two is None and isinstance(want, Truncate):
+        got_field, want_field = getattr(got, field, None), getattr(want, field, None)
+        if field == "ddl" and want_field is None and isinstance(want, Truncate):
             continue  # a format whose truncates are statements makes one
-        if one != two:
-            yield f"{field}: {one!r} instead of {two!r}"
+        if got_field != want_field:
+            yield f"{field}: {got_field!r} instead of {want_field!r}"
     yield from _keys(getattr(got, "key", None), getattr(want, "key", None))
     bare = bare_zeros(getattr(want, "schema", None))
     for field in ("before", "after", "moved_to"):
         yield from _images(field, getattr(got, field, None), getattr(want, field, None), bare)
-    one, two = getattr(got, "schema", None), getattr(want, "schema", None)
-    if carries.schema is not SchemaDetail.NONE and two is not None:
-        yield from _schemas(one, two, carries, _nulls(want) if carries.untyped_nulls else set())
+    got_field, want_field = getattr(got, "schema", None), getattr(want, "schema", None)
+    if carries.schema is not SchemaDetail.NONE and want_field is not None:
+        yield from _schemas(
+            got_field, want_field, carries, _nulls(want) if carries.untyped_nulls else set()
+        )
     details = getattr(got, "details", {})
     for name, value in getattr(want, "details", {}).items():
         if name not in details or details[name] != value:
@@ -146,20 +148,26 @@ def _schemas(
         yield "schema: missing"
         return
     names = [column.name for column in got.columns]
-    wanted = [column.name for column in want.columns]
-    if names != wanted:
-        yield f"schema: columns {names} instead of {wanted}"
+    want_names = [column.name for column in want.columns]
+    if names != want_names:
+        yield f"schema: columns {names} instead of {want_names}"
         return
-    for one, two in zip(got.columns, want.columns, strict=True):
-        if type(one.type) is not type(two.type) and one.name not in nulls:
-            yield f"schema.{one.name}: {one.type} instead of {two.type}"
-        if carries.schema is SchemaDetail.FULL and two.source_type not in {None, one.source_type}:
-            yield f"schema.{one.name}: {one.source_type!r} instead of {two.source_type!r}"
+    for got_column, want_column in zip(got.columns, want.columns, strict=True):
+        if type(got_column.type) is not type(want_column.type) and got_column.name not in nulls:
+            yield f"schema.{got_column.name}: {got_column.type} instead of {want_column.type}"
+        if carries.schema is SchemaDetail.FULL and want_column.source_type not in {
+            None,
+            got_column.source_type,
+        }:
+            yield (
+                f"schema.{got_column.name}: {got_column.source_type!r} "
+                f"instead of {want_column.source_type!r}"
+            )
         if carries.column_flags:
             for flag in ("nullable", "generated", "default"):
-                mine, yours = getattr(one, flag), getattr(two, flag)
-                if yours is not None and mine != yours:
-                    yield f"schema.{one.name}.{flag}: {mine!r} instead of {yours!r}"
+                got_flag, want_flag = getattr(got_column, flag), getattr(want_column, flag)
+                if want_flag is not None and got_flag != want_flag:
+                    yield f"schema.{got_column.name}.{flag}: {got_flag!r} instead of {want_flag!r}"
 
 
 def decode_all(codec: Codec, messages: Sequence[Message]) -> list[ChangeEvent]:
@@ -170,13 +178,13 @@ def decode_all(codec: Codec, messages: Sequence[Message]) -> list[ChangeEvent]:
 
 def without_echoes(events: list[ChangeEvent]) -> list[ChangeEvent]:
     """Drop the tombstones that follow the delete they belong to: they say nothing new."""
-    kept: list[ChangeEvent] = []
+    remaining: list[ChangeEvent] = []
     for event in events:
-        last = kept[-1] if kept else None
+        last = remaining[-1] if remaining else None
         if isinstance(event, Tombstone) and isinstance(last, DataChange | HalfUpdate):
             continue
-        kept.append(event)
-    return kept
+        remaining.append(event)
+    return remaining
 
 
 def shown(event: ChangeEvent) -> str:

@@ -79,18 +79,18 @@ def check_round_trip(codec: Codec, *, examples: int = EXAMPLES) -> None:
     _examples(events(codec.carries), check, examples)
 
 
-def _compare(codec: Codec, event: ChangeEvent, wanted: Iterable[ChangeEvent]) -> None:
+def _compare(codec: Codec, event: ChangeEvent, want_events: Iterable[ChangeEvent]) -> None:
     """Encode an event and decode it again; compare unless a loss was told."""
-    found = codec.reduce(event)[1]
+    losses = codec.reduce(event)[1]
     encoded = codec.encode(event, on_loss=OnLoss.IGNORE)
     got = without_echoes(decode_all(codec, encoded.messages))
-    if set(encoded.losses) - set(found):
+    if set(encoded.losses) - set(losses):
         return  # the encoder met a value that it cannot write, and said so
-    want = list(wanted)
+    want = list(want_events)
     _require(len(got) == len(want), f"{len(got)} events instead of {len(want)}", event)
-    for one, two in zip(got, want, strict=True):
-        found_differences = differences(one, two, codec.carries)
-        _require(not found_differences, "\n".join(found_differences), two, one)
+    for got_event, want_event in zip(got, want, strict=True):
+        found_differences = differences(got_event, want_event, codec.carries)
+        _require(not found_differences, "\n".join(found_differences), want_event, got_event)
 
 
 def check_minimum(carries: Carries, minimum: Carries) -> None:
@@ -107,22 +107,22 @@ def shortfalls(carries: Carries, minimum: Carries) -> list[str]:
     ]
 
 
-def _covers(field: str, one: Any, least: Any) -> bool:
-    match one:
+def _covers(field: str, declared: Any, least: Any) -> bool:
+    match declared:
         case frozenset():
-            return bool(one >= least)
+            return bool(declared >= least)
         case bool():
             # To say that something comes back as text, or untyped, is the smaller promise.
             smaller = field in {"text_only", "untyped_nulls"}
-            return bool(one <= least if smaller else one >= least)
+            return bool(declared <= least if smaller else declared >= least)
         case SchemaDetail():
             details = list(SchemaDetail)
-            return details.index(one) >= details.index(least)
+            return details.index(declared) >= details.index(least)
         case _ if field in {"source_time", "process_time"}:
             units = ["", "s", "ms", "us", "ns"]
-            return units.index(one) >= units.index(least)
+            return units.index(declared) >= units.index(least)
         case _:
-            return bool(one == least)
+            return bool(declared == least)
 
 
 def check_honesty(codec: Codec, *, examples: int = EXAMPLES) -> None:
@@ -136,15 +136,17 @@ def check_honesty(codec: Codec, *, examples: int = EXAMPLES) -> None:
             raise ConformanceError("a loss is raised although it was accepted") from error
         except EncodeError:
             return
-        told = set(encoded.losses)
-        _require(set(losses) <= told, "the losses of the reduction are not told", event)
-        _require(all(all(loss) for loss in told), "a loss has no field or no reason")
+        reported_losses = set(encoded.losses)
+        _require(set(losses) <= reported_losses, "the losses of the reduction are not told", event)
+        _require(all(all(loss) for loss in reported_losses), "a loss has no field or no reason")
         try:
             strict = codec.encode(event, on_loss=OnLoss.RAISE)
         except UnsupportedError as error:
-            _require(set(error.losses) == told, "raise and warn tell different losses", event)
+            _require(
+                set(error.losses) == reported_losses, "raise and warn tell different losses", event
+            )
         else:
-            _require(not told and strict == encoded, "a loss is not raised", event)
+            _require(not reported_losses and strict == encoded, "a loss is not raised", event)
         _compare(codec, event, reduced)
 
     _examples(events(_everything()), check, examples)
@@ -182,8 +184,8 @@ def check_own_reading(codec: Codec, *, examples: int = EXAMPLES) -> None:
             try:
                 codec.decode(message)
             except DecodeError as error:
-                what = f"does not read what it wrote ({error}): {message.value!r}"
-                raise ConformanceError("\n".join([what, shown(event)])) from error
+                failure = f"does not read what it wrote ({error}): {message.value!r}"
+                raise ConformanceError("\n".join([failure, shown(event)])) from error
         if not encoded.losses and not isinstance(event, HalfUpdate):
             _compare(codec, event, codec.reduce(event)[0])
 
@@ -200,26 +202,26 @@ def _through(codec: Codec, messages: tuple[Message, ...]) -> tuple[Message, ...]
 
 
 def check_pair(
-    one: Codec, other: Codec, suite: Iterable[ChangeEvent], *, examples: int = 0
+    source: Codec, target: Codec, suite: Iterable[ChangeEvent], *, examples: int = 0
 ) -> None:
     """One to the other and back to events gives what both carry, and changes nothing else."""
 
     def check(event: ChangeEvent) -> None:
         try:
-            middle = decode_all(one, one.encode(event, on_loss=OnLoss.IGNORE).messages)
+            middle = decode_all(source, source.encode(event, on_loss=OnLoss.IGNORE).messages)
         except EncodeError:
             return
-        for met in without_echoes(middle):
-            reduced = other.reduce(met)[0]
+        for middle_event in without_echoes(middle):
+            reduced = target.reduce(middle_event)[0]
             try:
-                _compare(other, met, reduced)
+                _compare(target, middle_event, reduced)
             except EncodeError:
                 continue
 
     for event in suite:
         check(event)
     if examples:
-        _examples(events(one.carries), check, examples)
+        _examples(events(source.carries), check, examples)
 
 
 # -- golden files -------------------------------------------------------------------------------
@@ -311,14 +313,14 @@ def _is_json(data: bytes) -> bool:
 
 
 def _secret_messages(codec: Codec) -> list[bytes]:
-    found = [
+    messages = [
         message.value
         for event in malformed.SECRET_EVENTS
         for message in codec.encode(event, on_loss=OnLoss.IGNORE).messages
         if message.value is not None
     ]
-    _require(len(found) >= len(malformed.SECRET_EVENTS), "a row change gives no message")
-    return found
+    _require(len(messages) >= len(malformed.SECRET_EVENTS), "a row change gives no message")
+    return messages
 
 
 def _check_spoilt(codec: Codec, spoilt: Iterable[bytes], *, encode: bool = False) -> None:
@@ -342,9 +344,9 @@ def decode_or_refuse(codec: Codec, message: Message) -> tuple[ChangeEvent, ...]:
     try:
         events_read = codec.decode(message)
     except DecodeError as error:
-        told = "\n".join(_told(error))
+        text = "\n".join(_told(error))
         _require(error.path.startswith("$"), f"no path: {error!r}")
-        if any(secret in told for secret in malformed.SECRETS):
+        if any(secret in text for secret in malformed.SECRETS):
             raise ConformanceError(f"the error shows a value: {error}") from None
         return ()
     except Exception as error:
@@ -356,10 +358,10 @@ def decode_or_refuse(codec: Codec, message: Message) -> tuple[ChangeEvent, ...]:
 
 def _told(error: BaseException) -> Iterator[str]:
     """Return what a traceback prints about an error and about those that it comes from."""
-    told: BaseException | None = error
-    while told is not None:
-        yield f"{told} {told!r} {getattr(told, '__notes__', '')}"
-        told = told.__cause__ or (None if told.__suppress_context__ else told.__context__)
+    cause: BaseException | None = error
+    while cause is not None:
+        yield f"{cause} {cause!r} {getattr(cause, '__notes__', '')}"
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
 
 
 def _encode_everywhere(event: ChangeEvent) -> None:
@@ -384,8 +386,8 @@ def check_purity(codec: Codec, suite: Iterable[ChangeEvent]) -> None:
     cases = list(suite)
     expected = [_outcome(codec, event) for event in cases]
     with _isolated():
-        alone = [_outcome(codec, event) for event in reversed(cases)]
-    _require(alone[::-1] == expected, "the result depends on what came before")
+        single_outcomes = [_outcome(codec, event) for event in reversed(cases)]
+    _require(single_outcomes[::-1] == expected, "the result depends on what came before")
     with ThreadPoolExecutor(4) as pool:
         for result in pool.map(lambda _: [_outcome(codec, event) for event in cases], range(4)):
             _require(result == expected, "the result depends on other threads")
@@ -411,7 +413,7 @@ def _outcome(codec: Codec, event: ChangeEvent) -> object:
         encoded = codec.encode(event, on_loss=OnLoss.IGNORE)
     except EncodeError as error:
         return str(error)
-    decoded = [_native(found) for message in encoded.messages for found in codec.decode(message)]
+    decoded = [_native(event) for message in encoded.messages for event in codec.decode(message)]
     return encoded.messages, encoded.losses, decoded
 
 

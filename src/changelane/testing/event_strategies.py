@@ -84,18 +84,18 @@ def _column(draw: st.DrawFn, name: str, kind: LogicalType, carries: Carries) -> 
 def schemas(draw: st.DrawFn, carries: Carries, *, count: int = 4) -> TableSchema:
     """Schemas of up to *count* columns after a first one that can be a key."""
     key_types = [kind() for kind in _KEY_TYPES if kind in carries.types]
-    found = draw(st.lists(names, min_size=1, max_size=count + 1, unique=True))
-    first, *rest = found
+    column_names = draw(st.lists(names, min_size=1, max_size=count + 1, unique=True))
+    first, *other_names = column_names
     columns = [Column(first, draw(st.sampled_from(key_types)))]
     if carries.column_flags:
         columns = [msgspec.structs.replace(columns[0], nullable=False)]
-    columns.extend(draw(_column(name, draw(types(carries)), carries)) for name in rest)
+    columns.extend(draw(_column(name, draw(types(carries)), carries)) for name in other_names)
     return TableSchema(tuple(columns))
 
 
 def _value(column: Column, carries: Carries) -> SearchStrategy[Value]:
-    found = values(column.type, carries.extremes)
-    return found if column.nullable is False else st.one_of(found, st.none())
+    strategy = values(column.type, carries.extremes)
+    return strategy if column.nullable is False else st.one_of(strategy, st.none())
 
 
 def _row(schema: TableSchema, carries: Carries) -> SearchStrategy[dict[str, Any]]:
@@ -110,8 +110,8 @@ def _row(schema: TableSchema, carries: Carries) -> SearchStrategy[dict[str, Any]
 
 @st.composite
 def _untyped_row(draw: st.DrawFn, carries: Carries) -> dict[str, Any]:
-    one = text if carries.text_only else simple_json()
-    row = draw(st.dictionaries(names, st.one_of(one, st.none()), min_size=1, max_size=4))
+    value = text if carries.text_only else simple_json()
+    row = draw(st.dictionaries(names, st.one_of(value, st.none()), min_size=1, max_size=4))
     first = next(iter(row))
     return row | {first: draw(text if carries.text_only else st.integers(-(2**63), 2**63 - 1))}
 
@@ -119,14 +119,14 @@ def _untyped_row(draw: st.DrawFn, carries: Carries) -> dict[str, Any]:
 @st.composite
 def _part(draw: st.DrawFn, row: dict[str, Any], key: str, carries: Carries) -> Image:
     """Take columns out of an image, or make them unavailable; the key's stay."""
-    others = [name for name in row if name != key]
+    other_names = [name for name in row if name != key]
     fates = ["keep"]
     if carries.absent:
         fates.append("absent")
     if carries.unavailable:
         fates.append("unavailable")
     image = dict(row)
-    for name in others:
+    for name in other_names:
         fate = draw(st.sampled_from(fates))
         if fate == "absent":
             del image[name]

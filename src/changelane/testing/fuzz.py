@@ -144,7 +144,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def fuzz(
-    folder: Path, names: Sequence[str], seed: int, *, seconds: float, most: int | None = None
+    folder: Path, names: Sequence[str], seed: int, *, seconds: float, limit: int | None = None
 ) -> Iterator[int | Finding]:
     """Mutate samples until the time is over; yield findings, and at last the count of inputs.
 
@@ -153,13 +153,13 @@ def fuzz(
         names: Formats.
         seed: The same seed makes the same inputs.
         seconds: How long.
-        most: How many inputs at most.
+        limit: How many inputs at most.
     """
     draw = random.Random(seed)  # noqa: S311 - the same inputs each time
     stock = {name: samples(folder, name) or (b"",) for name in names}
     codecs = {name: get_codec(name) for name in names}
-    until, count = time.monotonic() + seconds, 0
-    while time.monotonic() < until and (most is None or count < most):
+    deadline, count = time.monotonic() + seconds, 0
+    while time.monotonic() < deadline and (limit is None or count < limit):
         name = names[count % len(names)]
         data = mutated(draw.choice(stock[name]), draw)
         key = mutated(draw.choice(stock[name]), draw) if draw.random() < 0.1 else None

@@ -97,9 +97,9 @@ class _Row:
 
     __slots__ = ("told", "values")
 
-    def __init__(self, values: dict[str, Value], told: set[str]) -> None:
+    def __init__(self, values: dict[str, Value], described: set[str]) -> None:
         self.values = values
-        self.told = told
+        self.told = described
 
 
 def history(chance: Random, profile: Profile = Profile()) -> History:  # noqa: B008 - frozen
@@ -246,12 +246,12 @@ class _Play:
         """Tell an event a second time at its position, with another value."""
         assert event.after is not None  # noqa: S101 - an insert or an update
         name = self.chance.choice([c for c in COLUMNS[1:] if event.after.get(c) is not UNAVAILABLE])
-        other = self._value(name)
-        if typed(other) == typed(values[name]):
+        new_value = self._value(name)
+        if typed(new_value) == typed(values[name]):
             return [event], values
         self.tie_count += 1
-        again = msgspec.structs.replace(event, after={**event.after, name: other})
-        greater = max((values[name], other), key=typed)
+        again = msgspec.structs.replace(event, after={**event.after, name: new_value})
+        greater = max((values[name], new_value), key=typed)
         return [event, again], {**values, name: greater}
 
     def _before(self, row: _Row) -> dict[str, Value]:
@@ -315,9 +315,9 @@ class _Play:
         lacking = self.profile.moves == "lacking" and not self.flip(3)
         after = self._changed(row, lacking=lacking)
         if self.profile.halves and self.flip():
-            left = self._tell(Op.DELETE, before, None)
+            departure = self._tell(Op.DELETE, before, None)
             arrived = self._tell(Op.CREATE, None, after)
-            self.events.append(HalfUpdate(left, {"id": new}))
+            self.events.append(HalfUpdate(departure, {"id": new}))
             self.events.append(HalfUpdate(arrived, old))
         else:
             self.events.append(self._tell(Op.UPDATE, before, after))

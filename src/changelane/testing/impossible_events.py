@@ -307,8 +307,8 @@ _details: Final = st.one_of(
 def _changes(draw: st.DrawFn) -> DataChange:
     schema = draw(st.one_of(st.none(), _schemas()))
     before, after = draw(_image(schema)), draw(_image(schema))
-    known = [*(before or ()), *(after or ()), *(() if schema is None else schema.names)]
-    columns = st.lists(st.sampled_from(known) if known else _names, max_size=3)
+    column_names = [*(before or ()), *(after or ()), *(() if schema is None else schema.names)]
+    columns = st.lists(st.sampled_from(column_names) if column_names else _names, max_size=3)
     key = draw(st.one_of(st.none(), columns, columns, st.lists(_names, max_size=2)))
     return DataChange(
         draw(st.sampled_from(list(Op))),
@@ -331,10 +331,10 @@ def _changes(draw: st.DrawFn) -> DataChange:
 @st.composite
 def _half(draw: st.DrawFn) -> HalfUpdate:
     change = draw(_changes())
-    other = draw(_image(change.schema))
-    if other is not None:
-        other = {name: value for name, value in other.items() if value is not UNAVAILABLE}
-    return HalfUpdate(change, other, draw(st.one_of(st.none(), _texts, st.just("17"))))
+    other_key = draw(_image(change.schema))
+    if other_key is not None:
+        other_key = {name: value for name, value in other_key.items() if value is not UNAVAILABLE}
+    return HalfUpdate(change, other_key, draw(st.one_of(st.none(), _texts, st.just("17"))))
 
 
 _STATEMENTS: Final = st.one_of(
@@ -406,5 +406,5 @@ def _accepted(event: ChangeEvent) -> ChangeEvent | None:
 def wild_events() -> SearchStrategy[ChangeEvent]:
     """Events of all kinds that ``native-json`` reads, however absurd; most are row changes."""
     kinds = (_changes(), _changes(), _changes(), _half(), _others())
-    found: SearchStrategy[Any] = st.one_of(*kinds).map(_accepted)
-    return found.filter(lambda event: event is not None)
+    strategy: SearchStrategy[Any] = st.one_of(*kinds).map(_accepted)
+    return strategy.filter(lambda event: event is not None)

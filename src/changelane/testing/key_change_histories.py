@@ -138,9 +138,13 @@ def draw(chance: Random, *, permuted: bool | None = None, by_key: bool = False) 
     MySQL, which checks each row.
     """
     domain = chance.choice(list(DOMAINS))
-    told = DOMAINS[domain]
+    domain_options = DOMAINS[domain]
     ids, full = chance.random() < 0.5, chance.random() < 0.6
-    can_defer = told.deferrable and (told.named or ids) and (full or not told.immediate)
+    can_defer = (
+        domain_options.deferrable
+        and (domain_options.named or ids)
+        and (full or not domain_options.immediate)
+    )
     deferred = chance.random() < 0.6 and can_defer
     if permuted is None:
         permuted = chance.random() < 0.5
@@ -157,10 +161,10 @@ class _Row:
 
 
 class _Play:
-    def __init__(self, chance: Random, one: Class) -> None:
+    def __init__(self, chance: Random, history_class: Class) -> None:
         self.chance = chance
-        self.one = one
-        self.domain = DOMAINS[one.domain]
+        self.one = history_class
+        self.domain = DOMAINS[history_class.domain]
         self.keys = range(1, chance.randrange(3, 7) + 1)
         self.rows: list[_Row] = []
         self.events: list[RowEvent] = []
@@ -266,9 +270,9 @@ class _Play:
         if self.flip(4):
             row.values["a"] = self.word()
         if self.one.by_key or (self.one.halves and self.flip()):
-            left = self.tell(Op.DELETE, before, None)
-            came = self.tell(Op.CREATE, None, row.values)
-            self.events += [HalfUpdate(left, {"id": key}), HalfUpdate(came, old)]
+            departure = self.tell(Op.DELETE, before, None)
+            arrival = self.tell(Op.CREATE, None, row.values)
+            self.events += [HalfUpdate(departure, {"id": key}), HalfUpdate(arrival, old)]
         else:
             self.events.append(self.tell(Op.UPDATE, before, row.values))
 
@@ -298,9 +302,9 @@ class _Play:
                 if self.flip():
                     self.update(row)
                 if self.flip(3) and not self.at_key(home) and self.rows:
-                    other = self.chance.choice(self.rows)
-                    if other is not row:
-                        self.move(other, home)
+                    other_row = self.chance.choice(self.rows)
+                    if other_row is not row:
+                        self.move(other_row, home)
                 if not self.at_key(home):
                     self.move(row, home)
 
@@ -318,8 +322,8 @@ class _Play:
             keys = [int(str(row.values["id"])) for row in rows]
             free = self.free()
             last = self.chance.choice(free) if free and self.flip(3) else keys[0]
-            for each, key in zip(rows, [*keys[1:], last], strict=True):
-                self.move(each, key)
+            for moved_row, key in zip(rows, [*keys[1:], last], strict=True):
+                self.move(moved_row, key)
                 if self.flip(4):
                     self.update(self.chance.choice(rows))
 
@@ -329,8 +333,8 @@ class _Play:
         for _ in range(self.chance.randrange(2, 9)):
             self.statement()
         for key in self.keys:
-            while len(there := self.at_key(key)) > 1:
-                row = self.chance.choice(there)
+            while len(rows_at_key := self.at_key(key)) > 1:
+                row = self.chance.choice(rows_at_key)
                 if (free := self.free()) and not self.flip(3):
                     self.move(row, self.chance.choice(free))
                 else:
@@ -338,9 +342,9 @@ class _Play:
         self.commit = self.at
 
 
-def play(chance: Random, one: Class) -> Played:
+def play(chance: Random, history_class: Class) -> Played:
     """Return a history of a class."""
-    game = _Play(chance, one)
+    game = _Play(chance, history_class)
     game.begin()
     for _ in range(chance.randrange(1, 4)):
         game.transact()
@@ -348,19 +352,21 @@ def play(chance: Random, one: Class) -> Played:
     return Played(tuple(game.events), rows)
 
 
-def deliver(chance: Random, one: Class, events: Sequence[RowEvent]) -> list[list[ChangeEvent]]:
+def deliver(
+    chance: Random, history_class: Class, events: Sequence[RowEvent]
+) -> list[list[ChangeEvent]]:
     """Return batches of the events: in order with rewinds, or in any order and some twice."""
-    if one.by_key:
-        return _cut(chance, one, _by_key(chance, events))
-    if one.permuted:
+    if history_class.by_key:
+        return _cut(chance, history_class, _by_key(chance, events))
+    if history_class.permuted:
         arrival = list(events) + [event for event in events if chance.randrange(4) == 0]
         chance.shuffle(arrival)
-        return _cut(chance, one, arrival)
+        return _cut(chance, history_class, arrival)
     batches: list[list[ChangeEvent]] = []
     at, patience = 0, 3
     while at < len(events):
         to = len(events) if chance.randrange(8) == 0 else chance.randrange(at + 1, at + 6)
-        to = min(at + 1 if one.single else to, len(events))
+        to = min(at + 1 if history_class.single else to, len(events))
         batches.append(list(events[at:to]))
         at = to
         if patience and chance.randrange(6) == 0:
@@ -376,8 +382,8 @@ def _by_key(chance: Random, events: Sequence[RowEvent]) -> Iterator[RowEvent]:
         change = event.change if isinstance(event, HalfUpdate) else event
         partitions.setdefault((change.after or change.before or {})["id"], []).append(event)
     offsets = dict.fromkeys(partitions, 0)
-    while left := [key for key, offset in offsets.items() if offset < len(partitions[key])]:
-        key = chance.choice(left)
+    while open_keys := [key for key, offset in offsets.items() if offset < len(partitions[key])]:
+        key = chance.choice(open_keys)
         start = offsets[key]
         offsets[key] = min(start + chance.randrange(1, 5), len(partitions[key]))
         yield from partitions[key][start : offsets[key]]
@@ -385,19 +391,21 @@ def _by_key(chance: Random, events: Sequence[RowEvent]) -> Iterator[RowEvent]:
             offsets[key] = chance.randrange(offsets[key] + 1)
 
 
-def _cut(chance: Random, one: Class, events: Iterable[ChangeEvent]) -> list[list[ChangeEvent]]:
+def _cut(
+    chance: Random, history_class: Class, events: Iterable[ChangeEvent]
+) -> list[list[ChangeEvent]]:
     batches: list[list[ChangeEvent]] = [[]]
     for event in events:
-        if batches[-1] and (one.single or chance.randrange(3) == 0):
+        if batches[-1] and (history_class.single or chance.randrange(3) == 0):
             batches.append([])
         batches[-1].append(event)
     return batches
 
 
-def judge(batches: Iterable[Sequence[ChangeEvent]], told: Played) -> Verdict:
+def judge(batches: Iterable[Sequence[ChangeEvent]], played: Played) -> Verdict:
     """Apply a delivery to the tables in memory, and compare them with the source."""
     tables = MemoryTables()
     for batch in batches:
         tables.apply(batch)
-    is_right = tables.keyed(TABLE) == told.rows and not tables.incomplete(TABLE)
+    is_right = tables.keyed(TABLE) == played.rows and not tables.incomplete(TABLE)
     return Verdict(is_right, len(tables.quarantine))

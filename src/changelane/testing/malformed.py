@@ -155,13 +155,13 @@ def _paths(document: Any, at: _Path = ()) -> Iterator[_Path]:
 def _replaced(document: Any, path: _Path, value: Any) -> Any:
     if not path:
         return value
-    head, *rest = path
+    head, *subpath = path
     if isinstance(document, dict):
         changed: Any = dict(document)
     else:
         changed = list(document)
-    if value is _GONE and not rest:
+    if value is _GONE and not subpath:
         del changed[head]
     else:
-        changed[head] = _replaced(changed[head], tuple(rest), value)
+        changed[head] = _replaced(changed[head], tuple(subpath), value)
     return changed

@@ -101,7 +101,7 @@ class Database:
             self._create(self._chance.choice(free))
             return
         name = self._chance.choice(sorted(self.tables))
-        what = self._chance.choices(
+        action = self._chance.choices(
             (
                 self._change,
                 self._alter,
@@ -112,7 +112,7 @@ class Database:
             ),
             (12, 6, 1, 1, 1, 1),
         )[0]
-        what(name)
+        action(name)
 
     def _create(self, name: str) -> None:
         columns = ["id", *self._chance.sample(NAMES, 2)]
@@ -130,7 +130,7 @@ class Database:
         self._tell(f"TRUNCATE TABLE `{name}`", name)
 
     def _rename_table(self, name: str) -> None:
-        free = [other for other in self._names if other not in self.tables]
+        free = [name for name in self._names if name not in self.tables]
         if free:
             new = self._chance.choice(free)
             self.tables[new] = self.tables.pop(name)
@@ -159,16 +159,16 @@ class Database:
         self._chance.shuffle(before)
         actions: list[str] = []
         after = dict(table.columns)
-        gone: list[str] = []
+        dropped_columns: list[str] = []
         for column in before[: self._chance.choice((0, 0, 1))]:
             actions.append(f"DROP COLUMN `{column}`")
             number = after.pop(column)
-            gone.append(column)
+            dropped_columns.append(column)
             for row in table.rows.values():
                 del row[number]
-        movers = [column for column in before if column not in gone]
+        movers = [column for column in before if column not in dropped_columns]
         movers = movers[: self._chance.choice((0, 1, 1, 2))]
-        free = [n for n in NAMES if n not in before or n in gone or n in movers]
+        free = [n for n in NAMES if n not in before or n in dropped_columns or n in movers]
         targets = self._chance.sample(free, len(movers)) if len(free) >= len(movers) else []
         pairs = [(old, new) for old, new in zip(movers, targets, strict=False) if old != new]
         moved = {new: table.columns[old] for old, new in pairs}
@@ -210,12 +210,12 @@ class Database:
             self._row(Op.DELETE, name, table, key)
             del table.rows[key]
             return
-        others = [number for column, number in table.columns.items() if column != "id"]
-        changed = self._chance.sample(others, min(len(others), 1))
+        other_columns = [number for column, number in table.columns.items() if column != "id"]
+        changed = self._chance.sample(other_columns, min(len(other_columns), 1))
         for number in changed:
             table.rows[key][number] = self._chance.randrange(100)
-        kept = [c for c, n in table.columns.items() if c != "id" and n not in changed]
-        untold = kept[:1] if self._chance.random() < 0.3 else []
+        unchanged_columns = [c for c, n in table.columns.items() if c != "id" and n not in changed]
+        untold = unchanged_columns[:1] if self._chance.random() < 0.3 else []
         self._row(Op.UPDATE, name, table, key, untold)
 
     # -- what is told -------------------------------------------------------------------------

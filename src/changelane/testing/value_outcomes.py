@@ -105,8 +105,8 @@ _INSTANT: Final = Instant.of(_MOMENT.replace(tzinfo=dt.UTC), 6)
 _ASTRAL: Final = "\U0001f600 \u8868"
 
 
-def _nines(whole: int, fraction: int) -> decimal.Decimal:
-    return decimal.Decimal("9" * whole + "." + "9" * fraction)
+def _nines(integer_digits: int, fraction: int) -> decimal.Decimal:
+    return decimal.Decimal("9" * integer_digits + "." + "9" * fraction)
 
 
 def _rows(product: str, *rows: tuple[str, str, LogicalType, Value]) -> tuple[Row, ...]:
@@ -260,11 +260,11 @@ def outcome(codec: Codec, row: Row) -> Outcome:
         encoded = codec.encode(event, on_loss=OnLoss.IGNORE)
     except EncodeError as error:
         return Outcome(Fate.REFUSED, told=(str(error),))
-    told = tuple(f"{field}: {reason}" for field, reason in _own(codec, row, encoded.losses))
+    losses = tuple(f"{field}: {reason}" for field, reason in _own(codec, row, encoded.losses))
     events = without_echoes(decode_all(codec, encoded.messages))
     if len(events) != 1 or not isinstance(events[0], DataChange):
         return Outcome(Fate.SILENT, told=("not one change of a row comes back",))
-    return _compared(codec, event, events[0], told)
+    return _compared(codec, event, events[0], losses)
 
 
 def _own(codec: Codec, row: Row, losses: tuple[Loss, ...]) -> tuple[Loss, ...]:
@@ -273,11 +273,11 @@ def _own(codec: Codec, row: Row, losses: tuple[Loss, ...]) -> tuple[Loss, ...]:
     return tuple(loss for loss in losses if loss not in usual)
 
 
-def _compared(codec: Codec, event: DataChange, got: DataChange, told: tuple[str, ...]) -> Outcome:
+def _compared(codec: Codec, event: DataChange, got: DataChange, losses: tuple[str, ...]) -> Outcome:
     reduced = codec.reduce(event)[0][0]
     after, schema = got.after or {}, got.schema
     if not isinstance(reduced, DataChange) or reduced.after is None or _NAME not in after:
-        return Outcome(Fate.LOSSY if told else Fate.SILENT, told=told)
+        return Outcome(Fate.LOSSY if losses else Fate.SILENT, told=losses)
     zeros = bare_zeros(event.schema).get(_NAME)
     want, had = ((event.after or {})[_NAME], after[_NAME])
     kind = "text" if schema is None else str(schema.by_name[_NAME].type)
@@ -285,17 +285,17 @@ def _compared(codec: Codec, event: DataChange, got: DataChange, told: tuple[str,
     own = str(column.type)
     if same_value(stripped(zeros, had), stripped(zeros, want)):
         if kind != own and want is not None:
-            return Outcome(Fate.OTHER_TYPE, kind, told)
-        is_foreign = any(loss.startswith("value:") for loss in told)
-        return Outcome(Fate.FOREIGN if is_foreign else Fate.EXACT, told=told)
-    if not told and schema is not None:
+            return Outcome(Fate.OTHER_TYPE, kind, losses)
+        is_foreign = any(loss.startswith("value:") for loss in losses)
+        return Outcome(Fate.FOREIGN if is_foreign else Fate.EXACT, told=losses)
+    if not losses and schema is not None:
         return Outcome(Fate.SILENT, kind, (f"{own} comes back changed",))
     as_written = reduced.after[_NAME]
     if as_written is not None and same_value(had, as_written):
-        return Outcome(Fate.OTHER_TYPE, kind, told)
-    if told and _means(had, want, column.type):
-        return Outcome(Fate.OTHER_TYPE, kind, told)
-    return Outcome(Fate.LOSSY if told else Fate.SILENT, told=told)
+        return Outcome(Fate.OTHER_TYPE, kind, losses)
+    if losses and _means(had, want, column.type):
+        return Outcome(Fate.OTHER_TYPE, kind, losses)
+    return Outcome(Fate.LOSSY if losses else Fate.SILENT, told=losses)
 
 
 def _means(had: Value, want: Value, kind: LogicalType) -> bool:

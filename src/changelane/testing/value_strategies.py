@@ -149,8 +149,8 @@ _TYPES: Final[dict[type[LogicalType], SearchStrategy[LogicalType]]] = {
 
 def types(carries: Carries) -> SearchStrategy[LogicalType]:
     """Logical types that a format carries, with all their parameters."""
-    found = [_TYPES[kind] if kind in _TYPES else st.just(kind()) for kind in _ordered(carries)]
-    return st.one_of(found)
+    strategies = [_TYPES[kind] if kind in _TYPES else st.just(kind()) for kind in _ordered(carries)]
+    return st.one_of(strategies)
 
 
 def _ordered(carries: Carries) -> list[type[LogicalType]]:
@@ -165,10 +165,10 @@ def _unscaled(kind: Decimal) -> SearchStrategy[decimal.Decimal]:
         return st.tuples(st.integers(-(10**40), 10**40), st.integers(-3, 30)).map(
             lambda parts: scaled(*parts)
         )
-    scale, most = kind.scale, 10 ** (kind.precision or 38) - 1
-    return st.one_of(st.sampled_from([most, -most, 0, 1]), st.integers(-most, most)).map(
-        lambda number: scaled(number, scale)
-    )
+    scale, largest = kind.scale, 10 ** (kind.precision or 38) - 1
+    return st.one_of(
+        st.sampled_from([largest, -largest, 0, 1]), st.integers(-largest, largest)
+    ).map(lambda number: scaled(number, scale))
 
 
 def _cut(moment: dt.datetime, precision: int | None) -> dt.datetime:
@@ -178,8 +178,8 @@ def _cut(moment: dt.datetime, precision: int | None) -> dt.datetime:
 
 def _time_text(precision: int | None) -> SearchStrategy[str]:
     def show(microseconds: int) -> str:
-        sign, rest = ("-", -microseconds) if microseconds < 0 else ("", microseconds)
-        seconds, fraction = divmod(rest, 1_000_000)
+        sign, magnitude = ("-", -microseconds) if microseconds < 0 else ("", microseconds)
+        seconds, fraction = divmod(magnitude, 1_000_000)
         base = f"{sign}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
         return f"{base}.{fraction:06}"[: len(base) + 1 + digits] if digits else base
 

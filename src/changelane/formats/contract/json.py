@@ -44,8 +44,8 @@ def translate(error: Exception) -> Exception:
             text = str(error)
             found = _PATH.search(text)
             reason = text[: found.start()] if found else text
-            # an invalid enum value or tag would be quoted: the reason keeps only its kind
-            if reason.startswith("Invalid"):
+            # an invalid enum value or tag, or the name of a field, would be quoted
+            if reason.startswith(("Invalid", "Object contains unknown field")):
                 reason = reason.partition(" '")[0].partition(" `")[0]
             return DecodeError(reason, code="wrong_type", path=found.group(1) if found else "$")
         case msgspec.DecodeError():

@@ -87,11 +87,11 @@ class HistoryTables:
             change = event.change if isinstance(event, HalfUpdate) else event
             if not isinstance(change, DataChange | Truncate):
                 continue
-            held = self._tables.setdefault(change.table, _Table())
+            stored_table = self._tables.setdefault(change.table, _Table())
             fallback = positions[index] if index < len(positions) else None
             try:
                 for step in self._steps(event, change, fallback):
-                    self._take(change.table, held, step, event)
+                    self._take(change.table, stored_table, step, event)
                     if isinstance(step, Upsert):
                         upserts.setdefault(change.table, []).append((event, step.order))
             except ApplyError as error:
@@ -99,35 +99,46 @@ class HistoryTables:
                 self._refused.append(Refused(change.table, code, event))
 
         for table, batch in upserts.items():
-            held = self._tables[table]
-            held.source = held.source.after(listings_of(batch))
+            stored_table = self._tables[table]
+            stored_table.source = stored_table.source.after(listings_of(batch))
 
     def versions(self, table: TableId) -> Mapping[bytes, list[Version]]:
         """Return the versions of every key that ever had a row, in their order."""
-        held = self._tables.get(table) or _Table()
+        stored_table = self._tables.get(table) or _Table()
         track = self._track.get(table.name or "", self._track.get(str(table)))
-        found: dict[bytes, list[Version]] = {}
-        for key, past in sorted(held.pasts.items()):
-            told, _ = versions(past, held.columns, held.truncates, held.source.added)
-            if told:
-                found[key] = told if track is None else tracked(told, track)
-        return found
+        versions_by_key: dict[bytes, list[Version]] = {}
+        for key, past in sorted(stored_table.pasts.items()):
+            key_versions, _ = versions(
+                past, stored_table.columns, stored_table.truncates, stored_table.source.added
+            )
+            if key_versions:
+                versions_by_key[key] = (
+                    key_versions if track is None else tracked(key_versions, track)
+                )
+        return versions_by_key
 
     @property
     def quarantine(self) -> Sequence[Refused]:
         """Events that were not applied, and why."""
-        found = list(self._refused)
-        for table, held in self._tables.items():
-            for past in held.pasts.values():
-                _, undecided = versions(past, held.columns, held.truncates)
-                found += (Refused(table, AMBIGUOUS, held.ambiguous[s.order]) for s in undecided)
-        return found
+        rejected = list(self._refused)
+        for table, stored_table in self._tables.items():
+            for past in stored_table.pasts.values():
+                _, undecided = versions(past, stored_table.columns, stored_table.truncates)
+                rejected += (
+                    Refused(table, AMBIGUOUS, stored_table.ambiguous[s.order]) for s in undecided
+                )
+        return rejected
 
     @property
     def counts(self) -> Mapping[str, int]:
         """``ties``: values that lost to another one at their order; ``incomplete`` versions now."""
         every = (self.versions(table).values() for table in self._tables)
-        incomplete = sum(bool(one.unknown) for told in every for each in told for one in each)
+        incomplete = sum(
+            bool(version.unknown)
+            for table_versions in every
+            for key_versions in table_versions
+            for version in key_versions
+        )
         return {"ties": self._ties.total(), "incomplete": incomplete}
 
     def _steps(
@@ -140,39 +151,39 @@ class HistoryTables:
         )
         if columns is None:
             raise NoKeyError("the table has no key, so nothing says which row is meant")
-        found = steps(event, keys=columns, epoch=self._epoch, fallback=fallback)
+        event_steps = steps(event, keys=columns, epoch=self._epoch, fallback=fallback)
         names = () if change.schema is None else tuple(change.schema.by_name)
-        held = self._tables[change.table].columns
+        known_columns = self._tables[change.table].columns
         for name in (*names, *(change.before or ()), *(change.after or ())):
-            held.setdefault(name)
-        return found
+            known_columns.setdefault(name)
+        return event_steps
 
-    def _take(self, table: TableId, held: _Table, step: Step, event: ChangeEvent) -> None:
+    def _take(self, table: TableId, stored_table: _Table, step: Step, event: ChangeEvent) -> None:
         time_us = _time_us(event)
         match step:
             case TableTruncate(order):
-                held.truncates[order] = later(held.truncates.get(order), time_us)
+                stored_table.truncates[order] = later(stored_table.truncates.get(order), time_us)
             case Departure(key=key):
-                past = self._past(held, key, step.order)
-                held.pasts[key] = departed(past, step, time_us)
-                held.ambiguous[step.order] = event
+                past = self._past(stored_table, key, step.order)
+                stored_table.pasts[key] = departed(past, step, time_us)
+                stored_table.ambiguous[step.order] = event
             case Upsert(key=bytes() as key):
-                past = self._past(held, key, step.order)
+                past = self._past(stored_table, key, step.order)
                 rival = past.told.get(step.order)
                 if rival is not None and any(
                     typed(step.values[c]) != typed(rival.values[c])
                     for c in step.values.keys() & rival.values.keys()
                 ):
                     self._ties[table] += 1
-                held.pasts[key] = upserted(past, step, time_us)
+                stored_table.pasts[key] = upserted(past, step, time_us)
             case _:
                 raise NoKeyError("the table has no key, so nothing says which row is meant")
 
     @staticmethod
-    def _past(held: _Table, key: bytes, order: bytes) -> Past:
-        past = held.pasts.get(key, NO_PAST)
-        seen = next(iter(past.told), None) or next(iter(past.ends), None)
-        if seen is not None and not comparable(seen, order):
+    def _past(stored_table: _Table, key: bytes, order: bytes) -> Past:
+        past = stored_table.pasts.get(key, NO_PAST)
+        known_change = next(iter(past.told), None) or next(iter(past.ends), None)
+        if known_change is not None and not comparable(known_change, order):
             raise _IncomparableError("the order cannot be compared with what the key holds")
         return past
 

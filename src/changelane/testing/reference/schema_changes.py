@@ -61,16 +61,18 @@ class FollowingTables:
         dialect = dialect_of(event.source.product)
         if dialect is None:
             return
-        found = statements_of(event)
-        for statement in found:
+        statements = statements_of(event)
+        for statement in statements:
             for change in statement.changes:
                 if isinstance(change, TruncateTable):
                     self._events.append((order, Truncate(change.table, position=event.position)))
-        told, text = self._told.setdefault(order, []), event.ddl or ""
-        if text not in told:
-            told.append(text)
-        before = told.index(text)
-        self._turns.extend(turns_of(order, found, dialect, shadows=self._shadows, before=before))
+        actions, text = self._told.setdefault(order, []), event.ddl or ""
+        if text not in actions:
+            actions.append(text)
+        before = actions.index(text)
+        self._turns.extend(
+            turns_of(order, statements, dialect, shadows=self._shadows, before=before)
+        )
 
     def memory(self) -> MemoryTables:
         """Return the tables as the rule makes them of all that was taken in, by first names."""
@@ -78,13 +80,15 @@ class FollowingTables:
         events = self._by_place(tables)
         stated = (place for place in events if tables.altered(place) or tables.ends(place))
         memory = MemoryTables(statements=frozenset(map(stand_in, stated)))
-        for place, told in events.items():
-            newest = max((order for order, event in told if isinstance(event, DataChange)))
-            gone = [end for end in tables.ends(place) if end.is_replaced or end.order < newest]
-            cleared = max((end.order for end in gone), default=b"")
+        for place, table_events in events.items():
+            newest = max((order for order, event in table_events if isinstance(event, DataChange)))
+            passed_ends = [
+                end for end in tables.ends(place) if end.is_replaced or end.order < newest
+            ]
+            cleared = max((end.order for end in passed_ends), default=b"")
             turns = [turn for turn in tables.altered(place) if turn.order >= cleared]
             shape = Shape(turns, keep=self._keep)
-            for order, event in told:
+            for order, event in table_events:
                 # what is older is of a table that went
                 if order > cleared:
                     memory.apply([_read(event, order, place, shape)])
@@ -101,12 +105,16 @@ class FollowingTables:
         return list(self._by_place(Tables(self._turns)))
 
     def _by_place(self, tables: Tables) -> Mapping[Place, list[tuple[bytes, _Event]]]:
-        found: dict[Place, list[tuple[bytes, _Event]]] = {}
+        events_by_place: dict[Place, list[tuple[bytes, _Event]]] = {}
         for order, event in self._events:
             if self._shadows and shadowed(event.table) is not None:
                 continue
-            found.setdefault(tables.place(event.table, order), []).append((order, event))
-        return {place: told for place, told in found.items() if _has_rows(told)}
+            events_by_place.setdefault(tables.place(event.table, order), []).append((order, event))
+        return {
+            place: table_events
+            for place, table_events in events_by_place.items()
+            if _has_rows(table_events)
+        }
 
 
 def stand_in(place: Place) -> TableId:
@@ -115,8 +123,8 @@ def stand_in(place: Place) -> TableId:
     return msgspec.structs.replace(place.table, name=name)
 
 
-def _has_rows(told: Iterable[tuple[bytes, _Event]]) -> bool:
-    return any(isinstance(event, DataChange) for _, event in told)
+def _has_rows(table_events: Iterable[tuple[bytes, _Event]]) -> bool:
+    return any(isinstance(event, DataChange) for _, event in table_events)
 
 
 def _order(event: DataChange | Truncate | SchemaChange, phase: int) -> bytes:
@@ -133,12 +141,12 @@ def _read(event: _Event, order: bytes, place: Place, shape: Shape) -> _Event:
     reading = shape.reading(event.schema.by_name, order)
     columns = {name: target for name, target in reading.columns.items() if target is not None}
 
-    def image(told: Image | None) -> Image | None:
-        if told is None:
+    def image(image: Image | None) -> Image | None:
+        if image is None:
             return None
-        return {columns[name]: value for name, value in told.items() if name in columns}
+        return {columns[name]: value for name, value in image.items() if name in columns}
 
-    named = [
+    table_columns = [
         Column(columns[column.name], column.type)
         for column in event.schema.columns
         if column.name in columns
@@ -148,7 +156,7 @@ def _read(event: _Event, order: bytes, place: Place, shape: Shape) -> _Event:
         event,
         table=stand_in(place),
         key=key,
-        schema=TableSchema(tuple(named)),
+        schema=TableSchema(tuple(table_columns)),
         before=image(event.before),
         after=image(event.after),
     )
@@ -159,8 +167,8 @@ def _read(event: _Event, order: bytes, place: Place, shape: Shape) -> _Event:
         if filling.column not in columns.values():
             is_told = filling.added.fill is Fill.VALUE
             after[filling.column] = filling.added.value if is_told else UNAVAILABLE
-            named.append(Column(filling.column, filling.added.kind))
-    return msgspec.structs.replace(read, schema=TableSchema(tuple(named)), after=after)
+            table_columns.append(Column(filling.column, filling.added.kind))
+    return msgspec.structs.replace(read, schema=TableSchema(tuple(table_columns)), after=after)
 
 
 def _is_whole(event: DataChange) -> bool:

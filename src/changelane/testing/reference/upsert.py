@@ -146,20 +146,20 @@ class MemoryTables:
             positions: Where each event stands in its topic, for those without a position, and
                 those that nothing else tells from others.
         """
-        told: dict[TableId, list[tuple[Step, ChangeEvent]]] = {}
+        changes: dict[TableId, list[tuple[Step, ChangeEvent]]] = {}
         for index, event in enumerate(events):
             fallback = positions[index] if index < len(positions) else None
             table = _table_of(event)
             if table is None:
                 continue
             try:
-                found = self._steps(event, fallback)
+                event_steps = self._steps(event, fallback)
             except ApplyError as error:
                 code = getattr(error, "code", UNORDERED)
                 self.quarantine.append(Refused(table, code, event))
                 continue
-            told.setdefault(table, []).extend((step, event) for step in found)
-        for table, batch in told.items():
+            changes.setdefault(table, []).extend((step, event) for step in event_steps)
+        for table, batch in changes.items():
             self._apply(table, batch)
 
     def rows(self, table: TableId) -> Sequence[Row]:
@@ -168,39 +168,46 @@ class MemoryTables:
 
     def keyed(self, table: TableId) -> Mapping[bytes, Row]:
         """Return the rows of a table by their canonical key."""
-        held = self._tables.get(table) or _Table()
-        found: dict[bytes, Row] = {}
-        for key, state in held.states.items():
-            told = row_of(state, held.columns, held.truncated, self._knowing(held))
+        stored_table = self._tables.get(table) or _Table()
+        rows: dict[bytes, Row] = {}
+        for key, state in stored_table.states.items():
+            row = row_of(
+                state, stored_table.columns, stored_table.truncated, self._knowing(stored_table)
+            )
             if self._deletes is Deletes.HARD:
-                if told is not None:
-                    found[key] = told[0]
-            elif told is not None:
-                found[key] = {**told[0], DELETED: False}
-            elif (ghost := held.ghosts.get(key)) is not None:
-                found[key] = {**{c: ghost.cell(c).value for c in held.columns}, DELETED: True}
-        return found
+                if row is not None:
+                    rows[key] = row[0]
+            elif row is not None:
+                rows[key] = {**row[0], DELETED: False}
+            elif (ghost := stored_table.ghosts.get(key)) is not None:
+                rows[key] = {
+                    **{c: ghost.cell(c).value for c in stored_table.columns},
+                    DELETED: True,
+                }
+        return rows
 
     def incomplete(self, table: TableId) -> Mapping[bytes, frozenset[str]]:
         """Return the columns that are not known, by the canonical key of their row."""
-        held = self._tables.get(table) or _Table()
-        found: dict[bytes, frozenset[str]] = {}
-        for key, state in held.states.items():
-            told = row_of(state, held.columns, held.truncated, self._knowing(held))
-            if told is not None and told[1]:
-                found[key] = told[1]
-        return found
+        stored_table = self._tables.get(table) or _Table()
+        unknown_columns: dict[bytes, frozenset[str]] = {}
+        for key, state in stored_table.states.items():
+            row = row_of(
+                state, stored_table.columns, stored_table.truncated, self._knowing(stored_table)
+            )
+            if row is not None and row[1]:
+                unknown_columns[key] = row[1]
+        return unknown_columns
 
     def stored(self, table: TableId) -> Mapping[bytes, StoredRow]:
         """Return the rows as a lake table stores them (docs/merge-rule.md, Storage)."""
-        held = self._tables.get(table) or _Table()
-        found: dict[bytes, StoredRow] = {}
+        stored_table = self._tables.get(table) or _Table()
+        rows: dict[bytes, StoredRow] = {}
         for key, row in self.keyed(table).items():
-            state = held.ghosts[key] if row.get(DELETED) else held.states[key]
-            added = held.source.added
-            order, columns = pack({c: state.cell(c, added).order for c in held.columns})
-            found[key] = StoredRow(row, order, columns)
-        return found
+            state = stored_table.ghosts[key] if row.get(DELETED) else stored_table.states[key]
+            added = stored_table.source.added
+            order, columns = pack({c: state.cell(c, added).order for c in stored_table.columns})
+            rows[key] = StoredRow(row, order, columns)
+        return rows
 
     def states(self, table: TableId) -> Mapping[bytes, KeyState]:
         """Return the registers of every key."""
@@ -223,8 +230,12 @@ class MemoryTables:
             "incomplete": now,
         }
 
-    def _knowing(self, held: _Table) -> Rule:
-        return self._rule.knowing(held.source.added) if held.source.added else self._rule
+    def _knowing(self, stored_table: _Table) -> Rule:
+        return (
+            self._rule.knowing(stored_table.source.added)
+            if stored_table.source.added
+            else self._rule
+        )
 
     def purge(self, table: TableId, horizon: bytes) -> None:
         """Forget departures up to *horizon*; older upserts of rows that are not there are refused.
@@ -233,40 +244,49 @@ class MemoryTables:
         live row stays that has unknown columns, or may get some with the next column of the
         table: a column that it took must not be filled by an event from before it.
         """
-        held = self._tables.setdefault(table, _Table())
-        held.horizon = max(held.horizon, horizon)
+        stored_table = self._tables.setdefault(table, _Table())
+        stored_table.horizon = max(stored_table.horizon, horizon)
         wanting = self.incomplete(table)
-        for key, told in list(held.states.items()):
-            is_old = all(within.last <= horizon for within in told.transactions)
-            kept = () if is_old else told.transactions
-            state = held.states[key] = msgspec.structs.replace(told, transactions=kept)
+        for key, old_state in list(stored_table.states.items()):
+            is_old = all(within.last <= horizon for within in old_state.transactions)
+            transactions = () if is_old else old_state.transactions
+            state = stored_table.states[key] = msgspec.structs.replace(
+                old_state, transactions=transactions
+            )
             if not NOTHING < state.deleted <= horizon or key in wanting:
                 continue
-            if is_live(state, held.truncated, self._rule):
-                if held.bases.get(key, NOTHING) <= max(state.deleted, held.truncated):
+            if is_live(state, stored_table.truncated, self._rule):
+                if stored_table.bases.get(key, NOTHING) <= max(
+                    state.deleted, stored_table.truncated
+                ):
                     continue
-                held.states[key] = msgspec.structs.replace(state, deleted=NOTHING, moved_to=None)
+                stored_table.states[key] = msgspec.structs.replace(
+                    state, deleted=NOTHING, moved_to=None
+                )
             elif self._deletes is Deletes.HARD:
-                del held.states[key]
+                del stored_table.states[key]
             # a row that is kept with its mark keeps its departure with it
 
-    def _add(self, held: _Table, batch: Sequence[tuple[Step, ChangeEvent]]) -> None:
+    def _add(self, stored_table: _Table, batch: Sequence[tuple[Step, ChangeEvent]]) -> None:
         """Take in the columns that a batch brings without a statement."""
         upserts = [(event, step.order) for step, event in batch if isinstance(step, Upsert)]
         listings = listings_of(upserts)
         orders = [order for _, order in upserts]
-        held.high = max(held.high, *orders, NOTHING)
-        held.places.update(order[-9:-1] for order in orders if order[1] in BY_PARTITION)
-        crossing = held.high if len(held.places) > 1 else NOTHING
-        before = held.source
+        stored_table.high = max(stored_table.high, *orders, NOTHING)
+        stored_table.places.update(order[-9:-1] for order in orders if order[1] in BY_PARTITION)
+        crossing = stored_table.high if len(stored_table.places) > 1 else NOTHING
+        before = stored_table.source
         if before.has_new(listings):
-            before = before.reaching(held.taken)
-        held.source = before.after(listings, crossing)
-        held.taken = max([held.taken, *(step.order for step, _ in batch)])
-        for one in held.source.added[len(before.added) :]:
-            if not one.is_unknown:
-                held.defaults[one.column] = _declared(one, upserts)
-                held.states = {key: _filled(s, one, held) for key, s in held.states.items()}
+            before = before.reaching(stored_table.taken)
+        stored_table.source = before.after(listings, crossing)
+        stored_table.taken = max([stored_table.taken, *(step.order for step, _ in batch)])
+        for addition in stored_table.source.added[len(before.added) :]:
+            if not addition.is_unknown:
+                stored_table.defaults[addition.column] = _declared(addition, upserts)
+                stored_table.states = {
+                    key: _filled(s, addition, stored_table)
+                    for key, s in stored_table.states.items()
+                }
 
     def _columns(self, event: DataChange) -> tuple[str, ...] | None:
         return named(self._keys, event.table) or (None if event.key is None else event.key.columns)
@@ -275,9 +295,9 @@ class MemoryTables:
         change = event.change if isinstance(event, HalfUpdate) else event
         if not isinstance(change, DataChange):
             return steps(event, epoch=self._epoch, fallback=fallback)
-        held = self._tables.setdefault(change.table, _Table())
+        stored_table = self._tables.setdefault(change.table, _Table())
         columns = self._columns(change)
-        names = tuple(held.columns if change.schema is None else change.schema.by_name)
+        names = tuple(stored_table.columns if change.schema is None else change.schema.by_name)
         names += tuple(
             c for c in {**(change.before or {}), **(change.after or {})} if c not in names
         )
@@ -291,16 +311,16 @@ class MemoryTables:
         # both halves of an update say of which row they are only by their values, too
         if columns is None and (change is not event or change.op not in {Op.CREATE, Op.READ}):
             raise NoKeyError("the table has no key, so nothing says which row is meant")
-        found = steps(event, keys=columns, epoch=self._epoch, fallback=fallback)
-        held.columns.update(dict.fromkeys(names))
+        event_steps = steps(event, keys=columns, epoch=self._epoch, fallback=fallback)
+        stored_table.columns.update(dict.fromkeys(names))
         if columns is None:
             return tuple(
                 msgspec.structs.replace(step, key=self._added(step, change, fallback))
-                for step in found
+                for step in event_steps
                 if isinstance(step, Upsert)
             )
-        held.keys = columns
-        return found
+        stored_table.keys = columns
+        return event_steps
 
     def _added(self, step: Upsert, event: DataChange, fallback: Position | None) -> bytes:
         """Return what a row of a table without a key is known by."""
@@ -317,37 +337,46 @@ class MemoryTables:
         return b"@" + step.order + canonical([*place, dict(step.values)]).encode()
 
     def _apply(self, table: TableId, batch: Sequence[tuple[Step, ChangeEvent]]) -> None:
-        held = self._tables.setdefault(table, _Table())
+        stored_table = self._tables.setdefault(table, _Table())
         if table not in self._statements:
-            self._add(held, batch)
-            batch = [(_knowing(held, step), event) for step, event in batch]
-        told = [step for step, _ in batch]
-        states = {key: held.states[key] for key in _reached(held, told)}
+            self._add(stored_table, batch)
+            batch = [(_knowing(stored_table, step), event) for step, event in batch]
+        batch_steps = [step for step, _ in batch]
+        states = {key: stored_table.states[key] for key in _reached(stored_table, batch_steps)}
         resolution = resolve(
             states,
-            told,
-            truncated=held.truncated,
-            horizon=held.horizon,
-            complete=states.keys() - self.incomplete(table).keys() if held.horizon else (),
-            keys=held.keys,
-            rule=self._knowing(held),
+            batch_steps,
+            truncated=stored_table.truncated,
+            horizon=stored_table.horizon,
+            complete=states.keys() - self.incomplete(table).keys() if stored_table.horizon else (),
+            keys=stored_table.keys,
+            rule=self._knowing(stored_table),
         )
         for step, event in batch:
             if isinstance(step, Upsert) and step.key is not None and _tells_columns(step, event):
-                held.bases[step.key] = max(held.bases.get(step.key, NOTHING), step.order)
-        rows = {**held.states, **held.ghosts}
-        held.states.update(resolution.states)
-        if any(isinstance(step, TableTruncate) for step in told):
+                stored_table.bases[step.key] = max(
+                    stored_table.bases.get(step.key, NOTHING), step.order
+                )
+        rows = {**stored_table.states, **stored_table.ghosts}
+        stored_table.states.update(resolution.states)
+        if any(isinstance(step, TableTruncate) for step in batch_steps):
             truncated = max(
-                held.truncated, *(s.order for s in told if isinstance(s, TableTruncate))
+                stored_table.truncated,
+                *(s.order for s in batch_steps if isinstance(s, TableTruncate)),
             )
-            held.states = {k: settle(s, truncated, self._rule) for k, s in held.states.items()}
-        held.truncated = resolution.truncated
+            stored_table.states = {
+                k: settle(s, truncated, self._rule) for k, s in stored_table.states.items()
+            }
+        stored_table.truncated = resolution.truncated
         if self._deletes is Deletes.SOFT:
             refused = {id(problem.step) for problem in resolution.problems}
-            gone = [k for k, s in held.states.items() if not is_live(s, held.truncated, self._rule)]
-            kept = (step for step in told if id(step) not in refused)
-            held.ghosts = last_known(rows, kept, gone)
+            dead_keys = [
+                k
+                for k, s in stored_table.states.items()
+                if not is_live(s, stored_table.truncated, self._rule)
+            ]
+            accepted_steps = (step for step in batch_steps if id(step) not in refused)
+            stored_table.ghosts = last_known(rows, accepted_steps, dead_keys)
         self._counts["ties"] += resolution.tie_count
         origin = {id(step): event for step, event in batch}
         for problem in resolution.problems:
@@ -365,25 +394,29 @@ def _declared(added: Addition, upserts: Iterable[tuple[ChangeEvent, bytes]]) -> 
     raise ValueError(added.column)
 
 
-def _filled(state: KeyState, added: Addition, held: _Table) -> KeyState:
+def _filled(state: KeyState, added: Addition, stored_table: _Table) -> KeyState:
     """Return a row from before a column with the default that the schema declares."""
     if not lacking(state.whole, state.cells, [added]) or not state.whole:
         return state
-    cell = Cell(state.whole, held.defaults[added.column])
+    cell = Cell(state.whole, stored_table.defaults[added.column])
     return msgspec.structs.replace(state, cells={**state.cells, added.column: cell})
 
 
-def _knowing(held: _Table, step: Step) -> Step:
+def _knowing(stored_table: _Table, step: Step) -> Step:
     """Return a step with the defaults of the columns that came after it, of a row that is whole."""
     if not isinstance(step, Upsert) or not step.whole:
         return step
     names = {name.lower() for name in step.values}
-    told = {
-        one.column: held.defaults[one.column]
-        for one in lacking(step.order, names, held.source.added)
-        if not one.is_unknown
+    known_values = {
+        addition.column: stored_table.defaults[addition.column]
+        for addition in lacking(step.order, names, stored_table.source.added)
+        if not addition.is_unknown
     }
-    return msgspec.structs.replace(step, values={**step.values, **told}) if told else step
+    return (
+        msgspec.structs.replace(step, values={**step.values, **known_values})
+        if known_values
+        else step
+    )
 
 
 def _tells_columns(step: Upsert, event: ChangeEvent) -> bool:
@@ -402,5 +435,5 @@ def _table_of(event: ChangeEvent) -> TableId | None:
             return None
 
 
-def _reached(held: _Table, told: Sequence[Step]) -> Iterable[bytes]:
-    return (key for key in reach(held.states, told) if key in held.states)
+def _reached(stored_table: _Table, steps: Sequence[Step]) -> Iterable[bytes]:
+    return (key for key in reach(stored_table.states, steps) if key in stored_table.states)
