@@ -23,7 +23,7 @@ from measuring import largest_kb, local_spark, processor_seconds
 
 from changelane.pipeline.config import parse
 from changelane.spark.runtime.dev_broker import broker
-from changelane.spark.sinks.kafka import deliver
+from changelane.spark.sinks.kafka import run_to_topics
 
 PARTITIONS: Final = 4
 PER_TRIGGER: Final = 250_000
@@ -121,7 +121,7 @@ def changed(spark: Any, servers: str, topic: str, format: str, folder: Path) -> 
             "checkpoint": str(folder / f"state-{topic}"),
         },
     }
-    report = deliver(spark, parse(told))
+    report = run_to_topics(spark, parse(told))
     assert not report.quarantined, report.quarantined  # noqa: S101 - or the figure means nothing
 
 

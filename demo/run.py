@@ -30,7 +30,7 @@ from changelane.spark import session
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.maintenance.explain import explain
 from changelane.spark.maintenance.status import status
-from changelane.spark.run.tables import quarantined, run
+from changelane.spark.run.tables import quarantine_rows, run
 from changelane.spark.runtime.jvm import create_log
 
 HERE = Path(__file__).resolve().parent
@@ -236,7 +236,7 @@ def short(value: Any) -> str:
 
 def set_aside(spark: SparkSession) -> None:
     """Print the quarantine."""
-    rows = quarantined(spark, load(HERE / "shop.yaml")).collect()
+    rows = quarantine_rows(spark, load(HERE / "shop.yaml")).collect()
     title = (
         "\nset aside: the broken message that the demo planted on purpose (line 28 of its input)"
     )

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 import msgspec
 
 from changelane.pipeline.config import Pipeline
-from changelane.pipeline.kafka import OF_TOPICS
+from changelane.pipeline.kafka import TOPIC_SINK_OPTIONS
 from changelane.pipeline.options import Options
 
 INTRODUCTION: Final = """\
@@ -105,7 +105,7 @@ def missing_meanings() -> list[str]:
 
 def pipeline() -> str:
     """Return the page."""
-    known = [name for name in Options.__struct_fields__ if name in OF_TOPICS]
+    known = [name for name in Options.__struct_fields__ if name in TOPIC_SINK_OPTIONS]
     lines = [INTRODUCTION.format(of_topics=", ".join(f"`{name}`" for name in known))]
     for section in sections():
         lines.append(f"## {section.title}\n")

@@ -14,7 +14,7 @@ from changelane import Message, get_codec
 from changelane.cli.formats import markdown_table
 from changelane.event import DataChange, Key, Op
 from changelane.formats.native import NativeColumn, NativeEvent
-from changelane.position import SequencePosition, shown_order
+from changelane.position import SequencePosition, order_text
 from changelane.schema import Column, TableId, TableSchema
 from changelane.testing.reference.history import HistoryTables
 from changelane.types import UNAVAILABLE, Integer, LogicalType, String
@@ -166,8 +166,8 @@ def test_the_worked_example_of_the_modes_is_what_the_rule_gives():
         tables.apply([event])
         for number, one in enumerate(tables.versions(ORDERS)[b"[1]"]):
             told = ["unknown" if c in one.unknown else one.row[c] for c in ("state", "total")]
-            places = (one.order, one.until)
-            told += [shown_order(order).split()[-1] if order else "" for order in places]
+            places = (one.order, one.end_order)
+            told += [order_text(order).split()[-1] if order else "" for order in places]
             cells = ["" if number else words, *map(str, told)]
             lines.append("| " + " | ".join(cells) + " |")
     assert [line.split() for line in lines] == [line.split() for line in shown]

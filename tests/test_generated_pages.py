@@ -11,7 +11,7 @@ import write_pages
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.kafka import KafkaSource
 from changelane.pipeline.options import Maintenance, Options, TableOptions
-from changelane.transforms.registry import STEPS
+from changelane.transforms.registry import TRANSFORM_TYPES
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -33,7 +33,7 @@ def test_the_page_of_keys_has_every_class_that_a_pipeline_can_hold():
     for union in ("source", "sink"):
         (field,) = (field for field in config.fields if field.name == union)
         assert {(union, kind.tag) for kind in field.type.types} <= shown
-    assert {("transforms", name) for name in STEPS} <= shown
+    assert {("transforms", name) for name in TRANSFORM_TYPES} <= shown
     text = (ROOT / "docs" / "pipeline.md").read_text("utf-8")
     for kind in (Options, TableOptions, Maintenance, KafkaSource):
         for field in kind.__struct_fields__:

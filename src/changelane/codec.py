@@ -20,7 +20,7 @@ from changelane.message import Message
 
 
 class Encoded(msgspec.Struct, frozen=True):
-    """Messages for one event, and what they do not carry of it."""
+    """The messages that encode one event, and the losses of that encoding."""
 
     messages: tuple[Message, ...]
     losses: tuple[Loss, ...] = ()
@@ -54,11 +54,11 @@ class Codec:
         return self._format.carries
 
     def decode(self, message: Message) -> tuple[ChangeEvent, ...]:
-        """Read the events of a message.
+        """Decode a message into events.
 
         Raises:
-            DecodeError: The message is not of this format; it names path and coordinates. Or it
-                holds a value that is nested too deeply for any format (``too_deep``).
+            DecodeError: The message is not of this format (the error names path and coordinates),
+                or a value is nested too deeply for any format (``too_deep``).
         """
         try:
             events = self._decode(message)
@@ -73,48 +73,50 @@ class Codec:
         return events
 
     def encode(self, event: ChangeEvent, *, on_loss: str | LossPolicy = DEFAULT) -> Encoded:
-        """Write an event, with what was lost on the way.
+        """Encode an event, and list the losses.
 
         Args:
             event: The event.
-            on_loss: Which losses pass; by default those of metadata.
+            on_loss: Which losses are accepted; by default losses of metadata.
 
         Raises:
-            UnsupportedError: Something is lost that *on_loss* does not let pass.
-            EncodeError: The event cannot be written.
+            UnsupportedError: *on_loss* does not accept one of the losses.
+            EncodeError: The event cannot be encoded.
         """
         if (name := nesting.too_deep(event)) is not None:
             raise EncodeError(f"the value of {name!r} is {nesting.REASON}")
         reduced, losses = self.reduce(event)
-        late: list[Loss] = []
+        encode_losses: list[Loss] = []
         if len(reduced) == 1:
-            messages = self._encode(reduced[0], report=late.append)
+            messages = self._encode(reduced[0], report=encode_losses.append)
         else:
             messages = tuple(
-                message for part in reduced for message in self._encode(part, report=late.append)
+                message
+                for part in reduced
+                for message in self._encode(part, report=encode_losses.append)
             )
-        if late:
-            losses = tuple(dict.fromkeys((*losses, *late)))
-        if losses and (wrong := refused(on_loss, losses)):
-            raise UnsupportedError(self.name, wrong)
+        if encode_losses:
+            losses = tuple(dict.fromkeys((*losses, *encode_losses)))
+        if losses and (refused_losses := refused(on_loss, losses)):
+            raise UnsupportedError(self.name, refused_losses)
         return Encoded(messages, losses)
 
     def reduce(self, event: ChangeEvent) -> tuple[tuple[ChangeEvent, ...], tuple[Loss, ...]]:
-        """Return what the format carries of an event, and the losses.
+        """Return the part of an event that the format can carry, and the losses.
 
         Raises:
-            EncodeError: The event lacks the row that it is about.
+            EncodeError: The event lacks the row that it changes.
         """
         if self._sound is None:
             return self._reduce(event)
-        mended, losses = sound(event, self._sound)
+        sound_event, losses = sound(event, self._sound)
         if not losses:
             return self._reduce(event)
-        reduced, more = self._reduce(mended)
-        return reduced, (*losses, *more)
+        reduced, reduce_losses = self._reduce(sound_event)
+        return reduced, (*losses, *reduce_losses)
 
     def detects(self, message: Message) -> bool:
-        """Say whether a message looks like this format."""
+        """Whether a message looks like this format."""
         return self._format.detects(message)
 
 
@@ -122,7 +124,7 @@ def get_codec(name: str, **options: Any) -> Codec:
     """Return the codec of a public name such as ``debezium-json``.
 
     Raises:
-        UnknownNameError: No format or option has that name; the nearest one is named.
+        UnknownNameError: No format or option has that name; the error suggests the nearest one.
         ConfigError: An option's value is wrong.
     """
     return Codec(name, options)
@@ -135,16 +137,15 @@ def convert(
     *,
     on_loss: str | LossPolicy = DEFAULT,
 ) -> Encoded:
-    """Turn one message into messages of another format.
+    """Convert one message into messages of another format.
 
-    What the target cannot carry of metadata is lost and told; what it cannot carry of data is an
-    error, unless *on_loss* lets it pass.
-
-    Halves of an update that two messages tell stay halves here; ``changelane convert`` joins them.
+    The result lists the metadata that the target cannot carry. Data that it cannot carry is an
+    error, unless *on_loss* accepts the loss. The two halves of an update in separate messages stay
+    separate here; ``changelane convert`` joins them.
 
     Raises:
         DecodeError: The message is not of the source format.
-        EncodeError: An event cannot be written (:class:`UnsupportedError`: not without a loss).
+        EncodeError: An event cannot be encoded (:class:`UnsupportedError`: only with a loss).
     """
     reader = get_codec(source) if isinstance(source, str) else source
     writer = get_codec(target) if isinstance(target, str) else target
@@ -162,30 +163,33 @@ __all__ = ["Codec", "EncodeError", "Encoded", "LossPolicy", "OnLoss", "convert",
 
 
 def detect(messages: Sequence[Message]) -> tuple[str, tuple[str, ...]]:
-    """Return the format that most of the messages look like, and those that fit as well.
+    """Return the format that recognises the most messages, and the formats with as many.
 
     Raises:
-        DecodeError: They look like none.
+        DecodeError: No format recognises any of them.
     """
     votes: Counter[str] = Counter()
-    theirs = [name for name in formats.names() if name not in formats.FORMATS]
-    for name in (*theirs, *formats.FORMATS):  # of those that fit as well, the first is told
+    plugin_names = [name for name in formats.names() if name not in formats.FORMATS]
+    for name in (
+        *plugin_names,
+        *formats.FORMATS,
+    ):  # of equal counts, the first wins
         try:
             codec = get_codec(name)
         except (ChangelaneError, ImportError):
             continue  # its library is not installed, or it needs an option
         votes[name] = sum(codec.detects(message) for message in messages)
-    most = max(votes.values(), default=0)
-    if most == 0:
-        told = f"no format recognises the first messages; name one with -f: {', '.join(votes)}"
+    most_votes = max(votes.values(), default=0)
+    if most_votes == 0:
+        reason = f"no format recognises the first messages; name one with -f: {', '.join(votes)}"
         values = [message.value for message in messages if message.value is not None]
-        if values and all(map(_is_registered, values)):
-            told = f"the first messages look like those of a schema registry. {formats.REGISTRY}"
-        raise DecodeError(told, code="unknown_format")
-    best = [name for name, count in votes.items() if count == most]
+        if values and all(map(_has_registry_header, values)):
+            reason = f"the first messages look like those of a schema registry. {formats.REGISTRY}"
+        raise DecodeError(reason, code="unknown_format")
+    best = [name for name, count in votes.items() if count == most_votes]
     return best[0], tuple(best[1:])
 
 
-def _is_registered(value: bytes) -> bool:
-    """Say whether a value begins as a schema registry's: a zero, and the schema's number."""
+def _has_registry_header(value: bytes) -> bool:
+    """Whether a value begins like a schema registry's: a zero byte and a schema id."""
     return len(value) > 5 and value.startswith(b"\0")

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything changelane raises, as one shallow tree.
+"""All exceptions of changelane, as one shallow tree.
 
 ::
 
     ChangelaneError
-    |-- DecodeError          a message is not what its format says (the producer's side)
-    |-- EncodeError          an event cannot be written (our side)
+    |-- DecodeError          a message is not of its format (an error of the producer)
+    |-- EncodeError          an event cannot be encoded (an error on our side)
     |   `-- UnsupportedError     the target format cannot carry a part of it
-    |-- TransformError       an event that a transform cannot be applied to
+    |-- TransformError       a transform cannot be applied to an event
     |-- ApplyError           an event cannot become a row
-    |   `-- UnorderedError       nothing says which of two events is newer
+    |   `-- UnorderedError       two events have no order
     |-- UnknownNameError     no format, option or key has that name
-    |-- BudgetError          more failed than a pipeline allows
+    |-- BudgetError          more messages failed than a pipeline allows
     |-- ConfigError          the configuration or the command line is wrong
-    |   `-- UnreachableError     it names a service that does not answer, and may be right
+    |   `-- UnreachableError     a configured service does not answer
     `-- MissingExtraError    an optional library is not installed
 
-Messages say format, JSON path and coordinates, and never a value of a row.
+Messages name format, JSON path and coordinates, and never contain a value of a row.
 """
 
 import difflib
@@ -24,16 +24,16 @@ from collections.abc import Iterable
 
 
 class ChangelaneError(Exception):
-    """Root of all errors of changelane."""
+    """Root of all exceptions of changelane."""
 
 
 class DecodeError(ChangelaneError):
-    """A message that its format cannot read.
+    """A message that its format cannot decode.
 
     Attributes:
         code: A stable reason code for counting and for the quarantine, such as ``malformed_json``.
-        path: JSON path of the offending part, ``$`` when the whole message is meant.
-        where: Coordinates of the message, such as ``shop.orders-0@17``, when they are known.
+        path: JSON path of the wrong part; ``$`` for the whole message.
+        where: Coordinates of the message if known, such as ``shop.orders-0@17``.
     """
 
     def __init__(
@@ -66,14 +66,14 @@ def _decode_error(reason: str, code: str, path: str, where: str) -> DecodeError:
 
 
 class EncodeError(ChangelaneError):
-    """An event that cannot be written in the target format."""
+    """An event that cannot be encoded in the target format."""
 
 
 class UnsupportedError(EncodeError):
-    """The target format cannot carry a part of an event, and the loss policy refuses that.
+    """The target format cannot carry a part of an event, and the loss policy does not accept that.
 
     Attributes:
-        losses: Those that are refused, as pairs (field, reason).
+        losses: The losses that are not accepted, as pairs (field, reason).
     """
 
     def __init__(self, format_name: str, losses: tuple[tuple[str, str], ...]) -> None:
@@ -82,17 +82,19 @@ class UnsupportedError(EncodeError):
         self.losses = losses
 
     def __str__(self) -> str:
-        what = "; ".join(f"{field} ({reason})" for field, reason in self.losses)
+        losses = "; ".join(f"{field} ({reason})" for field, reason in self.losses)
         names = dict.fromkeys(field.replace(":", ".", 1) for field, _ in self.losses)
         accepted = ["metadata", *names]
         return (
-            f"{self.format_name} cannot carry {what}. To accept that by name and count it: "
+            f"{self.format_name} cannot carry {losses}. To accept that by name and count it: "
             f"on_loss: {{accept: [{', '.join(accepted)}]}} (--accept {','.join(accepted)})."
         )
 
 
 class TransformError(ChangelaneError):
-    """An event that a transform cannot be applied to: it is set aside, never passed as it is.
+    """A transform cannot be applied to an event.
+
+    The event is quarantined, never passed on unchanged.
 
     Attributes:
         code: A stable reason code for counting and for the quarantine, such as ``key_column``.
@@ -123,7 +125,7 @@ class UnorderedError(ApplyError):
 
 
 class BudgetError(ChangelaneError):
-    """More failed than a pipeline allows: its run stops."""
+    """More messages failed than a pipeline allows: its run stops."""
 
 
 class ConfigError(ChangelaneError):
@@ -131,21 +133,21 @@ class ConfigError(ChangelaneError):
 
 
 class UnreachableError(ConfigError):
-    """A service that the configuration names does not answer."""
+    """A configured service does not answer."""
 
 
 class UnknownNameError(ConfigError):
-    """A name that nothing has; the message names the nearest one that exists.
+    """An unknown name; the message suggests the nearest known one.
 
     Attributes:
-        kind: What it should be the name of.
-        name: The name.
-        known: The names that exist.
-        hint: What to do instead, where that is known of this name; the nearest one goes unsaid.
+        kind: What the name should denote.
+        name: The unknown name.
+        known: The known names.
+        hint: What to do instead, if this name has an own hint; it replaces the suggestion.
     """
 
-    def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
-        names = sorted(known)
+    def __init__(self, kind: str, name: str, known_names: Iterable[str], hint: str = "") -> None:
+        names = sorted(known_names)
         super().__init__(kind, name, names, hint)
         self.kind = kind
         self.name = name

@@ -12,16 +12,17 @@ from changelane.types import UNAVAILABLE, Value
 
 Image = Mapping[str, Value]
 """A row image. A missing key is *not in this image*; ``None`` is SQL NULL;
-:data:`~changelane.types.UNAVAILABLE` is known to the producer and not sent; else the value."""
+:data:`~changelane.types.UNAVAILABLE` is known to the producer and not sent; else the value.
+"""
 
 Details = Mapping[str, object]
-"""Fields of the producer's own that the model has no place for, verbatim (JSON values)."""
+"""Fields of the producer that have no place in the model, verbatim (JSON values)."""
 
 NO_DETAILS: Details = {}
 
 
 class Op(StrEnum):
-    """What happened to a row."""
+    """The operation on a row."""
 
     CREATE = "c"
     UPDATE = "u"
@@ -30,7 +31,7 @@ class Op(StrEnum):
 
 
 class KeyOrigin(StrEnum):
-    """Where the knowledge of the key columns comes from (B-05)."""
+    """The source of the key columns."""
 
     MESSAGE = "message"
     PAYLOAD = "payload"
@@ -38,14 +39,14 @@ class KeyOrigin(StrEnum):
 
 
 class Key(msgspec.Struct, frozen=True):
-    """The key columns' names; their values are in the event's images."""
+    """The names of the key columns; their values are in the event's images."""
 
     columns: tuple[str, ...]
     origin: KeyOrigin = KeyOrigin.MESSAGE
 
 
 class Completeness(StrEnum):
-    """How much of the row an image holds, where no schema tells."""
+    """How much of the row an image contains, if there is no schema."""
 
     FULL = "full"
     KEY = "key"
@@ -54,7 +55,7 @@ class Completeness(StrEnum):
 
 
 class Transaction(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An event's place in its transaction; counts start at 1."""
+    """An event's position in its transaction; counts start at 1."""
 
     id: str
     order: int | None = None
@@ -64,14 +65,14 @@ class Transaction(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Source(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who produced the event.
+    """The producer of an event.
 
     Attributes:
         product: The database, in lower case: ``postgresql``, ``mysql``, ``oracle`` ...
-        connector: The software that captured it, such as ``debezium`` or ``canal``.
+        connector: The software that captured the event, such as ``debezium`` or ``canal``.
         server: The producer's name of the source (Debezium: ``topic.prefix``).
         version: The version of the connector.
-        snapshot: The producer's own word when the row comes from a snapshot, else ``None``.
+        snapshot: The producer's own word if the row comes from a snapshot, else ``None``.
     """
 
     product: str | None = None
@@ -89,19 +90,19 @@ class DataChange(msgspec.Struct, frozen=True, tag="data", tag_field="kind"):
 
     Attributes:
         op: A ``u`` without before image may be an upsert: "existed before: unknown".
-        table: Where the row lives at its source.
-        key: The key columns, when known; a key change stays one update here.
-        before: The row before, as far as the producer tells; ``None`` when it does not.
-        after: The row after; ``None`` for a delete.
-        schema: The columns, when the message or the configuration tells them.
+        table: The table at its source.
+        key: The key columns, if known; a key change is one update here.
+        before: The row before the change, as far as the producer sends it; else ``None``.
+        after: The row after the change; ``None`` for a delete.
+        schema: The columns, if the message or the configuration lists them.
         position: The producer's own coordinates.
-        transaction: The place in the transaction.
-        source: Who produced it.
+        transaction: The position in the transaction.
+        source: The producer.
         source_time_ns: When the database made the change, nanoseconds since 1970-01-01 UTC.
         process_time_ns: When the producer handled it, nanoseconds since 1970-01-01 UTC.
-        before_holds: How much *before* holds where there is no schema.
-        after_holds: How much *after* holds where there is no schema.
-        details: What the producer says beyond this model.
+        before_holds: How much of the row *before* contains, if there is no schema.
+        after_holds: How much of the row *after* contains, if there is no schema.
+        details: The producer's fields beyond this model.
     """
 
     op: Op
@@ -121,14 +122,14 @@ class DataChange(msgspec.Struct, frozen=True, tag="data", tag_field="kind"):
 
 
 class HalfUpdate(msgspec.Struct, frozen=True, tag="half", tag_field="kind"):
-    """One side of an update that two messages tell; the join makes one update of two.
+    """One half of an update in two messages; a join makes one update of both.
 
     Attributes:
         change: The half as the producer wrote it: a ``d`` or a ``c``.
-        other_key: The key on the other side: of the new row for a ``d``, of the old for a ``c``;
-            ``None`` when the key did not change, or the producer does not tell it.
-        pair: What both halves have in common where their keys do not tell it, such as a sequence
-            number: halves of one table with equal pairs are one update.
+        other_key: The key in the other half: of the new row for a ``d``, of the old row for a
+            ``c``; ``None`` if the key did not change or the producer does not send it.
+        pair: The id that both halves share, such as a sequence number, if the keys do not connect
+            them: two halves of one table with equal pairs are one update.
     """
 
     change: DataChange
@@ -137,16 +138,16 @@ class HalfUpdate(msgspec.Struct, frozen=True, tag="half", tag_field="kind"):
 
 
 class SchemaChange(msgspec.Struct, frozen=True, tag="schema", tag_field="kind"):
-    """A DDL statement, or a producer's word that a table looks different now.
+    """A DDL statement, or a producer's notice that a table has a new schema.
 
     Attributes:
-        table: The first table the change names; parts may be missing.
+        table: The first table of the change; parts may be missing.
         action: ``create``, ``alter``, ``drop``, ``rename``, ``create_index``, ``drop_index``,
-            ``create_database``, ``drop_database`` or ``other``; where the statement tells it,
-            :func:`changelane.ddl.action_of` is the one that says so.
+            ``create_database``, ``drop_database`` or ``other``. If the statement determines it,
+            the value is that of :func:`changelane.ddl.action_of`.
         ddl: The statement as the producer sent it: untrusted text, never executed.
-        schema: The table's columns after the change, when the producer lists them.
-        key: The key columns after the change, when the producer lists them.
+        schema: The table's columns after the change, if the producer lists them.
+        key: The key columns after the change, if the producer lists them.
     """
 
     table: TableId
@@ -162,7 +163,7 @@ class SchemaChange(msgspec.Struct, frozen=True, tag="schema", tag_field="kind"):
 
 
 class Truncate(msgspec.Struct, frozen=True, tag="truncate", tag_field="kind"):
-    """All rows of a table went."""
+    """All rows of a table are deleted."""
 
     table: TableId
     ddl: str | None = None
@@ -179,8 +180,8 @@ class TransactionMarker(msgspec.Struct, frozen=True, tag="transaction", tag_fiel
 
     Attributes:
         status: ``begin``, ``commit`` or ``rollback``.
-        transaction: Its id, empty when the producer does not tell it; at the commit its size,
-            when the producer counts.
+        transaction: Its id, empty if the producer does not send one; at the commit also its size,
+            if the producer counts.
     """
 
     status: str
@@ -193,7 +194,7 @@ class TransactionMarker(msgspec.Struct, frozen=True, tag="transaction", tag_fiel
 
 
 class Watermark(msgspec.Struct, frozen=True, tag="watermark", tag_field="kind"):
-    """A sign of life or a promise that everything up to a time was sent.
+    """A heartbeat, or the promise that all events up to a time are sent.
 
     Attributes:
         type: ``heartbeat`` or ``resolved``.
@@ -224,9 +225,9 @@ class Tombstone(msgspec.Struct, frozen=True, tag="tombstone", tag_field="kind"):
     """A key without a row: the deletion marker of a compacted topic.
 
     Attributes:
-        key: The key's columns and values; ``None`` when the message has no readable key.
-        schema: The key's columns, when the message tells them.
-        moved_to: The new key when the tombstone belongs to a key change.
+        key: The key's columns and values; ``None`` if the message has no readable key.
+        schema: The key's columns, if the message lists them.
+        moved_to: The new key, if the tombstone belongs to a key change.
     """
 
     table: TableId
@@ -237,7 +238,7 @@ class Tombstone(msgspec.Struct, frozen=True, tag="tombstone", tag_field="kind"):
 
 
 class Control(msgspec.Struct, frozen=True, tag="control", tag_field="kind"):
-    """Everything that a producer says and that is none of the other kinds: kept, never an error.
+    """Any other message of a producer: kept, never an error.
 
     Attributes:
         type: The producer's own word for it.
@@ -268,9 +269,9 @@ ChangeEvent = (
 
 
 def is_complete(image: Image, schema: TableSchema | None, holds: Completeness) -> bool:
-    """Say whether an image holds a known value for every column.
+    """Whether an image contains a known value for every column.
 
-    With a schema that is derived; without one the format's word *holds* decides.
+    With a schema, the columns decide; without one, the format's value *holds* does.
     """
     if any(value is UNAVAILABLE for value in image.values()):
         return False
@@ -280,31 +281,31 @@ def is_complete(image: Image, schema: TableSchema | None, holds: Completeness) -
 
 
 def is_first_snapshot(source: Source) -> bool:
-    """Say whether an event is a row of the first snapshot, which sorts below the stream.
+    """Whether an event is a row of the first snapshot, which sorts below the stream.
 
-    Rows of an incremental snapshot are read beside the stream and stand where they come in it.
+    Rows of an incremental snapshot are part of the stream and keep their position in it.
     """
     return source.snapshot is not None and source.snapshot != "incremental"
 
 
 def transaction_id(event: "DataChange | Truncate") -> str | None:
-    """Return what names the transaction of an event, if something does beside its position.
+    """Return the id of an event's transaction, if a field other than its position contains one.
 
-    Debezium tells the id of PostgreSQL's and Oracle's transactions (``source.txId``) where it
-    does not tell the place of an event in its transaction, too (B 1.4). Rows of a first snapshot
-    are of no transaction, whatever id the snapshot had.
+    For PostgreSQL and Oracle, Debezium sends the id (``source.txId``) even if it does not send the
+    event's position in the transaction. A row of a first snapshot belongs to no transaction,
+    whatever the id of the snapshot.
     """
     if is_first_snapshot(event.source):
         return None
     if event.transaction is not None and event.transaction.id:
         return event.transaction.id
-    told = event.details.get("source") if event.details else None
-    identity = told.get("txId") if isinstance(told, Mapping) else None
+    source_fields = event.details.get("source") if event.details else None
+    identity = source_fields.get("txId") if isinstance(source_fields, Mapping) else None
     return None if identity is None else str(identity)
 
 
 def key_of(event: DataChange, image: Image) -> Image | None:
-    """Return the values of the key columns in *image*, or ``None`` when one is not known."""
+    """Return the values of the key columns in *image*; ``None`` if one is not known."""
     if event.key is None:
         return None
     values: dict[str, Value] = {}
@@ -317,9 +318,9 @@ def key_of(event: DataChange, image: Image) -> Image | None:
 
 
 def is_key_change(event: DataChange) -> bool:
-    """Say whether an update moved its row to another key, as far as both images tell.
+    """Whether an update changes the key of its row, as far as both images contain the key.
 
-    A key column that the row after leaves out did not change.
+    A key column that is missing in the row after did not change.
     """
     if event.op is not Op.UPDATE or event.before is None or event.after is None:
         return False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A message as a broker or a file holds it: bytes and coordinates, no meaning."""
+"""A message of a broker or a file: bytes and coordinates, without interpretation."""
 
 import msgspec
 

@@ -19,27 +19,28 @@ import msgspec
 from changelane.errors import UnorderedError
 
 ORDER_VERSION: Final = 1
-DEPARTURE: Final = 0
-"""Phase of a delete, of the departure of a key and of a truncate."""
-ARRIVAL: Final = 1
-"""Phase of an upsert and of the arrival of a key."""
+DELETE_PHASE: Final = 0
+"""Phase of a delete, of the delete half of a key change, and of a truncate."""
+UPSERT_PHASE: Final = 1
+"""Phase of an upsert and of the insert half of a key change."""
 
 
-class Names(StrEnum):
-    """What a position is the name of, in the events that a producer sends.
+class PositionScope(StrEnum):
+    """What a position identifies in the events of a producer.
 
-    It decides how an event is known that a producer sends again, as it does after it was killed.
+    The scope decides how to recognise an event that a producer sends again after a restart.
     """
 
     EVENT = "event"
-    """One event, a row of a snapshot, too."""
+    """One event, including a row of a snapshot."""
     ROW = "row"
-    """One change of a row: whatever comes again at it is the same change."""
+    """One change of a row: another event at the same position is the same change."""
     GROUP = "group"
-    """A statement, a transaction or a record of the log, which may change several rows: the
-    change's number in its transaction tells them apart, where the producer counts."""
+    """A statement, a transaction or a record of the log, which may change several rows. If the
+    producer counts, the change's number in its transaction separates them.
+    """
     MESSAGE = "message"
-    """The message: an event that is sent again has another one."""
+    """The message: an event that is sent again gets another position."""
 
 
 _U32: Final = (1 << 32) - 1
@@ -48,9 +49,9 @@ _BIAS_128: Final = 1 << 127
 _ROW_KEY: Final = struct.Struct(">QQI")
 
 
-def _unsigned(value: int, bits: int, what: str) -> int:
+def _unsigned(value: int, bits: int, noun: str) -> int:
     if not 0 <= value < (1 << bits):
-        msg = f"{what} does not fit {bits} bits"
+        msg = f"{noun} does not fit {bits} bits"
         raise UnorderedError(msg)
     return value
 
@@ -58,20 +59,20 @@ def _unsigned(value: int, bits: int, what: str) -> int:
 class MySqlPosition(
     msgspec.Struct, frozen=True, tag="mysql", tag_field="domain", omit_defaults=True
 ):
-    """A row in a MySQL or MariaDB binary log: file, position of the event, row inside it (B-07).
+    """A row in a MySQL or MariaDB binary log: file, position of the event, row inside the event.
 
     A GTID is carried and never compared: GTIDs of one set have no order as text.
     """
 
     code: ClassVar[int] = 1
-    names: ClassVar[Names] = Names.ROW
+    scope: ClassVar[PositionScope] = PositionScope.ROW
     file: str
     pos: int
     row: int = 0
     gtid: str | None = None
 
     def key(self) -> bytes:
-        """Return the order-preserving form; files compare by their numeric suffix."""
+        """Return the order-preserving bytes; files compare by their numeric suffix."""
         suffix = self.file.rpartition(".")[2]
         if not (suffix.isascii() and suffix.isdigit()):
             msg = "a binary log file without a numeric suffix has no order"
@@ -87,27 +88,27 @@ class MySqlPosition(
 class PostgresPosition(
     msgspec.Struct, frozen=True, tag="postgresql", tag_field="domain", omit_defaults=True
 ):
-    """A change in PostgreSQL's log as Debezium tells it.
+    """A change in PostgreSQL's log, in Debezium's coordinates.
 
-    The commit LSN is not sent; ``sequence[0]``, the last commit before the event, orders
-    transactions, and the event's own LSN orders inside one. Rows of one COPY, or of one INSERT,
-    may stand in one record of the log, and have its LSN.
+    Debezium does not send the commit LSN. ``sequence[0]``, the last commit before the event, orders
+    transactions; the event's own LSN orders changes inside one. Rows of one COPY or one INSERT can
+    be in one record of the log and share its LSN.
     """
 
     code: ClassVar[int] = 2
-    names: ClassVar[Names] = Names.GROUP
+    scope: ClassVar[PositionScope] = PositionScope.GROUP
     lsn: int
     last_commit_lsn: int | None = None
     row: int = 0
 
     def key(self) -> bytes:
-        """Return the order-preserving form; an LSN printed as a signed number is unsigned."""
+        """Return the order-preserving bytes; an LSN printed as a signed number is unsigned."""
         row = self.row and _unsigned(self.row, 32, "the row")
         return _ROW_KEY.pack((self.last_commit_lsn or 0) & _U64, self.lsn & _U64, row)
 
 
 class ScnPosition(msgspec.Struct, frozen=True, tag="scn", tag_field="domain", omit_defaults=True):
-    """A change in Oracle's redo log: commit SCN, SCN, record set, statement number (B-07)."""
+    """A change in Oracle's redo log: commit SCN, SCN, record set, statement number."""
 
     code: ClassVar[int] = 3
     scn: int
@@ -117,16 +118,16 @@ class ScnPosition(msgspec.Struct, frozen=True, tag="scn", tag_field="domain", om
     tx_seq: int = 0
 
     @property
-    def names(self) -> Names:
-        """What it is the name of: an SCN alone is that of a transaction.
+    def scope(self) -> PositionScope:
+        """An SCN alone identifies a transaction; with ``rs_id`` or ``tx_seq``, a row.
 
         "The tuple (RS_ID, SSN) together uniquely identifies a row in V$LOGMNR_CONTENTS" (Oracle's
         Database Reference); ``tx_seq`` counts the changes of a transaction.
         """
-        return Names.ROW if self.rs_id or self.tx_seq else Names.GROUP
+        return PositionScope.ROW if self.rs_id or self.tx_seq else PositionScope.GROUP
 
     def key(self) -> bytes:
-        """Return the order-preserving form; SCNs take 16 bytes."""
+        """Return the order-preserving bytes; SCNs take 16 bytes."""
         commit = self.scn if self.commit_scn is None else self.commit_scn
         segments = [0, 0, 0]
         if self.rs_id:
@@ -149,7 +150,7 @@ class ScnPosition(msgspec.Struct, frozen=True, tag="scn", tag_field="domain", om
 
 
 class LsnPosition(msgspec.Struct, frozen=True, tag="lsn", tag_field="domain", omit_defaults=True):
-    """A change in SQL Server's or Db2's change tables: LSNs as ``:``-separated hex (B-07)."""
+    """A change in SQL Server's or Db2's change tables: LSNs as ``:``-separated hex."""
 
     code: ClassVar[int] = 4
     commit_lsn: str
@@ -157,13 +158,13 @@ class LsnPosition(msgspec.Struct, frozen=True, tag="lsn", tag_field="domain", om
     event_serial_no: int | None = None
 
     @property
-    def names(self) -> Names:
-        """What it is the name of: a commit's LSN alone is that of a transaction."""
+    def scope(self) -> PositionScope:
+        """A commit's LSN alone identifies a transaction; with LSN and serial number, a row."""
         is_row = bool(self.change_lsn) and self.event_serial_no is not None
-        return Names.ROW if is_row else Names.GROUP
+        return PositionScope.ROW if is_row else PositionScope.GROUP
 
     def key(self) -> bytes:
-        """Return the order-preserving form; hexadecimal segments compare as numbers."""
+        """Return the order-preserving bytes; hexadecimal segments compare as numbers."""
         return (
             _hex_segments(self.commit_lsn)
             + _hex_segments(self.change_lsn or "")
@@ -188,22 +189,22 @@ def _hex_segments(text: str) -> bytes:
 class SequencePosition(
     msgspec.Struct, frozen=True, tag="sequence", tag_field="domain", omit_defaults=True
 ):
-    """A whole number that the producer or a column of the user's choice counts up.
+    """A whole number that the producer, or a column of the user's choice, increments.
 
-    A format whose numbers are those of transactions says so (``Carries.shared_positions``).
+    A format whose numbers identify transactions declares that in ``Carries.shared_positions``.
     """
 
     code: ClassVar[int] = 5
-    names: ClassVar[Names] = Names.ROW
+    scope: ClassVar[PositionScope] = PositionScope.ROW
     value: int
     row: int = 0
 
     @classmethod
     def of(cls, value: object, row: int = 0) -> "SequencePosition":
-        """Make a position of a sortable column's value.
+        """Return the position of a sortable column's value.
 
         Raises:
-            UnorderedError: NULL, or a kind of value that has no fixed-width order.
+            UnorderedError: The value is NULL, or its type has no fixed-width order.
         """
         match value:
             case bool():
@@ -223,7 +224,7 @@ class SequencePosition(
         raise UnorderedError(msg)
 
     def key(self) -> bytes:
-        """Return the order-preserving form: 128 signed bits."""
+        """Return the order-preserving bytes: 128 signed bits."""
         biased = _unsigned(self.value + _BIAS_128, 128, "the sequence")
         return biased.to_bytes(16, "big") + struct.pack(">I", _unsigned(self.row, 32, "the row"))
 
@@ -231,14 +232,14 @@ class SequencePosition(
 class OffsetPosition(
     msgspec.Struct, frozen=True, tag="offset", tag_field="domain", omit_defaults=True
 ):
-    """A place in one partition of a topic (or in one file); comparable inside it only.
+    """An offset in one partition of a topic (or in one file); comparable only inside it.
 
-    The key ends in a tag of topic and partition, so that orders of two partitions are told apart
-    (:func:`comparable`).
+    The key ends in a tag of topic and partition, which separates the orders of two partitions
+    (:func:`is_comparable`).
     """
 
     code: ClassVar[int] = 6
-    names: ClassVar[Names] = Names.MESSAGE
+    scope: ClassVar[PositionScope] = PositionScope.MESSAGE
     topic: str
     partition: int
     offset: int
@@ -256,35 +257,35 @@ class OffsetPosition(
 
 
 class EventIdPosition(OffsetPosition, frozen=True):
-    """The place of the message that an event was made of, when changelane delivered it.
+    """The offset of the original message of an event that changelane delivered.
 
-    The same event has the same one however often it was sent, where its own offsets are others. No
-    event tells it: tables compare it on request.
+    The position of an event stays the same however often it is sent, while its own offsets differ.
+    No event contains it: tables compare it on request.
     """
 
     code: ClassVar[int] = 9  # 8 are several columns that order plain rows (spark.rows.sequence_by)
-    names: ClassVar[Names] = Names.EVENT
+    scope: ClassVar[PositionScope] = PositionScope.EVENT
 
 
 class TimePosition(msgspec.Struct, frozen=True, tag="time", tag_field="domain", omit_defaults=True):
-    """The time of a change at its source, ties by the message's offset.
+    """The time of a change at its source; the message's offset orders equal times.
 
     The one exception to "clock times are no order" (docs/merge-rule.md, Orders), for producers that
-    tell nothing else (Lindorm), where the user or the format's page chooses it.
+    send no other position (Lindorm), if the user or the format's page chooses it.
 
     Attributes:
         time_ms: Milliseconds since 1970-01-01 UTC.
-        offset: The message's place in its partition; all changes of a key come through one.
+        offset: The message's offset in its partition; one partition contains all changes of a key.
     """
 
     code: ClassVar[int] = 7
-    names: ClassVar[Names] = Names.MESSAGE
+    scope: ClassVar[PositionScope] = PositionScope.MESSAGE
     time_ms: int
     offset: int
     row: int = 0
 
     def key(self) -> bytes:
-        """Return the order-preserving form: the time as 64 signed bits, offset and row."""
+        """Return the order-preserving bytes: the time as 64 signed bits, offset and row."""
         return struct.pack(
             ">QQI",
             _unsigned(self.time_ms + (1 << 63), 64, "the time"),
@@ -304,12 +305,14 @@ Position = (
 )
 
 BY_PARTITION: Final = frozenset({OffsetPosition.code, EventIdPosition.code})
-"""Codes of positions that are compared inside one partition only."""
+"""Codes of positions that are comparable only inside one partition."""
 
 _OF_MESSAGES: Final = (OffsetPosition, TimePosition)
-BY_MESSAGE: Final = frozenset(one.code for one in _OF_MESSAGES)
-"""Codes of positions that tell of no event that it was sent again (:attr:`Names.MESSAGE`)."""
-MESSAGE_DOMAINS: Final = frozenset(str(one.__struct_config__.tag) for one in _OF_MESSAGES)
+BY_MESSAGE: Final = frozenset(position.code for position in _OF_MESSAGES)
+"""Codes of positions that cannot show that an event was sent again
+(:attr:`PositionScope.MESSAGE`).
+"""
+MESSAGE_DOMAINS: Final = frozenset(str(position.__struct_config__.tag) for position in _OF_MESSAGES)
 """Their domains."""
 
 _HEADER: Final = struct.Struct(">BBIB")
@@ -322,15 +325,15 @@ def _header(code: int, epoch: int, snapshot: bool) -> bytes:  # noqa: FBT001 - a
 
 
 def encode_order(
-    position: Position, *, epoch: int = 0, snapshot: bool = False, phase: int = ARRIVAL
+    position: Position, *, epoch: int = 0, snapshot: bool = False, phase: int = UPSERT_PHASE
 ) -> bytes:
     """Return the order of an event as bytes that compare like the events do.
 
     Args:
-        position: Where the event stands in its source.
+        position: The event's position in its source.
         epoch: Raised when the source's history changes (docs/merge-rule.md, Orders).
         snapshot: The event is a row of the epoch's first snapshot and sorts below its stream.
-        phase: :data:`DEPARTURE` or :data:`ARRIVAL`.
+        phase: :data:`DELETE_PHASE` or :data:`UPSERT_PHASE`.
 
     Raises:
         UnorderedError: A coordinate is malformed or out of range.
@@ -340,16 +343,16 @@ def encode_order(
     )
 
 
-def shown_order(order: bytes) -> str:
-    """Return what an order says, for people; a file of MySQL's by its number.
+def order_text(order: bytes) -> str:
+    """Return an order as text for people; a MySQL file is given by its number.
 
-    >>> shown_order(encode_order(MySqlPosition("binlog.000003", 4711)))
+    >>> order_text(encode_order(MySqlPosition("binlog.000003", 4711)))
     'binary log 3, position 4711'
     """
     if len(order) < _HEADER.size + 1:
         return "none"
     _, code, epoch, stage = _HEADER.unpack_from(order)
-    words = [_shown(code, order[_HEADER.size : -1])]
+    words = [_position_text(code, order[_HEADER.size : -1])]
     if stage == 0:
         words.append("snapshot")
     if epoch:
@@ -357,7 +360,7 @@ def shown_order(order: bytes) -> str:
     return ", ".join(words)
 
 
-def _shown(code: int, key: bytes) -> str:
+def _position_text(code: int, key: bytes) -> str:
     match code:
         case MySqlPosition.code:
             file, pos, row = struct.unpack_from(">QQI", key)
@@ -376,10 +379,10 @@ def _shown(code: int, key: bytes) -> str:
             return f"sequence {value}" + (f", row {row}" if row else "")
         case OffsetPosition.code | EventIdPosition.code:
             offset, row, _, partition = struct.unpack_from(">QIII", key)
-            place = f"offset {offset} of partition {partition}"
+            offset_text = f"offset {offset} of partition {partition}"
             if code == EventIdPosition.code:
-                return f"event {row >> 16} of {place}"
-            return place + (f", row {row}" if row else "")
+                return f"event {row >> 16} of {offset_text}"
+            return offset_text + (f", row {row}" if row else "")
         case _:
             return f"position {key.hex()}"
 
@@ -390,7 +393,7 @@ def _lsn(number: int) -> str:
 
 
 def domain_of(order: bytes) -> int:
-    """Return the code of the domain that an order belongs to."""
+    """Return the code of an order's domain."""
     return order[1]
 
 
@@ -400,7 +403,7 @@ def epoch_of(order: bytes) -> int:
 
 
 def is_of_stream(order: bytes) -> bool:
-    """Say whether an order is of the stream, and not of a row of the epoch's first snapshot."""
+    """Whether an order belongs to the stream, not to a row of the epoch's first snapshot."""
     return order[_HEADER.size - 1] != 0
 
 
@@ -414,10 +417,10 @@ def at_phase(order: bytes, phase: int) -> bytes:
     return order[:-1] + (b"\x01" if phase else b"\x00")
 
 
-def comparable(one: bytes, other: bytes) -> bool:
-    """Say whether two orders may be compared: same version and domain, and one partition."""
-    if one[:2] != other[:2]:
+def is_comparable(first: bytes, second: bytes) -> bool:
+    """Whether two orders may be compared: same version and domain, and one partition."""
+    if first[:2] != second[:2]:
         return False
-    if one[1] not in BY_PARTITION:
+    if first[1] not in BY_PARTITION:
         return True
-    return one[2:6] != other[2:6] or one[-9:-1] == other[-9:-1]
+    return first[2:6] != second[2:6] or first[-9:-1] == second[-9:-1]

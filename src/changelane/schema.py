@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables, columns and schemas as the messages describe them."""
+"""Tables, columns and schemas as messages describe them."""
 
 import hashlib
 from collections import Counter
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class TableId(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
-    """Where a table lives at its source; a part that the source does not have is ``None``."""
+    """The name of a table at its source; a part that the source does not have is ``None``."""
 
     database: str | None = None
     schema: str | None = None
@@ -26,12 +26,12 @@ class TableId(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
 
 
 class Column(msgspec.Struct, frozen=True):
-    """One column: its logical type, and what the producer says about it.
+    """One column: its logical type and its declaration.
 
     Attributes:
         source_type: The source's own type text, such as ``bigint(20) unsigned``.
-        nullable: ``None`` when the message does not say.
-        default: The column's default as a typed value; ``UNSET`` when none is known.
+        nullable: ``None`` if the message does not contain it.
+        default: The column's default as a typed value; ``UNSET`` if no default is known.
         generated: The source computes the value.
     """
 
@@ -44,7 +44,7 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class TableSchema(msgspec.Struct, frozen=True, dict=True):
-    """The columns of a table in their order, as known from one message.
+    """The columns of a table in their order, as one message lists them.
 
     Raises:
         ValueError: Two columns have one name.
@@ -53,7 +53,7 @@ class TableSchema(msgspec.Struct, frozen=True, dict=True):
     columns: tuple[Column, ...]
 
     def __post_init__(self) -> None:
-        """Refuse a name twice: an image could not tell the two columns apart."""
+        """Raise if two columns have one name: an image could not separate them."""
         if len(self.names) < len(self.columns):
             counts = Counter(column.name for column in self.columns)
             raise ValueError(f"the column {counts.most_common(1)[0][0]!r} is named twice")
@@ -88,17 +88,17 @@ class TableSchema(msgspec.Struct, frozen=True, dict=True):
         return self.id == other.id
 
 
-def named(tables: Mapping[str, T], table: TableId) -> T | None:
-    """Return what an option says of a table, which it names in full or by its last parts.
+def option_for_table(tables: Mapping[str, T], table: TableId) -> T | None:
+    """Return the option for a table; an option names the table in full or by its last parts.
 
-    >>> named({"shop.orders": 1, "orders": 2}, TableId("db", "shop", "orders"))
+    >>> option_for_table({"shop.orders": 1, "orders": 2}, TableId("db", "shop", "orders"))
     1
     """
     if not tables:
         return None
     parts = [part for part in (table.database, table.schema, table.name) if part]
     for first in range(len(parts)):
-        found = tables.get(".".join(parts[first:]))
-        if found is not None:
-            return found
+        option = tables.get(".".join(parts[first:]))
+        if option is not None:
+            return option
     return None

@@ -17,7 +17,7 @@ from changelane.spark.lake.delta import Delta
 from changelane.spark.lake.iceberg import Iceberg
 from changelane.spark.state.file_log import FileLog
 from changelane.spark.state.quarantine import Quarantine
-from changelane.spark.state.tombstones import SideTable
+from changelane.spark.state.tombstones import TombstoneTable
 
 
 def die() -> None:
@@ -60,8 +60,8 @@ def between_tables() -> None:
 
 POINTS: Final[dict[str, Callable[[], None]]] = {
     "after the files are noted, before the batch": after((FileLog, "start_batch")),
-    "after the quarantine": after((Quarantine, "add")),
-    "after the side table": after((SideTable, "remember")),
+    "after the quarantine": after((Quarantine, "record")),
+    "after the side table": after((TombstoneTable, "record")),
     "between two tables": between_tables,
     "after the commits, before the checkpoint": after((Applier, "apply")),
     "in maintenance, before old versions expire": after((Delta, "compact"), (Iceberg, "compact")),

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from changelane import get_codec
-from changelane.apply import key_bytes, unpack
+from changelane.apply import key_bytes, unpack_orders
 from changelane.event import ChangeEvent
 from changelane.schema import TableId
 from changelane.spark import decode
@@ -129,7 +129,7 @@ def read(
         key = key_bytes({name: row[name] for name in keys})
         assert key not in rows, f"two rows of the key {key!r}"
         exceptions = {name: bytes(order) for name, order in (one[COLUMNS] or {}).items()}
-        rows[key], orders[key] = row, unpack(bytes(one[ORDER]), exceptions, columns, added)
+        rows[key], orders[key] = row, unpack_orders(bytes(one[ORDER]), exceptions, columns, added)
         if lacking := frozenset(name for name, order in orders[key].items() if not order):
             unknown[key] = lacking
     return Landed(rows, unknown, orders)

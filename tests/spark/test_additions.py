@@ -19,7 +19,7 @@ from changelane.spark.maintenance.explain import explain
 from changelane.spark.maintenance.purge import purge
 from changelane.spark.maintenance.status import status
 from changelane.spark.rows.schema import table_id_text
-from changelane.spark.state.tombstones import SideTable
+from changelane.spark.state.tombstones import TombstoneTable
 from changelane.testing.reference.history import HistoryTables
 from changelane.types import UNAVAILABLE, Integer, String
 
@@ -157,7 +157,7 @@ def test_older_rows_do_not_know_a_column_that_came_without_a_statement(
     # a purge must not forget what an unknown column needs, and a full image makes it known
     last = [renamed("u", 90, id=key, a="x", new="v") for key in (5, 6, 7, 21, 31)]
     horizon = encode_order(PostgresPosition(65, 65), phase=0)
-    purge(tables, SideTable(spark, tables), {table_id_text(RENAMED): horizon})
+    purge(tables, TombstoneTable(spark, tables), {table_id_text(RENAMED): horizon})
     lake_tables.apply(spark, lake, last, batch=9)
     found = {one.table: (one.incomplete, one.note) for one in status(tables)}
     assert found[str(RENAMED)] == (0, "")

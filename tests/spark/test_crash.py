@@ -27,7 +27,7 @@ from changelane.spark.lake.iceberg import Iceberg
 from changelane.spark.lake.interface import name_of
 from changelane.spark.rows.schema import table_id_text
 from changelane.spark.state import quarantine, tombstones
-from changelane.spark.state.tombstones import SideTable
+from changelane.spark.state.tombstones import TombstoneTable
 from changelane.types import UNAVAILABLE, Integer, String
 
 SCHEMA: Final = TableSchema((Column("id", Integer()), Column("a", String()), Column("b", String())))
@@ -95,7 +95,7 @@ def dies_at(name: str) -> Callable[[pytest.MonkeyPatch], None]:
     def at(patch: pytest.MonkeyPatch) -> None:
         match name:
             case "before the side table":
-                patch.setattr(SideTable, "remember", die)
+                patch.setattr(TombstoneTable, "record", die)
             case "after the side table":
                 patch.setattr(Commits, "write", die)
             case "between two tables":

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from changelane.errors import ConfigError
 from changelane.pipeline.config import load
 from changelane.schema import TableId
-from changelane.spark.maintenance.quarantine_view import Choice
+from changelane.spark.maintenance.quarantine_view import EntryFilter
 from changelane.spark.replay.replay import replay
 from changelane.spark.rows.expressions.sql_expression import SqlExpression
 from changelane.spark.run.tables import RunReport, run
@@ -206,7 +206,7 @@ def test_what_was_set_aside_goes_once_through_the_expressions_that_were_mended(
     mended = file.read_text().replace("100D / `n``a`", "try_divide(100D, `n``a`)")
     file.write_text(mended.replace("100 / `n``a` > 1", "true"))
     (done,) = replay(
-        spark, load(file), Choice(codes=("compute_failed", "filter_failed")), Settings()
+        spark, load(file), EntryFilter(codes=("compute_failed", "filter_failed")), Settings()
     )
     assert done.quarantined == {"compute_failed": 1}  # the types of one table still do not fit
     assert {one["id"] for one in table(spark, place, "late")} == {2, 3, 4, 5, 9, 70}

@@ -23,7 +23,7 @@ from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import Marker
 from changelane.spark.rows.batch_stats import BatchReport
 from changelane.spark.state.change_log import ChangeLog
-from changelane.spark.state.paused_tables import Parking
+from changelane.spark.state.paused_tables import PausedTables
 
 LATER: Final = Cadence(True, events=1_000_000, seconds=1e6)
 AT_ONCE: Final = Cadence(True, events=1)
@@ -197,10 +197,10 @@ def test_a_table_that_fails_is_parked_and_the_others_go_on(
     assert "4711" not in reason
     ends_as_in_memory(spark, lake, (TWO, LOG))
     kind = open_lake(spark, lake, Path(lake).name)
-    parking = Parking(ChangeLog(kind))
+    parking = PausedTables(ChangeLog(kind))
     (parked,) = parking.tables().values()
     assert (parked.table_id, parked.batch) == ('["shop",null,"one"]', 1)
-    parking.set(type(parked)(parked.table_id, parked.reason, 1, parked.time_ms, "resumed"))
+    parking.record(type(parked)(parked.table_id, parked.reason, 1, parked.time_ms, "resumed"))
     assert to.merge() is not None
     assert to.parked == {}
     ends_as_in_memory(spark, lake, (table, TWO, LOG))
@@ -228,9 +228,9 @@ def test_what_a_parked_table_without_key_refused_waits_for_its_replay_alone(
     assert rows() == (2, 1)
     # the pipeline is mended, and what waits in the log comes again
     to = fanout(spark, lake, cadence, "evolve")
-    parking = Parking(ChangeLog(lies))
+    parking = PausedTables(ChangeLog(lies))
     (parked,) = parking.tables().values()
-    parking.set(type(parked)(parked.table_id, parked.reason, 1, parked.time_ms, "resumed"))
+    parking.record(type(parked)(parked.table_id, parked.reason, 1, parked.time_ms, "resumed"))
     assert to.merge() is not None
     assert to.parked == {}
     assert rows() == (3, 1)

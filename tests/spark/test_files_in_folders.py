@@ -74,7 +74,7 @@ def test_late_files_are_read_grown_ones_told_and_cut_ones_wait_until_they_are_wh
     (source / "none.jsonl.gz").write_bytes(b"not compressed")
     (source / "link.jsonl").symlink_to(outside)
     said: list[str] = []
-    ran: Callable[[], RunReport] = partial(run, spark, pipeline, say=said.append)
+    ran: Callable[[], RunReport] = partial(run, spark, pipeline, notify=said.append)
 
     first = ran()
     # the cut file has whole lines before the cut: none of them is applied
@@ -184,4 +184,4 @@ def test_what_hadoop_reads_is_the_same(
     (aside,) = [row for row in rows if row["kind"] == "error"]
     assert (aside["code"], aside["topic"]) == ("corrupt_compression", "cut.jsonl.gz")
     gz = Piece(f"{source.path}/b.jsonl.gz", "b", len(whole))
-    assert file_tasks.first_of(spark, source, gz, 2) == lines(3, 4).splitlines()
+    assert file_tasks.read_first_lines(spark, source, gz, 2) == lines(3, 4).splitlines()

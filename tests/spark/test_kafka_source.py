@@ -29,7 +29,7 @@ from changelane.spark.apply.table_writer import Commits
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.run.query import RunError
 from changelane.spark.run.tables import run
-from changelane.spark.sinks.kafka import deliver
+from changelane.spark.sinks.kafka import run_to_topics
 from changelane.types import Integer
 
 PARTITIONS: Final = 2
@@ -122,7 +122,7 @@ def test_topics_land_once_and_a_lost_checkpoint_is_resumed_from_their_offsets(
     topics.send(topic, spread(values(ALL[3]), PARTITIONS))
     with pytest.raises(ConfigError, match="--resume-from-tables"):
         run(spark, told)
-    report = run(spark, told, resume=True)
+    report = run(spark, told, is_checkpoint_recovery=True)
     assert [batch.events for batch in report.batches] == [len(ALL[2]), len(ALL[3])]
     assert report.batches[0].skipped == 1
     check(spark, lake, ALL[:4])
@@ -130,7 +130,7 @@ def test_topics_land_once_and_a_lost_checkpoint_is_resumed_from_their_offsets(
     # and lost once more: nothing comes twice, nothing is left out
     shutil.rmtree(told.checkpoint)
     topics.send(topic, spread(values(ALL[4]), PARTITIONS))
-    report = run(spark, told, resume=True)
+    report = run(spark, told, is_checkpoint_recovery=True)
     assert [batch.events for batch in report.batches if batch.events] == [len(ALL[4])]
     assert len(report.batches) == 1, "the newest batch of the lost checkpoint is known as finished"
     check(spark, lake, ALL)
@@ -179,7 +179,7 @@ def test_what_was_delivered_twice_is_applied_once_by_its_ids(
     sink = {**kafka, "topic": sent, "event_id": True, "checkpoint": str(state)}
     pipeline = {"name": "sent", "source": {**kafka, "topics": given}, "sink": sink}
     for _ in range(2):
-        deliver(spark, parse(pipeline))
+        run_to_topics(spark, parse(pipeline))
         shutil.rmtree(state)
     assert len(topics.read(sent)) == 2 * len(told)
 
@@ -234,7 +234,7 @@ def test_messages_that_are_gone_before_they_were_read_stop_the_run_and_skip_lost
     # the way out that it names
     shutil.move(told.checkpoint, f"{told.checkpoint}.away")
     with pytest.raises(ConfigError, match="--skip-lost"):
-        run(spark, told, resume=True)
+        run(spark, told, is_checkpoint_recovery=True)
     done = CliRunner().invoke(
         main, ["run", str(file), "--resume-from-tables", "--skip-lost", "--output", "json"]
     )
@@ -249,7 +249,7 @@ def test_messages_that_are_gone_before_they_were_read_stop_the_run_and_skip_lost
     with pytest.raises(ConfigError, match=f"topic {topic} was deleted and created again"):
         run(spark, told)
     shutil.move(told.checkpoint, f"{told.checkpoint}.again")
-    report = run(spark, told, resume=True, skip_lost=True)
+    report = run(spark, told, is_checkpoint_recovery=True, is_data_loss_allowed=True)
     assert sum(batch.events for batch in report.batches) == len(anew)
     check(spark, lake, [ALL[0], ALL[1][1:], anew])
 

@@ -19,7 +19,7 @@ from changelane.cli import main
 from changelane.errors import ConfigError
 from changelane.event import ChangeEvent
 from changelane.pipeline.config import load
-from changelane.pipeline.kafka import Span
+from changelane.pipeline.kafka import OffsetRange
 from changelane.spark.apply.table_writer import Commits
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.maintenance.status import NO_TABLE, status
@@ -27,7 +27,7 @@ from changelane.spark.run.query import RunError
 from changelane.spark.run.tables import RunReport, run
 from changelane.spark.sources.files import FilesInput
 from changelane.spark.state import quarantine, tombstones
-from changelane.spark.state.offset_log import BatchLog, Held
+from changelane.spark.state.offset_log import BatchOffsets, OffsetLog
 
 MORE: Final[list[list[ChangeEvent]]] = [
     [insert(ONE, 30, 8), insert(TWO, 30, 8), insert(LOG, 30, 1)],
@@ -87,7 +87,7 @@ def test_a_run_goes_on_without_its_checkpoint_from_tables_whose_history_has_expi
     with pytest.raises(ConfigError, match="--resume-from-tables"):
         run(spark, told)
     add(folder, 3)
-    report = run(spark, told, resume=True)
+    report = run(spark, told, is_checkpoint_recovery=True)
     # the batch that died is applied where it was not, the others are not applied again
     assert [batch.events for batch in report.batches if batch.events] == [
         len(BATCHES[2]),
@@ -114,7 +114,7 @@ def test_a_batch_that_came_to_its_end_is_not_read_again(
         raise OSError("the run dies after its commits, before the checkpoint's")
 
     with pytest.raises(RunError):
-        run(spark, told, progress=die)
+        run(spark, told, on_batch=die)
     add(pipeline.parent, 1)
     read: list[int] = []
     events = FilesInput.events
@@ -136,35 +136,35 @@ def test_a_batch_that_came_to_its_end_is_not_read_again(
 def test_a_number_that_was_another_batch_is_an_older_copy_of_the_checkpoint(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    def log() -> BatchLog:
-        return BatchLog(spark, str(tmp_path), "kept")
+    def log() -> OffsetLog:
+        return OffsetLog(spark, str(tmp_path), "kept")
 
-    first, other = Held(files=("a", "b")), Held(files=("c",))
+    first, other = BatchOffsets(files=("a", "b")), BatchOffsets(files=("c",))
     log().check("q", 0, first, "cp")  # the first run of all
     running = log()
-    running.begin("q", 0, first)
+    running.record_batch("q", 0, first)
     running.check("q", 1, other, "cp")
     again = log()
-    again.check("q", 0, Held(files=("b", "a")), "cp")
+    again.check("q", 0, BatchOffsets(files=("b", "a")), "cp")
     with pytest.raises(ConfigError, match="an older copy of itself"):
         again.check("q", 0, other, "cp")
     again.check("q", 1, other, "cp")
     for number in range(1, 101):
-        running.begin("q", number, Held(files=(str(number),)))
+        running.record_batch("q", number, BatchOffsets(files=(str(number),)))
         running.record_finished("q", number)
     kept = sorted(each.name for each in tmp_path.glob("**/q/[!.]*"))
     assert kept == ["000000000100.finished", "000000000100.json", "upto-000000000099.json"]
     later = log()
-    later.check("q", 100, Held(files=("100",)), "cp")  # it comes again after a crash
+    later.check("q", 100, BatchOffsets(files=("100",)), "cp")  # it comes again after a crash
     with pytest.raises(ConfigError, match="--resume-from-tables"):
-        later.check("q", 5, Held(files=("5",)), "cp")
+        later.check("q", 5, BatchOffsets(files=("5",)), "cp")
     (began,) = later.read()
     assert (began.batch, began.newest.files, len(began.files)) == (100, ("100",), 101)
     spans = (
-        Held(span=Span({"t": {0: 5}}, {"t": {0: 2}})),
-        Held(span=Span({"t": {0: 6}}, {"t": {0: 2}})),
+        BatchOffsets(span=OffsetRange({"t": {0: 5}}, {"t": {0: 2}})),
+        BatchOffsets(span=OffsetRange({"t": {0: 6}}, {"t": {0: 2}})),
     )
-    log().begin("k", 0, spans[0])
+    log().record_batch("k", 0, spans[0])
     log().check("k", 0, spans[0], "cp")
     with pytest.raises(ConfigError):
         log().check("k", 0, spans[1], "cp")

@@ -23,7 +23,7 @@ from changelane.spark.maintenance.explain import explain
 from changelane.spark.maintenance.purge import purge
 from changelane.spark.maintenance.status import status
 from changelane.spark.rows.schema import table_id_text
-from changelane.spark.state.tombstones import SideTable
+from changelane.spark.state.tombstones import TombstoneTable
 from changelane.types import UNAVAILABLE, Integer
 
 MYSQL: Final = Source(product="mysql")
@@ -118,7 +118,7 @@ def test_what_was_never_told_counts_as_unknown(spark: SparkSession, tmp_path: Pa
     assert known == {"id": True, "a": True, "b": False}
     # the delete below stays, or an older event would tell what it took
     horizon = encode_order(MySqlPosition(FILE, 12), phase=0)
-    purge(tables, SideTable(spark, tables), {table_id_text(T): horizon})
+    purge(tables, TombstoneTable(spark, tables), {table_id_text(T): horizon})
     lake_tables.apply(spark, lake, [event("u", 8, id="1", b="gone")], batch=3)
     assert rows_of(spark, lake) == [
         {"id": "1", "a": "2", "b": None},
@@ -180,7 +180,7 @@ def test_a_purge_keeps_what_a_column_that_comes_later_needs(
     lake_tables.apply(spark, lake, first)
     tables = open_lake(spark, lake, "iceberg")
     horizon = encode_order(MySqlPosition(FILE, 6), phase=0)
-    purge(tables, SideTable(spark, tables), {table_id_text(T): horizon})
+    purge(tables, TombstoneTable(spark, tables), {table_id_text(T): horizon})
     oracle = lake_tables.oracle([first])
     oracle.purge(T, horizon)
     late = [[event("c", 30, id="2", a="1", b="y")], [event("u", 4, id="1", b="of the first life")]]

@@ -97,7 +97,7 @@ def dies_at(place: str, patch: pytest.MonkeyPatch) -> None:
 
     match place:
         case "before the ends":
-            patch.setattr("changelane.spark.state.history_tombstones.Ends.remember", die)
+            patch.setattr("changelane.spark.state.history_tombstones.HistoryTombstones.record", die)
         case "before what is shown":
             patch.setattr("changelane.spark.apply.tracked_columns.shown", die)
         case "before the checkpoint":

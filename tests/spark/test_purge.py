@@ -16,18 +16,24 @@ from pyspark.sql import SparkSession
 from spark_settings import lakes
 from test_equality import Deliver, Story, in_any_order, in_order, regrouped, rekeyed
 
-from changelane.apply import Departure, steps
+from changelane.apply import KeyDelete, operations_of
 from changelane.cli import main
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Key, Op
-from changelane.position import OffsetPosition, PostgresPosition, at_phase, shown_order
+from changelane.position import OffsetPosition, PostgresPosition, at_phase, order_text
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark.lake import lake as open_lake
-from changelane.spark.maintenance.compaction import Keeper
-from changelane.spark.maintenance.purge import OFFSETS, TIMELESS, Seen, horizons, purge
+from changelane.spark.maintenance.compaction import MaintenanceScheduler
+from changelane.spark.maintenance.purge import (
+    NOTE_NO_SOURCE_TIME,
+    NOTE_PARTITION_OFFSETS,
+    EventBounds,
+    plan_purge,
+    purge,
+)
 from changelane.spark.maintenance.status import status
 from changelane.spark.rows.schema import table_id_text
 from changelane.spark.state import tombstones
-from changelane.spark.state.tombstones import SideTable
+from changelane.spark.state.tombstones import TombstoneTable
 from changelane.testing.histories import Profile, history
 from changelane.testing.reference.upsert import MemoryTables
 from changelane.types import UNAVAILABLE, Integer, String
@@ -90,7 +96,10 @@ def alone(chance: Random, table: TableId) -> Story:
 
 def departures(events: Iterable[ChangeEvent]) -> list[bytes]:
     return sorted(
-        step.order for event in events for step in steps(event) if isinstance(step, Departure)
+        step.order
+        for event in events
+        for step in operations_of(event)
+        if isinstance(step, KeyDelete)
     )
 
 
@@ -135,10 +144,10 @@ def lake(
             for story in stories.values()
         }
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(SideTable, "forget", die)
+            patch.setattr(TombstoneTable, "delete", die)
             with pytest.raises(DiedError):
-                purge(tables, SideTable(spark, tables), orders)
-        purge(tables, SideTable(spark, tables), orders)
+                purge(tables, TombstoneTable(spark, tables), orders)
+        purge(tables, TombstoneTable(spark, tables), orders)
     return root
 
 
@@ -163,7 +172,7 @@ def places(events: Iterable[ChangeEvent]) -> set[tuple[Any, ...]]:
     found = set()
     for event in events:
         change = event.change if isinstance(event, HalfUpdate) else event
-        found.add(at_phase(steps(change)[0].order, 0))
+        found.add(at_phase(operations_of(change)[0].order, 0))
     return found
 
 
@@ -235,7 +244,7 @@ def test_rows_that_came_after_a_purge_take_nothing_of_earlier_rows_of_their_keys
     lake, oracle = str(tmp_path / kind), MemoryTables()
     tables = open_lake(spark, lake, kind)
     first = [*old[:3], *(told("d", 2, key, "old") for key in (1, 2, 3, 5)), silent[0]]
-    horizon = at_phase(steps(told("d", 4, 9, "old"))[0].order, 0)
+    horizon = at_phase(operations_of(told("d", 4, 9, "old"))[0].order, 0)
     again = [old[3], old[4], old[0], old[1], moves, told("c", 6, 3, UNAVAILABLE), old[2]]
     for number, batch in enumerate(
         ([*first, told("d", 4, 9, "old")], [*lacking, silent[1]], again)
@@ -243,7 +252,7 @@ def test_rows_that_came_after_a_purge_take_nothing_of_earlier_rows_of_their_keys
         lake_tables.apply(spark, lake, batch, batch=number)
         oracle.apply(batch)
         if not number:
-            purge(tables, SideTable(spark, tables), {table_id_text(table): horizon})
+            purge(tables, TombstoneTable(spark, tables), {table_id_text(table): horizon})
             oracle.purge(table, horizon)
     found = lake_tables.read(spark, lake, table, ("id",))
     assert found == lake_tables.remembered(oracle, table)
@@ -293,7 +302,7 @@ DELETES: Final = [
 
 
 def order(at: int) -> bytes:
-    (step,) = steps(gone("plain", at, at))
+    (step,) = operations_of(gone("plain", at, at))
     return step.order
 
 
@@ -303,16 +312,16 @@ def test_horizons_stay_below_what_is_young_or_comes_again(
     lake = str(tmp_path / "delta")
     lake_tables.apply(spark, lake, DELETES)
     tables = open_lake(spark, lake, "delta")
-    remembers = SideTable(spark, tables)
+    remembers = TombstoneTable(spark, tables)
 
     def found(**how: Any) -> dict[str, tuple[int, str]]:
-        orders, told = horizons(tables, remembers, **how)
+        orders, told = plan_purge(tables, remembers, **how)
         assert {name for name, _ in orders.items()} == {
             table_id_text(TableId(None, None, one.table)) for one in told if one.forgotten
         }
         return {one.table: (one.forgotten, one.note) for one in told}
 
-    notes = {"offsets": (0, OFFSETS), "timeless": (0, TIMELESS)}
+    notes = {"offsets": (0, NOTE_PARTITION_OFFSETS), "timeless": (0, NOTE_NO_SOURCE_TIME)}
 
     def forgotten(plain: int, odd: int, half: int) -> dict[str, tuple[int, str]]:
         return notes | {"plain": (plain, ""), "odd": (odd, ""), "half": (half, "")}
@@ -322,9 +331,11 @@ def test_horizons_stay_below_what_is_young_or_comes_again(
     # by the newest event of each table: day 50, 60 and 30
     assert found(after_us=25 * DAY_US) == forgotten(2, 1, 0)
     plain = table_id_text(TableId(None, None, "plain"))
-    seen = {plain: Seen(order(20), 80 * DAY_US)}
+    seen = {plain: EventBounds(order(20), 80 * DAY_US)}
     assert found(after_us=25 * DAY_US, seen=seen)["plain"] == (1, "")
-    assert found(after_us=25 * DAY_US, seen={plain: Seen(order(90), 90 * DAY_US)})["plain"] == (
+    assert found(after_us=25 * DAY_US, seen={plain: EventBounds(order(90), 90 * DAY_US)})[
+        "plain"
+    ] == (
         4,
         "",
     )
@@ -345,23 +356,25 @@ def test_horizons_stay_below_what_is_young_or_comes_again(
     assert purge_by_command(*before, "--dry-run") == wanted
     assert purge_by_command(*before) == wanted
     assert purge_by_command(*before)["plain"] == 0
-    assert remembers.tables()[plain].purged == order(30)
+    assert remembers.table_tombstones()[plain].watermark == order(30)
     shown = {one.table: one.purged for one in status(tables)}
-    assert (shown["plain"], shown["timeless"]) == (shown_order(order(30)), "")
+    assert (shown["plain"], shown["timeless"]) == (order_text(order(30)), "")
 
     # and by a run: once an hour, by the times of the events
     clock = [1000.0]
-    keeper = Keeper(tables, remembers, None, purge_after_s=86_400, now_s=lambda: clock[0])
-    young = {plain: Seen(order(90), 90 * DAY_US)}
+    keeper = MaintenanceScheduler(
+        tables, remembers, None, purge_after_s=86_400, now_s=lambda: clock[0]
+    )
+    young = {plain: EventBounds(order(90), 90 * DAY_US)}
     clock[0] += 3600
     keeper.after_batch(young)
-    assert remembers.tables()[plain].purged == order(50)
+    assert remembers.table_tombstones()[plain].watermark == order(50)
     lake_tables.apply(spark, lake, [gone("plain", 60, 55)], batch=1)
     keeper.after_batch(young)
-    assert remembers.tables()[plain].purged == order(50)
+    assert remembers.table_tombstones()[plain].watermark == order(50)
     clock[0] += 3600
     keeper.after_batch(young)
-    assert remembers.tables()[plain].purged == order(60)
+    assert remembers.table_tombstones()[plain].watermark == order(60)
 
 
 def test_a_purge_needs_a_time() -> None:

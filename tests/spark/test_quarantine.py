@@ -19,8 +19,8 @@ from changelane.spark.lake.interface import Marker
 from changelane.spark.rows import schema as rows
 from changelane.spark.rows.builder import row_builder
 from changelane.spark.rows.decode import MESSAGE
-from changelane.spark.sinks.blocked_keys import Incoming
-from changelane.spark.state.quarantine import Quarantine, Refused
+from changelane.spark.sinks.blocked_keys import BlockedKeys
+from changelane.spark.state.quarantine import Quarantine, RejectedRows
 from changelane.spark.state.replays import Replays
 
 LAKE: Final = lakes("iceberg")[0]
@@ -172,7 +172,7 @@ def test_what_was_set_aside_is_mended_and_goes_through_its_pipeline_once(
         raise RuntimeError("killed")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Replays, "done", killed)
+        patched.setattr(Replays, "record_done", killed)
         call(file, "replay", "--repaired", str(given), code=1)
     waits = shown(file)
     assert {one["value"] for one in waits if "value" in one} >= set(mended), "it is not at its end"
@@ -269,12 +269,12 @@ def test_a_batch_that_runs_again_adds_what_its_tables_refuse_only_then(
     events = spark.createDataFrame(plain, rows.DDL)
     marker = Marker("shop", "q", 7)
 
-    def refused(*keys: str) -> list[Refused]:
-        return [Refused(F.col("key").isin(*keys), "no_fit", "it does not fit", None)]
+    def refused(*keys: str) -> list[RejectedRows]:
+        return [RejectedRows(F.col("key").isin(*keys), "no_fit", "it does not fit", None)]
 
     aside: list[tuple[str, str | None]] = []
     for times, wrong in enumerate(([], refused("[2]"), refused("[2]", "[3]"))):
-        Quarantine(spark, lake).add(events, wrong, marker)
+        Quarantine(spark, lake).record(events, wrong, marker)
         found = Quarantine(spark, lake).table().collect()
         aside = sorted(
             (row["code"], row["event"] and json.loads(row["event"])["key"]) for row in found
@@ -289,8 +289,8 @@ def test_a_batch_that_runs_again_adds_what_its_tables_refuse_only_then(
         [(None, key, None, "t", number, 9) for number, key in places],
         ", ".join(f"`{name}` {kind}" for name, kind in MESSAGE.items()),
     )
-    incoming = Incoming(lake, "shop", holds=True)
+    incoming = BlockedKeys(lake, "shop", is_enabled=True)
     for number, expected in ((7, [False] * 3), (8, [True, False, False])):
-        with incoming.of(batch, Marker("shop", "q", number)) as (told, _):
+        with incoming.open_batch(batch, Marker("shop", "q", number)) as (told, _):
             held = [len(row) > len(MESSAGE) and row[-1] for row in told.collect()]
         assert held == expected

@@ -80,7 +80,7 @@ def versions(topics: Topics, target: str) -> dict[int, list[int]]:
 
 def waiting(spark: SparkSession, folder: Path) -> dict[str, int]:
     """Return how much waits for which reason."""
-    found = replays.waiting(open_lake(spark, str(folder / "state"), "delta"), "forward")
+    found = replays.pending_entries(open_lake(spark, str(folder / "state"), "delta"), "forward")
     return dict(Counter(row["code"] for row in found.select("code").collect()))
 
 
@@ -129,7 +129,7 @@ def test_later_messages_of_a_key_wait_until_what_was_set_aside_is_replayed(
     assert "leave its key" in told
     given.write_text(json.dumps(broken))
     with monkeypatch.context() as patched:
-        patched.setattr(Replays, "done", killed)
+        patched.setattr(Replays, "record_done", killed)
         call("quarantine", "replay", file, "--repaired", given, code=1)
     topics.send(source, [change(1, 5)])
     call("run", file)  # it waits behind a replay that has not come to its end

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from changelane.cli import main
 from changelane.spark.apply.dispatch import Fanout
 from changelane.spark.run import trigger
-from changelane.spark.run.interrupts import STOPPING
+from changelane.spark.run.interrupts import STOP_NOTE
 from changelane.spark.runtime.redact import reason_of
 
 LISTEN: Final = "0A"
@@ -233,7 +233,7 @@ def test_a_run_that_is_interrupted_in_a_batch_says_so_and_nothing_else(
         done = run(file)
     assert (done.exit_code, done.stdout) == (130, "")
     assert done.stderr == (
-        f"changelane: {STOPPING}\nchangelane: interrupted: the next run goes on from here\n"
+        f"changelane: {STOP_NOTE}\nchangelane: interrupted: the next run goes on from here\n"
     )
     assert capfd.readouterr() == ("", "")
     assert "1 events" in run(file).stdout
@@ -283,7 +283,7 @@ def test_a_run_that_is_interrupted_once_brings_its_batch_to_the_end(
         patch.setattr(Fanout, "take", interrupted)
         done = run(file)
     assert done.exit_code == 130
-    assert STOPPING in done.stderr
+    assert STOP_NOTE in done.stderr
     assert "1 events" in done.stdout
     assert spark.read.format("delta").load(str(tmp_path / "lake/tables/orders")).count() == 1
     done = run(file)
@@ -307,7 +307,7 @@ def test_a_run_that_goes_on_takes_what_comes_until_it_is_stopped(
             source = tmp_path / "input" / "lines.jsonl"
             source.with_name("more.jsonl").write_text(source.read_text().replace("1", "2"))
 
-    monkeypatch.setattr(trigger, "pause", wait)
+    monkeypatch.setattr(trigger, "wait_until_next", wait)
     done = run(file)
     assert done.exit_code == 0, done.output
     assert "2 events" in done.stdout

@@ -33,7 +33,7 @@ from changelane.spark.maintenance.status import status
 from changelane.spark.rows.decode import MESSAGE
 from changelane.spark.rows.schema import table_id_text
 from changelane.spark.runtime.sql import COLUMNS, ORDER
-from changelane.spark.state.tombstones import SideTable
+from changelane.spark.state.tombstones import TombstoneTable
 from changelane.testing.histories import rewound
 from changelane.testing.reference.schema_changes import FollowingTables, stand_in
 from changelane.testing.schema_histories import Database, Story
@@ -558,7 +558,7 @@ def test_a_late_drop_takes_the_rows_before_it_though_what_came_behind_it_was_pur
     again = told(20, {"id": 2, "a": 2})
     lake_tables.land(spark, lake, [[told(5, {"id": 1, "a": 1})], [again, gone(again, 21)]])
     tables = open_lake(spark, lake, "iceberg")
-    side = SideTable(spark, tables)
+    side = TombstoneTable(spark, tables)
     (row,) = side.table().where("key IS NOT NULL").collect()
     purge(tables, side, {row["table_id"]: bytes(row["deleted"])})
     for number, event in enumerate([told(10, "DROP TABLE t"), told(7, {"id": 1, "a": 9})], 2):

@@ -21,7 +21,7 @@ from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import Marker
 from changelane.spark.rows.schema import table_id_text
 from changelane.spark.state.change_log import ChangeLog
-from changelane.spark.state.paused_tables import Parking
+from changelane.spark.state.paused_tables import PausedTables
 
 T: Final = TableId("shop", None, "t")
 U: Final = TableId("shop", None, "u")
@@ -80,9 +80,9 @@ def test_what_waits_for_a_table_that_is_renamed_comes_to_it_once(
 
 
 def resume(spark: SparkSession, lake: str, to: Fanout) -> None:
-    parking = Parking(ChangeLog(open_lake(spark, lake, "iceberg")))
+    parking = PausedTables(ChangeLog(open_lake(spark, lake, "iceberg")))
     (parked,) = parking.tables().values()
-    parking.set(msgspec.structs.replace(parked, state="resumed"))
+    parking.record(msgspec.structs.replace(parked, state="resumed"))
     to.merge(all_of_them=True)
     assert to.parked == {}
 
@@ -126,8 +126,8 @@ def test_who_resumes_one_name_of_a_table_resumes_it(spark: SparkSession, lake: s
         lake_tables.merges_fail(patch, "SELECT raise_error('no')", T)
         take(spark, to, [row(9), RENAME, row(11, U), row(12, OTHER)], 1)
     assert set(to.parked) == {"shop.t", "shop.u"}
-    parking = Parking(ChangeLog(open_lake(spark, lake, "iceberg")))
-    parking.set(msgspec.structs.replace(parking.tables()[table_id_text(U)], state="resumed"))
+    parking = PausedTables(ChangeLog(open_lake(spark, lake, "iceberg")))
+    parking.record(msgspec.structs.replace(parking.tables()[table_id_text(U)], state="resumed"))
     take(spark, to, [row(13, U)], 2)
     assert to.parked == {}
     assert ids(spark, lake) == {"tables/shop.other": [2, 12], "tables/shop.t": [1, 9, 11, 13]}

@@ -15,7 +15,7 @@ import test_equality as equality
 from pyspark.sql import SparkSession
 from spark_settings import lakes
 
-from changelane.apply import key_bytes, unpack
+from changelane.apply import key_bytes, unpack_orders
 from changelane.event import ChangeEvent, DataChange, Key, Op, Truncate
 from changelane.position import PostgresPosition
 from changelane.schema import Column, TableId, TableSchema
@@ -25,7 +25,7 @@ from changelane.spark.maintenance import purge
 from changelane.spark.maintenance.explain import explain
 from changelane.spark.maintenance.status import status
 from changelane.spark.runtime.sql import COLUMNS, DELETED, ORDER
-from changelane.spark.state.tombstones import SideTable
+from changelane.spark.state.tombstones import TombstoneTable
 from changelane.testing.histories import Profile, history
 from changelane.testing.reference.upsert import MemoryTables
 from changelane.types import Integer, String
@@ -119,7 +119,7 @@ def stored(spark: SparkSession, lake: str, table: TableId) -> Mapping[bytes, Any
         exceptions = {name: bytes(order) for name, order in (one[COLUMNS] or {}).items()}
         key = key_bytes({"id": row["id"]})
         assert key not in rows
-        rows[key] = row, unpack(bytes(one[ORDER]), exceptions, columns)
+        rows[key] = row, unpack_orders(bytes(one[ORDER]), exceptions, columns)
     return rows
 
 
@@ -127,7 +127,7 @@ def expected(tables: MemoryTables, table: TableId) -> Mapping[bytes, Any]:
     return {
         key: (
             dict(one.row),
-            unpack(one.order, one.columns, [name for name in one.row if name != DELETED]),
+            unpack_orders(one.order, one.columns, [name for name in one.row if name != DELETED]),
         )
         for key, one in tables.stored(table).items()
     }
@@ -164,9 +164,9 @@ def test_rows_that_are_gone_are_told_and_never_lose_their_deletes(
     known = explain(place, "soft.plain", {"id": 2})
     assert {one.column: one.value for one in known.columns} == {"id": "2", "a": "x", "b": None}
     assert known.is_gone
-    side = SideTable(spark, place)
-    orders, purged = purge.horizons(place, side, before_us=2**62)
+    side = TombstoneTable(spark, place)
+    orders, purged = purge.plan_purge(place, side, before_us=2**62)
     assert not orders
-    assert purge.SOFT in {one.note for one in purged}
+    assert purge.NOTE_SOFT_DELETES in {one.note for one in purged}
     counts = {one.table: (one.rows, one.incomplete) for one in status(place)}
     assert counts["soft.plain"] == (1, 0)

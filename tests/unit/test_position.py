@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from changelane.errors import UnorderedError
 from changelane.position import (
-    ARRIVAL,
-    DEPARTURE,
+    DELETE_PHASE,
     ORDER_VERSION,
+    UPSERT_PHASE,
     LsnPosition,
     MySqlPosition,
     OffsetPosition,
@@ -22,10 +22,10 @@ from changelane.position import (
     SequencePosition,
     TimePosition,
     at_phase,
-    comparable,
     domain_of,
     encode_order,
     epoch_of,
+    is_comparable,
     phase_of,
 )
 
@@ -133,27 +133,27 @@ def test_offsets_are_comparable_inside_one_partition_of_one_epoch() -> None:
     def order(topic: str, partition: int, epoch: int = 0) -> bytes:
         return encode_order(OffsetPosition(topic, partition, 1), epoch=epoch)
 
-    assert comparable(order("t", 0), order("t", 0))
-    assert not comparable(order("t", 0), order("t", 1))
-    assert not comparable(order("t", 0), order("u", 0))
-    assert comparable(order("t", 0), order("t", 1, epoch=1))
+    assert is_comparable(order("t", 0), order("t", 0))
+    assert not is_comparable(order("t", 0), order("t", 1))
+    assert not is_comparable(order("t", 0), order("u", 0))
+    assert is_comparable(order("t", 0), order("t", 1, epoch=1))
 
 
 def test_positions_of_different_domains_are_not_comparable() -> None:
     for one, other in itertools.combinations(map(encode_order, ONE_OF_EACH), 2):
-        assert not comparable(one, other)
+        assert not is_comparable(one, other)
     assert len({domain_of(encode_order(position)) for position in ONE_OF_EACH}) == len(ONE_OF_EACH)
 
 
 @pytest.mark.parametrize("position", ONE_OF_EACH, ids=lambda position: type(position).__name__)
 def test_order_starts_with_version_and_domain_and_ends_with_the_phase(position: Any) -> None:
-    left, arrived = (encode_order(position, phase=phase) for phase in (DEPARTURE, ARRIVAL))
+    left, arrived = (encode_order(position, phase=phase) for phase in (DELETE_PHASE, UPSERT_PHASE))
     assert left[0] == ORDER_VERSION
     assert left[1] == position.code
     assert left < arrived
-    assert (phase_of(left), phase_of(arrived)) == (DEPARTURE, ARRIVAL)
-    assert at_phase(left, ARRIVAL) == arrived
-    assert at_phase(arrived, DEPARTURE) == left
+    assert (phase_of(left), phase_of(arrived)) == (DELETE_PHASE, UPSERT_PHASE)
+    assert at_phase(left, UPSERT_PHASE) == arrived
+    assert at_phase(arrived, DELETE_PHASE) == left
 
 
 @given(wide, wide, st.booleans())
@@ -161,9 +161,9 @@ def test_a_snapshot_is_below_the_stream_of_its_epoch_and_epochs_dominate(
     one: int, other: int, is_snapshot: bool
 ) -> None:
     snapshot = encode_order(PostgresPosition(one), epoch=1, snapshot=True)
-    stream = encode_order(PostgresPosition(other), epoch=1, phase=DEPARTURE)
+    stream = encode_order(PostgresPosition(other), epoch=1, phase=DELETE_PHASE)
     assert snapshot < stream
-    later = encode_order(PostgresPosition(0), epoch=2, snapshot=is_snapshot, phase=DEPARTURE)
+    later = encode_order(PostgresPosition(0), epoch=2, snapshot=is_snapshot, phase=DELETE_PHASE)
     assert stream < later
     assert epoch_of(later) == 2
 

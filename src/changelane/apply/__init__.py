@@ -1,68 +1,74 @@
 # SPDX-License-Identifier: Apache-2.0
 """How change events become rows: registers that only grow.
 
-Applying an event raises some registers of its table, so order, duplicates, batches and replays
-cannot matter. :func:`steps` says what an event raises, :func:`resolve` raises it; both are pure.
+Applying an event raises registers of its table. So order, duplicates, batches and replays cannot
+change the result. :func:`operations_of` lists the operations of an event, :func:`resolve` applies
+them to registers; both are pure.
 """
 
-from changelane.apply.event_operations import MissingImageError, known, last_known, steps
+from changelane.apply.event_operations import (
+    MissingImageError,
+    known_values,
+    last_known_states,
+    operations_of,
+)
 from changelane.apply.keys import NoKeyError, canonical, key_bytes, key_values
-from changelane.apply.merge.resolve import Resolution, reach, resolve
-from changelane.apply.operations import Departure, Step, TableTruncate, Upsert
-from changelane.apply.rejection import AMBIGUOUS, TOO_LATE, UNORDERED, Problem
+from changelane.apply.merge.resolve import Resolution, affected_keys, resolve
+from changelane.apply.operations import KeyDelete, RowOperation, TableTruncate, Upsert
+from changelane.apply.rejection import AMBIGUOUS, TOO_LATE, UNORDERED, Rejection
 from changelane.apply.row_state import (
-    EMPTY,
-    NOTHING,
+    EMPTY_STATE,
+    NO_ORDER,
     RULE,
-    Cell,
+    ColumnVersion,
     KeyState,
     Rule,
-    base_of,
+    base_order_of,
+    compact,
     is_live,
     join,
-    newest,
-    pack,
+    newest_order,
+    pack_orders,
     row_of,
-    settle,
+    sort_key,
     stored_state,
-    typed,
-    unpack,
+    unpack_orders,
 )
 
 __all__ = [
     "AMBIGUOUS",
-    "EMPTY",
-    "NOTHING",
+    "EMPTY_STATE",
+    "NO_ORDER",
     "RULE",
     "TOO_LATE",
     "UNORDERED",
-    "Cell",
-    "Departure",
+    "ColumnVersion",
+    "KeyDelete",
     "KeyState",
     "MissingImageError",
     "NoKeyError",
-    "Problem",
+    "Rejection",
     "Resolution",
+    "RowOperation",
     "Rule",
-    "Step",
     "TableTruncate",
     "Upsert",
-    "base_of",
+    "affected_keys",
+    "base_order_of",
     "canonical",
+    "compact",
     "is_live",
     "join",
     "key_bytes",
     "key_values",
-    "known",
-    "last_known",
-    "newest",
-    "pack",
-    "reach",
+    "known_values",
+    "last_known_states",
+    "newest_order",
+    "operations_of",
+    "pack_orders",
     "resolve",
     "row_of",
-    "settle",
-    "steps",
+    "sort_key",
     "stored_state",
-    "typed",
-    "unpack",
+    "unpack_orders",
 ]

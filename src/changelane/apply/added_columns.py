@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns that a source added without a statement: what older rows have in them.
+"""Columns that a source added without a DDL statement, and their values in older rows.
 
-The log of PostgreSQL, and that of every source whose statements are not read, carries no
-``ALTER TABLE``. A new column is first seen in the schema of an event. The rows from before have
-NULL there only where the schema says so: a nullable column without a default. Else the source gave
-them a value that no event carries: a default, or, where another column is gone at the same place,
-perhaps all values of the column that was renamed. Such values are unknown.
+The log of PostgreSQL, and that of every source whose statements are not read, contains no
+``ALTER TABLE``. A new column first appears in the schema of an event. Older rows have NULL there
+only if the schema proves it: a nullable column without a default. Otherwise the source gave them
+a value that no event carries: a default or, if another column disappeared at the same place,
+perhaps the values of that column under its new name. Such values are unknown.
 
-The table keeps an :class:`Addition` and rewrites no row: the column is unknown in each row whose
-base order is below that of the addition, unless the row lists an order of its own for the column.
+The table keeps an :class:`Addition` and rewrites no row. The column is unknown in each row whose
+base order is below the addition's, unless the row lists an order of its own for the column.
 """
 
 import datetime as dt
@@ -24,60 +24,60 @@ from changelane.schema import Column
 from changelane.types import UNKNOWN
 
 _AFTER: Final = b"\x02"
-"""A phase above those of events: an order that ends in it stands between two events."""
+"""A phase above those of events: an order that ends in it lies between two events."""
 
 
 class Cause(StrEnum):
-    """Why older rows may have more than NULL in a new column."""
+    """Why older rows may have a value other than NULL in a new column."""
 
     DEFAULT = "default"
-    """The schema declares a default, which is a literal: older rows have that value."""
+    """The schema declares a literal default: older rows have that value."""
     COMPUTED = "computed"
-    """The schema declares a default whose value an expression may have computed."""
+    """The schema declares a default that an expression may have computed."""
     NOT_NULL = "not_null"
-    """The column cannot be NULL, and the schema declares no default."""
+    """The column is NOT NULL, and the schema declares no default."""
     RENAMED = "renamed"
-    """Another column is gone at the same place."""
+    """Another column disappeared at the same place."""
     UNTOLD = "untold"
-    """The events do not say whether the column can be NULL, nor its default."""
+    """The events contain neither the nullability of the column nor its default."""
 
 
-class Default(StrEnum):
-    """What a schema says of a column's default."""
+class DefaultKind(StrEnum):
+    """The kind of a column's default in a schema."""
 
     NONE = "none"
     LITERAL = "literal"
     COMPUTED = "computed"
 
 
-class Traits(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a schema says of a column.
+class ColumnTraits(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A column's declaration in a schema.
 
     Attributes:
         name: The column, as the table spells it.
-        nullable: ``None`` when the schema does not say.
-        default: Whether it has a default; ``None`` when nothing says.
+        nullable: ``None`` if the schema does not contain it.
+        default: The kind of its default; ``None`` if not known.
         value: The literal default: as JSON of a row with one field ``v``, and its Spark type.
     """
 
     name: str
     nullable: bool | None = None
-    default: Default | None = Default.NONE
+    default: DefaultKind | None = DefaultKind.NONE
     value: tuple[str, str] | None = None
 
 
-class Listing(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The columns of a table, as the events of one schema list them.
+class SchemaColumns(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The columns of a table in the events of one schema.
 
     Attributes:
         order: The oldest event with this schema.
         columns: By their names in lower case.
-        is_complete: The table had no other columns. Else a column that is not listed says nothing.
+        is_complete: The table had no other columns. Otherwise a missing column proves nothing.
         last: The newest event with this schema; empty = the oldest.
     """
 
     order: bytes
-    columns: Mapping[str, Traits]
+    columns: Mapping[str, ColumnTraits]
     is_complete: bool = True
     last: bytes = b""
 
@@ -88,15 +88,15 @@ class Listing(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Addition(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A column that came to a table which had rows.
+    """A column that was added to a table with rows.
 
     Attributes:
         column: The column, as the table spells it.
-        order: Rows from below do not know the column, unless they list an order for it.
-        cause: Why their value is not NULL.
-        gone: The columns that were gone at the same place.
-        value: With a default whose value is known, that value: as JSON of a row with one field
-            ``v``, and its Spark type.
+        order: Rows below it do not know the column, unless they list an order for it.
+        cause: Why their value may not be NULL.
+        gone: The columns that disappeared at the same place.
+        value: The value of the default, if known: as JSON of a row with one field ``v``, and its
+            Spark type.
     """
 
     column: str
@@ -111,29 +111,31 @@ class Addition(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.value is None
 
 
-def listing(
-    order: bytes, columns: Iterable[Traits], *, is_complete: bool = True, last: bytes = b""
-) -> Listing:
+def columns_of_schema(
+    order: bytes, columns: Iterable[ColumnTraits], *, is_complete: bool = True, last: bytes = b""
+) -> SchemaColumns:
     """Return the columns of a schema by their names in lower case."""
-    named = {column.name.lower(): column for column in columns}
-    return Listing(order, named, is_complete, last)
+    columns_by_lower = {column.name.lower(): column for column in columns}
+    return SchemaColumns(order, columns_by_lower, is_complete, last)
 
 
 def additions(
-    before: Listing | None, later: Iterable[Listing], known: Collection[str] = ()
+    before: SchemaColumns | None,
+    later: Iterable[SchemaColumns],
+    known_columns: Collection[str] = (),
 ) -> list[Addition]:
-    """Return the columns that came to a table, with what older rows may have in them.
+    """Return the columns that were added to a table, with their values in older rows.
 
-    A nullable column without a default is none of them: older rows have NULL there.
+    The result omits nullable columns without a default: older rows have NULL there.
 
     Args:
-        before: The newest schema that the table had before; ``None`` = the table is new, and the
-            oldest complete schema is its first.
+        before: The newest earlier schema of the table; ``None`` = the table is new, and the oldest
+            complete schema is its first.
         later: The schemas of a batch.
-        known: Names, in lower case, of columns that the table has had before.
+        known_columns: Names, in lower case, of all earlier columns of the table.
     """
     columns: dict[str, Addition] = {}
-    names = set(known)
+    names = set(known_columns)
     last = before
     for schema in sorted(later, key=lambda schema: schema.end):
         if last is None:
@@ -143,16 +145,20 @@ def additions(
             continue
         order = schema.order
         if order <= last.end and not is_of_stream(order):
-            # a snapshot sorts below the stream, and has the columns of a later time
+            # a snapshot sorts below the stream, but has the columns of a later time
             order = last.end[:-1] + _AFTER
-        gone = (
+        dropped_traits = (
             [traits for name, traits in last.columns.items() if name not in schema.columns]
             if schema.is_complete
             else []
         )
         for name, traits in schema.columns.items():
-            if name not in names and (cause := _cause(traits, gone)) is not None:
-                renamed = tuple(column.name for column in gone) if cause is Cause.RENAMED else ()
+            if name not in names and (cause := _cause(traits, dropped_traits)) is not None:
+                renamed = (
+                    tuple(column.name for column in dropped_traits)
+                    if cause is Cause.RENAMED
+                    else ()
+                )
                 value = traits.value if cause is Cause.DEFAULT else None
                 columns[name] = Addition(traits.name, order, cause, renamed, value)
         names.update(schema.columns)
@@ -161,7 +167,9 @@ def additions(
     return list(columns.values())
 
 
-def newest(before: Listing | None, later: Iterable[Listing]) -> Listing | None:
+def newest_schema(
+    before: SchemaColumns | None, later: Iterable[SchemaColumns]
+) -> SchemaColumns | None:
     """Return the newest complete schema of a table and a batch."""
     complete = [schema for schema in later if schema.is_complete]
     if before is not None:
@@ -169,31 +177,32 @@ def newest(before: Listing | None, later: Iterable[Listing]) -> Listing | None:
     return max(complete, key=lambda schema: schema.end, default=None)
 
 
-def _cause(traits: Traits, gone: Sequence[Traits]) -> Cause | None:
-    if traits.default is Default.LITERAL:
-        # a rename leaves the default as it is, too
+def _cause(traits: ColumnTraits, dropped_traits: Sequence[ColumnTraits]) -> Cause | None:
+    if traits.default is DefaultKind.LITERAL:
+        # a rename does not change the default either
         is_possible = any(
-            column.default is None or _default(column) == _default(traits) for column in gone
+            column.default is None or _default(column) == _default(traits)
+            for column in dropped_traits
         )
         return Cause.RENAMED if is_possible else Cause.DEFAULT
-    if gone:
+    if dropped_traits:
         return Cause.RENAMED
-    if traits.default is Default.COMPUTED:
+    if traits.default is DefaultKind.COMPUTED:
         return Cause.COMPUTED
     if traits.nullable is None:
         return Cause.UNTOLD
     return None if traits.nullable else Cause.NOT_NULL
 
 
-def _default(traits: Traits) -> tuple[Default | None, tuple[str, str] | None]:
+def _default(traits: ColumnTraits) -> tuple[DefaultKind | None, tuple[str, str] | None]:
     return traits.default, traits.value
 
 
-def implied(column: str, base: bytes, added: Iterable[Addition]) -> bytes:
+def unlisted_order(column: str, base: bytes, added: Iterable[Addition]) -> bytes:
     """Return the order of a column that a row does not list: its base order, or empty = unknown.
 
-    A row that moved to another key has the order of that change before its own: of what it took
-    along, the last bytes are the order of the event that told it.
+    The base order of a row that moved to another key begins with the order of that key change. The
+    last bytes of an inherited value's order are the order of the event that carried the value.
     """
     for addition in added:
         is_older = base[-len(addition.order) :] < addition.order
@@ -202,14 +211,14 @@ def implied(column: str, base: bytes, added: Iterable[Addition]) -> bytes:
     return base
 
 
-def lacking(
+def later_additions(
     order: bytes, names: Collection[str], added: Iterable[Addition]
 ) -> tuple[Addition, ...]:
-    """Return the columns that came after a whole event, and that the event does not name.
+    """Return the columns that were added after a full-row event and that the event does not contain.
 
     Args:
-        order: The event's.
-        names: The columns that it names, in lower case.
+        order: The order of the event.
+        names: The columns of the event, in lower case.
         added: The additions of its table.
     """
     return tuple(
@@ -219,38 +228,40 @@ def lacking(
     )
 
 
-class Columns(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a table remembers of the columns of its source.
+class ColumnHistory(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The state of a table about the columns of its source.
 
     Attributes:
-        newest: The newest schema that listed all of them.
-        known: All columns that events ever named, in lower case.
-        added: The columns that came to rows which were there.
+        newest: The newest complete schema.
+        known: All columns that events ever contained, in lower case.
+        added: The columns that were added while the table had rows.
     """
 
-    newest: Listing | None = None
+    newest: SchemaColumns | None = None
     known: tuple[str, ...] = ()
     added: tuple[Addition, ...] = ()
 
-    def has_new(self, listings: Iterable[Listing]) -> bool:
-        """Return whether schemas have a column that came to a table which had others."""
-        known = set(self.known)
-        return self.newest is not None and any(not known >= one.columns.keys() for one in listings)
+    def has_new(self, listings: Iterable[SchemaColumns]) -> bool:
+        """Whether schemas contain a column that is new in a table with other columns."""
+        known_columns = set(self.known)
+        return self.newest is not None and any(
+            not known_columns >= listing.columns.keys() for listing in listings
+        )
 
-    def reaching(self, high: bytes) -> "Columns":
-        """Return the same where the newest schema is that of all events up to an order."""
+    def reaching(self, high: bytes) -> "ColumnHistory":
+        """Return the same history with *high* as the newest order of the newest schema."""
         if self.newest is None:
             return self
         newest = msgspec.structs.replace(self.newest, last=max(high, self.newest.end))
         return msgspec.structs.replace(self, newest=newest)
 
-    def after(self, listings: Sequence[Listing], high: bytes = b"") -> "Columns":
-        """Return the same after a batch with events of these schemas.
+    def after(self, listings: Sequence[SchemaColumns], high: bytes = b"") -> "ColumnHistory":
+        """Return the history after a batch with events of these schemas.
 
         Args:
             listings: The schemas.
-            high: The newest order of all events, where orders are offsets of several partitions:
-                a column may be new to rows of another partition with greater offsets.
+            high: The newest order of all events, if orders are offsets of several partitions: a
+                column may be new to rows of another partition with greater offsets.
         """
         new = additions(self.newest, listings, self.known)
         if high:
@@ -260,25 +271,27 @@ class Columns(msgspec.Struct, frozen=True, omit_defaults=True):
                 for addition in new
             ]
         names = {name for schema in listings for name in schema.columns}
-        return Columns(
-            newest(self.newest, listings),
+        return ColumnHistory(
+            newest_schema(self.newest, listings),
             tuple(sorted({*self.known, *names})),
             (*self.added, *new),
         )
 
-    def without(self, columns: Iterable[str]) -> "Columns":
-        """Return the same without the additions of some columns (in lower case)."""
+    def without(self, columns: Iterable[str]) -> "ColumnHistory":
+        """Return the history without the additions of some columns (in lower case)."""
         stated = set(columns)
-        others = tuple(addition for addition in self.added if addition.column.lower() not in stated)
-        return msgspec.structs.replace(self, added=others)
+        other_additions = tuple(
+            addition for addition in self.added if addition.column.lower() not in stated
+        )
+        return msgspec.structs.replace(self, added=other_additions)
 
 
 def lists_columns(event: DataChange, *, omits_nulls: bool = False) -> bool:
-    """Say whether an event lists all columns that its table had.
+    """Whether an event lists all columns of its table.
 
     Args:
         event: The event.
-        omits_nulls: Its format leaves columns out that are NULL.
+        omits_nulls: The event's format omits columns that are NULL.
     """
     if event.schema is not None:
         return True
@@ -287,9 +300,9 @@ def lists_columns(event: DataChange, *, omits_nulls: bool = False) -> bool:
     return event.after_holds is Completeness.FULL and not omits_nulls
 
 
-def listings_of(upserts: Iterable[tuple[ChangeEvent, bytes]]) -> list[Listing]:
-    """Return the schemas of events that tell rows, given with their orders."""
-    listings: dict[tuple[object, ...], Listing] = {}
+def schemas_of(upserts: Iterable[tuple[ChangeEvent, bytes]]) -> list[SchemaColumns]:
+    """Return the schemas of events with rows; each event comes with its order."""
+    listings: dict[tuple[object, ...], SchemaColumns] = {}
     for event, order in upserts:
         change = event.change if isinstance(event, HalfUpdate) else event
         if not isinstance(change, DataChange) or change.after is None:
@@ -300,11 +313,13 @@ def listings_of(upserts: Iterable[tuple[ChangeEvent, bytes]]) -> list[Listing]:
             else change.schema.columns
         )
         traits = [
-            Traits(
+            ColumnTraits(
                 column.name,
                 column.nullable,
                 default := default_of(column),
-                (repr(column.default), str(column.type)) if default is Default.LITERAL else None,
+                (repr(column.default), str(column.type))
+                if default is DefaultKind.LITERAL
+                else None,
             )
             for column in columns
         ]
@@ -316,7 +331,7 @@ def listings_of(upserts: Iterable[tuple[ChangeEvent, bytes]]) -> list[Listing]:
             else (earlier.order, earlier.end)
         )
         first, last = min(order, *reach), max(order, *reach)
-        listings[place] = listing(first, traits, is_complete=is_complete, last=last)
+        listings[place] = columns_of_schema(first, traits, is_complete=is_complete, last=last)
     return list(listings.values())
 
 
@@ -332,8 +347,8 @@ _PLACEHOLDERS: Final = (
 )
 
 
-def default_of(column: Column) -> Default:
-    """Say whether a schema declares a default, and its value.
+def default_of(column: Column) -> DefaultKind:
+    """Return the kind of a column's default.
 
     Debezium's connector for PostgreSQL declares 0, empty text, 1970-01-01 and the like for a
     default that is an expression (``PostgresDefaultValueConverter``), such as ``now()``,
@@ -342,12 +357,12 @@ def default_of(column: Column) -> Default:
     """
     value = column.default
     if value is msgspec.UNSET or value is None:
-        return Default.COMPUTED if column.generated else Default.NONE
+        return DefaultKind.COMPUTED if column.generated else DefaultKind.NONE
     if column.generated:
-        return Default.COMPUTED
+        return DefaultKind.COMPUTED
     if not isinstance(value, bool) and _is_placeholder(value):
-        return Default.COMPUTED
-    return Default.LITERAL
+        return DefaultKind.COMPUTED
+    return DefaultKind.LITERAL
 
 
 def _is_placeholder(value: object) -> bool:

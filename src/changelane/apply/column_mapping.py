@@ -1,132 +1,133 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which column of a table an event's column is, and which table an event's table is.
+"""Maps the columns of events to columns of a lake table, over all renames and drops.
 
-Names change hands in the course of a log: a column is renamed, dropped, and another comes under
-its name. What stays is a *life*: one column from its birth to its drop, whatever it was called.
-An event names its columns as they were called at its order; it raises the registers of lives.
-Everything here is a function of the turns (:mod:`changelane.apply.schema_history`) and of orders:
-replays, late events and batches do not matter.
+A name changes its column over time: a column is renamed or dropped, and another one gets its
+name. A column is identified by a *field id* that survives renames, as in Iceberg. An event names
+its columns as they were called at its order; it updates the registers of field ids.
+
+The mapping depends only on the schema history (:mod:`changelane.apply.schema_history`) and on
+orders, so replays, late events and batches do not change it.
 """
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from changelane.apply.schema_history import Added, Altered, Fill
+from changelane.apply.schema_history import Backfill, ColumnAdded, TableAltered
 
 
-class Life(NamedTuple):
-    """One column, whatever it is called: its first name, and the number of the turn it came with.
+class FieldId(NamedTuple):
+    """The identity of a column: its first name, and the number of the schema change that added it.
 
-    Number 0 was there before the first turn.
+    Number 0 is the state before the first change.
     """
 
     name: str
-    born: int = 0
+    since: int = 0
 
 
-class _Change(NamedTuple):
-    """What one turn does to names, all at once; *names* are those before it."""
+class _NameChange(NamedTuple):
+    """The effect of one schema change on names, all at once; *names* are those before it."""
 
     order: bytes
     ended: tuple[str, ...]
     renamed: tuple[tuple[str, str], ...]
-    born: tuple[str, ...]
+    added: tuple[str, ...]
 
 
-class Names:
-    """Who was called what, and when: lives under the names that they had.
+class FieldIdTimeline:
+    """The field id of each name in each interval between two schema changes.
 
-    A name that no change speaks of is one life from the beginning to the end.
+    A name that no change contains is one field id over the whole log.
 
     Args:
         changes: In the order of the log.
     """
 
-    def __init__(self, changes: Sequence[_Change]) -> None:
+    def __init__(self, changes: Sequence[_NameChange]) -> None:
         self._orders = [change.order for change in changes]
-        self.states: list[dict[str, Life | None]] = [_first(changes)]
+        self.states: list[dict[str, FieldId | None]] = [_initial_names(changes)]
         for number, change in enumerate(changes, 1):
-            self.states.append(_after(self.states[-1], change, number))
+            self.states.append(_names_after(self.states[-1], change, number))
 
-    def label(self, order: bytes) -> int:
-        """Return how many changes stand before an order."""
+    def interval_of(self, order: bytes) -> int:
+        """Return the number of changes before an order."""
         return bisect_left(self._orders, order)
 
-    def life(self, name: str, label: int) -> Life | None:
-        """Return who had a name after so many changes; ``None`` when nobody had."""
-        return self.states[label].get(name, Life(name))
+    def field_id(self, name: str, interval: int) -> FieldId | None:
+        """Return the field id of a name in an interval; ``None`` if no column has the name."""
+        return self.states[interval].get(name, FieldId(name))
 
-    def fitting(self, names: Iterable[str], label: int) -> int:
-        """Return the least label from *label* on at which all names are somebody's.
+    def first_interval_with(self, names: Iterable[str], interval: int) -> int:
+        """Return the first interval from *interval* on in which all names exist.
 
-        A snapshot that sorts below the stream may know the shape of a later time. Without such a
-        label it is *label* itself.
+        A snapshot that sorts below the stream may contain the schema of a later time. Without such
+        an interval, the result is *interval* itself.
         """
-        wanted = tuple(names)
-        for later in range(label, len(self.states)):
-            if all(self.life(name, later) is not None for name in wanted):
+        column_names = tuple(names)
+        for later in range(interval, len(self.states)):
+            if all(self.field_id(name, later) is not None for name in column_names):
                 return later
-        return label
+        return interval
 
 
-def _first(changes: Sequence[_Change]) -> dict[str, Life | None]:
-    """Return the names before all changes: those that the changes take away are there."""
-    names: dict[str, Life | None] = {}
+def _initial_names(changes: Sequence[_NameChange]) -> dict[str, FieldId | None]:
+    """Return the names before all changes: those that the changes rename or drop exist then."""
+    names: dict[str, FieldId | None] = {}
     for change in changes:
         for name in (*change.ended, *(old for old, _ in change.renamed)):
-            names.setdefault(name, Life(name))
-        for name in (*(new for _, new in change.renamed), *change.born):
+            names.setdefault(name, FieldId(name))
+        for name in (*(new for _, new in change.renamed), *change.added):
             names.setdefault(name, None)
     return names
 
 
-def _after(
-    before: Mapping[str, Life | None], change: _Change, number: int
-) -> dict[str, Life | None]:
+def _names_after(
+    before: Mapping[str, FieldId | None], change: _NameChange, number: int
+) -> dict[str, FieldId | None]:
     names = dict(before)
     for name in (*change.ended, *(old for old, _ in change.renamed)):
         names[name] = None
     for old, new in change.renamed:
-        if (life := before.get(old, Life(old))) is not None:
-            names[new] = life
-    for name in change.born:
-        names[name] = Life(name, number)
+        if (field_id := before.get(old, FieldId(old))) is not None:
+            names[new] = field_id
+    for name in change.added:
+        names[name] = FieldId(name, number)
     return names
 
 
-class Filling(NamedTuple):
-    """What events from before a column came leave in it.
+class ColumnBackfill(NamedTuple):
+    """The value of a column in events from before the column was added.
 
     Attributes:
         column: The column of the table.
-        added: What the statement that brought it says.
-        order: The place of that statement.
+        added: The addition, from its DDL statement.
+        order: The order of that statement.
     """
 
     column: str
-    added: Added
+    added: ColumnAdded
     order: bytes
 
 
-class Reading(NamedTuple):
-    """How the events of one schema and time are read.
+class EventColumns(NamedTuple):
+    """How the events of one schema and time map to the table.
 
     Attributes:
-        columns: Name in the event -> column of the table; ``None`` = the column is gone.
-        fillings: What the event leaves in columns that came after it.
+        columns: Name in the event -> column of the table; ``None`` = the column is dropped.
+        backfills: The event's values of columns that were added after it.
     """
 
     columns: Mapping[str, str | None]
-    fillings: tuple[Filling, ...]
+    backfills: tuple[ColumnBackfill, ...]
 
 
-class Step(NamedTuple):
-    """What one turn does to the columns of a table that has them by their lake names.
+class ColumnChanges(NamedTuple):
+    """The changes of a lake table's columns that one schema change requires.
 
     Attributes:
-        dropped: Columns that go first.
-        renamed: Then old and new names, one after the other; no new name is there before.
+        dropped: Columns that are dropped first.
+        renamed: Then old and new names, one after the other; no new name exists before.
     """
 
     order: bytes
@@ -139,148 +140,163 @@ def _lower(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(name.lower() for name in names)
 
 
-class Shape:
-    """The columns of one table in the course of its log.
+class ColumnMapping:
+    """The columns of one table over its log.
 
-    Names that differ by case are one, as in the tables of the lake.
+    Names that differ only by case are equal, as in the tables of the lake.
 
     Args:
-        turns: The table's, each once, in the order of the log.
-        keep: A dropped column stays in the table; it steps aside when its name is needed.
-        turned: How many of the turns the table has followed; ``None`` = all.
+        entries: The schema changes of the table, each once, in the order of the log.
+        keep: A dropped column stays in the table; it is renamed when a new column needs its name.
+        followed_count: How many of the changes the table has applied; ``None`` = all.
     """
 
     def __init__(
-        self, turns: Sequence[Altered], *, keep: bool = True, turned: int | None = None
+        self,
+        entries: Sequence[TableAltered],
+        *,
+        keep: bool = True,
+        followed_count: int | None = None,
     ) -> None:
-        self.turns = turns
+        self.entries = entries
         self._keep = keep
-        self._turned = len(turns) if turned is None else turned
-        self._spelled: dict[str, str] = {}
-        changes = [self._change(turn, before) for before, turn in enumerate(turns)]
-        self.names = Names(changes)
-        self.steps: list[Step] = []
-        self._lake = self._placed()
+        self._followed_count = len(entries) if followed_count is None else followed_count
+        self._spellings: dict[str, str] = {}
+        changes = [self._change(entry, before) for before, entry in enumerate(entries)]
+        self.names = FieldIdTimeline(changes)
+        self.changes: list[ColumnChanges] = []
+        self._names_in_lake = self._lake_names()
 
-    def _change(self, turn: Altered, before: int) -> _Change:
-        born = [one.name for one in turn.added if not self._is_there(one, before)]
-        for name in (*born, *(new for _, new in turn.renamed)):
-            self._spelled.setdefault(name.lower(), name)
+    def _change(self, entry: TableAltered, before: int) -> _NameChange:
+        added_names = [column.name for column in entry.added if not self._is_there(column, before)]
+        for name in (*added_names, *(new for _, new in entry.renamed)):
+            self._spellings.setdefault(name.lower(), name)
         # a rename that changes only the case changes nothing here
-        renamed = tuple((old, new) for old, new in map(_lower, turn.renamed) if old != new)
-        return _Change(turn.order, _lower(turn.dropped), renamed, _lower(born))
+        renamed = tuple((old, new) for old, new in map(_lower, entry.renamed) if old != new)
+        return _NameChange(entry.order, _lower(entry.dropped), renamed, _lower(added_names))
 
-    def _is_there(self, added: Added, before: int) -> bool:
+    def _is_there(self, added: ColumnAdded, before: int) -> bool:
         if not added.may_exist:
             return False
-        known: bool | None = None
-        for turn in self.turns[:before]:
-            if added.name.lower() in _lower((*turn.dropped, *(old for old, _ in turn.renamed))):
-                known = False
+        is_known: bool | None = None
+        for entry in self.entries[:before]:
+            if added.name.lower() in _lower((*entry.dropped, *(old for old, _ in entry.renamed))):
+                is_known = False
             if added.name.lower() in _lower(
-                (*(new for _, new in turn.renamed), *(one.name for one in turn.added))
+                (*(new for _, new in entry.renamed), *(column.name for column in entry.added))
             ):
-                known = True
-        return known is not False
+                is_known = True
+        return is_known is not False
 
-    def _placed(self) -> dict[Life, str | None]:
-        """Return the lake's name of every life that the turns speak of, and collect the steps."""
-        placed: dict[Life, str | None] = {
-            life: life.name for life in self.names.states[0].values() if life is not None
+    def _lake_names(self) -> dict[FieldId, str | None]:
+        """Return the lake column of every field id in the schema history, and collect the changes."""
+        names_by_id: dict[FieldId, str | None] = {
+            field_id: field_id.name
+            for field_id in self.names.states[0].values()
+            if field_id is not None
         }
-        for number, turn in enumerate(self.turns[: self._turned], 1):
+        for number, entry in enumerate(self.entries[: self._followed_count], 1):
             before, after = self.names.states[number - 1], self.names.states[number]
             renamed: list[tuple[str, str]] = []
             dropped: list[str] = []
-            living = {life for life in after.values() if life is not None}
-            for name, life in before.items():
-                if life is not None and life not in living and not self._keep:
-                    dropped.append(self.spelled(placed.get(life) or name))
-                    placed[life] = None
-            taken = {
-                name: life
-                for name, life in after.items()
-                if life is not None and before.get(name) != life
+            current_ids = {field_id for field_id in after.values() if field_id is not None}
+            for name, field_id in before.items():
+                if field_id is not None and field_id not in current_ids and not self._keep:
+                    dropped.append(self.spelling_of(names_by_id.get(field_id) or name))
+                    names_by_id[field_id] = None
+            new_names = {
+                name: field_id
+                for name, field_id in after.items()
+                if field_id is not None and before.get(name) != field_id
             }
-            self._step_aside(placed, taken, number, renamed)
-            # columns that swap their names pass each other under names of their own
-            waits: list[tuple[str, str]] = []
-            for name, life in taken.items():
-                held = placed.get(life)
-                if held is None or held == name:
-                    placed[life] = name
+            self._rename_kept_columns(names_by_id, new_names, number, renamed)
+            # columns that swap their names need temporary names
+            final_renames: list[tuple[str, str]] = []
+            for name, field_id in new_names.items():
+                placed_name = names_by_id.get(field_id)
+                if placed_name is None or placed_name == name:
+                    names_by_id[field_id] = name
                     continue
-                if any(other != life and at == name for other, at in placed.items()):
-                    aside = f"{name}__turn_{number}"
-                    renamed.append((self.spelled(held), aside))
-                    waits.append((aside, self.spelled(name)))
+                if any(
+                    other_id != field_id and other_name == name
+                    for other_id, other_name in names_by_id.items()
+                ):
+                    temporary_name = f"{name}__turn_{number}"
+                    renamed.append((self.spelling_of(placed_name), temporary_name))
+                    final_renames.append((temporary_name, self.spelling_of(name)))
                 else:
-                    renamed.append((self.spelled(held), self.spelled(name)))
-                placed[life] = name
-            self.steps.append(Step(turn.order, turn.part, (*renamed, *waits), tuple(dropped)))
-        return placed
+                    renamed.append((self.spelling_of(placed_name), self.spelling_of(name)))
+                names_by_id[field_id] = name
+            self.changes.append(
+                ColumnChanges(entry.order, entry.part, (*renamed, *final_renames), tuple(dropped))
+            )
+        return names_by_id
 
-    def _step_aside(
+    def _rename_kept_columns(
         self,
-        placed: dict[Life, str | None],
-        taken: Mapping[str, Life],
+        names_by_id: dict[FieldId, str | None],
+        new_names: Mapping[str, FieldId],
         number: int,
         renamed: list[tuple[str, str]],
     ) -> None:
-        """Give dropped columns that are kept another name where a new one needs theirs."""
-        living = {life for life in self.names.states[number].values() if life is not None}
-        for life, held in placed.items():
-            if held is not None and held in taken and life not in living:
-                aside = f"{held}__dropped_{number}"
-                renamed.append((self.spelled(held), aside))
-                placed[life] = aside
+        """Rename dropped columns that are kept where a new column needs their name."""
+        current_ids = {
+            field_id for field_id in self.names.states[number].values() if field_id is not None
+        }
+        for field_id, placed_name in names_by_id.items():
+            if placed_name is not None and placed_name in new_names and field_id not in current_ids:
+                temporary_name = f"{placed_name}__dropped_{number}"
+                renamed.append((self.spelling_of(placed_name), temporary_name))
+                names_by_id[field_id] = temporary_name
 
-    def spelled(self, name: str) -> str:
+    def spelling_of(self, name: str) -> str:
         """Return a lower-case name as statements spell it."""
-        return self._spelled.get(name, name)
+        return self._spellings.get(name, name)
 
-    def column(self, life: Life) -> str | None:
-        """Return the lake's name of a life, in lower case; ``None`` when its column went."""
-        if life in self._lake:
-            return self._lake[life]
-        # a turn that the table did not follow may bring a name that another column has there
-        return None if life.name in self._lake.values() else life.name
+    def column(self, field_id: FieldId) -> str | None:
+        """Return the lake column of a field id, in lower case; ``None`` if it is dropped."""
+        if field_id in self._names_in_lake:
+            return self._names_in_lake[field_id]
+        # a change that the table did not apply may add a name that another column still has
+        return None if field_id.name in self._names_in_lake.values() else field_id.name
 
-    def reading(self, names: Iterable[str], order: bytes) -> Reading:
-        """Return how events are read that name these columns at an order."""
-        told = {name: name.lower() for name in names}
-        label = self.names.fitting(told.values(), self.names.label(order))
+    def event_columns(self, names: Iterable[str], order: bytes) -> EventColumns:
+        """Return the mapping for events with these columns at an order."""
+        lower_names = {name: name.lower() for name in names}
+        interval = self.names.first_interval_with(
+            lower_names.values(), self.names.interval_of(order)
+        )
         columns: dict[str, str | None] = {}
-        for name, lower in told.items():
-            life = self.names.life(lower, label)
-            if life is None:
-                life = self._gone(lower, label)
-            columns[name] = self.column(Life(lower, -1) if life is None else life)
-        return Reading(columns, tuple(self._fillings(label)))
+        for name, lower in lower_names.items():
+            field_id = self.names.field_id(lower, interval)
+            if field_id is None:
+                field_id = self._last_field_id(lower, interval)
+            columns[name] = self.column(FieldId(lower, -1) if field_id is None else field_id)
+        return EventColumns(columns, tuple(self._backfills(interval)))
 
-    def _gone(self, name: str, label: int) -> Life | None:
-        """Return whose a name was that nobody has; kept columns go on taking their values."""
+    def _last_field_id(self, name: str, interval: int) -> FieldId | None:
+        """Return the last field id of a name that no column has; kept columns still take values."""
         if not self._keep:
             return None
-        for state in reversed(self.names.states[:label]):
-            if (life := state.get(name)) is not None:
-                return life
+        for state in reversed(self.names.states[:interval]):
+            if (field_id := state.get(name)) is not None:
+                return field_id
         return None
 
-    def _fillings(self, label: int) -> Iterable[Filling]:
-        for number, turn in enumerate(self.turns[label:], label + 1):
-            for added in turn.added:
-                life = Life(added.name.lower(), number)
-                column = self.column(life)
-                born = self.names.states[number].get(life.name) == life
-                if born and column is not None and added.fill is not Fill.NULL:
-                    yield Filling(column, added, turn.order)
+    def _backfills(self, interval: int) -> Iterable[ColumnBackfill]:
+        for number, entry in enumerate(self.entries[interval:], interval + 1):
+            for added in entry.added:
+                field_id = FieldId(added.name.lower(), number)
+                column = self.column(field_id)
+                is_current = self.names.states[number].get(field_id.name) == field_id
+                if is_current and column is not None and added.fill is not Backfill.NULL:
+                    yield ColumnBackfill(column, added, entry.order)
 
     @property
-    def fillings(self) -> tuple[Filling, ...]:
-        """What rows from before get in all columns that came with a value."""
-        return tuple(self._fillings(0))
+    def backfills(self) -> tuple[ColumnBackfill, ...]:
+        """The values of older rows in all columns that were added with a value."""
+        return tuple(self._backfills(0))
 
-    def cuts(self) -> list[bytes]:
+    def change_orders(self) -> list[bytes]:
         """Return the orders at which names change."""
-        return sorted({turn.order for turn in self.turns})
+        return sorted({entry.order for entry in self.entries})

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How an event is known that its producer sends again, as it does after it was killed.
+"""Recognises an event that its producer sends again after a restart.
 
-The message is another one then, with another offset. So an event is known by its place in the
-source's log and its content, and where several changes of rows may have one place, by its number
-in the transaction. Where nothing tells that number, equal events of one place may be equal rows of
-one COPY as well as one row that was told twice.
+The second message has another offset. So an event is identified by its position in the source's
+log and its content and, if several row changes can share a position, by its number in the
+transaction. Without that number, equal events at one position may be equal rows of one COPY, or
+one row that was sent twice.
 """
 
 from collections.abc import Container
 from typing import Final
 
 from changelane.event import Transaction
-from changelane.position import Names, Position
+from changelane.position import Position, PositionScope
 
-ALONE: Final = 0
-"""The ordinal of an event whose position is its alone; numbers in transactions start at 1."""
+ONLY_CHANGE: Final = 0
+"""The ordinal of an event that shares its position with no other; transaction numbers start at 1."""
 
 
 def ordinal_of(
@@ -24,20 +24,22 @@ def ordinal_of(
     is_snapshot: bool,
     shared: Container[str] = (),
 ) -> int | None:
-    """Return which of the changes at its position an event is; ``None`` when nothing tells.
+    """Return the number of an event among the changes at its position; ``None`` if not known.
 
     Two events of equal position, content and ordinal are the same change.
 
     Args:
         position: The event's position.
-        transaction: Its place in its transaction.
-        is_snapshot: It is a row of a snapshot; these have the position of the snapshot.
-        shared: Domains whose positions several changes may have in the event's format.
+        transaction: Its position in its transaction.
+        is_snapshot: It is a row of a snapshot; all rows of a snapshot share one position.
+        shared: Domains whose positions several changes may share in the event's format.
     """
     is_shared = is_snapshot or position.__struct_config__.tag in shared
-    if position.names is Names.EVENT or (position.names is Names.ROW and not is_shared):
-        return ALONE
+    if position.scope is PositionScope.EVENT or (
+        position.scope is PositionScope.ROW and not is_shared
+    ):
+        return ONLY_CHANGE
     if transaction is None:
         return None
     order = transaction.table_order if transaction.order is None else transaction.order
-    return order if order is not None and order > ALONE else None
+    return order if order is not None and order > ONLY_CHANGE else None

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Change events as steps: what each does to the registers of which key."""
+"""Change events as row operations: the effect of each event on the registers of a key."""
 
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from changelane.apply.keys import NoKeyError, key_bytes
-from changelane.apply.operations import Departure, Step, TableTruncate, Upsert
-from changelane.apply.row_state import EMPTY, NOTHING, Cell, KeyState, join
+from changelane.apply.operations import KeyDelete, RowOperation, TableTruncate, Upsert
+from changelane.apply.row_state import EMPTY_STATE, NO_ORDER, ColumnVersion, KeyState, join
 from changelane.errors import ApplyError, UnorderedError
 from changelane.event import (
     ChangeEvent,
@@ -20,75 +20,82 @@ from changelane.event import (
     is_first_snapshot,
     transaction_id,
 )
-from changelane.position import ARRIVAL, DEPARTURE, Position, encode_order
+from changelane.position import DELETE_PHASE, UPSERT_PHASE, Position, encode_order
 from changelane.types import UNAVAILABLE, Value
 
 
-def last_known(
-    rows: Mapping[bytes, KeyState], told: Iterable[Step], keys: Iterable[bytes]
+def last_known_states(
+    rows: Mapping[bytes, KeyState], operations: Iterable[RowOperation], keys: Iterable[bytes]
 ) -> dict[bytes, KeyState]:
-    """Return what was last known of rows that are gone: for soft deletes.
+    """Return the last known values of deleted rows, for soft deletes.
 
-    A row that is gone keeps each column's newest value, of all events since it was last there.
+    A deleted row keeps each column's newest value, of all events since the row last existed.
 
     Args:
-        rows: The rows as they are stored: what is there, and what was last known of what is not.
-        told: Steps of one batch.
-        keys: The keys whose rows are gone after it.
+        rows: The stored rows: those that exist, and the last known values of those that do not.
+        operations: Operations of one batch.
+        keys: The keys whose rows are deleted after it.
     """
-    gone = {key: rows.get(key, EMPTY) for key in keys}
-    for step in told:
-        match step:
-            case Upsert(key=bytes() as key) if key in gone:
-                cells = {c: Cell(step.order, value) for c, value in step.values.items()}
-                said = KeyState(whole=step.order if step.whole else NOTHING, cells=cells)
-                gone[key] = join(gone[key], said)
+    deleted_states = {key: rows.get(key, EMPTY_STATE) for key in keys}
+    for operation in operations:
+        match operation:
+            case Upsert(key=bytes() as key) if key in deleted_states:
+                cells = {
+                    c: ColumnVersion(operation.order, value)
+                    for c, value in operation.values.items()
+                }
+                update_state = KeyState(
+                    full_row_order=operation.order if operation.is_full_row else NO_ORDER,
+                    cells=cells,
+                )
+                deleted_states[key] = join(deleted_states[key], update_state)
     return {
-        key: KeyState(whole=state.whole, cells=state.cells)
-        for key, state in gone.items()
+        key: KeyState(full_row_order=state.full_row_order, cells=state.cells)
+        for key, state in deleted_states.items()
         if state.upserted
     }
 
 
 class MissingImageError(ApplyError):
-    """A change without the image that its operation needs."""
+    """A change without the image that its operation requires."""
 
     code = "missing_image"
 
 
-def steps(
+def operations_of(
     event: ChangeEvent,
     *,
     keys: tuple[str, ...] | None = None,
     epoch: int = 0,
     fallback: Position | None = None,
-) -> tuple[Step, ...]:
-    """Return what an event does to its table; nothing for events that tell of no row.
+) -> tuple[RowOperation, ...]:
+    """Return the operations of an event on its table; none for events without a row.
 
-    A change of the sink's key is a departure and an arrival at one position. The two halves of an
-    update whose sink key stays are a plain update: the first says nothing, the second all. Halves
-    that only a pair joins do not tell whether it stays: the first takes its row away, the second
-    puts it back at the later phase of the same position, so that either may come first.
+    A change of the sink's key is a delete of the old key and an upsert of the new one, at one
+    position. Two halves of an update that keeps the sink's key are a plain update: the first half
+    has no operation, the second has all. Two halves that only a pair id connects do not contain the
+    other key: the first deletes its row, the second upserts it at the later phase of the same
+    position. So either may arrive first.
 
     Args:
         event: A canonical event.
-        keys: The key columns of the sink; without, those that the event names.
+        keys: The key columns of the sink; without, those of the event.
         epoch: Raised when the source's history changes (docs/merge-rule.md, Orders).
-        fallback: The position to take when the event has none: its place in the topic.
+        fallback: The position of an event without one: its offset in the topic.
 
     Raises:
-        ApplyError: The key's values or the needed image are not there; ``code`` says which.
+        ApplyError: The key's values or the required image are missing; ``code`` names which.
         UnorderedError: There is no position.
     """
     match event:
         case DataChange():
-            return _change(event, _Orders(event, epoch, fallback), keys)
+            return _change_operations(event, _Orders(event, epoch, fallback), keys)
         case HalfUpdate(change, None, str()):
-            return _paired(change, _Orders(change, epoch, fallback), keys)
+            return _paired_half_operations(change, _Orders(change, epoch, fallback), keys)
         case HalfUpdate(change, other_key):
-            return _half(change, other_key, _Orders(change, epoch, fallback), keys)
+            return _half_operations(change, other_key, _Orders(change, epoch, fallback), keys)
         case Truncate():
-            return (TableTruncate(_Orders(event, epoch, fallback).at(DEPARTURE)),)
+            return (TableTruncate(_Orders(event, epoch, fallback).at(DELETE_PHASE)),)
         case _:
             return ()
 
@@ -110,8 +117,8 @@ class _Orders:
         return encode_order(self._position, epoch=self._epoch, snapshot=self._snapshot, phase=phase)
 
 
-def _key(image: Image | None, columns: tuple[str, ...]) -> bytes | None:
-    """Return the canonical key that an image holds; ``None`` when a part of it is not known."""
+def _key_of(image: Image | None, columns: tuple[str, ...]) -> bytes | None:
+    """Return the canonical key in an image; ``None`` if a part of it is not known."""
     if image is None:
         return None
     values = {name: image.get(name, UNAVAILABLE) for name in columns}
@@ -120,74 +127,81 @@ def _key(image: Image | None, columns: tuple[str, ...]) -> bytes | None:
     return key_bytes(values)
 
 
-def _columns(event: DataChange, keys: tuple[str, ...] | None) -> tuple[str, ...]:
+def _key_columns(event: DataChange, keys: tuple[str, ...] | None) -> tuple[str, ...]:
     return keys or (() if event.key is None else event.key.columns)
 
 
-def known(image: Image | None) -> Mapping[str, Value] | None:
-    """Return the columns whose values an image holds."""
+def known_values(image: Image | None) -> Mapping[str, Value] | None:
+    """Return the columns of an image whose values are known."""
     if image is None:
         return None
     return {name: value for name, value in image.items() if value is not UNAVAILABLE}
 
 
-def _change(event: DataChange, orders: _Orders, keys: tuple[str, ...] | None) -> tuple[Step, ...]:
-    columns = _columns(event, keys)
+def _change_operations(
+    event: DataChange, orders: _Orders, keys: tuple[str, ...] | None
+) -> tuple[RowOperation, ...]:
+    columns = _key_columns(event, keys)
     if event.op is Op.DELETE:
-        return (_departure(event, orders, columns, None),)
+        return (_key_delete(event, orders, columns, None),)
     upsert = _upsert(event, orders, columns, None)
     if event.op is not Op.UPDATE or not columns:
         return (upsert,)
-    old = _key(event.before, columns)
+    old = _key_of(event.before, columns)
     if old is None or old == upsert.key:
         return (upsert,)
-    before = known(event.before) or {}
-    moved = msgspec.structs.replace(
-        upsert, moved_from=old, values=_filled(event, upsert, before), before=before
+    before = known_values(event.before) or {}
+    moved_upsert = msgspec.structs.replace(
+        upsert, moved_from=old, values=_completed_values(event, upsert, before), before=before
     )
-    left = Departure(
+    key_delete = KeyDelete(
         key=old,
-        order=orders.at(DEPARTURE),
+        order=orders.at(DELETE_PHASE),
         moved_to=upsert.key,
         before=before,
         transaction=upsert.transaction,
     )
-    return (left, msgspec.structs.replace(moved, whole=_covers(event, moved.values)))
+    return (
+        key_delete,
+        msgspec.structs.replace(moved_upsert, is_full_row=_is_full_row(event, moved_upsert.values)),
+    )
 
 
-def _half(
-    change: DataChange, other: Image | None, orders: _Orders, keys: tuple[str, ...] | None
-) -> tuple[Step, ...]:
-    columns = _columns(change, keys)
-    moved = _key(other, columns) if columns else None
+def _half_operations(
+    change: DataChange, image: Image | None, orders: _Orders, keys: tuple[str, ...] | None
+) -> tuple[RowOperation, ...]:
+    columns = _key_columns(change, keys)
+    other_key = _key_of(image, columns) if columns else None
     if change.op is Op.DELETE:
-        left = _departure(change, orders, columns, moved)
-        return () if other is None or moved == left.key else (left,)
-    upsert = _upsert(change, orders, columns, moved)
-    if other is None or moved == upsert.key:
+        key_delete = _key_delete(change, orders, columns, other_key)
+        return () if image is None or other_key == key_delete.key else (key_delete,)
+    upsert = _upsert(change, orders, columns, other_key)
+    if image is None or other_key == upsert.key:
         return (msgspec.structs.replace(upsert, moved_from=None),)
     return (upsert,)
 
 
-def _paired(change: DataChange, orders: _Orders, keys: tuple[str, ...] | None) -> tuple[Step, ...]:
+def _paired_half_operations(
+    change: DataChange, orders: _Orders, keys: tuple[str, ...] | None
+) -> tuple[RowOperation, ...]:
     if change.op is Op.DELETE:
-        return (_departure(change, orders, _columns(change, keys), None),)
+        return (_key_delete(change, orders, _key_columns(change, keys), None),)
     # the row after an update: a column that it does not name is not NULL
     update = msgspec.structs.replace(change, op=Op.UPDATE)
-    return (_upsert(update, orders, _columns(change, keys), None),)
+    return (_upsert(update, orders, _key_columns(change, keys), None),)
 
 
-def _departure(
+def _key_delete(
     event: DataChange, orders: _Orders, columns: tuple[str, ...], moved_to: bytes | None
-) -> Departure:
-    key = _key(event.before, columns) if columns else None
+) -> KeyDelete:
+    key = _key_of(event.before, columns) if columns else None
     if key is None:
         raise NoKeyError("a delete does not tell the key of its row")
-    return Departure(
+    return KeyDelete(
         key=key,
-        order=orders.at(DEPARTURE),
+        order=orders.at(DELETE_PHASE),
         moved_to=moved_to,
-        before=known(event.before),
+        before=known_values(event.before),
         transaction=transaction_id(event),
     )
 
@@ -197,9 +211,9 @@ def _upsert(
 ) -> Upsert:
     if event.after is None:
         raise MissingImageError("a change has no after image")
-    values = dict(known(event.after) or {})
+    values = dict(known_values(event.after) or {})
     if event.op is not Op.UPDATE and event.schema is not None:
-        # What an insert or a snapshot row does not name is NULL (docs/merge-rule.md, Registers).
+        # A column missing in an insert or a snapshot row is NULL (docs/merge-rule.md, Registers).
         for column in event.schema.columns:
             if column.name not in event.after:
                 values[column.name] = None
@@ -209,23 +223,25 @@ def _upsert(
             value = event.before[name]
             if value is not UNAVAILABLE:
                 values[name] = value
-    key = _key(values, columns) if columns else None
+    key = _key_of(values, columns) if columns else None
     if columns and key is None:
         raise NoKeyError("a column of the key is not in the image")
     return Upsert(
         key=key,
-        order=orders.at(ARRIVAL),
+        order=orders.at(UPSERT_PHASE),
         values=values,
-        whole=_covers(event, values),
+        is_full_row=_is_full_row(event, values),
         moved_from=moved_from,
         transaction=transaction_id(event),
-        before=known(event.before),
+        before=known_values(event.before),
         inserts=event.op is Op.CREATE,
     )
 
 
-def _filled(event: DataChange, upsert: Upsert, before: Mapping[str, Value]) -> dict[str, Value]:
-    """Return an arrival's values, with what it lacks from the row before.
+def _completed_values(
+    event: DataChange, upsert: Upsert, before: Mapping[str, Value]
+) -> dict[str, Value]:
+    """Return the values of a key insert, completed from the row before.
 
     See docs/merge-rule.md, Key changes that lack columns.
     """
@@ -234,7 +250,7 @@ def _filled(event: DataChange, upsert: Upsert, before: Mapping[str, Value]) -> d
     return {**upsert.values, **lacking}
 
 
-def _covers(event: DataChange, values: Mapping[str, Value]) -> bool:
+def _is_full_row(event: DataChange, values: Mapping[str, Value]) -> bool:
     if event.schema is not None:
         return event.schema.names <= values.keys()
     if event.after is None or any(

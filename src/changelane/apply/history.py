@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The versions of a row: what a key held from which order to which, by all that was ever told.
+"""The versions of a row: the values of a key from one order to the next, from all its events.
 
 The registers of a history (docs/merge-rule.md, Registers), for every order instead of the newest:
-what each upsert of a key *carried*, by its order, and where lives of the key *ended*: departures,
-truncates, and arrivals by a change of the key, before which another row held it. Both only grow,
-so order, duplicates and batches cannot matter. From them: every upsert begins a version, which
-lasts until the next upsert or end; in it a column has the value of the newest event that carries
-it and is not older than the newest end before the version, else it is unknown.
+the values that each upsert of a key *carried*, by its order, and the orders at which a life of
+the key *ended*. A life ends at a delete, a truncate, or an insert by a key change, before which
+another row had the key. Both sets only grow, so order, duplicates and batches do not matter.
+
+Every upsert begins a version, which lasts until the next upsert or end. A column has the value of
+the newest event that carries it and is not older than the newest end before the version.
+Otherwise it is unknown.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,51 +16,51 @@ from typing import Final
 
 import msgspec
 
-from changelane.apply.added_columns import Addition, lacking
-from changelane.apply.operations import Departure, Upsert
-from changelane.apply.row_state import NOTHING, typed
-from changelane.apply.transactions import same_transaction
-from changelane.position import DEPARTURE, at_phase
+from changelane.apply.added_columns import Addition, later_additions
+from changelane.apply.operations import KeyDelete, Upsert
+from changelane.apply.row_state import NO_ORDER, sort_key
+from changelane.apply.transactions import is_one_transaction
+from changelane.position import DELETE_PHASE, at_phase
 from changelane.types.scalars import Value
 
 
-class Told(msgspec.Struct, frozen=True):
-    """What the upserts at one order carried.
+class RowChange(msgspec.Struct, frozen=True):
+    """The values of the upserts at one order.
 
     Attributes:
         values: The columns that they carry.
-        whole: They set the whole row: a column that *values* does not name is NULL.
+        is_full_row: They set the full row: a column that is not in *values* is NULL.
         time_us: When the source made the change, microseconds since 1970-01-01 UTC.
-        arrival: The upsert, if the row came here by a change of its key.
+        arrival: The upsert, if a key change moved the row here.
     """
 
     values: Mapping[str, Value]
-    whole: bool
+    is_full_row: bool
     time_us: int | None = None
     arrival: Upsert | None = None
 
 
-class End(msgspec.Struct, frozen=True):
-    """Where a life of a key ended.
+class LifeEnd(msgspec.Struct, frozen=True):
+    """The end of a life of a key.
 
     Attributes:
         time_us: When the source made the change, microseconds since 1970-01-01 UTC.
-        departure: The departure, when it was one: it may tell of an earlier row
+        key_delete: The delete, if there was one: it may name an earlier row
             (docs/merge-rule.md, Keys inside one transaction).
     """
 
     time_us: int | None = None
-    departure: Departure | None = None
+    key_delete: KeyDelete | None = None
 
 
-class Past(msgspec.Struct, frozen=True):
-    """All that was ever told of one key, by order."""
+class RowHistory(msgspec.Struct, frozen=True):
+    """All known changes and ends of one key, by order."""
 
-    told: Mapping[bytes, Told] = {}
-    ends: Mapping[bytes, End] = {}
+    changes: Mapping[bytes, RowChange] = {}
+    ends: Mapping[bytes, LifeEnd] = {}
 
 
-NO_PAST: Final = Past()
+NO_HISTORY: Final = RowHistory()
 
 
 class Version(msgspec.Struct, frozen=True):
@@ -66,192 +68,232 @@ class Version(msgspec.Struct, frozen=True):
 
     Attributes:
         row: The values; an unknown column is NULL.
-        unknown: The columns whose values nothing told.
-        order: From here on.
-        until: Up to here, exclusive; empty = the version is current.
+        unknown: The columns whose values no event carried.
+        order: The first order.
+        end_order: The end, exclusive; empty = the version is current.
         from_us: The source's time of the event at *order*, microseconds since 1970-01-01 UTC.
             Times are shown, never compared: clocks are no order.
-        until_us: The same of the event at *until*.
+        until_us: The same of the event at *end_order*.
     """
 
     row: Mapping[str, Value]
     unknown: frozenset[str]
     order: bytes
-    until: bytes
+    end_order: bytes
     from_us: int | None
     until_us: int | None
 
     @property
     def is_current(self) -> bool:
-        """Whether nothing is known to have ended it."""
-        return not self.until
+        """Whether no known event ended the version."""
+        return not self.end_order
 
 
-def upserted(past: Past, step: Upsert, time_us: int | None) -> Past:
-    """Return a past with an upsert: what it carried, by its order.
+def with_upsert(row_history: RowHistory, upsert: Upsert, time_us: int | None) -> RowHistory:
+    """Return a history with an upsert: the values that it carries, by its order.
 
-    Of two at one order the greater value wins, column by column (docs/merge-rule.md, Orders).
+    Of two upserts at one order the greater value wins, column by column (docs/merge-rule.md,
+    Orders).
     """
-    said = Told(step.values, step.whole, time_us, step if step.moved_from is not None else None)
-    held = past.told.get(step.order)
-    told = {**past.told, step.order: said if held is None else _joined(held, said)}
-    return msgspec.structs.replace(past, told=told)
+    row_change = RowChange(
+        upsert.values,
+        upsert.is_full_row,
+        time_us,
+        upsert if upsert.moved_from is not None else None,
+    )
+    known_change = row_history.changes.get(upsert.order)
+    changes = {
+        **row_history.changes,
+        upsert.order: row_change
+        if known_change is None
+        else _joined_change(known_change, row_change),
+    }
+    return msgspec.structs.replace(row_history, changes=changes)
 
 
-def departed(past: Past, step: Departure, time_us: int | None) -> Past:
-    """Return a past with a departure."""
-    held = past.ends.get(step.order, End())
-    known = step if step.before or held.departure is None else held.departure
-    end = End(later(held.time_us, time_us), known)
-    return msgspec.structs.replace(past, ends={**past.ends, step.order: end})
+def with_delete(row_history: RowHistory, key_delete: KeyDelete, time_us: int | None) -> RowHistory:
+    """Return a history with a key delete."""
+    known_end = row_history.ends.get(key_delete.order, LifeEnd())
+    newest_delete = (
+        key_delete if key_delete.before or known_end.key_delete is None else known_end.key_delete
+    )
+    end = LifeEnd(later_time(known_end.time_us, time_us), newest_delete)
+    return msgspec.structs.replace(row_history, ends={**row_history.ends, key_delete.order: end})
 
 
-def _joined(one: Told, other: Told) -> Told:
+def _joined_change(first: RowChange, second: RowChange) -> RowChange:
     values: dict[str, Value] = {}
-    for column in one.values.keys() | other.values.keys():
-        carried = [told.values[column] for told in (one, other) if column in told.values]
-        values[column] = max(carried, key=typed)
-    time_us = later(one.time_us, other.time_us)
-    return Told(values, one.whole or other.whole, time_us, one.arrival or other.arrival)
+    for column in first.values.keys() | second.values.keys():
+        versions_of_column = [
+            row_change.values[column]
+            for row_change in (first, second)
+            if column in row_change.values
+        ]
+        values[column] = max(versions_of_column, key=sort_key)
+    time_us = later_time(first.time_us, second.time_us)
+    return RowChange(
+        values, first.is_full_row or second.is_full_row, time_us, first.arrival or second.arrival
+    )
 
 
-def later(one: int | None, other: int | None) -> int | None:
-    """Return the later of two times that may not be known."""
-    return max((time for time in (one, other) if time is not None), default=None)
+def later_time(first: int | None, second: int | None) -> int | None:
+    """Return the later of two times, either of which may be unknown."""
+    return max((time for time in (first, second) if time is not None), default=None)
 
 
 def versions(
-    past: Past,
+    row_history: RowHistory,
     columns: Collection[str],
     truncates: Mapping[bytes, int | None] | None = None,
     added: Sequence[Addition] = (),
-) -> tuple[list[Version], list[Departure]]:
-    """Return the versions of a key in their order, and departures that nothing decides.
+) -> tuple[list[Version], list[KeyDelete]]:
+    """Return the versions of a key in their order, and the deletes whose row is undecided.
 
     Args:
-        past: All that was told of the key.
+        row_history: All changes of the key.
         columns: The table's columns.
         truncates: The table's truncates: order -> the source's time.
-        added: The columns that came to the table without a statement.
+        added: The columns that were added to the table without a statement.
     """
-    ends, undecided = _ends(past, truncates or {})
-    orders = sorted({*past.told, *ends})
-    found: list[Version] = []
-    held: dict[str, Value] = {}
-    for order, until in zip(orders, [*orders[1:], NOTHING], strict=True):
-        told = past.told.get(order)
-        if told is None:
-            held = {}
+    ends, undecided = _ends(row_history, truncates or {})
+    orders = sorted({*row_history.changes, *ends})
+    found_versions: list[Version] = []
+    values: dict[str, Value] = {}
+    for order, next_order in zip(orders, [*orders[1:], NO_ORDER], strict=True):
+        row_change = row_history.changes.get(order)
+        if row_change is None:
+            values = {}
             continue
-        if told.whole:
-            older = lacking(order, {name.lower() for name in told.values}, added)
-            kept = {one.column: held[one.column] for one in older if one.column in held}
-            names = {one.column for one in older}
-            held = {**dict.fromkeys(column for column in columns if column not in names), **kept}
-        held = {**held, **told.values}
-        found.append(
+        if row_change.is_full_row:
+            older = later_additions(order, {name.lower() for name in row_change.values}, added)
+            added_values = {
+                addition.column: values[addition.column]
+                for addition in older
+                if addition.column in values
+            }
+            names = {addition.column for addition in older}
+            values = {
+                **dict.fromkeys(column for column in columns if column not in names),
+                **added_values,
+            }
+        values = {**values, **row_change.values}
+        found_versions.append(
             Version(
-                {column: held.get(column) for column in columns},
-                frozenset(column for column in columns if column not in held),
+                {column: values.get(column) for column in columns},
+                frozenset(column for column in columns if column not in values),
                 order,
-                until,
-                told.time_us,
-                past.told[until].time_us if until in past.told else ends.get(until),
+                next_order,
+                row_change.time_us,
+                row_history.changes[next_order].time_us
+                if next_order in row_history.changes
+                else ends.get(next_order),
             )
         )
-    return found, undecided
+    return found_versions, undecided
 
 
 def _ends(
-    past: Past, truncates: Mapping[bytes, int | None]
-) -> tuple[dict[bytes, int | None], list[Departure]]:
-    """Return order -> time of all ends, and the departures that nothing decides.
+    row_history: RowHistory, truncates: Mapping[bytes, int | None]
+) -> tuple[dict[bytes, int | None], list[KeyDelete]]:
+    """Return order -> time of all ends, and the deletes whose row is undecided.
 
-    Under deferred constraints a key may have two rows inside one transaction: the one that arrived
-    and the earlier one, which the arrival ended and whose departure is still to be told. That
-    departure ends nothing more (docs/merge-rule.md, Keys inside one transaction).
+    Under deferred constraints a key may have two rows inside one transaction: the row that arrived
+    and the earlier one, which the arrival ended and whose delete follows. That delete ends nothing
+    more (docs/merge-rule.md, Keys inside one transaction).
     """
     ends = dict(truncates)
-    for order, told in past.told.items():
-        if told.arrival is not None:
-            ends[at_phase(order, DEPARTURE)] = told.time_us
-    undecided: list[Departure] = []
-    for order in sorted(past.ends):
-        end = past.ends[order]
-        match _names_newer(past, ends, end.departure):
+    for order, row_change in row_history.changes.items():
+        if row_change.arrival is not None:
+            ends[at_phase(order, DELETE_PHASE)] = row_change.time_us
+    undecided: list[KeyDelete] = []
+    for order in sorted(row_history.ends):
+        end = row_history.ends[order]
+        match _is_of_newest_row(row_history, ends, end.key_delete):
             case True:
-                ends[order] = later(ends.get(order), end.time_us)
-            case None if end.departure is not None:
-                undecided.append(end.departure)
+                ends[order] = later_time(ends.get(order), end.time_us)
+            case None if end.key_delete is not None:
+                undecided.append(end.key_delete)
     return ends, undecided
 
 
-def _names_newer(
-    past: Past, ends: Mapping[bytes, int | None], left: Departure | None
+def _is_of_newest_row(
+    row_history: RowHistory, ends: Mapping[bytes, int | None], key_delete: KeyDelete | None
 ) -> bool | None:
-    """Say whether a departure tells of the row that held the key last; ``None`` = undecided."""
-    if left is None:
+    """Whether a delete removes the row that had the key last; ``None`` = undecided."""
+    if key_delete is None:
         return True
-    cleared = max((order for order in ends if order < left.order), default=NOTHING)
+    cleared = max((order for order in ends if order < key_delete.order), default=NO_ORDER)
     arrivals = [
         order
-        for order, told in past.told.items()
-        if told.arrival is not None
-        and cleared <= order < left.order
-        and same_transaction(told.arrival, left)
+        for order, row_change in row_history.changes.items()
+        if row_change.arrival is not None
+        and cleared <= order < key_delete.order
+        and is_one_transaction(row_change.arrival, key_delete)
     ]
     if not arrivals:
         return True
-    before = left.before or {}
-    start = at_phase(max(arrivals), DEPARTURE)
-    newer = _as_of(past, start, left.order)
-    if not _agrees(before, newer):
+    before = key_delete.before or {}
+    start = at_phase(max(arrivals), DELETE_PHASE)
+    newer = _row_as_of(row_history, start, key_delete.order)
+    if not _is_consistent(before, newer):
         return False
-    earlier_start = max((order for order in ends if order < start), default=NOTHING)
-    earlier = _as_of(past, earlier_start, start)
+    earlier_start = max((order for order in ends if order < start), default=NO_ORDER)
+    earlier = _row_as_of(row_history, earlier_start, start)
     is_decided = (
         not earlier
-        or not _agrees(before, earlier)
+        or not _is_consistent(before, earlier)
         or before.keys() & newer.keys() > before.keys() & earlier.keys()
-        or {c: typed(v) for c, v in newer.items()} == {c: typed(v) for c, v in earlier.items()}
+        or {c: sort_key(v) for c, v in newer.items()}
+        == {c: sort_key(v) for c, v in earlier.items()}
     )
     return True if is_decided else None
 
 
-def _as_of(past: Past, start: bytes, end: bytes) -> dict[str, Value]:
-    """Return what is known of the row just before *end*, from what was told after *start*."""
-    held: dict[str, Value] = {}
-    for order in sorted(past.told):
+def _row_as_of(row_history: RowHistory, start: bytes, end: bytes) -> dict[str, Value]:
+    """Return the known values of the row just before *end*, from changes after *start*."""
+    values: dict[str, Value] = {}
+    for order in sorted(row_history.changes):
         if start < order < end:
-            told = past.told[order]
-            held = dict(told.values) if told.whole else {**held, **told.values}
-    return held
+            row_change = row_history.changes[order]
+            values = (
+                dict(row_change.values)
+                if row_change.is_full_row
+                else {**values, **row_change.values}
+            )
+    return values
 
 
-def _agrees(before: Mapping[str, Value], row: Mapping[str, Value]) -> bool:
-    return all(typed(before[c]) == typed(row[c]) for c in before.keys() & row.keys())
+def _is_consistent(before: Mapping[str, Value], row: Mapping[str, Value]) -> bool:
+    return all(sort_key(before[c]) == sort_key(row[c]) for c in before.keys() & row.keys())
 
 
-def tracked(told: Sequence[Version], columns: Iterable[str]) -> list[Version]:
-    """Return versions of changes of some columns; changes of others show in the version they fall.
+def versions_of_tracked(all_versions: Sequence[Version], columns: Iterable[str]) -> list[Version]:
+    """Merge versions that differ only in columns that are not tracked.
 
     Neighbours in one life whose tracked columns are equal are one version, with the newest values
-    of the other columns. All versions have to be kept to do this for late events, too: what is
-    shown is always made of all of them.
+    of the other columns. To do this for late events as well, all versions must be stored; the
+    result is always computed from all of them.
     """
     names = tuple(columns)
-    found: list[Version] = []
-    for one in told:
-        last = found[-1] if found else None
-        if last is not None and last.until == one.order and _same(last, one, names):
-            found[-1] = msgspec.structs.replace(one, order=last.order, from_us=last.from_us)
+    tracked_versions: list[Version] = []
+    for version in all_versions:
+        last = tracked_versions[-1] if tracked_versions else None
+        if (
+            last is not None
+            and last.end_order == version.order
+            and _is_same_version(last, version, names)
+        ):
+            tracked_versions[-1] = msgspec.structs.replace(
+                version, order=last.order, from_us=last.from_us
+            )
         else:
-            found.append(one)
-    return found
+            tracked_versions.append(version)
+    return tracked_versions
 
 
-def _same(one: Version, other: Version, columns: Iterable[str]) -> bool:
+def _is_same_version(first: Version, second: Version, columns: Iterable[str]) -> bool:
     return all(
-        typed(one.row[c]) == typed(other.row[c]) and (c in one.unknown) == (c in other.unknown)
+        sort_key(first.row[c]) == sort_key(second.row[c])
+        and (c in first.unknown) == (c in second.unknown)
         for c in columns
     )

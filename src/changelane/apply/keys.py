@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The canonical bytes of key values: equal exactly when the keys are the same row's.
+"""The canonical bytes of key values: equal exactly if two keys identify the same row.
 
-Compact JSON array text in UTF-8, in the order of the key columns. Kinds never collide, because
-everything that JSON has no word for is an object with one tag:
+Compact JSON array text in UTF-8, in the order of the key columns. Values of different types never
+collide, because every type that JSON lacks is an object with one tag:
 
 =========================  ========================================================================
 value                      text
 =========================  ========================================================================
 ``None``, ``bool``         ``null``, ``true``, ``false``
 ``int``                    ``17``
-``str``                    ``"text"`` (a lone surrogate, which UTF-8 has not, makes it ASCII text)
+``str``                    ``"text"`` (text with a lone surrogate, invalid in UTF-8, is ASCII)
 ``decimal.Decimal``        ``{"d":"1.5"}``: without exponent, sign of zero or trailing zeros
 ``float``                  ``{"f":"1.5"}``: Python's repr; ``-0.0`` is ``0.0``
 ``bytes``                  ``{"b":"AAE="}``
@@ -116,7 +116,7 @@ def canonical(value: Value) -> str:
     ('{"d":"1"}', '1', '"1"')
 
     Raises:
-        ApplyError: The value is of no kind that a column holds (code ``no_key``).
+        ApplyError: The type of the value is no column type (code ``no_key``).
     """
     write = _TEXTS.get(type(value))
     if write is None:
@@ -127,7 +127,7 @@ def canonical(value: Value) -> str:
 
 
 class NoKeyError(ApplyError):
-    """The key of an event is not known, so nothing says which row is meant."""
+    """The key of an event is not known, so the row is not known either."""
 
     code = "no_key"
 
@@ -147,24 +147,24 @@ def key_bytes(values: Mapping[str, Value]) -> bytes:
 
 
 def key_values(key: bytes) -> tuple[Value, ...]:
-    """Return the values that canonical key bytes stand for: the inverse of :func:`key_bytes`.
+    """Return the values of canonical key bytes: the inverse of :func:`key_bytes`.
 
     >>> key_values(b'[7,{"d":"1.5"}]')
     (7, Decimal('1.5'))
     """
     try:
-        told = _DECODER.decode(key)
+        parts = _DECODER.decode(key)
     except msgspec.DecodeError:
-        told = json.loads(key)  # lone surrogates
-    return tuple(map(_value, told))
+        parts = json.loads(key)  # lone surrogates
+    return tuple(map(_value, parts))
 
 
-def _moment_of(told: str | int) -> dt.datetime | tuple[str, int]:
-    if isinstance(told, int):
-        # Beyond the calendar in UTC: any zone in which it is within will do.
-        shift = dt.timezone(dt.timedelta(hours=14 if told < 0 else -12))
-        return (_EPOCH.astimezone(shift) + told * _MICROSECOND).replace(tzinfo=shift)
-    return dt.datetime.fromisoformat(told)
+def _moment_of(moment: str | int) -> dt.datetime | tuple[str, int]:
+    if isinstance(moment, int):
+        # Beyond the calendar in UTC: use a zone in which it is within.
+        shift = dt.timezone(dt.timedelta(hours=14 if moment < 0 else -12))
+        return (_EPOCH.astimezone(shift) + moment * _MICROSECOND).replace(tzinfo=shift)
+    return dt.datetime.fromisoformat(moment)
 
 
 _VALUES: Final[Mapping[str, Callable[[Any], Value]]] = {
@@ -174,17 +174,19 @@ _VALUES: Final[Mapping[str, Callable[[Any], Value]]] = {
     "t": _moment_of,
     "local": dt.datetime.fromisoformat,
     "date": dt.date.fromisoformat,
-    "us": lambda told: told * _MICROSECOND,
-    "tuple": lambda told: tuple(map(_value, told)),
-    "record": lambda told: {name: _value(item) for name, item in told},
-    "wkb": lambda told: Geometry(told[0] and base64.b64decode(told[0]["b"]), told[1]),
+    "us": lambda count: count * _MICROSECOND,
+    "tuple": lambda items: tuple(map(_value, items)),
+    "record": lambda fields: {name: _value(item) for name, item in fields},
+    "wkb": lambda geometry: Geometry(
+        geometry[0] and base64.b64decode(geometry[0]["b"]), geometry[1]
+    ),
 }
 
 
-def _value(told: Value) -> Value:
-    if isinstance(told, list):
-        return list(map(_value, told))
-    if isinstance(told, dict):
-        ((tag, inner),) = told.items()
+def _value(value: Value) -> Value:
+    if isinstance(value, list):
+        return list(map(_value, value))
+    if isinstance(value, dict):
+        ((tag, inner),) = value.items()
         return _VALUES[tag](inner)
-    return told
+    return value

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an event does to the rows of a table: steps."""
+"""The operations of an event on the rows of a table."""
 
 from collections.abc import Mapping
 
@@ -9,35 +9,35 @@ from changelane.types import Value
 
 
 class Upsert(msgspec.Struct, frozen=True):
-    """A row is there, with these values.
+    """A row exists, with these values.
 
     Attributes:
-        key: Canonical key bytes; ``None`` when the table has no key.
+        key: Canonical key bytes; ``None`` if the table has no key.
         order: Of phase 1.
         values: The columns that the event carries, and only these.
-        whole: The event sets the whole row: a column that it does not name is NULL.
-        moved_from: The key that the row had before this change of its key.
+        is_full_row: The event sets the full row: a column that it does not contain is NULL.
+        moved_from: The key of the row before this key change.
         transaction: The id of the transaction.
-        before: The columns of the row that the event knows from before it.
-        inserts: The row was not there before.
+        before: The columns of the before image.
+        inserts: The row did not exist before.
     """
 
     key: bytes | None
     order: bytes
     values: Mapping[str, Value]
-    whole: bool
+    is_full_row: bool
     moved_from: bytes | None = None
     transaction: str | None = None
     before: Mapping[str, Value] | None = None
     inserts: bool = False
 
 
-class Departure(msgspec.Struct, frozen=True):
-    """The row of a key went: deleted, or moved to another key.
+class KeyDelete(msgspec.Struct, frozen=True):
+    """The row of a key is deleted, or moved to another key.
 
     Attributes:
         order: Of phase 0.
-        before: The columns of the row that the event knows, which name the occupant that left.
+        before: The columns of the before image, which identify the deleted row.
     """
 
     key: bytes
@@ -48,9 +48,9 @@ class Departure(msgspec.Struct, frozen=True):
 
 
 class TableTruncate(msgspec.Struct, frozen=True):
-    """All rows up to here went."""
+    """All rows up to this order are deleted."""
 
     order: bytes
 
 
-Step = Upsert | Departure | TableTruncate
+RowOperation = Upsert | KeyDelete | TableTruncate

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a step is not applied."""
+"""The reasons why an operation is rejected."""
 
 from typing import Final, NamedTuple
 
-from changelane.apply.operations import Step
+from changelane.apply.operations import RowOperation
 
 TOO_LATE: Final = "too_late"
 AMBIGUOUS: Final = "ambiguous_key_move"
 UNORDERED: Final = "unordered"
 
 
-class Problem(NamedTuple):
-    """A step that was not applied, and why; it belongs into the quarantine."""
+class Rejection(NamedTuple):
+    """An operation that is not applied, and the reason; it belongs in the quarantine."""
 
     key: bytes | None
     code: str
-    step: Step
+    operation: RowOperation

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The registers of a key: they only grow, so order, duplicates and batches cannot matter.
+"""The registers of a key: they only grow, so order, duplicates and batches do not matter.
 
-``D`` newest departure, ``C`` per column the newest value with its order, ``W`` the order of the
-newest event that set the whole row (every column without a newer ``C`` is NULL since then). ``U``,
+``D`` newest delete, ``C`` per column the newest value with its order, ``W`` the order of the
+newest event that set the full row (every column without a newer ``C`` is NULL since then). ``U``,
 the newest upsert, is the greatest of ``W`` and all ``C``: every upsert carries its key columns.
 With ``d = max(D, T)``, the row exists iff ``U > d``; a column is known iff its order is above d.
+
+The registers are LWW registers (last write wins) of a CRDT.
 """
 
 import datetime as dt
@@ -17,16 +19,16 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from changelane.apply.added_columns import Addition, implied
+from changelane.apply.added_columns import Addition, unlisted_order
 from changelane.apply.keys import canonical
-from changelane.apply.operations import Departure, Upsert
+from changelane.apply.operations import KeyDelete, Upsert
 from changelane.types.scalars import Geometry, Value
 
-NOTHING: Final = b""
-"""The order below every order: of what never happened, and of an unknown column."""
+NO_ORDER: Final = b""
+"""The order below every order: of an event that never happened, and of an unknown column."""
 
 
-class Cell(NamedTuple):
+class ColumnVersion(NamedTuple):
     """A column's register ``C``: the newest event that carries it, and its value there."""
 
     order: bytes
@@ -38,73 +40,80 @@ class KeyState(msgspec.Struct, frozen=True):
 
     Attributes:
         deleted: ``D``.
-        moved_to: The key that the row of that departure took.
-        whole: ``W``: columns that *cells* does not name are NULL since then.
+        moved_to: The new key of the row of that delete.
+        full_row_order: ``W``: columns that are not in *cells* are NULL since then.
         cells: ``C`` by column.
-        transactions: What transactions that moved rows to the key, or away, told of it.
+        transactions: The stored records of transactions that moved rows to the key or away.
     """
 
-    deleted: bytes = NOTHING
+    deleted: bytes = NO_ORDER
     moved_to: bytes | None = None
-    whole: bytes = NOTHING
-    cells: Mapping[str, Cell] = {}
-    transactions: tuple["Within", ...] = ()
+    full_row_order: bytes = NO_ORDER
+    cells: Mapping[str, ColumnVersion] = {}
+    transactions: tuple["TransactionRecord", ...] = ()
 
     @property
     def upserted(self) -> bytes:
         """``U``: the newest upsert."""
-        return max((self.whole, *(cell.order for cell in self.cells.values())))
+        return max((self.full_row_order, *(cell.order for cell in self.cells.values())))
 
-    def cell(self, column: str, added: Iterable[Addition] = ()) -> Cell:
-        """Return the newest cell of a column.
+    def cell(self, column: str, added: Iterable[Addition] = ()) -> ColumnVersion:
+        """Return the newest version of a column.
 
         Args:
             column: The column.
-            added: The columns that came to the table later.
+            added: The columns that were added to the table later.
         """
-        return self.cells.get(column) or Cell(implied(column, self.whole, added), None)
+        return self.cells.get(column) or ColumnVersion(
+            unlisted_order(column, self.full_row_order, added), None
+        )
 
 
-EMPTY: Final = KeyState()
+EMPTY_STATE: Final = KeyState()
 
 
-class Within(msgspec.Struct, frozen=True):
-    """What one transaction told of one key: a set that only grows.
+class TransactionRecord(msgspec.Struct, frozen=True):
+    """The operations of one transaction on one key: a set that only grows.
 
-    Inside a transaction two rows may have one key, and which of them stays is known when the
-    transaction was seen; so what was seen of it is remembered (docs/merge-rule.md, Keys inside one
-    transaction).
+    Inside a transaction two rows may have one key, and only the complete transaction decides which
+    of them remains. So its operations are stored (docs/merge-rule.md, Keys inside one transaction).
 
     Attributes:
-        transaction: What names the transaction; nothing for all that are forgotten.
-        steps: Upserts and departures of the key, and departures that lead to it, by order. None of
-            transactions that are forgotten.
-        rest: The registers of the key as they are without all such transactions, up to the last
-            of the steps. Of transactions that are forgotten, ``D`` is their last step: a later row
+        transaction: The id of the transaction; empty for the record of all forgotten ones.
+        operations: Upserts and deletes of the key, and deletes that move a row to it, by order.
+            None for forgotten transactions.
+        outside_state: The registers of the key without all such transactions, up to the last of the
+            operations. For forgotten transactions, ``D`` is their last operation: a later row
             replaced what they and their predecessors left.
     """
 
     transaction: bytes
-    steps: tuple[Upsert | Departure, ...]
-    rest: KeyState = EMPTY
+    operations: tuple[Upsert | KeyDelete, ...]
+    outside_state: KeyState = EMPTY_STATE
 
     @property
     def last(self) -> bytes:
-        """The order of the last step; an arrival that only its departure told counts as one."""
-        return max((step.order for step in self.steps), default=self.rest.deleted)
+        """The order of the last operation; an insert known only from its delete counts as one."""
+        return max(
+            (operation.order for operation in self.operations), default=self.outside_state.deleted
+        )
 
 
 def stored_state(
     values: Mapping[str, Value],
     orders: Mapping[str, bytes | None],
     *,
-    deleted: bytes = NOTHING,
+    deleted: bytes = NO_ORDER,
     moved_to: bytes | None = None,
 ) -> KeyState:
-    """Return the registers of a stored row: its values, and its orders as ``unpack`` gives them."""
-    cells = {column: Cell(order, values[column]) for column, order in orders.items() if order}
-    whole = min(cell.order for cell in cells.values()) if len(cells) == len(orders) else NOTHING
-    return KeyState(deleted, moved_to, whole, cells)
+    """Return the registers of a stored row: its values and its orders, as ``unpack_orders`` returns."""
+    cells = {
+        column: ColumnVersion(order, values[column]) for column, order in orders.items() if order
+    }
+    full_order = (
+        min(cell.order for cell in cells.values()) if len(cells) == len(orders) else NO_ORDER
+    )
+    return KeyState(deleted, moved_to, full_order, cells)
 
 
 _NUMBER, _NULL, _TEXT = 3, 0, 1
@@ -128,12 +137,12 @@ def _is_nan(value: float | decimal.Decimal) -> bool:
     return value.is_nan() if isinstance(value, decimal.Decimal) else math.isnan(value)
 
 
-def typed(value: Value) -> tuple[Any, ...]:
-    """Return what compares like the value: how ties are decided, and by Spark's ``>`` the same.
+def sort_key(value: Value) -> tuple[Any, ...]:
+    """Return a value that sorts like a column value: it decides conflicts, as Spark's ``>`` does.
 
     NULL is lowest; False < True; numbers numerically, NaN above all; text by UTF-8 bytes (which
     is the order of code points); bytes by bytes; dates and times by the calendar; lists element by
-    element. Other values compare by their canonical text, and kinds that differ by a fixed rank.
+    element. Other values compare by their canonical text, and different types by a fixed rank.
     """
     kind = type(value)
     rank = _RANKS.get(kind)
@@ -153,9 +162,9 @@ def typed(value: Value) -> tuple[Any, ...]:
         case float() | decimal.Decimal() | int() if rank == _NUMBER:
             return (rank, 0, value)
         case list():
-            return (rank, [typed(item) for item in value])
+            return (rank, [sort_key(item) for item in value])
         case Geometry():
-            return (rank, typed(value.wkb), typed(value.srid))
+            return (rank, sort_key(value.wkb), sort_key(value.srid))
         case _ if rank == _OTHER:
             return (rank, canonical(value))
         case _:
@@ -163,126 +172,141 @@ def typed(value: Value) -> tuple[Any, ...]:
 
 
 class Rule:
-    """The decision points of the rule. Tests replace them, to see that the tests notice.
+    """The decision points of the rule. Tests replace them, to check that the tests detect it.
 
     Attributes:
-        added: The columns that came to the table without a statement: whole rows from before them
+        added: The columns that were added to the table without a statement: older full-row events
             do not carry them.
     """
 
     added: Sequence[Addition] = ()
 
-    def knowing(self, added: Sequence[Addition]) -> "Rule":
+    def with_additions(self, added: Sequence[Addition]) -> "Rule":
         """Return the same rule for a table with these additions."""
         rule = copy(self)
         rule.added = added
         return rule
 
     def order(self, order: bytes) -> bytes:
-        """Return the order of a step."""
+        """Return the order of an operation."""
         return order
 
-    def wins(self, new: Cell, old: Cell) -> bool:
-        """Say whether a cell replaces another."""
+    def wins(self, new: ColumnVersion, old: ColumnVersion) -> bool:
+        """Whether a column version replaces another."""
         if new.order != old.order:
             return new.order > old.order
-        return typed(new.value) > typed(old.value)
+        return sort_key(new.value) > sort_key(old.value)
 
-    def known(self, order: bytes, cleared: bytes) -> bool:
-        """Say whether a column is known, or a row exists, above the newest departure."""
+    def is_newer(self, order: bytes, cleared: bytes) -> bool:
+        """Whether an order is above the newest delete: the column is known, or the row exists."""
         return order > cleared
 
-    def masked(self, order: bytes, cleared: bytes) -> bool:
-        """Say whether a departure takes a column of a row that goes on."""
-        return not self.known(order, cleared)
+    def is_cleared(self, order: bytes, cleared: bytes) -> bool:
+        """Whether a delete clears a column of a row that exists."""
+        return not self.is_newer(order, cleared)
 
-    def remembered(self, deleted: bytes) -> bytes:
-        """Return what the side table keeps of a departure."""
+    def stored_delete(self, deleted: bytes) -> bytes:
+        """Return the order of a delete as the tombstones store it."""
         return deleted
 
-    def truncated(self, order: bytes) -> bytes:
-        """Return what the side table keeps of a truncate."""
+    def stored_truncate(self, order: bytes) -> bytes:
+        """Return the order of a truncate as the tombstones store it."""
         return order
 
 
 RULE: Final = Rule()
 
 
-def join(one: KeyState, other: KeyState, rule: Rule = RULE) -> KeyState:
+def join(first: KeyState, second: KeyState, rule: Rule = RULE) -> KeyState:
     """Return the least state above both: commutative, associative and idempotent."""
-    cells = dict(one.cells)
-    for column, cell in other.cells.items():
-        held = cells.get(column)
-        if held is None or rule.wins(cell, held):
+    cells = dict(first.cells)
+    for column, cell in second.cells.items():
+        known_cell = cells.get(column)
+        if known_cell is None or rule.wins(cell, known_cell):
             cells[column] = cell
     deleted, moved_to = max(
-        (one.deleted, one.moved_to or b""), (other.deleted, other.moved_to or b"")
+        (first.deleted, first.moved_to or b""), (second.deleted, second.moved_to or b"")
     )
-    whole = max(one.whole, other.whole)
-    transactions = _joined(one.transactions, other.transactions, rule)
-    kept = lifted(cells, whole, rule)
-    return KeyState(deleted, moved_to or None, whole, kept, transactions)
+    full_order = max(first.full_row_order, second.full_row_order)
+    transactions = _joined_transactions(first.transactions, second.transactions, rule)
+    lifted_cells = prune(cells, full_order, rule)
+    return KeyState(deleted, moved_to or None, full_order, lifted_cells, transactions)
 
 
-def _joined(one: tuple[Within, ...], other: tuple[Within, ...], rule: Rule) -> tuple[Within, ...]:
-    if not one or not other:
-        return one or other
-    found = {within.transaction: within for within in one}
-    for within in other:
-        held = found.get(within.transaction, within)
-        steps = (*held.steps, *(step for step in within.steps if step not in held.steps))
-        ordered = tuple(sorted(steps, key=lambda step: step.order))
-        found[within.transaction] = Within(
-            within.transaction, ordered, join(held.rest, within.rest, rule)
+def _joined_transactions(
+    first: tuple[TransactionRecord, ...], second: tuple[TransactionRecord, ...], rule: Rule
+) -> tuple[TransactionRecord, ...]:
+    if not first or not second:
+        return first or second
+    transactions = {record.transaction: record for record in first}
+    for record in second:
+        known_record = transactions.get(record.transaction, record)
+        operations = (
+            *known_record.operations,
+            *(
+                operation
+                for operation in record.operations
+                if operation not in known_record.operations
+            ),
         )
-    return tuple(found[name] for name in sorted(found))
+        ordered = tuple(sorted(operations, key=lambda operation: operation.order))
+        transactions[record.transaction] = TransactionRecord(
+            record.transaction,
+            ordered,
+            join(known_record.outside_state, record.outside_state, rule),
+        )
+    return tuple(transactions[name] for name in sorted(transactions))
 
 
-def lifted(cells: Mapping[str, Cell], whole: bytes, rule: Rule = RULE) -> Mapping[str, Cell]:
-    """Return the cells that the newest event which set the whole row did not replace."""
-    if not whole or all(cell.order >= whole for cell in cells.values()):
+def prune(
+    cells: Mapping[str, ColumnVersion], full_order: bytes, rule: Rule = RULE
+) -> Mapping[str, ColumnVersion]:
+    """Return the column versions that the newest full-row event did not replace."""
+    if not full_order or all(cell.order >= full_order for cell in cells.values()):
         return cells
     return {
         column: cell
         for column, cell in cells.items()
-        if cell.order >= whole or not implied(column, whole, rule.added)
+        if cell.order >= full_order or not unlisted_order(column, full_order, rule.added)
     }
 
 
-def is_live(state: KeyState, truncated: bytes = NOTHING, rule: Rule = RULE) -> bool:
-    """Say whether the row exists."""
-    return rule.known(state.upserted, max(state.deleted, truncated))
+def is_live(state: KeyState, truncated: bytes = NO_ORDER, rule: Rule = RULE) -> bool:
+    """Whether the row exists."""
+    return rule.is_newer(state.upserted, max(state.deleted, truncated))
 
 
-def settle(state: KeyState, truncated: bytes = NOTHING, rule: Rule = RULE) -> KeyState:
-    """Return the state without what its newest departure, or a truncate, took."""
+def compact(state: KeyState, truncated: bytes = NO_ORDER, rule: Rule = RULE) -> KeyState:
+    """Return the state without the values that its newest delete, or a truncate, cleared."""
     cleared = max(state.deleted, truncated)
-    deleted = rule.remembered(state.deleted)
-    if not rule.known(state.upserted, cleared):
+    deleted = rule.stored_delete(state.deleted)
+    if not rule.is_newer(state.upserted, cleared):
         moved_to = state.moved_to if deleted else None
         return KeyState(deleted, moved_to, transactions=state.transactions)
-    cells = {c: cell for c, cell in state.cells.items() if not rule.masked(cell.order, cleared)}
-    whole = NOTHING if rule.masked(state.whole, cleared) else state.whole
+    cells = {c: cell for c, cell in state.cells.items() if not rule.is_cleared(cell.order, cleared)}
+    full_order = (
+        NO_ORDER if rule.is_cleared(state.full_row_order, cleared) else state.full_row_order
+    )
     moved_to = state.moved_to if deleted else None
-    return KeyState(deleted, moved_to, whole, cells, state.transactions)
+    return KeyState(deleted, moved_to, full_order, cells, state.transactions)
 
 
 def row_of(
     state: KeyState,
     columns: Iterable[str],
-    truncated: bytes = NOTHING,
+    truncated: bytes = NO_ORDER,
     rule: Rule = RULE,
 ) -> tuple[dict[str, Value], frozenset[str]] | None:
-    """Return the row and its unknown columns (NULL there); ``None`` when there is no row."""
+    """Return the row and its unknown columns (NULL there); ``None`` if there is no row."""
     if not is_live(state, truncated, rule):
         return None
-    settled = settle(state, truncated, rule)
+    compacted = compact(state, truncated, rule)
     row: dict[str, Value] = {}
     unknown: set[str] = set()
     for column in columns:
-        cell = settled.cell(column, rule.added)
+        cell = compacted.cell(column, rule.added)
         row[column] = cell.value
-        if cell.order == NOTHING:
+        if cell.order == NO_ORDER:
             unknown.add(column)
     return row, frozenset(unknown)
 
@@ -290,24 +314,26 @@ def row_of(
 # How a row's orders are stored: ``_changelane_order`` and ``_changelane_columns``.
 
 
-def base_of(orders: Mapping[str, bytes | None]) -> bytes:
-    """Return the order that most columns have; of equals the greatest."""
+def base_order_of(orders: Mapping[str, bytes | None]) -> bytes:
+    """Return the order that most columns have; of equally frequent ones, the greatest."""
     counts = Counter(order for order in orders.values() if order)
-    return max(counts, key=lambda order: (counts[order], order), default=NOTHING)
+    return max(counts, key=lambda order: (counts[order], order), default=NO_ORDER)
 
 
-def pack(orders: Mapping[str, bytes | None]) -> tuple[bytes, dict[str, bytes] | None]:
+def pack_orders(orders: Mapping[str, bytes | None]) -> tuple[bytes, dict[str, bytes] | None]:
     """Return base order and exceptions; unknown columns (``None`` or ``b""``) are exceptions.
 
-    >>> pack({"id": b"2", "state": b"2", "total": None})
+    >>> pack_orders({"id": b"2", "state": b"2", "total": None})
     (b'2', {'total': b''})
     """
-    base = base_of(orders)
-    exceptions = {c: order or NOTHING for c, order in orders.items() if (order or NOTHING) != base}
+    base = base_order_of(orders)
+    exceptions = {
+        c: order or NO_ORDER for c, order in orders.items() if (order or NO_ORDER) != base
+    }
     return base, exceptions or None
 
 
-def unpack(
+def unpack_orders(
     base: bytes,
     exceptions: Mapping[str, bytes] | None,
     columns: Iterable[str],
@@ -317,14 +343,17 @@ def unpack(
 
     Args:
         base: The row's base order.
-        exceptions: The orders that it lists.
+        exceptions: The orders that the row lists.
         columns: The columns of the table.
-        added: Those that came to it without a statement.
+        added: The columns that were added to the table without a statement.
     """
-    told = exceptions or {}
-    return {column: told.get(column, implied(column, base, added)) or None for column in columns}
+    column_orders = exceptions or {}
+    return {
+        column: column_orders.get(column, unlisted_order(column, base, added)) or None
+        for column in columns
+    }
 
 
-def newest(base: bytes, exceptions: Mapping[str, bytes] | None) -> bytes:
+def newest_order(base: bytes, exceptions: Mapping[str, bytes] | None) -> bytes:
     """Return ``U`` of a stored row: the greatest of its orders."""
     return max((base, *(exceptions or {}).values()))

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns: what statements do to tables that are followed, each at its place in the log.
+"""The schema history: the changes of tables by DDL statements, each at its order in the log.
 
-A statement about a shape is a *turn* of its table. Everything else about a table's columns is a
-function of its turns and of the order of an event (:mod:`changelane.apply.column_mapping`), so that
-a replay reads every event with the names of its time.
+The mapping of a table's columns depends only on its schema history and on the order of an event
+(:mod:`changelane.apply.column_mapping`). So a replay reads every event with the names of its time.
 """
 
 import re
@@ -34,37 +33,37 @@ from changelane.schema import TableId
 from changelane.types import LogicalType, Value
 
 
-class Fill(StrEnum):
-    """What the rows that are there get in a new column."""
+class Backfill(StrEnum):
+    """The value of existing rows in a new column."""
 
     NULL = "null"
     VALUE = "value"
     UNKNOWN = "unknown"
 
 
-class Added(msgspec.Struct, frozen=True):
+class ColumnAdded(msgspec.Struct, frozen=True):
     """A new column.
 
     Attributes:
-        fill: What rows get that were there before.
-        value: That value, where ``fill`` says so; of the type *kind*.
-        may_exist: A column of this name may be there, and stays then.
+        fill: The value of existing rows.
+        value: That value for ``fill = value``; of the type *kind*.
+        may_exist: A column of this name may exist, and is kept then.
     """
 
     name: str
     kind: LogicalType
-    fill: Fill = Fill.NULL
+    fill: Backfill = Backfill.NULL
     value: Value = None
     may_exist: bool = False
 
 
-class Altered(msgspec.Struct, frozen=True):
+class TableAltered(msgspec.Struct, frozen=True):
     """One statement changed a table's columns: all names but the new ones are those before it.
 
     Attributes:
-        order: Its place in the log (docs/merge-rule.md, Orders), of phase 0.
-        part: Counts the turns of one place.
-        key: The key columns after it, by their new names; ``None`` = it does not speak of them.
+        order: Its position in the log (docs/merge-rule.md, Orders), of phase 0.
+        part: Counts the changes at one position.
+        key: The key columns after it, by their new names; ``None`` = it does not change the key.
     """
 
     order: bytes
@@ -72,15 +71,15 @@ class Altered(msgspec.Struct, frozen=True):
     table: TableId
     dropped: tuple[str, ...] = ()
     renamed: tuple[tuple[str, str], ...] = ()
-    added: tuple[Added, ...] = ()
+    added: tuple[ColumnAdded, ...] = ()
     key: tuple[str, ...] | None = None
 
 
-class Ended(msgspec.Struct, frozen=True):
-    """The table went, and its rows with it; another may have come in its place.
+class TableDropped(msgspec.Struct, frozen=True):
+    """The table is dropped with its rows; another table may have replaced it.
 
     Attributes:
-        is_replaced: A new table of this name is there.
+        is_replaced: A new table of this name exists.
     """
 
     order: bytes
@@ -89,16 +88,16 @@ class Ended(msgspec.Struct, frozen=True):
     is_replaced: bool = False
 
 
-class EndedAll(msgspec.Struct, frozen=True):
-    """All tables of a database, or of a schema in it, went."""
+class SchemaDropped(msgspec.Struct, frozen=True):
+    """All tables of a database, or of a schema in it, are dropped."""
 
     order: bytes
     part: int
     table: TableId
 
 
-class Renamed(msgspec.Struct, frozen=True):
-    """The table has another name from here on."""
+class TableRenamed(msgspec.Struct, frozen=True):
+    """The table has another name from this order on."""
 
     order: bytes
     part: int
@@ -106,8 +105,8 @@ class Renamed(msgspec.Struct, frozen=True):
     new_table: TableId
 
 
-class Swapped(msgspec.Struct, frozen=True):
-    """The table takes the shape of a shadow of it, and keeps its rows."""
+class ShadowSwapped(msgspec.Struct, frozen=True):
+    """The table takes the columns of its shadow table, and keeps its rows."""
 
     order: bytes
     part: int
@@ -115,80 +114,82 @@ class Swapped(msgspec.Struct, frozen=True):
     shadow: TableId
 
 
-Turn = Altered | Ended | EndedAll | Renamed | Swapped
+SchemaChangeEntry = TableAltered | TableDropped | SchemaDropped | TableRenamed | ShadowSwapped
 
-PARTS: Final = 1000
-"""So many parts of a place in the log are those of one text of statements."""
+PARTS_PER_TEXT: Final = 1000
+"""The number of parts that one text of statements may use at a position in the log."""
 _SHADOW: Final = re.compile(r"_{1,10}(?P<of>.+?)(?:_\d{14})?_(?P<what>gho|ghc|del|new|old)")
 
 
-def shadowed(table: TableId) -> TableId | None:
-    """Return the table whose shadow a table is by its name; ``None`` when it is none.
+def table_of_shadow(table: TableId) -> TableId | None:
+    """Return the table of a shadow table, by its name; ``None`` if it is no shadow table.
 
     gh-ost copies into ``_x_gho``, logs into ``_x_ghc`` and leaves ``_x_del``;
     pt-online-schema-change copies into ``_x_new`` and leaves ``_x_old``.
 
-    >>> str(shadowed(TableId("shop", None, "_orders_gho")))
+    >>> str(table_of_shadow(TableId("shop", None, "_orders_gho")))
     'shop.orders'
     """
-    found = _SHADOW.fullmatch(table.name or "")
-    return found and msgspec.structs.replace(table, name=found["of"])
+    match = _SHADOW.fullmatch(table.name or "")
+    return match and msgspec.structs.replace(table, name=match["of"])
 
 
-def turns_of(
+def schema_changes_of(
     order: bytes,
     statements: Iterable[Statement],
     dialect: Dialect,
     *,
     shadows: bool = True,
     before: int = 0,
-) -> list[Turn]:
-    """Return the turns of the statements of one place in the log.
+) -> list[SchemaChangeEntry]:
+    """Return the schema changes of the statements at one position in the log.
 
     Args:
-        order: The place.
+        order: The position.
         statements: The statements, in their order.
-        dialect: Whose SQL it is: what a new column is filled with depends on it.
-        shadows: Tables of online schema changes are shadows of others; else they are tables.
-        before: How many other texts of statements were told of this place before this one:
-            Debezium tells each table that one RENAME TABLE renames on its own.
+        dialect: The SQL dialect: the value of existing rows in a new column depends on it.
+        shadows: Tables of online schema changes are shadow tables; otherwise they are tables.
+        before: The number of other texts of statements at this position before this one: Debezium
+            sends one event for each table that a RENAME TABLE renames.
     """
-    turns: list[Turn] = []
+    entries: list[SchemaChangeEntry] = []
     for statement in statements:
-        for turn in _turns(order, statement, dialect, shadows=shadows):
-            turns.append(msgspec.structs.replace(turn, part=PARTS * before + len(turns)))
-    return turns
+        for entry in _entries(order, statement, dialect, shadows=shadows):
+            entries.append(
+                msgspec.structs.replace(entry, part=PARTS_PER_TEXT * before + len(entries))
+            )
+    return entries
 
 
-def _turns(
+def _entries(
     order: bytes, statement: Statement, dialect: Dialect, *, shadows: bool
-) -> Iterator[Turn]:
-    if (altered := _altered(order, statement, dialect)) is not None:
+) -> Iterator[SchemaChangeEntry]:
+    if (altered := _table_altered(order, statement, dialect)) is not None:
         yield altered
     for change in statement.changes:
         match change:
             case CreateTable(temporary=False, if_not_exists=False):
-                yield Ended(order, 0, change.table, is_replaced=True)
+                yield TableDropped(order, 0, change.table, is_replaced=True)
             case DropTable(temporary=False):
-                yield Ended(order, 0, change.table)
+                yield TableDropped(order, 0, change.table)
             case DropDatabase():
-                yield EndedAll(order, 0, change.name)
-            case RenameTable(old, new) if shadows and shadowed(old) == new:
-                yield Swapped(order, 0, new, old)
-            case RenameTable(old, new) if shadows and shadowed(new) == old:
-                pass  # the old rows step aside for the shadow, which holds them, too
+                yield SchemaDropped(order, 0, change.name)
+            case RenameTable(old, new) if shadows and table_of_shadow(old) == new:
+                yield ShadowSwapped(order, 0, new, old)
+            case RenameTable(old, new) if shadows and table_of_shadow(new) == old:
+                pass  # the renamed old table; the shadow table contains its rows as well
             case RenameTable(old, new):
-                yield Renamed(order, 0, old, new)
+                yield TableRenamed(order, 0, old, new)
             case _:
                 pass
 
 
-def _altered(order: bytes, statement: Statement, dialect: Dialect) -> Altered | None:
+def _table_altered(order: bytes, statement: Statement, dialect: Dialect) -> TableAltered | None:
     dropped: list[str] = []
     renamed: list[tuple[str, str]] = []
-    added: list[Added] = []
+    added: list[ColumnAdded] = []
     key: tuple[str, ...] | None = None
-    keyed = {
+    key_columns = {
         name
         for change in statement.changes
         if isinstance(change, SetPrimaryKey | AddIndex)
@@ -197,8 +198,10 @@ def _altered(order: bytes, statement: Statement, dialect: Dialect) -> Altered | 
     for change in statement.changes:
         match change:
             case AddColumn(column):
-                fill, value = _filled(change, dialect, keyed)
-                added.append(Added(column.name, column.type, fill, value, change.if_not_exists))
+                fill, value = _backfill_of(change, dialect, key_columns)
+                added.append(
+                    ColumnAdded(column.name, column.type, fill, value, change.if_not_exists)
+                )
             case DropColumn(name):
                 dropped.append(name)
             case RenameColumn(name, new_name):
@@ -213,36 +216,42 @@ def _altered(order: bytes, statement: Statement, dialect: Dialect) -> Altered | 
                 pass
     if not (dropped or renamed or added or key is not None) or statement.action == "create":
         return None
-    return Altered(order, 0, statement.table, tuple(dropped), tuple(renamed), tuple(added), key)
+    return TableAltered(
+        order, 0, statement.table, tuple(dropped), tuple(renamed), tuple(added), key
+    )
 
 
-def _filled(change: AddColumn, dialect: Dialect, keyed: Collection[str]) -> tuple[Fill, Value]:
-    """Return what the rows that are there get in a new column, as its statement says.
+def _backfill_of(
+    change: AddColumn, dialect: Dialect, key_columns: Collection[str]
+) -> tuple[Backfill, Value]:
+    """Return the value of existing rows in a new column, from its statement.
 
-    A literal default is that value, where the source keeps it so. An expression was computed by
-    the source, which did not tell: unknown. MySQL fills NOT NULL without a default with the type's
-    own zero.
+    A literal default is that value, if the source stores it unchanged. The source computed an
+    expression and does not send its value: unknown. MySQL fills NOT NULL without a default with the
+    type's own zero.
     """
     column = change.column
     if column.generated:
-        return Fill.UNKNOWN, None
+        return Backfill.UNKNOWN, None
     if column.default is not UNSET and column.default is not None:
         if is_stored(column.default, column, dialect):
-            return Fill.VALUE, column.default
-        return Fill.UNKNOWN, None
+            return Backfill.VALUE, column.default
+        return Backfill.UNKNOWN, None
     if change.default is not None:
-        return Fill.UNKNOWN, None
+        return Backfill.UNKNOWN, None
     if dialect != "mysql" or column.nullable:
-        return Fill.NULL, None
+        return Backfill.NULL, None
     # a column of a key may be AUTO_INCREMENT; old TIMESTAMPs are filled with the time
-    if column.nullable is None or column.name in keyed:
-        return Fill.UNKNOWN, None
+    if column.nullable is None or column.name in key_columns:
+        return Backfill.UNKNOWN, None
     value = zero(column.type)
     if value is None or not is_stored(value, column, dialect):
-        return Fill.UNKNOWN, None
-    return Fill.VALUE, value
+        return Backfill.UNKNOWN, None
+    return Backfill.VALUE, value
 
 
-def sorted_turns(turns: Sequence[Turn]) -> list[Turn]:
-    """Return turns in the order of the log, each once."""
-    return sorted(dict.fromkeys(turns), key=lambda one: (one.order, one.part, str(one.table)))
+def sorted_entries(entries: Sequence[SchemaChangeEntry]) -> list[SchemaChangeEntry]:
+    """Return schema changes in the order of the log, each once."""
+    return sorted(
+        dict.fromkeys(entries), key=lambda entry: (entry.order, entry.part, str(entry.table))
+    )

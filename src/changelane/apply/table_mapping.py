@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which table of the lake an event's table is: a renamed table stays where its rows are.
+"""Maps a table of events to a lake table: a renamed table keeps its lake table.
 
-The new name continues the old one's history; the old name, used again, is another table. As with
-columns (:mod:`changelane.apply.column_mapping`) this is a function of the turns and of an event's
-order.
+The new name continues the history of the old one; the old name, used again, is another table. As
+for columns (:mod:`changelane.apply.column_mapping`), the mapping depends only on the schema history
+and on an event's order.
 """
 
 import hashlib
@@ -14,181 +14,186 @@ from typing import NamedTuple
 import msgspec
 
 from changelane.apply.schema_history import (
-    PARTS,
-    Altered,
-    Ended,
-    EndedAll,
-    Renamed,
-    Swapped,
-    Turn,
-    sorted_turns,
+    PARTS_PER_TEXT,
+    SchemaChangeEntry,
+    SchemaDropped,
+    ShadowSwapped,
+    TableAltered,
+    TableDropped,
+    TableRenamed,
+    sorted_entries,
 )
 from changelane.schema import TableId
 
 
-class Place(NamedTuple):
+class LakeTable(NamedTuple):
     """A table of the lake.
 
     Attributes:
-        table: The name that it came under.
-        generation: Tells it from an older table that came under that name and is called otherwise
-            now; empty for the first.
+        table: Its first name.
+        generation: Separates it from an older table with the same first name that is renamed now;
+            empty for the first.
     """
 
     table: TableId
     generation: str = ""
 
 
-class End(NamedTuple):
-    """The table and its rows went here.
+class TableEnd(NamedTuple):
+    """The drop of a table with its rows.
 
     Attributes:
-        is_replaced: A new table of the name is there.
+        is_replaced: A new table of the name exists.
     """
 
     order: bytes
     is_replaced: bool
 
 
-class Tables:
-    """The tables of a stream in the course of its log.
+class TableMapping:
+    """The tables of a stream over its log.
 
     Args:
-        turns: All turns of all tables, in any order.
+        entries: All schema changes of all tables, in any order.
     """
 
-    def __init__(self, turns: Iterable[Turn] = ()) -> None:
-        self.turns = sorted_turns(list(turns))
-        self._renames = [one for one in self.turns if isinstance(one, Renamed)]
-        self._states: list[dict[TableId, Place | None]] = [_first(self._renames)]
-        for one in self._renames:
+    def __init__(self, entries: Iterable[SchemaChangeEntry] = ()) -> None:
+        self.entries = sorted_entries(list(entries))
+        self._renames = [entry for entry in self.entries if isinstance(entry, TableRenamed)]
+        self._states: list[dict[TableId, LakeTable | None]] = [_initial_tables(self._renames)]
+        for rename in self._renames:
             state = dict(self._states[-1])
-            state[one.new_table] = _held(state, one.table)
-            # whoever comes under the old name from here on is another table
-            state[one.table] = Place(one.table, _generation(one))
+            state[rename.new_table] = _table_named(state, rename.table)
+            # from here on, the old name is another table
+            state[rename.table] = LakeTable(rename.table, _incarnation_of(rename))
             self._states.append(state)
-        self._together: dict[TableId, frozenset[TableId]] = {}
-        for one in self._renames:
-            both = self.together(one.table) | self.together(one.new_table)
-            self._together |= dict.fromkeys(both, both)
-        self._orders = [one.order for one in self._renames]
-        self._ending_all = [one for one in self.turns if isinstance(one, EndedAll)]
-        self._turns_of: dict[Place, list[Turn]] = {}
-        self._ends_of: dict[TableId, list[bytes]] = {}
-        for turn in self.turns:
-            if isinstance(turn, Ended):
-                self._ends_of.setdefault(turn.table, []).append(turn.order)
-        for turn in self.turns:
-            if isinstance(turn, Altered | Ended | Swapped):
-                place = self.place(turn.table, turn.order)
-                self._turns_of.setdefault(place, []).append(turn)
+        self._related_names: dict[TableId, frozenset[TableId]] = {}
+        for rename in self._renames:
+            related = self.related_names(rename.table) | self.related_names(rename.new_table)
+            self._related_names |= dict.fromkeys(related, related)
+        self._orders = [rename.order for rename in self._renames]
+        self._schema_drops = [entry for entry in self.entries if isinstance(entry, SchemaDropped)]
+        self._entries_by_table: dict[LakeTable, list[SchemaChangeEntry]] = {}
+        self._drops_by_name: dict[TableId, list[bytes]] = {}
+        for entry in self.entries:
+            if isinstance(entry, TableDropped):
+                self._drops_by_name.setdefault(entry.table, []).append(entry.order)
+        for entry in self.entries:
+            if isinstance(entry, TableAltered | TableDropped | ShadowSwapped):
+                lake_table = self.lake_table(entry.table, entry.order)
+                self._entries_by_table.setdefault(lake_table, []).append(entry)
 
-    def place(self, table: TableId, order: bytes) -> Place:
-        """Return the table of the lake that was called so at an order."""
-        label = bisect_left(self._orders, order)
-        held = _held(self._states[label], table)
-        if held is not None:
-            return held
-        # the name is not given yet: of a table that went before, else told too early
+    def lake_table(self, table: TableId, order: bytes) -> LakeTable:
+        """Return the lake table of a name at an order."""
+        interval = bisect_left(self._orders, order)
+        lake_table = _table_named(self._states[interval], table)
+        if lake_table is not None:
+            return lake_table
+        # no table has the name yet: the event is of a dropped table, or it is too early
         later = next(
-            index for index in range(label, len(self._states)) if self._states[index].get(table)
+            index for index in range(interval, len(self._states)) if self._states[index].get(table)
         )
-        given = self._renames[later - 1].order
-        # at an end itself it is still the table that goes
-        if order < given and any(order <= end <= given for end in self._ended(table)):
-            return Place(table)
-        return self._states[later][table] or Place(table)
+        name_end = self._renames[later - 1].order
+        # at the drop itself, the name still denotes the dropped table
+        if order < name_end and any(order <= end <= name_end for end in self._drop_orders(table)):
+            return LakeTable(table)
+        return self._states[later][table] or LakeTable(table)
 
-    def together(self, table: TableId) -> frozenset[TableId]:
-        """Return the names that may have meant the tables which a name meant, with itself."""
-        return self._together.get(table, frozenset({table}))
+    def related_names(self, table: TableId) -> frozenset[TableId]:
+        """Return all names that may have denoted the tables of a name, including itself."""
+        return self._related_names.get(table, frozenset({table}))
 
-    def renamed(self, table: TableId) -> list[bytes]:
-        """Return where the meaning of a name may change; nothing when it never does."""
-        if not any(table in (one.table, one.new_table) for one in self._renames):
+    def name_change_orders(self, table: TableId) -> list[bytes]:
+        """Return the orders at which a name may change its table; empty if it never does."""
+        if not any(table in (rename.table, rename.new_table) for rename in self._renames):
             return []
-        return sorted({*self._ended(table), *self._orders})
+        return sorted({*self._drop_orders(table), *self._orders})
 
-    def _ended(self, table: TableId) -> list[bytes]:
-        """Return where whatever was called so went."""
-        everything = [one.order for one in self._ending_all if _is_of(one, table)]
-        return [*self._ends_of.get(table, []), *everything]
+    def _drop_orders(self, table: TableId) -> list[bytes]:
+        """Return the orders at which a table of this name was dropped."""
+        schema_drops = [
+            ending.order for ending in self._schema_drops if _is_in_dropped_schema(ending, table)
+        ]
+        return [*self._drops_by_name.get(table, []), *schema_drops]
 
-    def called(self, place: Place) -> TableId:
-        """Return what a table is called after all turns."""
-        for name, held in self._states[-1].items():
-            if held == place:
+    def current_name(self, lake_table: LakeTable) -> TableId:
+        """Return the name of a table after all schema changes."""
+        for name, named_table in self._states[-1].items():
+            if named_table == lake_table:
                 return name
-        return place.table
+        return lake_table.table
 
-    def altered(self, place: Place) -> list[Altered]:
-        """Return the turns of a table's columns, those that it took from a shadow among them."""
-        found: list[Altered] = []
-        for turn in self._turns_of.get(place, ()):
-            if isinstance(turn, Altered):
-                found.append(turn)
-            elif isinstance(turn, Swapped):
-                found.extend(self._taken(turn))
-        return found
+    def alterations(self, lake_table: LakeTable) -> list[TableAltered]:
+        """Return the changes of a table's columns, including those of its shadow tables."""
+        alterations: list[TableAltered] = []
+        for entry in self._entries_by_table.get(lake_table, ()):
+            if isinstance(entry, TableAltered):
+                alterations.append(entry)
+            elif isinstance(entry, ShadowSwapped):
+                alterations.extend(self._shadow_alterations(entry))
+        return alterations
 
-    def _taken(self, swap: Swapped) -> list[Altered]:
-        """Return what was done to a shadow since it was made, as done to its table at the swap."""
-        done: list[Altered] = []
-        # a shadow is no table of the lake, so that its turns stand under its own name
-        for turn in self._turns_of.get(self.place(swap.shadow, swap.order), ()):
-            if turn.order >= swap.order:
+    def _shadow_alterations(self, swap: ShadowSwapped) -> list[TableAltered]:
+        """Return the changes of a shadow table since its creation, as changes of its table at the swap."""
+        alterations: list[TableAltered] = []
+        # a shadow table is no lake table, so its changes are listed under its own name
+        for entry in self._entries_by_table.get(self.lake_table(swap.shadow, swap.order), ()):
+            if entry.order >= swap.order:
                 break
-            if isinstance(turn, Ended):
-                done.clear()
-            elif isinstance(turn, Altered):
-                done.append(turn)
+            if isinstance(entry, TableDropped):
+                alterations.clear()
+            elif isinstance(entry, TableAltered):
+                alterations.append(entry)
         return [
             msgspec.structs.replace(
-                turn, table=swap.table, order=swap.order, part=PARTS * (swap.part + 1) + number
+                entry,
+                table=swap.table,
+                order=swap.order,
+                part=PARTS_PER_TEXT * (swap.part + 1) + number,
             )
-            for number, turn in enumerate(done)
+            for number, entry in enumerate(alterations)
         ]
 
-    def ends(self, place: Place) -> list[End]:
-        """Return where a table went, in the order of the log."""
-        own = [
-            End(turn.order, turn.is_replaced)
-            for turn in self._turns_of.get(place, ())
-            if isinstance(turn, Ended)
+    def ends(self, lake_table: LakeTable) -> list[TableEnd]:
+        """Return the drops of a table, in the order of the log."""
+        table_drops = [
+            TableEnd(entry.order, entry.is_replaced)
+            for entry in self._entries_by_table.get(lake_table, ())
+            if isinstance(entry, TableDropped)
         ]
-        everything = [
-            End(turn.order, is_replaced=False)
-            for turn in self._ending_all
-            if _is_of(turn, self._called_at(place, turn.order))
+        schema_drops = [
+            TableEnd(entry.order, is_replaced=False)
+            for entry in self._schema_drops
+            if _is_in_dropped_schema(entry, self._name_at(lake_table, entry.order))
         ]
-        return sorted([*own, *everything])
+        return sorted([*table_drops, *schema_drops])
 
-    def _called_at(self, place: Place, order: bytes) -> TableId:
-        label = bisect_left(self._orders, order)
-        for name, held in self._states[label].items():
-            if held == place:
+    def _name_at(self, lake_table: LakeTable, order: bytes) -> TableId:
+        interval = bisect_left(self._orders, order)
+        for name, named_table in self._states[interval].items():
+            if named_table == lake_table:
                 return name
-        return place.table
+        return lake_table.table
 
 
-def _first(renames: list[Renamed]) -> dict[TableId, Place | None]:
-    names: dict[TableId, Place | None] = {}
-    for one in renames:
-        names.setdefault(one.table, Place(one.table))
-        names.setdefault(one.new_table, None)
+def _initial_tables(renames: list[TableRenamed]) -> dict[TableId, LakeTable | None]:
+    names: dict[TableId, LakeTable | None] = {}
+    for rename in renames:
+        names.setdefault(rename.table, LakeTable(rename.table))
+        names.setdefault(rename.new_table, None)
     return names
 
 
-def _held(state: dict[TableId, Place | None], table: TableId) -> Place | None:
-    return state.get(table, Place(table))
+def _table_named(state: dict[TableId, LakeTable | None], table: TableId) -> LakeTable | None:
+    return state.get(table, LakeTable(table))
 
 
-def _generation(turn: Renamed) -> str:
-    return hashlib.sha256(turn.order + bytes([turn.part % 256])).hexdigest()[:8]
+def _incarnation_of(entry: TableRenamed) -> str:
+    return hashlib.sha256(entry.order + bytes([entry.part % 256])).hexdigest()[:8]
 
 
-def _is_of(turn: EndedAll, table: TableId) -> bool:
-    name = turn.table
+def _is_in_dropped_schema(entry: SchemaDropped, table: TableId) -> bool:
+    name = entry.table
     if name.schema is None and name.database is None:
         return False
     if name.schema is not None and name.schema != table.schema:

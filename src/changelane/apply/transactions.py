@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which changes are of one transaction, as far as their ids or their positions tell."""
+"""Whether two changes belong to one transaction, by their ids or their positions."""
 
 from typing import Final
 
-from changelane.apply.operations import Departure, Upsert
+from changelane.apply.operations import KeyDelete, Upsert
 from changelane.position import LsnPosition, MySqlPosition, PostgresPosition, ScnPosition, domain_of
 
 TRANSACTION_BYTES: Final = {
@@ -11,19 +11,19 @@ TRANSACTION_BYTES: Final = {
     ScnPosition.code: 16,  # the commit's SCN
     LsnPosition.code: 24,  # the commit's LSN
 }
-"""The leading bytes of a position that all changes of one transaction share, by domain."""
+"""The length of the position's prefix that all changes of one transaction share, by domain."""
 _EPOCH_END: Final = 6
-IMMEDIATE: Final = frozenset({PostgresPosition.code, MySqlPosition.code})
-"""Domains where a before image of nothing but the key comes of immediate constraints.
+IMMEDIATE_DOMAINS: Final = frozenset({PostgresPosition.code, MySqlPosition.code})
+"""Domains where a before image of only the key proves immediate constraints.
 
-PostgreSQL takes no deferrable key as a replica identity; MySQL checks each row.
+PostgreSQL accepts no deferrable key as a replica identity; MySQL checks each row.
 """
 HEADER_BYTES: Final = 7
-"""What stands before the position in an order."""
+"""The length of an order before the position."""
 
 
 def transaction_of(order: bytes) -> bytes | None:
-    """Return the part of an order that the changes of one transaction share, if it tells any."""
+    """Return the part of an order that all changes of one transaction share, if there is one."""
     length = TRANSACTION_BYTES.get(domain_of(order)) if order else None
     if length is None:
         return None
@@ -31,20 +31,20 @@ def transaction_of(order: bytes) -> bytes | None:
     return part if any(part[HEADER_BYTES:]) else None
 
 
-def name_of(step: Upsert | Departure) -> bytes | None:
-    """Return what names the transaction of a step: its id, or else a part of its position.
+def name_of_transaction(operation: Upsert | KeyDelete) -> bytes | None:
+    """Return the name of an operation's transaction: its id, or else a part of its position.
 
-    The ids of two epochs do not meet: a source may count from the beginning again.
+    Ids of different epochs are different: a source may count from the beginning again.
     """
-    if step.transaction:
-        identity = step.transaction.encode("utf-8", "surrogatepass")
-        return step.order[:_EPOCH_END] + b"#" + identity
-    return transaction_of(step.order)
+    if operation.transaction:
+        identity = operation.transaction.encode("utf-8", "surrogatepass")
+        return operation.order[:_EPOCH_END] + b"#" + identity
+    return transaction_of(operation.order)
 
 
-def same_transaction(one: Upsert, other: Departure) -> bool:
-    """Say whether an arrival and a departure are of one transaction, as far as anything tells."""
-    if one.transaction is not None and other.transaction is not None:
-        return one.transaction == other.transaction
-    place = transaction_of(one.order)
-    return place is not None and place == transaction_of(other.order)
+def is_one_transaction(upsert: Upsert, key_delete: KeyDelete) -> bool:
+    """Whether an upsert and a delete belong to one transaction, as far as known."""
+    if upsert.transaction is not None and key_delete.transaction is not None:
+        return upsert.transaction == key_delete.transaction
+    shared_part = transaction_of(upsert.order)
+    return shared_part is not None and shared_part == transaction_of(key_delete.order)

@@ -13,7 +13,13 @@ from changelane.cli.session import session_of
 from changelane.conversion.terminal_text import printable
 from changelane.errors import ConfigError, MissingExtraError
 from changelane.pipeline.config import Pipeline, load
-from changelane.pipeline.config_checks import Finding, exit_code, of_configuration, problem, warning
+from changelane.pipeline.config_checks import (
+    Finding,
+    configuration_findings,
+    exit_code,
+    problem,
+    warning,
+)
 
 
 @click.command()
@@ -48,7 +54,7 @@ def _findings(file: str, master: str | None, *, offline: bool) -> Iterator[Findi
     except ConfigError as error:
         yield problem("configuration", str(error))
         return
-    findings = list(of_configuration(pipeline))
+    findings = list(configuration_findings(pipeline))
     yield from findings
     if offline or exit_code(findings):
         return

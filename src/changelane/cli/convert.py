@@ -12,7 +12,7 @@ from changelane import profiles
 from changelane.cli import options
 from changelane.cli.progress import Progress, stop_cleanly_when_terminated, tell
 from changelane.codec import get_codec
-from changelane.conversion.group_transactions import MOST_HELD
+from changelane.conversion.group_transactions import MAX_BUFFERED
 from changelane.conversion.join_update_halves import Orphans
 from changelane.conversion.lines import Conversion, StopAtFailureError
 from changelane.conversion.message_files import (
@@ -109,7 +109,7 @@ _FORMS = click.Choice(["auto", *(form.value for form in LineForm)])
 @click.option(
     "--most-held",
     type=click.IntRange(min=0),
-    default=MOST_HELD,
+    default=MAX_BUFFERED,
     show_default=True,
     help="How many events --transactions holds back at most; the oldest transaction that is not "
     "complete is written when there are more.",
@@ -231,7 +231,7 @@ def convert(
             fail_fast=fail_fast,
             orphans=Orphans.HALF if orphans == "fail" else Orphans.CHANGE,
             transactions=transactions,
-            most_held=most_held,
+            max_buffered=most_held,
             profile=profile,
             partitions=partitions,
             chain=Chain(steps, sees_all=True),

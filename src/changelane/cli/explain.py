@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from changelane.cli.pipeline_tables import open_pipeline
-from changelane.conversion.terminal_text import printable, shortened
+from changelane.conversion.terminal_text import printable, shortened_text
 from changelane.errors import DecodeError
 from changelane.formats.contract import json
 
@@ -81,7 +81,7 @@ def show(history: "KeyHistory", console: Console) -> None:
         for name in ("column", "value", "from"):
             table.add_column(name, overflow="fold")
         for column in history.columns:
-            value = "NULL" if column.value is None else shortened(column.value, _LONGEST)
+            value = "NULL" if column.value is None else shortened_text(column.value, _LONGEST)
             table.add_row(
                 escape(printable(column.column)),
                 escape(value) if column.known else "not known",

@@ -18,7 +18,7 @@ import rich.text
 from changelane.cli import options
 from changelane.codec import Codec, detect, get_codec
 from changelane.conversion.message_files import Line, Lines, open_input
-from changelane.conversion.terminal_text import printable, shortened
+from changelane.conversion.terminal_text import printable, shortened_text
 from changelane.conversion.topic_input import is_topic_url, open_topic
 from changelane.errors import ConfigError, DecodeError
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Image, Op
@@ -119,7 +119,7 @@ def _of_topic(url: str, kafka_options: dict[str, str], limit: int | None) -> lis
     lines: list[Line] = []
     size = 0
     limit_of_messages = None if limit == 0 else max(limit or 0, SAMPLE_COUNT)
-    with open_topic(url, kafka_options, os.environ, most=limit_of_messages) as opened:
+    with open_topic(url, kafka_options, os.environ, limit=limit_of_messages) as opened:
         for line in opened:
             lines.append(line)
             if isinstance(line.content, Message):
@@ -220,7 +220,7 @@ def _show_event(console: rich.console.Console, event: ChangeEvent) -> None:
             pass
     for field in ("ddl", "text"):
         if text := getattr(event, field, None):
-            console.print(rich.text.Text(f"    {shortened(text, 500)}", "italic"))
+            console.print(rich.text.Text(f"    {shortened_text(text, 500)}", "italic"))
 
 
 def _headline(event: ChangeEvent) -> Iterator[str]:
@@ -269,7 +269,9 @@ def _images(before: Image | None, after: Image | None, schema: TableSchema | Non
         column = None if schema is None else schema.by_name.get(name)
         kind = "" if column is None else column.source_type or str(column.type)
         cells = [rich.text.Text(_cell(image, name, schema), style) for _, image in sides]
-        table.add_row(rich.text.Text(f"  {printable(name)}", style), shortened(kind, 60), *cells)
+        table.add_row(
+            rich.text.Text(f"  {printable(name)}", style), shortened_text(kind, 60), *cells
+        )
     return table
 
 
@@ -290,4 +292,4 @@ def _cell(image: Image, name: str, schema: TableSchema | None) -> str:
     column = None if schema is None else schema.by_name.get(name)
     kind = UNKNOWN if column is None else column.type
     text = value_text(kind, value)
-    return shortened(repr(text) if text in {"NULL", "-", "(unavailable)", ""} else text, 100)
+    return shortened_text(repr(text) if text in {"NULL", "-", "(unavailable)", ""} else text, 100)

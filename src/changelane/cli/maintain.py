@@ -10,7 +10,7 @@ from changelane.cli.pipeline_tables import open_applier
 from changelane.conversion.terminal_text import printable
 
 if TYPE_CHECKING:
-    from changelane.spark.maintenance.compaction import Upkeep
+    from changelane.spark.maintenance.compaction import MaintenanceReport
 
 
 @click.command()
@@ -26,7 +26,7 @@ def maintain(file: str, *, master: str | None, output: str) -> None:
     """
     pipeline, applier = open_applier(file, master)
     applier.raise_fence(pipeline.name)
-    reports = applier.keeper(pipeline.options.upkeep).everything()
+    reports = applier.keeper(pipeline.options.maintenance_limits).maintain_all()
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(reports)))
         return
@@ -34,7 +34,7 @@ def maintain(file: str, *, master: str | None, output: str) -> None:
         click.echo(describe(report))
 
 
-def describe(report: "Upkeep") -> str:
+def describe(report: "MaintenanceReport") -> str:
     """Return what was done to a table, in a line."""
     phrases = []
     if report.is_compacted:

@@ -15,7 +15,7 @@ from changelane.conversion.terminal_text import printable
 from changelane.errors import ConfigError
 
 if TYPE_CHECKING:
-    from changelane.spark.maintenance.purge import Purged
+    from changelane.spark.maintenance.purge import PurgeReport
 
 
 @click.command()
@@ -44,7 +44,7 @@ def purge(file: str, *, before: str | None, dry_run: bool, master: str | None, o
         raise ConfigError("say what to forget: --before TIME, or options.purge_after")
     if not dry_run:
         applier.raise_fence(pipeline.name)
-    purged_tables = applier.keeper(None).forget(
+    purged_tables = applier.keeper(None).purge_tombstones(
         before_us=before_us,
         after_us=None if after_s is None else after_s * 1_000_000,
         dry_run=dry_run,
@@ -73,7 +73,7 @@ def _micros(text: str) -> int:
     return (time - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
 
 
-def show(purged_tables: "list[Purged]", console: Console, *, dry_run: bool) -> None:
+def show(purged_tables: "list[PurgeReport]", console: Console, *, dry_run: bool) -> None:
     """Print what a purge forgot."""
     table = Table(box=None, pad_edge=False)
     table.add_column("table", overflow="fold")

@@ -63,9 +63,11 @@ def list_(file: str, *, master: str | None, output: str) -> None:
     pipeline = load(file)
     spark = session_of(pipeline, master)
     from changelane.spark.lake import lake_of
-    from changelane.spark.maintenance.quarantine_view import counts
+    from changelane.spark.maintenance.quarantine_view import count_by_reason
 
-    reason_counts = counts(lake_of(spark, pipeline), pipeline.name, masks_of(pipeline.pure_steps))
+    reason_counts = count_by_reason(
+        lake_of(spark, pipeline), pipeline.name, masks_of(pipeline.pure_steps)
+    )
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(reason_counts)))
         return
@@ -127,10 +129,10 @@ def show(
     pipeline = load(file)
     spark = session_of(pipeline, master)
     from changelane.spark.lake import lake_of
-    from changelane.spark.maintenance.quarantine_view import Choice, shown
+    from changelane.spark.maintenance.quarantine_view import EntryFilter, entry_records
 
-    masks, choice = masks_of(pipeline.pure_steps), Choice(codes, tables, entries)
-    shown_entries = shown(lake_of(spark, pipeline), pipeline.name, choice, masks)
+    masks, choice = masks_of(pipeline.pure_steps), EntryFilter(codes, tables, entries)
+    shown_entries = entry_records(lake_of(spark, pipeline), pipeline.name, choice, masks)
     if output == "json":
         for entry in itertools.islice(shown_entries, limit):
             click.echo(msgspec.json.encode(entry))
@@ -207,19 +209,19 @@ def replay(
         raise click.UsageError("--repaired replays the entries in its file: choose them there")
     mended = None
     if repaired is not None:
-        from changelane.spark.replay.repaired import read_mended
+        from changelane.spark.replay.repaired import read_repaired
 
         with open_input(repaired) as input_file:
-            mended = read_mended(input_file.stream)
+            mended = read_repaired(input_file.stream)
     spark = session_of(pipeline, master)
-    from changelane.spark.maintenance.quarantine_view import Choice
+    from changelane.spark.maintenance.quarantine_view import EntryFilter
     from changelane.spark.replay import replay as replays
     from changelane.spark.state.replays import Settings
 
     reports = replays.replay(
         spark,
         pipeline,
-        Choice(codes, tables, entries),
+        EntryFilter(codes, tables, entries),
         Settings(format_, dict(format_options), discard),
         mended,
     )

@@ -10,7 +10,7 @@ import msgspec
 from changelane.cli.pipeline_tables import open_pipeline
 from changelane.conversion.terminal_text import printable
 from changelane.errors import ConfigError, UnknownNameError
-from changelane.schema import TableId, named
+from changelane.schema import TableId, option_for_table
 
 _TABLE: Final = "Only this, by its name at the source or the last part of it; repeatable."
 
@@ -29,16 +29,16 @@ def resume(file: str, *, tables: tuple[str, ...], master: str | None) -> None:
     _, lake = open_pipeline(file, master)
     from changelane.spark.rows.schema import table_id_of
     from changelane.spark.state.change_log import ChangeLog
-    from changelane.spark.state.paused_tables import Parking
+    from changelane.spark.state.paused_tables import PausedTables
 
-    parking = Parking(ChangeLog(lake))
+    parking = PausedTables(ChangeLog(lake))
     parked = parking.tables()
     names = {table_id: table_id_of(table_id) for table_id in parked}
     chosen = meant(names, tables) if tables else list(parked)
     if not chosen:
         click.echo("no table is parked")
         return
-    parking.set(*(msgspec.structs.replace(parked[place], state="resumed") for place in chosen))
+    parking.record(*(msgspec.structs.replace(parked[place], state="resumed") for place in chosen))
     for name in sorted({str(names[place]) for place in chosen}):
         click.echo(f"{printable(name)}: its events are merged by the next batch or run")
 
@@ -61,7 +61,7 @@ def meant(parked: Mapping[str, TableId], tables: Iterable[str]) -> list[str]:
         # of a name that changed hands there may be several tables: all of them are meant
         matches = [place for place, name in parked.items() if str(name) == table_name]
         matches = matches or [
-            place for place, name in parked.items() if named({table_name: place}, name)
+            place for place, name in parked.items() if option_for_table({table_name: place}, name)
         ]
         several = sorted({str(parked[place]) for place in matches})
         if not matches:

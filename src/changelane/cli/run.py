@@ -18,7 +18,7 @@ from changelane.formats.contract.losses import loss_class, loss_of
 from changelane.pipeline.config import Pipeline, load
 from changelane.pipeline.config_checks import order_note, repeat_note
 from changelane.pipeline.datahub_sink import DataHubSink
-from changelane.pipeline.error_budget import beyond
+from changelane.pipeline.error_budget import over_budget_text
 from changelane.pipeline.files_source import FilesSource
 from changelane.pipeline.kafka import KafkaSink
 from changelane.pipeline.preflight import check_before_spark
@@ -96,7 +96,7 @@ def run(
         click.echo("changelane: interrupted: the next run goes on from here", err=True)
         sys.exit(128 + signal.SIGINT)
     budget = pipeline.options.budget
-    if message := beyond(budget, report.quarantined, report.total, is_ended=True):
+    if message := over_budget_text(budget, report.quarantined, report.total, is_ended=True):
         click.echo(f"changelane: {message}: changelane quarantine list {file}", err=True)
         sys.exit(1)
     parked: dict[str, str] = getattr(report, "parked", {})
@@ -132,22 +132,24 @@ def _applied(
     return spark_pipeline.run(
         spark,
         pipeline,
-        progress=watch.took,
-        say=watch.say,
+        on_batch=watch.took,
+        notify=watch.say,
         on_step=watch.on_step,
-        resume=resume,
-        skip_lost=skip_lost,
+        is_checkpoint_recovery=resume,
+        is_data_loss_allowed=skip_lost,
     )
 
 
 def _delivered(pipeline: Pipeline, master: str | None, watch: Watch) -> "DeliveriesReport":
     try:
-        from changelane.spark.sinks.kafka import deliver
+        from changelane.spark.sinks.kafka import run_to_topics
     except ImportError as error:
         raise MissingExtraError(error.name or "pyspark", "spark") from None
     spark = _session(pipeline, master, watch)
     watch.start()
-    return deliver(spark, pipeline, progress=watch.took, say=watch.say, on_step=watch.on_step)
+    return run_to_topics(
+        spark, pipeline, on_batch=watch.took, notify=watch.say, on_step=watch.on_step
+    )
 
 
 def _tell(report: "RunReport | DeliveriesReport", path: str) -> None:

@@ -21,7 +21,7 @@ from changelane.cli.progress import stop_cleanly_when_terminated
 from changelane.cli.prometheus import Metrics, Server
 from changelane.cli.run_metrics import Figures, Totals, figures
 from changelane.conversion.terminal_text import printable
-from changelane.pipeline.kafka import behind, partitions
+from changelane.pipeline.kafka import partitions, total_lag
 from changelane.pipeline.options import Options
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class LiveLine:
         is_counted = last.messages_in is not None
         events = last.events if last.messages_in is None else last.messages_in
         parts = [(1, f"in {_rate(last.in_per_s)}"), (2, f"out {_rate(last.out_per_s)}")]
-        if (count := behind(total.lag)) is not None:
+        if (count := total_lag(total.lag)) is not None:
             parts.append((3, f"{count:,} behind"))
             topic, number, lag = max(
                 partitions(total.lag or {}), key=lambda partition: partition[2], default=("", 0, 0)

@@ -27,7 +27,7 @@ _ZSTD: Final = (".zst", ".zstd")
 _BZIP2: Final = (".bz2", ".bzip2")
 
 
-def expanded(raw: BinaryIO, path: str) -> BinaryIO:
+def expanded_stream(raw: BinaryIO, path: str) -> BinaryIO:
     """Return what a stream holds: its bytes, or what they expand to as the path's ending tells.
 
     Reading it raises a :class:`DecodeError` (``corrupt_compression``, ``expansion``).
@@ -42,7 +42,7 @@ def compression(path: str) -> str:
     """Return how a file is compressed, as its ending tells; empty = not."""
     suffix = Path(path).suffix.lower()
     endings = (("gzip", _GZIP), ("zstd", _ZSTD), ("bzip2", _BZIP2))
-    return next((kind for kind, told in endings if suffix in told), "")
+    return next((kind for kind, suffixes in endings if suffix in suffixes), "")
 
 
 class _Decompress(Protocol):
@@ -127,7 +127,7 @@ class _Bounded(io.RawIOBase):
 
 
 @contextmanager
-def compressed(raw: BinaryIO, path: str) -> Iterator[IO[bytes]]:
+def compressed_stream(raw: BinaryIO, path: str) -> Iterator[IO[bytes]]:
     """Give what compresses into a stream, as the path's ending tells."""
     match compression(path):
         case "gzip":

@@ -30,23 +30,23 @@ from changelane.event import (
 )
 from changelane.position import ScnPosition
 
-MOST_WAITING: Final = 10_000
+MAX_WAITING: Final = 10_000
 """Events that a transaction waits for its next operation, unless told otherwise."""
 
-MOST_HELD: Final = 100_000
+MAX_BUFFERED: Final = 100_000
 """Events that are held back in all, unless told otherwise."""
 
-MOST_ENDED: Final = 10_000
+MAX_ENDED: Final = 10_000
 """Transactions that are remembered to know what comes twice."""
 
-MARK: Final = "incomplete_transaction"
+INCOMPLETE_MARK: Final = "incomplete_transaction"
 """Type of the control event that stands before the operations of an incomplete transaction."""
 
 _Id = tuple[str | None, str | None, str]
 """Product and server of the source, and the transaction's id there."""
 
 
-class Incomplete(msgspec.Struct, frozen=True):
+class IncompleteTransaction(msgspec.Struct, frozen=True):
     """A transaction that was released without all its operations.
 
     Attributes:
@@ -64,7 +64,7 @@ class Incomplete(msgspec.Struct, frozen=True):
         return f"{self.id}: {self.operations} of {of} operations"
 
 
-class _Open(msgspec.Struct):
+class _OpenTransaction(msgspec.Struct):
     """A transaction whose operations are being collected.
 
     Attributes:
@@ -88,14 +88,14 @@ class _Open(msgspec.Struct):
     count: int = 0
 
 
-class _Ended(msgspec.Struct, frozen=True):
+class _EndedTransaction(msgspec.Struct, frozen=True):
     """A transaction that was released."""
 
     is_complete: bool
     scn: int | None
 
 
-class _Ready(msgspec.Struct):
+class _ReadyEvents(msgspec.Struct):
     """Events that may go on as soon as what they must not overtake is gone.
 
     Attributes:
@@ -114,22 +114,22 @@ class TransactionsState(msgspec.Struct):
     Hand it to another :class:`CollectTransactions` to go on where one stopped.
 
     Attributes:
-        seen: Events so far.
-        held: Events that are held back.
+        event_count: Events so far.
+        buffered_count: Events that are held back.
         duplicates: Events that came again and were dropped.
         open: Transactions that are not complete, the one longest without a new event first.
-        began: The same by the number of their first event, the oldest first.
+        open_by_start: The same by the number of their first event, the oldest first.
         ready: Events that wait for older ones only, in their order.
         ended: Released transactions, the oldest first.
     """
 
-    seen: int = 0
-    held: int = 0
+    event_count: int = 0
+    buffered_count: int = 0
     duplicates: int = 0
-    open: OrderedDict[_Id, _Open] = msgspec.field(default_factory=OrderedDict)
-    began: OrderedDict[int, _Id] = msgspec.field(default_factory=OrderedDict)
-    ready: list[_Ready] = []
-    ended: OrderedDict[_Id, _Ended] = msgspec.field(default_factory=OrderedDict)
+    open: OrderedDict[_Id, _OpenTransaction] = msgspec.field(default_factory=OrderedDict)
+    open_by_start: OrderedDict[int, _Id] = msgspec.field(default_factory=OrderedDict)
+    ready: list[_ReadyEvents] = []
+    ended: OrderedDict[_Id, _EndedTransaction] = msgspec.field(default_factory=OrderedDict)
 
 
 class CollectTransactions:
@@ -144,54 +144,55 @@ class CollectTransactions:
     Args:
         most_waiting: How many events a transaction waits for its next operation at most.
         most_held: How many events are held back in all at most.
-        marks: Put a control event (:data:`MARK`) before the operations of an incomplete one.
+        marks: Put a control event (:data:`INCOMPLETE_MARK`) before the operations of an incomplete
+            one.
         report: Called for every incomplete transaction.
         state: The state to go on from; it is changed in place, and :attr:`state` hands it out.
     """
 
     def __init__(
         self,
-        most_waiting: int = MOST_WAITING,
+        max_waiting: int = MAX_WAITING,
         *,
-        most_held: int = MOST_HELD,
-        marks: bool = True,
-        report: Callable[[Incomplete], None] | None = None,
+        max_buffered: int = MAX_BUFFERED,
+        has_marks: bool = True,
+        report: Callable[[IncompleteTransaction], None] | None = None,
         state: TransactionsState | None = None,
     ) -> None:
-        self._most_waiting = most_waiting
-        self._most_held = most_held
-        self._marks = marks
+        self._max_waiting = max_waiting
+        self._max_buffered = max_buffered
+        self._has_marks = has_marks
         self._report = report
         self.state = TransactionsState() if state is None else state
 
     def push(self, event: ChangeEvent) -> tuple[ChangeEvent, ...]:
         """Take an event and return those that may go on."""
         state = self.state
-        state.seen += 1
-        self._end_late()
+        state.event_count += 1
+        self._end_expired()
         if not state.open and not state.ready and _place_of(event) is None:
             return (event,)
         self._take(event)
-        released = self._go_on()
-        while state.held > self._most_held and state.began:
-            self._end(next(iter(state.began.values())), is_complete=False)
-            released += self._go_on()
+        released = self._release_ready()
+        while state.buffered_count > self._max_buffered and state.open_by_start:
+            self._end(next(iter(state.open_by_start.values())), is_complete=False)
+            released += self._release_ready()
         return released
 
     def flush(self) -> tuple[ChangeEvent, ...]:
         """Release what is held back, incomplete as it is."""
-        for name in list(self.state.began.values()):
+        for name in list(self.state.open_by_start.values()):
             self._end(name, is_complete=False)
-        return self._go_on()
+        return self._release_ready()
 
     def _take(self, event: ChangeEvent) -> None:
         state = self.state
-        place = _place_of(event)
-        if place is None:
+        source_transaction = _place_of(event)
+        if source_transaction is None:
             self._end_uncounted(_name_of(event))
-            self._wait(_Ready(state.seen, (event,), is_loose=True))
+            self._add_ready(_ReadyEvents(state.event_count, (event,), is_loose=True))
             return
-        source, transaction = place
+        source, transaction = source_transaction
         name = (source.product, source.server, transaction.id)
         ended = state.ended.get(name)
         if ended is None or ended.scn not in {None, _commit_scn(event)}:
@@ -201,11 +202,11 @@ class CollectTransactions:
             # all its numbers were there
             state.duplicates += 1
         else:
-            self._wait(_Ready(state.seen, (event,), is_loose=True))
+            self._add_ready(_ReadyEvents(state.event_count, (event,), is_loose=True))
 
-    def _wait(self, ready: _Ready) -> None:
-        self.state.held += len(ready.events)
-        bisect.insort(self.state.ready, ready, key=lambda other: other.since)
+    def _add_ready(self, ready: _ReadyEvents) -> None:
+        self.state.buffered_count += len(ready.events)
+        bisect.insort(self.state.ready, ready, key=lambda entry: entry.since)
 
     def _collect(
         self, name: _Id, source: Source, transaction: Transaction, event: ChangeEvent
@@ -214,9 +215,11 @@ class CollectTransactions:
         group = state.open.get(name)
         if group is None:
             scn = _commit_scn(event)
-            group = state.open[name] = _Open(source, scn, state.seen, state.seen)
-            state.began[state.seen] = name
-        group.touched = state.seen
+            group = state.open[name] = _OpenTransaction(
+                source, scn, state.event_count, state.event_count
+            )
+            state.open_by_start[state.event_count] = name
+        group.touched = state.event_count
         state.open.move_to_end(name)
         size = transaction.order if transaction.last else transaction.size
         if size is not None:
@@ -225,7 +228,7 @@ class CollectTransactions:
             state.duplicates += 1
             return
         group.count += 1
-        state.held += 1
+        state.buffered_count += 1
         if _is_complete(group):
             self._end(name, is_complete=True)
         elif group.begin is not None and group.commit is not None:
@@ -237,12 +240,12 @@ class CollectTransactions:
         if name is not None and group is not None and not group.operations and group.size is None:
             self._end(name, is_complete=False, is_counted=False)
 
-    def _end_late(self) -> None:
+    def _end_expired(self) -> None:
         state = self.state
-        horizon = state.seen - self._most_waiting
+        oldest_touched = state.event_count - self._max_waiting
         while state.open:
             name, group = next(iter(state.open.items()))
-            if group.touched > horizon:
+            if group.touched > oldest_touched:
                 break
             self._end(name, is_complete=False)
 
@@ -250,29 +253,31 @@ class CollectTransactions:
         """Let a transaction go on as far as it came."""
         state = self.state
         group = state.open.pop(name)
-        del state.began[group.since]
-        state.ended[name] = _Ended(is_complete, group.scn)
+        del state.open_by_start[group.since]
+        state.ended[name] = _EndedTransaction(is_complete, group.scn)
         state.ended.move_to_end(name)
-        while len(state.ended) > MOST_ENDED:
+        while len(state.ended) > MAX_ENDED:
             state.ended.popitem(last=False)
-        state.held -= group.count
+        state.buffered_count -= group.count
         events = _in_order(group)
         if not is_complete and is_counted:
-            told = Incomplete(name[2], len(group.operations), group.size)
+            incomplete = IncompleteTransaction(name[2], len(group.operations), group.size)
             if self._report is not None:
-                self._report(told)
-            if self._marks:
-                details = msgspec.structs.asdict(told)
-                mark = Control(MARK, str(told), source=group.source, details=details)
+                self._report(incomplete)
+            if self._has_marks:
+                details = msgspec.structs.asdict(incomplete)
+                mark = Control(
+                    INCOMPLETE_MARK, str(incomplete), source=group.source, details=details
+                )
                 events = (mark, *events)
-        self._wait(_Ready(group.since, events, is_loose=False))
+        self._add_ready(_ReadyEvents(group.since, events, is_loose=False))
 
-    def _go_on(self) -> tuple[ChangeEvent, ...]:
+    def _release_ready(self) -> tuple[ChangeEvent, ...]:
         """Return the ready events up to the first that must wait for an open transaction."""
         state = self.state
         if not state.ready:
             return ()
-        oldest = next(iter(state.began), state.seen + 1)
+        oldest = next(iter(state.open_by_start), state.event_count + 1)
         count = 0
         for ready in state.ready:
             if ready.is_loose and ready.since > oldest:
@@ -280,7 +285,7 @@ class CollectTransactions:
             count += 1
         released = tuple(event for ready in state.ready[:count] for event in ready.events)
         del state.ready[:count]
-        state.held -= len(released)
+        state.buffered_count -= len(released)
         return released
 
 
@@ -317,7 +322,7 @@ def _commit_scn(event: ChangeEvent) -> int | None:
     return position.scn if position.commit_scn is None else position.commit_scn
 
 
-def _add(group: _Open, order: int | None, event: ChangeEvent) -> bool:
+def _add(group: _OpenTransaction, order: int | None, event: ChangeEvent) -> bool:
     """Add an event to its transaction; return whether it is new."""
     match event:
         case TransactionMarker(status="begin"):
@@ -330,22 +335,22 @@ def _add(group: _Open, order: int | None, event: ChangeEvent) -> bool:
             return is_new
         case _:
             number = order or 0
-            same = group.operations.setdefault(number, [])
-            if any(_is_same(other, event) for other in same):
+            same_number = group.operations.setdefault(number, [])
+            if any(_is_same(operation, event) for operation in same_number):
                 return False
-            same.append(event)
+            same_number.append(event)
             group.highest = max(group.highest, number)
             if isinstance(event, HalfUpdate):
                 group.halves += 1 if event.change.op is Op.DELETE else -1
             return True
 
 
-def _is_same(one: ChangeEvent, other: ChangeEvent) -> bool:
+def _is_same(first: ChangeEvent, second: ChangeEvent) -> bool:
     """Say whether two events are one, which may have been posted at two times."""
-    return _unposted(one) == _unposted(other)
+    return _without_process_time(first) == _without_process_time(second)
 
 
-def _unposted(event: ChangeEvent) -> ChangeEvent:
+def _without_process_time(event: ChangeEvent) -> ChangeEvent:
     if isinstance(event, HalfUpdate):
         change = msgspec.structs.replace(event.change, process_time_ns=None)
         return msgspec.structs.replace(event, change=change)
@@ -354,7 +359,7 @@ def _unposted(event: ChangeEvent) -> ChangeEvent:
     return event
 
 
-def _is_complete(group: _Open) -> bool:
+def _is_complete(group: _OpenTransaction) -> bool:
     """Say whether all numbers are there, every half has its partner, and a begin its commit."""
     return (
         len(group.operations) == group.size
@@ -364,7 +369,7 @@ def _is_complete(group: _Open) -> bool:
     )
 
 
-def _in_order(group: _Open) -> tuple[ChangeEvent, ...]:
+def _in_order(group: _OpenTransaction) -> tuple[ChangeEvent, ...]:
     events = (
         event
         for number in sorted(group.operations)

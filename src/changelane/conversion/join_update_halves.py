@@ -4,7 +4,7 @@
 The halves become one update only where they prove to belong together, in one of two ways:
 
 - Debezium writes a key change as a delete of the old key, its tombstone, and a create of the new
-  key, in different partitions as a rule (B 1.5): same table, same source position, and each names
+  key, in different partitions as a rule: same table, same source position, and each names
   the other's key. Such halves without a partner become a plain delete or insert, which mean the
   same to a table.
 - DataHub writes every update as the row before and the row after, under one sequence id (seed 003:
@@ -12,7 +12,7 @@ The halves become one update only where they prove to belong together, in one of
   table and same pair, whatever their keys. Such a half without a partner is an *orphan*: the row
   before alone does not say that the row went.
 
-Halves that tell neither (SharePlex without transaction or row id, A 3.2: "UPDATE BEFORE/AFTER pairs
+Halves that tell neither (SharePlex without transaction or row id: "UPDATE BEFORE/AFTER pairs
 join on (trans, seq) or adjacency") are one update where the row after is the very next event of the
 stream, and orphans otherwise.
 """
@@ -38,14 +38,14 @@ from changelane.event import (
 )
 from changelane.schema import TableId
 
-MOST_WAITING: Final = 10_000
+MAX_WAITING: Final = 10_000
 """Events that a half waits for its partner, unless told otherwise."""
 
-_Values = tuple[tuple[str, str], ...]
-_Move = tuple[_Values, _Values]
-_Token = tuple[TableId, object, _Move | None]
+_KeyValues = tuple[tuple[str, str], ...]
+_KeyChange = tuple[_KeyValues, _KeyValues]
+_Token = tuple[TableId, object, _KeyChange | None]
 """What both halves of one update have in common; no move where a pair joins them."""
-_Shape = frozenset[tuple[str, type]]
+_KeyShape = frozenset[tuple[str, type]]
 
 
 class Orphans(StrEnum):
@@ -59,28 +59,28 @@ class Orphans(StrEnum):
     CHANGE = "change"
 
 
-class _Waiting(msgspec.Struct):
+class _WaitingHalf(msgspec.Struct):
     half: HalfUpdate
-    own: _Values | None
+    own_key: _KeyValues | None
     since: int
     tombstones: list[Tombstone] = []
 
 
-class _Table(msgspec.Struct):
+class _WaitingTable(msgspec.Struct):
     """The waiting halves of one table; no two of them have the same key.
 
     Attributes:
-        count: How many there are.
-        unnamed: Those whose own key is not known. Their pair alone says where they belong.
-        named: Which half has a key as its own. The other key is its partner's to wait for: events
-            of that key may pass, for the update takes the partner's place among them.
+        tokens_without_key: Those whose own key is not known; only their pair joins them.
+        tokens_by_key: The half that has a key as its own. Its partner waits for the other key:
+        tokens_by_key: The half that has a key as its own. Its partner waits for the other key:
+            events of that key may pass, for the update takes the partner's place among them.
         shapes: Columns and Python types of these keys; other shapes cannot be compared with them.
     """
 
     count: int = 0
-    unnamed: set[_Token] = set()
-    named: dict[_Values, _Token] = {}
-    shapes: set[_Shape] = set()
+    tokens_without_key: set[_Token] = set()
+    tokens_by_key: dict[_KeyValues, _Token] = {}
+    shapes: set[_KeyShape] = set()
 
 
 class JoinState(msgspec.Struct):
@@ -89,22 +89,24 @@ class JoinState(msgspec.Struct):
     Hand it to another :class:`JoinHalves` to go on where one stopped.
 
     Attributes:
-        seen: Events so far.
-        waiting: Halves that wait for their partners, the oldest first.
+        event_count: Events so far.
+        waiting_halves: Halves that wait for their partners, the oldest first.
         tables: The same by table.
-        departed: Those that wait for a tombstone as well, by the change of their key.
+        waiting_deletes: Those that wait for a tombstone as well, by the change of their key.
         adjacent: A row before that only the next event can complete.
-        joined: Joined changes of a key whose tombstone may still come.
-        parted: Halves that went on alone, whose partners may still come.
+        joined_key_changes: Joined changes of a key whose tombstone may still come.
+        released_halves: Halves that went on alone, whose partners may still come.
     """
 
-    seen: int = 0
-    waiting: OrderedDict[_Token, _Waiting] = msgspec.field(default_factory=OrderedDict)
-    tables: dict[TableId, _Table] = {}
-    departed: dict[_Move, _Token] = {}
+    event_count: int = 0
+    waiting_halves: OrderedDict[_Token, _WaitingHalf] = msgspec.field(default_factory=OrderedDict)
+    tables: dict[TableId, _WaitingTable] = {}
+    waiting_deletes: dict[_KeyChange, _Token] = {}
     adjacent: HalfUpdate | None = None
-    joined: OrderedDict[_Move, int] = msgspec.field(default_factory=OrderedDict)
-    parted: OrderedDict[_Token, tuple[Op, int]] = msgspec.field(default_factory=OrderedDict)
+    joined_key_changes: OrderedDict[_KeyChange, int] = msgspec.field(default_factory=OrderedDict)
+    released_halves: OrderedDict[_Token, tuple[Op, int]] = msgspec.field(
+        default_factory=OrderedDict
+    )
 
 
 class JoinHalves:
@@ -122,39 +124,47 @@ class JoinHalves:
 
     def __init__(
         self,
-        most_waiting: int = MOST_WAITING,
+        max_waiting: int = MAX_WAITING,
         *,
         orphans: Orphans | str = Orphans.CHANGE,
         state: JoinState | None = None,
     ) -> None:
-        self._most_waiting = most_waiting
+        self._max_waiting = max_waiting
         self._orphans = Orphans(orphans)
         self.state = JoinState() if state is None else state
 
     def push(self, event: ChangeEvent) -> tuple[ChangeEvent, ...]:
         """Take an event and return those that may go on."""
         state = self.state
-        state.seen += 1
-        released = self._expired() if state.waiting or state.joined or state.parted else ()
+        state.event_count += 1
+        released = (
+            self._expired()
+            if state.waiting_halves or state.joined_key_changes or state.released_halves
+            else ()
+        )
         if state.adjacent is not None:
             half, state.adjacent = state.adjacent, None
             if _completes(event, half):
                 return (*released, _update(half.change, event.change))
-            released += self._alone(_Waiting(half, None, 0))
+            released += self._without_partner(_WaitingHalf(half, None, 0))
         if isinstance(event, HalfUpdate):
             return (*released, *self._half(event))
-        if isinstance(event, Tombstone) and event.moved_to is not None and self._is_ours(event):
+        if (
+            isinstance(event, Tombstone)
+            and event.moved_to is not None
+            and self._take_tombstone(event)
+        ):
             return released
-        if state.waiting:
+        if state.waiting_halves:
             released += self._release(self._overtaken(event))
         return (*released, event)
 
     def flush(self) -> tuple[ChangeEvent, ...]:
         """Release the halves that found no partner."""
-        waiting = self.state.waiting.values()
-        released = tuple(event for one in waiting for event in self._alone(one))
+        waiting_halves = self.state.waiting_halves.values()
+        released = tuple(event for half in waiting_halves for event in self._without_partner(half))
         if self.state.adjacent is not None:
-            released += self._alone(_Waiting(self.state.adjacent, None, 0))
+            released += self._without_partner(_WaitingHalf(self.state.adjacent, None, 0))
         self.state = JoinState()
         return released
 
@@ -163,51 +173,51 @@ class JoinHalves:
         token = _token(half)
         if token is None:
             released = self._release(self._overtaken(change))
-            if _tells_nothing(half) and change.op is Op.DELETE:
+            if _names_no_partner(half) and change.op is Op.DELETE:
                 state.adjacent = half
                 return released
-            return (*released, *self._alone(_Waiting(half, None, 0)))
+            return (*released, *self._without_partner(_WaitingHalf(half, None, 0)))
         own = _own_key(change)
         overtaken = set() if own is None else self._overtaken_in(change.table, (own,))
-        other = state.waiting.get(token)
-        if other is not None and other.half.change.op is not change.op:
+        waiting_half = state.waiting_halves.get(token)
+        if waiting_half is not None and waiting_half.half.change.op is not change.op:
             released = self._release(overtaken - {token})
             self._forget(token)
-            if token[2] is not None and not other.tombstones:
-                state.joined[token[2]] = state.seen
-            halves = (change, other.half.change)
+            if token[2] is not None and not waiting_half.tombstones:
+                state.joined_key_changes[token[2]] = state.event_count
+            halves = (change, waiting_half.half.change)
             return (*released, _update(*(halves if change.op is Op.DELETE else halves[::-1])))
         # the same half again takes the place of the first
-        released = self._release(overtaken if other is None else overtaken | {token})
-        parted = state.parted.get(token)
-        if parted is not None and parted[0] is not change.op:
-            del state.parted[token]
-            return (*released, *self._alone(_Waiting(half, None, 0)))
+        released = self._release(overtaken if waiting_half is None else overtaken | {token})
+        released_half = state.released_halves.get(token)
+        if released_half is not None and released_half[0] is not change.op:
+            del state.released_halves[token]
+            return (*released, *self._without_partner(_WaitingHalf(half, None, 0)))
         self._wait(token, half, own)
         return released
 
     def _wait(self, token: _Token, half: HalfUpdate, own: Image | None) -> None:
         state, change = self.state, half.change
-        named = None if own is None else _frozen(own)
-        state.waiting[token] = _Waiting(half, named, state.seen)
-        table = state.tables.setdefault(change.table, _Table())
+        own_key = None if own is None else _key_values(own)
+        state.waiting_halves[token] = _WaitingHalf(half, own_key, state.event_count)
+        table = state.tables.setdefault(change.table, _WaitingTable())
         table.count += 1
-        if own is None or named is None:
-            table.unnamed.add(token)
+        if own is None or own_key is None:
+            table.tokens_without_key.add(token)
         else:
-            table.named[named] = token
-            table.shapes.add(_shape(own))
+            table.tokens_by_key[own_key] = token
+            table.shapes.add(_key_shape(own))
         if token[2] is not None and change.op is Op.DELETE:
-            state.departed[token[2]] = token
+            state.waiting_deletes[token[2]] = token
 
-    def _is_ours(self, event: Tombstone) -> bool:
+    def _take_tombstone(self, event: Tombstone) -> bool:
         """Keep the tombstone of a waiting half, or swallow that of a joined one."""
-        move = _frozen(event.key), _frozen(event.moved_to)
-        token = self.state.departed.get(move)
+        move = _key_values(event.key), _key_values(event.moved_to)
+        token = self.state.waiting_deletes.get(move)
         if token is not None:
-            self.state.waiting[token].tombstones.append(event)
+            self.state.waiting_halves[token].tombstones.append(event)
             return True
-        return self.state.joined.pop(move, None) is not None
+        return self.state.joined_key_changes.pop(move, None) is not None
 
     def _overtaken(self, event: ChangeEvent) -> set[_Token]:
         """Return the waiting halves that the event must not overtake."""
@@ -229,13 +239,13 @@ class JoinHalves:
                 pass
             case _:
                 return set()
-        found: set[_Token] = set()
+        tokens: set[_Token] = set()
         for name, table in self.state.tables.items():
-            if _may_be(event.table, name):
-                found |= self._overtaken_in(name, images, strict=strict)
+            if _may_be_same_table(event.table, name):
+                tokens |= self._overtaken_in(name, images, strict=strict)
                 if not isinstance(event, Tombstone):
-                    found |= table.unnamed
-        return found
+                    tokens |= table.tokens_without_key
+        return tokens
 
     def _overtaken_in(
         self, name: TableId, images: Iterable[Image] | None, *, strict: bool = False
@@ -244,66 +254,74 @@ class JoinHalves:
         if table is None:
             return set()
         if images is None:
-            return set(table.named.values())
-        found: set[_Token] = set()
+            return set(table.tokens_by_key.values())
+        tokens: set[_Token] = set()
         for image in images:
-            if not strict and _shape(image) not in table.shapes:
-                return set(table.named.values())
-            if (token := table.named.get(_frozen(image))) is not None:
-                found.add(token)
-        return found
+            if not strict and _key_shape(image) not in table.shapes:
+                return set(table.tokens_by_key.values())
+            if (token := table.tokens_by_key.get(_key_values(image))) is not None:
+                tokens.add(token)
+        return tokens
 
     def _release(self, tokens: set[_Token]) -> tuple[ChangeEvent, ...]:
         """Let halves go on without their partners, in their order."""
         state = self.state
         released: list[ChangeEvent] = []
-        for token in sorted(tokens, key=lambda token: state.waiting[token].since):
-            waiting = self._forget(token)
-            state.parted[token] = waiting.half.change.op, state.seen
-            state.parted.move_to_end(token)
-            released.extend(self._alone(waiting))
+        for token in sorted(tokens, key=lambda token: state.waiting_halves[token].since):
+            waiting_half = self._forget(token)
+            state.released_halves[token] = waiting_half.half.change.op, state.event_count
+            state.released_halves.move_to_end(token)
+            released.extend(self._without_partner(waiting_half))
         return tuple(released)
 
-    def _alone(self, waiting: _Waiting) -> tuple[ChangeEvent, ...]:
-        half = waiting.half
-        if self._orphans is Orphans.HALF and (half.pair is not None or _tells_nothing(half)):
+    def _without_partner(self, waiting_half: _WaitingHalf) -> tuple[ChangeEvent, ...]:
+        half = waiting_half.half
+        if self._orphans is Orphans.HALF and (half.pair is not None or _names_no_partner(half)):
             return (half,)
-        return (half.change, *waiting.tombstones)
+        return (half.change, *waiting_half.tombstones)
 
-    def _forget(self, token: _Token) -> _Waiting:
+    def _forget(self, token: _Token) -> _WaitingHalf:
         state = self.state
-        waiting = state.waiting.pop(token)
-        if token[2] is not None and state.departed.get(token[2]) == token:
-            del state.departed[token[2]]
+        waiting_half = state.waiting_halves.pop(token)
+        if token[2] is not None and state.waiting_deletes.get(token[2]) == token:
+            del state.waiting_deletes[token[2]]
         table = state.tables[token[0]]
         table.count -= 1
         if not table.count:
             del state.tables[token[0]]
-        elif waiting.own is None:
-            table.unnamed.discard(token)
+        elif waiting_half.own_key is None:
+            table.tokens_without_key.discard(token)
         else:
-            del table.named[waiting.own]
-        return waiting
+            del table.tokens_by_key[waiting_half.own_key]
+        return waiting_half
 
     def _expired(self) -> tuple[ChangeEvent, ...]:
         state = self.state
-        horizon = state.seen - self._most_waiting
-        late: set[_Token] = set()
-        for token, waiting in state.waiting.items():
-            if waiting.since > horizon:
+        oldest_seen = state.event_count - self._max_waiting
+        expired: set[_Token] = set()
+        for token, waiting_half in state.waiting_halves.items():
+            if waiting_half.since > oldest_seen:
                 break
-            late.add(token)
-        while state.joined and next(iter(state.joined.values())) <= horizon:
-            state.joined.popitem(last=False)
-        while state.parted and next(iter(state.parted.values()))[1] <= horizon:
-            state.parted.popitem(last=False)
-        return self._release(late) if late else ()
+            expired.add(token)
+        while (
+            state.joined_key_changes
+            and next(iter(state.joined_key_changes.values())) <= oldest_seen
+        ):
+            state.joined_key_changes.popitem(last=False)
+        while (
+            state.released_halves and next(iter(state.released_halves.values()))[1] <= oldest_seen
+        ):
+            state.released_halves.popitem(last=False)
+        return self._release(expired) if expired else ()
 
 
-def _may_be(one: TableId, other: TableId) -> bool:
+def _may_be_same_table(first: TableId, second: TableId) -> bool:
     """Say whether two names can mean one table, where parts that are missing mean any."""
-    pairs = zip(msgspec.structs.astuple(one), msgspec.structs.astuple(other), strict=True)
-    return all(mine is None or yours is None or mine == yours for mine, yours in pairs)
+    pairs = zip(msgspec.structs.astuple(first), msgspec.structs.astuple(second), strict=True)
+    return all(
+        own_part is None or other_part is None or own_part == other_part
+        for own_part, other_part in pairs
+    )
 
 
 def _keys_of(change: DataChange) -> tuple[Image, ...] | None:
@@ -311,19 +329,19 @@ def _keys_of(change: DataChange) -> tuple[Image, ...] | None:
     before, after = change.before, change.after
     if change.key is None or (before is None and after is None):
         return None
-    found: list[Image] = []
+    images: list[Image] = []
     if after is not None:
         key = key_of(change, after)
         if key is None:
             return None
-        found.append(key)
+        images.append(key)
     if before is not None:
         # a key column that a partial image leaves out did not change
         key = key_of(change, ChainMap(before, after or {}))  # type: ignore[arg-type]
         if key is None:
             return None
-        found.append(key)
-    return tuple(found)
+        images.append(key)
+    return tuple(images)
 
 
 def _own_key(half: DataChange) -> Image | None:
@@ -331,15 +349,15 @@ def _own_key(half: DataChange) -> Image | None:
     return None if image is None else key_of(half, image)
 
 
-def _shape(image: Image) -> _Shape:
+def _key_shape(image: Image) -> _KeyShape:
     return frozenset((name, type(value)) for name, value in image.items())
 
 
-def _frozen(image: Image | None) -> _Values:
+def _key_values(image: Image | None) -> _KeyValues:
     return tuple(sorted((name, repr(value)) for name, value in (image or {}).items()))
 
 
-def _tells_nothing(half: HalfUpdate) -> bool:
+def _names_no_partner(half: HalfUpdate) -> bool:
     """Say whether a half names neither a pair nor the other key."""
     return half.pair is None and half.other_key is None
 
@@ -348,7 +366,7 @@ def _completes(event: ChangeEvent, before: HalfUpdate) -> TypeGuard[HalfUpdate]:
     """Say whether an event is the other half of the row before that came just before it."""
     return (
         isinstance(event, HalfUpdate)
-        and _tells_nothing(event)
+        and _names_no_partner(event)
         and event.change.op is not Op.DELETE
         and event.change.table == before.change.table
         and event.change.position == before.change.position
@@ -358,36 +376,36 @@ def _completes(event: ChangeEvent, before: HalfUpdate) -> TypeGuard[HalfUpdate]:
 
 def _token(half: HalfUpdate) -> _Token | None:
     """Return what both halves of one update have in common; ``None`` when it cannot be told."""
-    change, other = half.change, half.other_key
+    change, other_key = half.change, half.other_key
     if half.pair is not None:
         return change.table, half.pair, None
     own = _own_key(change)
-    if own is None or other is None:
+    if own is None or other_key is None:
         return None
     # both halves are written with one source block; its time stands in where it has no position
     where = change.position or change.source_time_ns
     if where is None:
         return None
-    keys = _frozen(own), _frozen(other)
+    keys = _key_values(own), _key_values(other_key)
     return change.table, where, keys if change.op is Op.DELETE else keys[::-1]
 
 
-def _update(gone: DataChange, come: DataChange) -> DataChange:
-    details = {**come.details, **gone.details}
+def _update(before_half: DataChange, after_half: DataChange) -> DataChange:
+    details = {**after_half.details, **before_half.details}
     details.pop("key", None)
     return DataChange(
         Op.UPDATE,
-        come.table,
-        come.key,
-        gone.before,
-        come.after,
-        come.schema if come.schema is not None else gone.schema,
-        come.position,
-        gone.transaction,
-        come.source,
-        gone.source_time_ns,
-        gone.process_time_ns,
-        gone.before_holds,
-        come.after_holds,
+        after_half.table,
+        after_half.key,
+        before_half.before,
+        after_half.after,
+        after_half.schema if after_half.schema is not None else before_half.schema,
+        after_half.position,
+        before_half.transaction,
+        after_half.source,
+        before_half.source_time_ns,
+        before_half.process_time_ns,
+        before_half.before_holds,
+        after_half.after_holds,
         details,
     )

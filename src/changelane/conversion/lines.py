@@ -10,7 +10,11 @@ from typing import IO, Any, NamedTuple
 import msgspec
 
 from changelane.codec import Codec, Encoded, get_codec
-from changelane.conversion.group_transactions import MARK, MOST_HELD, CollectTransactions
+from changelane.conversion.group_transactions import (
+    INCOMPLETE_MARK,
+    MAX_BUFFERED,
+    CollectTransactions,
+)
 from changelane.conversion.join_update_halves import JoinHalves, Orphans
 from changelane.conversion.message_files import Line, LineForm, Lines, line_of, record_of
 from changelane.conversion.summary import Failure, Summary
@@ -30,7 +34,7 @@ from changelane.schema import TableId
 from changelane.transforms.chain import Chain
 
 
-class _Place(NamedTuple):
+class _OutputPlace(NamedTuple):
     """Where an event comes from, and how its messages are written."""
 
     line: int
@@ -70,13 +74,13 @@ class Conversion:
         fail_fast: bool = False,
         orphans: Orphans = Orphans.HALF,
         transactions: str = "off",
-        most_held: int = MOST_HELD,
+        max_buffered: int = MAX_BUFFERED,
         profile: Profile | None = None,
         partitions: int | None = None,
         chain: Chain | None = None,
     ) -> None:
         self._chain = Chain(()) if chain is None else chain
-        self._place = _Place(0, Message(None), LineForm.VALUES)
+        self._place = _OutputPlace(0, Message(None), LineForm.VALUES)
         self.summary = summary
         self._profile = profile
         self._partitions = partitions
@@ -86,8 +90,8 @@ class Conversion:
         self._collect: CollectTransactions | None = None
         if transactions != "off":
             self._collect = CollectTransactions(
-                most_held=most_held,
-                marks=transactions == "mark",
+                max_buffered=max_buffered,
+                has_marks=transactions == "mark",
                 report=summary.tell_incomplete,
             )
         self._warnings = LossWarnings(summary.on_loss, target.name)
@@ -99,63 +103,71 @@ class Conversion:
 
     def run(self, lines: Lines | TopicInput, output: IO[bytes]) -> Iterator[None]:
         """Convert all lines; yields after each, so that the caller can show progress."""
-        place = _Place(0, Message(None), self._output_form or LineForm.VALUES)
+        place = _OutputPlace(0, Message(None), self._output_form or LineForm.VALUES)
         for line in lines:
             self.summary.messages += 1
             form = self._output_form or lines.form or LineForm.VALUES
-            place = self._place = _Place(line.number, _message_of(line), form)
-            others: list[ChangeEvent] = []
+            place = self._place = _OutputPlace(line.number, _message_of(line), form)
+            other_events: list[ChangeEvent] = []
             with self._counting_failure():
                 for event in self._events(line):
                     for joined in self._released(event):
                         if self._collect is not None or isinstance(joined, HalfUpdate):
-                            others.append(joined)
+                            other_events.append(joined)
                         else:
                             self._write(joined, place, output)
             # these are messages of other lines
-            self._write_each(others, place, output)
+            self._write_each(other_events, place, output)
             yield
-        self._write_each(self._rest(), place, output)
+        self._write_each(self._remaining_events(), place, output)
 
     def _released(self, event: ChangeEvent) -> list[ChangeEvent]:
         """Send an event through the transforms; return what may go on."""
         try:
             collected = (event,) if self._collect is None else self._collect.push(event)
-            return [one for kept in self._transformed(collected) for one in self._join.push(kept)]
+            return [
+                event
+                for transformed in self._transformed(collected)
+                for event in self._join.push(transformed)
+            ]
         except (StopAtFailureError, OSError):
             raise
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other lines
-            failure = Failure(self._place.line, "join", self._source.name, "defect", _defect(error))
+            failure = Failure(
+                self._place.line, "join", self._source.name, "defect", _defect_text(error)
+            )
             self._fail_with_event(failure, event, self._place)
             return []
 
     def _transformed(self, events: tuple[ChangeEvent, ...]) -> Iterator[ChangeEvent]:
         """Yield what becomes of events of the tables that are wanted."""
         for event in self._of_tables(events):
-            if not self._chain.steps or _is_mark(event):
+            if not self._chain.transforms or _is_mark(event):
                 yield event
                 continue
             try:
-                made = self._chain(event)
+                transformed = self._chain(event)
             except TransformError as error:
                 self._fail_to_transform(event, error.code, str(error))
             except Exception as error:  # noqa: BLE001 - a defect must not stop the other lines
-                self._fail_to_transform(event, "defect", _defect(error))
+                self._fail_to_transform(event, "defect", _defect_text(error))
             else:
-                if made is None:
+                if transformed is None:
                     self.summary.excluded += 1
                 else:
-                    yield made
+                    yield transformed
 
-    def _rest(self) -> Iterator[ChangeEvent]:
+    def _remaining_events(self) -> Iterator[ChangeEvent]:
         """Yield what the transforms hold back."""
         if self._collect is not None:
-            for kept in self._transformed(self._collect.flush()):
-                yield from self._join.push(kept)
+            for event in self._transformed(self._collect.flush()):
+                yield from self._join.push(event)
             self.summary.duplicates = self._collect.state.duplicates
         yield from self._join.flush()
 
-    def _write_each(self, events: Iterable[ChangeEvent], place: _Place, output: IO[bytes]) -> None:
+    def _write_each(
+        self, events: Iterable[ChangeEvent], place: _OutputPlace, output: IO[bytes]
+    ) -> None:
         """Write events of as many messages."""
         for event in events:
             if isinstance(event, HalfUpdate):
@@ -174,7 +186,7 @@ class Conversion:
             if self.summary.failures.total() > before:
                 self.summary.failed_messages += 1
 
-    def _refuse_orphan(self, half: HalfUpdate, place: _Place) -> None:
+    def _refuse_orphan(self, half: HalfUpdate, place: _OutputPlace) -> None:
         error = "half an update, whose other half did not come up to this line"
         failure = Failure(place.line, "join", self._source.name, "orphan_half", error)
         with self._counting_failure():
@@ -190,7 +202,7 @@ class Conversion:
             self._fail_to_decode(line, error)
             return ()
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other lines
-            self._fail_to_decode(line, DecodeError(_defect(error), code="defect"))
+            self._fail_to_decode(line, DecodeError(_defect_text(error), code="defect"))
             return ()
         self.summary.events += len(events)
         return events
@@ -198,9 +210,9 @@ class Conversion:
     def _of_tables(self, events: tuple[ChangeEvent, ...]) -> tuple[ChangeEvent, ...]:
         if not self._patterns:
             return events
-        kept = tuple(event for event in events if self._is_wanted(event))
-        self.summary.filtered += len(events) - len(kept)
-        return kept
+        wanted_events = tuple(event for event in events if self._is_wanted(event))
+        self.summary.filtered += len(events) - len(wanted_events)
+        return wanted_events
 
     def _is_wanted(self, event: ChangeEvent) -> bool:
         if _is_mark(event):
@@ -209,15 +221,15 @@ class Conversion:
         name = str(getattr(changed, "table", ""))
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in self._patterns)
 
-    def _write(self, event: ChangeEvent, place: _Place, output: IO[bytes]) -> None:
+    def _write(self, event: ChangeEvent, place: _OutputPlace, output: IO[bytes]) -> None:
         topic = self._chain.topic(getattr(event, "table", TableId()))
         for message in self._encode(event, place):
-            placed = _placed(message, place.origin, topic)
+            addressed = _with_topic(message, place.origin, topic)
             try:
-                text = line_of(placed, place.form)
+                text = line_of(addressed, place.form)
             except EncodeError as error:
                 failure = Failure(place.line, "write", self._target.name, "not_a_line", str(error))
-                self._fail(failure, placed)
+                self._fail(failure, addressed)
                 continue
             if text is None:
                 self.summary.tombstones_left_out += 1
@@ -227,24 +239,24 @@ class Conversion:
             output.write(text)
             self.summary.written += 1
 
-    def _encode(self, event: ChangeEvent, place: _Place) -> tuple[Message, ...]:
+    def _encode(self, event: ChangeEvent, place: _OutputPlace) -> tuple[Message, ...]:
         try:
             encoded = self._encoded(event)
         except EncodeError as error:
             self._fail_to_encode(event, place, error)
             return ()
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other lines
-            self._fail_to_encode(event, place, EncodeError(_defect(error)))
+            self._fail_to_encode(event, place, EncodeError(_defect_text(error)))
             return ()
         self._count(encoded.losses)
         return encoded.messages
 
     def _count(self, losses: tuple[Loss, ...]) -> None:
         """Count what is lost of an event that is written."""
-        lost = self.summary.losses
-        known = len(lost)
-        lost.update(losses)
-        if len(lost) > known:
+        loss_counts = self.summary.losses
+        count_before = len(loss_counts)
+        loss_counts.update(losses)
+        if len(loss_counts) > count_before:
             self.summary.warnings.extend(self._warnings.of(losses))
 
     def _encoded(self, event: ChangeEvent) -> Encoded:
@@ -270,13 +282,13 @@ class Conversion:
         """Return what may be kept of a message that was not transformed, and what it is."""
         if not self._chain.is_masking:
             return message, None
-        withheld = self._chain.withheld
-        kept = msgspec.structs.replace(
-            message, value=withheld(message.value), key=withheld(message.key), headers=()
+        redacted = self._chain.redacted
+        stored_message = msgspec.structs.replace(
+            message, value=redacted(message.value), key=redacted(message.key), headers=()
         )
-        return kept, "hash"
+        return stored_message, "hash"
 
-    def _fail_to_encode(self, event: ChangeEvent, place: _Place, error: EncodeError) -> None:
+    def _fail_to_encode(self, event: ChangeEvent, place: _OutputPlace, error: EncodeError) -> None:
         reason = "not_encodable"
         if isinstance(error, UnsupportedError):
             reason = "unsupported"
@@ -284,7 +296,7 @@ class Conversion:
         failure = Failure(place.line, "encode", self._target.name, reason, str(error))
         self._fail_with_event(failure, event, place)
 
-    def _fail_with_event(self, failure: Failure, event: ChangeEvent, place: _Place) -> None:
+    def _fail_with_event(self, failure: Failure, event: ChangeEvent, place: _OutputPlace) -> None:
         try:
             message, form = self._native.encode(event).messages[0], "native-json"
         except Exception:  # noqa: BLE001 - whatever is wrong with the event, its message is there
@@ -329,15 +341,15 @@ def _escaped(part: Any) -> Any:
             return part
 
 
-def _defect(error: Exception) -> str:
+def _defect_text(error: Exception) -> str:
     return f"a defect of changelane ({type(error).__name__}): please report it with this message"
 
 
 def _is_mark(event: ChangeEvent) -> bool:
-    return isinstance(event, Control) and event.type == MARK
+    return isinstance(event, Control) and event.type == INCOMPLETE_MARK
 
 
-def _placed(message: Message, origin: Message, topic: str | None = None) -> Message:
+def _with_topic(message: Message, origin: Message, topic: str | None = None) -> Message:
     """Give a written message the topic and time of the one it comes from, unless it has its own.
 
     A topic that a route tells comes first.

@@ -132,7 +132,7 @@ _EXTREMES: Final[dict[Extreme, tuple[tuple[LogicalType, Value], ...]]] = {
     ),
 }
 # Values that some database has of a type and another has not: any format with the type meets them.
-_BEYOND: Final[dict[type[LogicalType], tuple[tuple[LogicalType, Value], ...]]] = {
+_OUT_OF_RANGE: Final[dict[type[LogicalType], tuple[tuple[LogicalType, Value], ...]]] = {
     Time: ((Time(0), "838:59:59"), (Time(0), "-838:59:59"), (Time(6), "24:00:00")),
     Integer: ((Integer(64, unsigned=True), 2**64 - 1),),
     Decimal: (
@@ -148,25 +148,27 @@ _BEYOND: Final[dict[type[LogicalType], tuple[tuple[LogicalType, Value], ...]]] =
 
 def losses_between(source: Codec, target: Codec) -> tuple[Loss, ...]:
     """Return what *target* may lose of what *source* can say, each loss once."""
-    found: dict[Loss, None] = {}
+    probe_losses: dict[Loss, None] = {}
     for probe in probes(source.carries):
-        for event in _said(source, probe):
+        for event in _expressible_events(source, probe):
             try:
                 losses = target.encode(event, on_loss=OnLoss.IGNORE).losses
             except EncodeError as error:
                 losses = (("event", str(error)),)
-            found.update(dict.fromkeys(losses))
-    return tuple(found)
+            probe_losses.update(dict.fromkeys(losses))
+    return tuple(probe_losses)
 
 
-def _said(source: Codec, probe: ChangeEvent) -> tuple[ChangeEvent, ...]:
+def _expressible_events(source: Codec, probe: ChangeEvent) -> tuple[ChangeEvent, ...]:
     """Return what the source can say of a probe; nothing when it has no form for its value."""
     try:
-        told = source.encode(probe, on_loss=OnLoss.IGNORE).losses
+        encode_losses = source.encode(probe, on_loss=OnLoss.IGNORE).losses
     except EncodeError:
         return ()
-    reduced, known = source.reduce(probe)
-    is_late = any(loss not in known and loss[0].startswith("value:") for loss in told)
+    reduced, known_losses = source.reduce(probe)
+    is_late = any(
+        loss not in known_losses and loss[0].startswith("value:") for loss in encode_losses
+    )
     return () if is_late else reduced
 
 
@@ -241,8 +243,8 @@ def _values(carries: Carries) -> Iterator[ChangeEvent]:
         for beyond in _EXTREMES[extreme]:
             if type(beyond[0]) in carries.types:
                 yield _with_value(*beyond)
-    for kind in sorted(carries.types & _BEYOND.keys(), key=lambda kind: kind.__name__):
-        for beyond in _BEYOND[kind]:
+    for kind in sorted(carries.types & _OUT_OF_RANGE.keys(), key=lambda kind: kind.__name__):
+        for beyond in _OUT_OF_RANGE[kind]:
             yield _with_value(*beyond)
     if carries.column_flags:
         flagged = msgspec.structs.replace(_NOTE, nullable=True, generated=True, default="-")

@@ -31,7 +31,7 @@ from typing import IO, Any, BinaryIO, Final, NamedTuple
 
 import msgspec
 
-from changelane.conversion.compression import compressed, expanded
+from changelane.conversion.compression import compressed_stream, expanded_stream
 from changelane.errors import ConfigError, DecodeError, EncodeError
 from changelane.formats.contract import json
 from changelane.message import Message
@@ -88,7 +88,7 @@ class _Probe(msgspec.Struct):
     value_base64: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-def recognise(line: bytes) -> LineForm | None:
+def line_form_of(line: bytes) -> LineForm | None:
     """Say what a line looks like; ``None`` when it is no JSON object, so that nothing is known."""
     try:
         probe = json.loads(line, _Probe)
@@ -230,23 +230,23 @@ def raw_lines(stream: BinaryIO, start: int = 0) -> Iterator[RawLine]:
         content = raw[:-1] if ended else raw
         if start == 0:
             content = content.removeprefix(_BOM)
-        rest, more = (0, False) if ended or length < MAX_LINE_BYTES else _skip_rest(stream)
-        yield RawLine(start, content[:1024] if more else content, more)
-        start += length + rest
+        skipped, has_more = (0, False) if ended or length < MAX_LINE_BYTES else _skip_rest(stream)
+        yield RawLine(start, content[:1024] if has_more else content, has_more)
+        start += length + skipped
 
 
 def _skip_rest(stream: BinaryIO) -> tuple[int, bool]:
     """Skip the rest of a line; return how many bytes that were, and whether it had any content."""
     skipped, has_content = 0, False
-    while rest := stream.readline(1 << 20):
-        skipped += len(rest)
-        has_content |= rest != b"\n"
-        if rest.endswith(b"\n"):
+    while chunk := stream.readline(1 << 20):
+        skipped += len(chunk)
+        has_content |= chunk != b"\n"
+        if chunk.endswith(b"\n"):
             break
     return skipped, has_content
 
 
-def too_long() -> DecodeError:
+def too_long_error() -> DecodeError:
     """Return what is wrong with a line that is too long."""
     return DecodeError("the line is too long", code="line_too_long")
 
@@ -266,13 +266,13 @@ class Lines:
     def __iter__(self) -> Iterator[Line]:
         for number, (_, raw, is_too_long) in enumerate(raw_lines(self._stream), 1):
             if is_too_long:
-                yield Line(number, raw, too_long())
+                yield Line(number, raw, too_long_error())
             elif raw and not raw.isspace():
                 yield self._line(number, raw)
 
     def _line(self, number: int, raw: bytes) -> Line:
         if self.form is None:
-            self.form = recognise(raw)
+            self.form = line_form_of(raw)
         if self.form is not LineForm.RECORDS:
             return Line(number, raw, Message(raw))
         try:
@@ -312,7 +312,7 @@ class Input:
         self.size: int | None = None
         if path != "-" and Path(path).is_file():
             self.size = Path(path).stat().st_size
-        self.stream = expanded(raw, path)
+        self.stream = expanded_stream(raw, path)
 
     def position(self) -> int:
         """Return how many bytes of the file were read."""
@@ -340,14 +340,14 @@ def open_input(path: str) -> Iterator[Input]:
 # -- writing -----------------------------------------------------------------------------------
 
 
-def is_same_file(one: str, other: str) -> bool:
+def is_same_file(first: str, second: str) -> bool:
     """Say whether two paths lead to one file on disk; streams, pipes and devices are none."""
-    if "-" in {one, other} or _is_stream(Path(one)) or _is_stream(Path(other)):
+    if "-" in {first, second} or _is_stream(Path(first)) or _is_stream(Path(second)):
         return False
     try:
-        return Path(one).samefile(other)
+        return Path(first).samefile(second)
     except OSError:  # one does not exist yet
-        return os.path.realpath(one) == os.path.realpath(other)
+        return os.path.realpath(first) == os.path.realpath(second)
 
 
 def _is_stream(path: Path) -> bool:
@@ -381,7 +381,7 @@ def open_output(path: str) -> Iterator[IO[bytes]]:
         with raw:
             if not direct and target.exists():  # from the start: rows may be for few eyes only
                 written.chmod(stat.S_IMODE(target.stat().st_mode))
-            with compressed(raw, path) as stream:
+            with compressed_stream(raw, path) as stream:
                 yield stream
             if not direct:
                 raw.flush()

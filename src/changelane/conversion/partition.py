@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from changelane.codec import Codec, Encoded
-from changelane.conversion.join_update_halves import MOST_WAITING, JoinHalves, Orphans
+from changelane.conversion.join_update_halves import MAX_WAITING, JoinHalves, Orphans
 from changelane.errors import (
     ApplyError,
     ChangelaneError,
@@ -38,23 +38,25 @@ EVENT_ID: Final = "changelane-event-id"
 _EVENT_ID: Final = re.compile(r"(.+)-(\d{1,10})-(\d{1,20})-(\d{1,5})-(\d{1,5})", re.ASCII)
 
 
-HELD: Final = "held"
+KEY_BLOCKED: Final = "held"
 """The reason code of what waits for an earlier message of its key."""
-_WAITS: Final = "an earlier message of its key is set aside: it follows when that one is replayed"
+_BLOCKED_REASON: Final = (
+    "an earlier message of its key is set aside: it follows when that one is replayed"
+)
 
 
-class Coming(NamedTuple):
+class IncomingMessage(NamedTuple):
     """A message that is to be delivered.
 
     Attributes:
         message: The message.
-        only: Only this one of its events goes on, the others did before; ``None`` = all go.
-        waits: Where keys are held: an earlier message of its key is set aside.
+        event_index: Only this one of its events goes on, the others did before; ``None`` = all go.
+        is_blocked: Where keys are held: an earlier message of its key is set aside.
     """
 
     message: Message
-    only: int | None = None
-    waits: bool = False
+    event_index: int | None = None
+    is_blocked: bool = False
 
 
 class Origin(NamedTuple):
@@ -69,7 +71,7 @@ Deliver = Callable[[ChangeEvent, Origin, str | None], Encoded]
 a route told goes first. It raises :class:`EncodeError` when there are none."""
 
 
-class Refused(NamedTuple):
+class RejectedMessage(NamedTuple):
     """A message, or one event of it, that is set aside; withheld: with a mask, as hashes only."""
 
     origin: Origin
@@ -83,7 +85,7 @@ class Refused(NamedTuple):
 class Counts(NamedTuple):
     """What was done, by name: ``messages``, ``events``, ``written``, and losses and refusals."""
 
-    done: Counter[str]
+    totals: Counter[str]
     losses: Counter[tuple[str, str]]
     refused: Counter[str]
 
@@ -130,10 +132,12 @@ class Address(msgspec.Struct, frozen=True):
             PlaceError: There is no such topic, or the message came from it.
         """
         if self.is_same_broker and topic == origin.topic:
-            raise PlaceError("same_topic", "it would be written into the topic it was read from")
+            raise DestinationError(
+                "same_topic", "it would be written into the topic it was read from"
+            )
         count = None if topic is None else partitions_of(topic)
         if count is None:
-            raise PlaceError("no_topic", f"there is no topic {topic}: create it")
+            raise DestinationError("no_topic", f"there is no topic {topic}: create it")
         return count
 
     def _topic(self, event: ChangeEvent, origin: Message) -> str:
@@ -141,7 +145,7 @@ class Address(msgspec.Struct, frozen=True):
             return self.topic
         changed = event.change if isinstance(event, HalfUpdate) else event
         table = getattr(changed, "table", None) or TableId()
-        told = {
+        parts = {
             "topic": origin.topic,
             "database": table.database,
             "schema": table.schema,
@@ -149,20 +153,20 @@ class Address(msgspec.Struct, frozen=True):
         }
 
         def part(match: re.Match[str]) -> str:
-            found = told[match.group(1)]
-            if found is None:
+            part = parts[match.group(1)]
+            if part is None:
                 words = f"the event tells no {match.group(1)}, which names its topic"
-                raise PlaceError("no_topic_name", words)
-            return found
+                raise DestinationError("no_topic_name", words)
+            return part
 
         topic = PLACEHOLDER.sub(part, self.topic)
         if not is_topic(topic):
             # two names must not become one by leaving out what Kafka does not allow
-            raise PlaceError("no_topic_name", "its names cannot stand in the name of a topic")
+            raise DestinationError("no_topic_name", "its names cannot stand in the name of a topic")
         return topic
 
 
-class PlaceError(EncodeError):
+class DestinationError(EncodeError):
     """A message has no place in any topic."""
 
     def __init__(self, code: str, reason: str) -> None:
@@ -174,7 +178,7 @@ class PlaceError(EncodeError):
         return self.reason
 
 
-def encoder(
+def event_encoder(
     codec: Codec,
     on_loss: str | LossPolicy,
     address: Address,
@@ -195,17 +199,19 @@ def encoder(
     def deliver(event: ChangeEvent, origin: Origin, topic: str | None) -> Encoded:
         if profile is not None:
             if topic is not None:
-                raise PlaceError("two_topics", "a route tells its topic, and so does the profile")
+                raise DestinationError(
+                    "two_topics", "a route tells its topic, and so does the profile"
+                )
             encoded = profile.encode(event, encode, partitions_of)
             for message in encoded.messages:
                 address.check(message.topic, origin.message, partitions_of)
             return encoded
         encoded = encode(event)
-        placed = tuple(
+        addressed = tuple(
             address.place(event, message, origin.message, partitions_of, topic)
             for message in encoded.messages
         )
-        return Encoded(placed, encoded.losses)
+        return Encoded(addressed, encoded.losses)
 
     return deliver
 
@@ -234,159 +240,170 @@ class Delivery:
         *,
         chain: Chain | None = None,
         event_id: bool = False,
-        holds: bool = False,
+        blocks_keys: bool = False,
         counts: Counts,
     ) -> None:
         self._source = source
         self._deliver = deliver
         self._chain = Chain(()) if chain is None else chain
         self._event_id = event_id
-        self._holds = holds
-        self._waiting: set[tuple[object, ...]] = set()
+        self._blocks_keys = blocks_keys
+        self._blocked_keys: set[tuple[object, ...]] = set()
         self._counts = counts
         self._join = JoinHalves(orphans=Orphans.HALF)
-        self._held: dict[int, tuple[ChangeEvent, Origin]] = {}
+        self._origins: dict[int, tuple[ChangeEvent, Origin]] = {}
 
     def push(
-        self, message: Message, *, only: int | None = None, waits: bool = False
-    ) -> list[Message | Refused]:
-        """Return what becomes of a message, and of those that waited for it; see :class:`Coming`.
+        self, message: Message, *, event_index: int | None = None, is_blocked: bool = False
+    ) -> list[Message | RejectedMessage]:
+        """Return the outcome of a message, and of those that waited for it.
 
         Without *holds* no message waits.
         """
-        self._counts.done["messages"] += 1
-        if self._holds and (waits or place_of(message) in self._waiting):
-            return [self.hold(Origin(message, only))]
+        self._counts.totals["messages"] += 1
+        if self._blocks_keys and (is_blocked or blocking_key_of(message) in self._blocked_keys):
+            return [self.reject_blocked(Origin(message, event_index))]
         try:
             events = self._source.decode(message)
         except DecodeError as error:
-            return [self.refuse(Origin(message, None), error.code, error.reason, error.path)]
+            return [self.reject(Origin(message, None), error.code, error.reason, error.path)]
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other messages
-            return [self.refuse(Origin(message, None), "defect", _defect(error))]
-        if only is not None and only >= len(events):
+            return [self.reject(Origin(message, None), "defect", _defect_text(error))]
+        if event_index is not None and event_index >= len(events):
             reason = f"it tells {len(events)} events now, and the one that was set aside was later"
-            return [self.refuse(Origin(message, only), "no_such_event", reason)]
-        self._counts.done["events"] += len(events) if only is None else 1
-        found: list[Message | Refused] = []
-        for index, told in enumerate(events):
+            return [self.reject(Origin(message, event_index), "no_such_event", reason)]
+        self._counts.totals["events"] += len(events) if event_index is None else 1
+        outcomes: list[Message | RejectedMessage] = []
+        for index, decoded in enumerate(events):
             origin = Origin(message, index)
-            if only not in {None, index}:
+            if event_index not in {None, index}:
                 continue
-            if self._holds and place_of(message) in self._waiting:
-                found.append(self.hold(origin))
+            if self._blocks_keys and blocking_key_of(message) in self._blocked_keys:
+                outcomes.append(self.reject_blocked(origin))
                 continue
-            event = self._changed(told, origin, found)
+            event = self._transformed(decoded, origin, outcomes)
             if event is None:
                 continue
             released = self._join.push(event)
             if len(released) != 1 or released[0] is not event:
-                self._hold(event, origin)
-            for one in released:
-                found += self._encode(one, self._origin(one, origin))
-        return found
+                self._remember_origin(event, origin)
+            for released_event in released:
+                outcomes += self._encode(released_event, self._origin(released_event, origin))
+        return outcomes
 
-    def flush(self) -> list[Message | Refused]:
+    def flush(self) -> list[Message | RejectedMessage]:
         """Return what becomes of the events that still wait: their halves come in another batch."""
-        found: list[Message | Refused] = []
+        outcomes: list[Message | RejectedMessage] = []
         nowhere = Origin(Message(None), 0)
-        for one in self._join.flush():
-            found += self._encode(one, self._origin(one, nowhere))
-        self._held.clear()
-        return found
+        for released_event in self._join.flush():
+            outcomes += self._encode(released_event, self._origin(released_event, nowhere))
+        self._origins.clear()
+        return outcomes
 
-    def _changed(
-        self, event: ChangeEvent, origin: Origin, found: list[Message | Refused]
+    def _transformed(
+        self, event: ChangeEvent, origin: Origin, outcomes: list[Message | RejectedMessage]
     ) -> ChangeEvent | None:
         """Return what the transforms make of an event; ``None``: it does not go on."""
-        if not self._chain.steps:
+        if not self._chain.transforms:
             return event
         try:
-            made = self._chain(event)
+            transformed = self._chain(event)
         except TransformError as error:
-            found.append(self.refuse(origin, error.code, str(error)))
+            outcomes.append(self.reject(origin, error.code, str(error)))
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other messages
-            found.append(self.refuse(origin, "defect", _defect(error)))
+            outcomes.append(self.reject(origin, "defect", _defect_text(error)))
         else:
-            self._counts.done["excluded"] += made is None
-            return made
+            self._counts.totals["excluded"] += transformed is None
+            return transformed
         return None
 
-    def _hold(self, event: ChangeEvent, origin: Origin) -> None:
+    def _remember_origin(self, event: ChangeEvent, origin: Origin) -> None:
         """Remember where an event came from that the join may keep."""
-        if len(self._held) > 4 * MOST_WAITING:
-            self._forget()
-        self._held[id(event)] = event, origin
+        if len(self._origins) > 4 * MAX_WAITING:
+            self._forget_released_origins()
+        self._origins[id(event)] = event, origin
         if isinstance(event, HalfUpdate):
-            self._held[id(event.change)] = event.change, origin
+            self._origins[id(event.change)] = event.change, origin
 
-    def _forget(self) -> None:
+    def _forget_released_origins(self) -> None:
         state = self._join.state
-        halves = [one.half for one in state.waiting.values()]
+        halves = [waiting_half.half for waiting_half in state.waiting_halves.values()]
         halves += [state.adjacent] if state.adjacent is not None else []
-        kept: list[ChangeEvent] = [*halves, *(half.change for half in halves)]
-        kept += [one for waiting in state.waiting.values() for one in waiting.tombstones]
-        names = {id(one) for one in kept}
-        self._held = {name: told for name, told in self._held.items() if name in names}
+        waiting_events: list[ChangeEvent] = [*halves, *(half.change for half in halves)]
+        waiting_events += [
+            tombstone
+            for waiting_half in state.waiting_halves.values()
+            for tombstone in waiting_half.tombstones
+        ]
+        names = {id(event) for event in waiting_events}
+        self._origins = {name: origin for name, origin in self._origins.items() if name in names}
 
     def _origin(self, event: ChangeEvent, current: Origin) -> Origin:
         """Return where an event came from; an update that was joined, where its second half did."""
-        held = self._held.get(id(event))
-        return current if held is None or held[0] is not event else held[1]
+        known_origin = self._origins.get(id(event))
+        return current if known_origin is None or known_origin[0] is not event else known_origin[1]
 
-    def _encode(self, event: ChangeEvent, origin: Origin) -> list[Message | Refused]:
+    def _encode(self, event: ChangeEvent, origin: Origin) -> list[Message | RejectedMessage]:
         if isinstance(event, HalfUpdate):
             reason = "half an update, whose other half did not come in this partition and batch"
-            return [self.refuse(origin, "orphan_half", reason, table=event.change.table)]
+            return [self.reject(origin, "orphan_half", reason, table=event.change.table)]
         table = getattr(event, "table", None)
         try:
             topic = self._chain.topic(table) if isinstance(table, TableId) else None
             encoded = self._deliver(event, origin, topic)
         except UnsupportedError as error:
-            return [self.refuse(origin, "unsupported", str(error), table=table)]
+            return [self.reject(origin, "unsupported", str(error), table=table)]
         except EncodeError as error:
             code = getattr(error, "code", "not_encodable")
-            return [self.refuse(origin, code, str(error), table=table)]
+            return [self.reject(origin, code, str(error), table=table)]
         except DeliveryError:
             raise
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other messages
-            return [self.refuse(origin, "defect", _defect(error), table=table)]
+            return [self.reject(origin, "defect", _defect_text(error), table=table)]
         self._counts.losses.update(encoded.losses)
-        self._counts.done["written"] += len(encoded.messages)
+        self._counts.totals["written"] += len(encoded.messages)
         if not self._event_id:
             return list(encoded.messages)
-        return [_identified(one, origin, number) for number, one in enumerate(encoded.messages)]
+        return [
+            _with_event_id(message, origin, number)
+            for number, message in enumerate(encoded.messages)
+        ]
 
-    def hold(self, origin: Origin) -> Refused:
+    def reject_blocked(self, origin: Origin) -> RejectedMessage:
         """Return what waits for an earlier message of its key as set aside, and count it."""
-        return self.refuse(origin, HELD, _WAITS)
+        return self.reject(origin, KEY_BLOCKED, _BLOCKED_REASON)
 
-    def refuse(
+    def reject(
         self,
         origin: Origin,
         code: str,
         reason: str,
         path: str = "$",
         table: TableId | None = None,
-    ) -> Refused:
+    ) -> RejectedMessage:
         """Return a message, or an event of it, as set aside, and count it."""
         self._counts.refused[code] += 1
-        withheld = self._chain.withheld
-        told = origin.message
-        if self._holds:
-            self._waiting.add(place_of(told))
-        kept = msgspec.structs.replace(told, key=withheld(told.key), value=withheld(told.value))
+        redacted = self._chain.redacted
+        message = origin.message
+        if self._blocks_keys:
+            self._blocked_keys.add(blocking_key_of(message))
+        stored_message = msgspec.structs.replace(
+            message, key=redacted(message.key), value=redacted(message.value)
+        )
         is_withheld = self._chain.is_masking
-        return Refused(Origin(kept, origin.number), code, reason, path, table, is_withheld)
+        return RejectedMessage(
+            Origin(stored_message, origin.number), code, reason, path, table, is_withheld
+        )
 
 
-def place_of(message: Message) -> tuple[object, ...]:
+def blocking_key_of(message: Message) -> tuple[object, ...]:
     """Return what messages have in common of which a later one waits for an earlier."""
     return message.topic, message.partition, message.key
 
 
-def _identified(message: Message, origin: Origin, number: int) -> Message:
-    told = origin.message
-    identity = f"{told.topic}-{told.partition}-{told.offset}-{origin.number}-{number}"
+def _with_event_id(message: Message, origin: Origin, number: int) -> Message:
+    source = origin.message
+    identity = f"{source.topic}-{source.partition}-{source.offset}-{origin.number}-{number}"
     headers = (*message.headers, (EVENT_ID, identity.encode()))
     return msgspec.structs.replace(message, headers=headers)
 
@@ -397,22 +414,22 @@ def event_position(message: Message, index: int) -> EventIdPosition:
     Raises:
         ApplyError: It has no id, or one that changelane did not write.
     """
-    told = next((value for name, value in message.headers if name == EVENT_ID), None)
-    found = None if told is None else _EVENT_ID.fullmatch(told.decode("utf-8", "replace"))
-    if found is None:
-        reason = "no id" if told is None else "an id that changelane did not write"
+    id_bytes = next((value for name, value in message.headers if name == EVENT_ID), None)
+    match = None if id_bytes is None else _EVENT_ID.fullmatch(id_bytes.decode("utf-8", "replace"))
+    if match is None:
+        reason = "no id" if id_bytes is None else "an id that changelane did not write"
         raise ApplyError(f"source.order_by_event_id: the message has {reason} in {EVENT_ID}")
-    topic, *numbers = found.groups()
+    topic, *numbers = match.groups()
     partition, offset, event, part = map(int, numbers)
     if max(part, index) > 0xFF:
         raise ApplyError("too many messages were made of one event")
     return EventIdPosition(topic, partition, offset, event << 16 | part << 8 | index)
 
 
-def _defect(error: Exception) -> str:
+def _defect_text(error: Exception) -> str:
     return f"a defect of changelane ({type(error).__name__}): please report it"
 
 
-def counts() -> Counts:
+def empty_counts() -> Counts:
     """Return counts of nothing."""
     return Counts(Counter(), Counter(), Counter())

@@ -7,7 +7,7 @@ from typing import Protocol
 from changelane.event import ChangeEvent
 
 
-class Transform(Protocol):
+class StatefulTransform(Protocol):
     """A step between reading and writing; an instance serves one stream and may hold events."""
 
     def push(self, event: ChangeEvent) -> tuple[ChangeEvent, ...]:
@@ -19,7 +19,7 @@ class Transform(Protocol):
         ...
 
 
-def run(transform: Transform, events: Iterable[ChangeEvent]) -> Iterator[ChangeEvent]:
+def run(transform: StatefulTransform, events: Iterable[ChangeEvent]) -> Iterator[ChangeEvent]:
     """Send a whole stream through a transform."""
     for event in events:
         yield from transform.push(event)

@@ -5,7 +5,7 @@ from collections import Counter
 
 import msgspec
 
-from changelane.conversion.group_transactions import Incomplete
+from changelane.conversion.group_transactions import IncompleteTransaction
 from changelane.conversion.terminal_text import printable
 from changelane.formats.contract.losses import Loss, LossPolicy, OnLoss, loss_class, otherwise
 from changelane.pipeline.error_budget import Budget
@@ -54,7 +54,7 @@ class Summary(msgspec.Struct):
     written: int = 0
     duplicates: int = 0
     incomplete: int = 0
-    first_incomplete: list[Incomplete] = []
+    first_incomplete: list[IncompleteTransaction] = []
     tombstones_left_out: int = 0
     keys_left_out: int = 0
     failures: Counter[str] = msgspec.field(default_factory=Counter)
@@ -71,7 +71,7 @@ class Summary(msgspec.Struct):
         if len(self.first_failures) < SHOWN_FAILURES:
             self.first_failures.append(failure)
 
-    def tell_incomplete(self, transaction: Incomplete) -> None:
+    def tell_incomplete(self, transaction: IncompleteTransaction) -> None:
         """Count a transaction that was written without all its operations."""
         self.incomplete += 1
         if len(self.first_incomplete) < SHOWN_FAILURES:
@@ -80,7 +80,7 @@ class Summary(msgspec.Struct):
     @property
     def is_within_budget(self) -> bool:
         """As few messages failed as the user allows."""
-        return self.budget.holds(self.failed_messages, self.messages)
+        return self.budget.allows(self.failed_messages, self.messages)
 
     def as_json(self) -> bytes:
         """Return the summary for programs."""
@@ -129,16 +129,16 @@ class Summary(msgspec.Struct):
             lines.append(f"dropped   {_count(self.duplicates, 'operation')} that came twice")
         if self.incomplete:
             of = "it" if self.incomplete == 1 else "them"
-            what = _count(self.incomplete, "transaction")
-            lines.append(f"not whole {what}; what came of {of} is written")
+            noun = _count(self.incomplete, "transaction")
+            lines.append(f"not whole {noun}; what came of {of} is written")
             lines.extend(printable(f"  {transaction}") for transaction in self.first_incomplete)
-        for count, what in (
+        for count, noun in (
             (self.tombstones_left_out, "tombstone"),
             (self.keys_left_out, "message key"),
         ):
             if count:
                 lines.append(
-                    f"left out  {_count(count, what)}: a line of values has no place for it "
+                    f"left out  {_count(count, noun)}: a line of values has no place for it "
                     "(--output-as records)"
                 )
         lines.extend(self._lost_lines())
@@ -181,7 +181,7 @@ def _loss_lines(word: str, target: str, losses: Counter[Loss]) -> list[str]:
     """Return losses for people, those of data first."""
     if not losses:
         return []
-    by_class = sorted(losses.most_common(), key=lambda one: loss_class(one[0][0]))
+    by_class = sorted(losses.most_common(), key=lambda loss_count: loss_class(loss_count[0][0]))
     return [
         f"{word:<9} {_count(losses.total(), 'part')} that {target} cannot carry",
         *(

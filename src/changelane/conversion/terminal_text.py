@@ -22,7 +22,7 @@ def printable(text: str) -> str:
     )
 
 
-def shortened(text: str, length: int) -> str:
+def shortened_text(text: str, length: int) -> str:
     """Return *text*, printable, cut to *length* characters with a word on how many there are."""
     if len(text) <= length:
         return printable(text)

@@ -21,7 +21,7 @@ from changelane.conversion.message_files import Line, LineForm
 from changelane.errors import ConfigError, MissingExtraError, UnknownNameError, UnreachableError
 from changelane.message import Message
 from changelane.pipeline.kafka import is_topic
-from changelane.pipeline.yaml import hiding
+from changelane.pipeline.yaml import hide_variables
 
 if TYPE_CHECKING:
     from confluent_kafka import Message as KafkaMessage
@@ -33,14 +33,14 @@ _ANSWER_S: Final = 4.0
 """How long a first answer is waited for."""
 _SILENCE_S: Final = 30.0
 """How long the next messages are waited for, once the broker answered."""
-_MOST_AT_ONCE: Final = 500
+_MAX_POLLED: Final = 500
 
 _SECURITY: Final = (
     "give options of Kafka's client by --kafka-option, secrets from the environment: "
     "--kafka-option kafka.security.protocol=SASL_SSL --kafka-option kafka.sasl.mechanism=PLAIN "
     "--kafka-option kafka.sasl.username=NAME --kafka-option 'kafka.sasl.password=${PASSWORD}'"
 )
-_OWN: Final = {
+_RESERVED_OPTIONS: Final = {
     "bootstrap.servers": "the URL tells it",
     "enable.auto.commit": "nothing is committed",
     "enable.auto.offset.store": "nothing is committed",
@@ -60,14 +60,14 @@ class TopicAddress(msgspec.Struct, frozen=True):
     Attributes:
         servers: Addresses of brokers, with commas between them.
         topic: The topic.
-        most: How many messages are read at most; ``None`` = the URL does not say.
+        max_messages: How many messages are read at most; ``None`` = the URL does not say.
         is_latest: Whether they are the last ones, and not the first.
         partition: The one partition that is read; ``None`` = all of them.
     """
 
     servers: str
     topic: str
-    most: int | None = None
+    max_messages: int | None = None
     is_latest: bool = False
     partition: int | None = None
 
@@ -85,41 +85,41 @@ def address_of(url: str) -> TopicAddress:
             be secret are not quoted.
         UnknownNameError: A parameter is unknown; the nearest one is named.
     """
-    place, _, query = url[len(SCHEME) :].partition("?")
-    servers, _, topic = place.partition("/")
-    if "@" in place:
+    address, _, query = url[len(SCHEME) :].partition("?")
+    servers, _, topic = address.partition("/")
+    if "@" in address:
         raise ConfigError(f"the URL of a topic holds no user and no password: {_SECURITY}")
-    hosts = [host if re.search(r":\d+$", host) else f"{host}:{_PORT}" for host in _listed(servers)]
+    hosts = [host if re.search(r":\d+$", host) else f"{host}:{_PORT}" for host in _hosts(servers)]
     if not hosts or not is_topic(topic):
         raise ConfigError(f"a topic is told as {_FORM}")
-    told: dict[str, str] = {}
-    known = {"max", "from", "partition"}
+    parameters: dict[str, str] = {}
+    names = {"max", "from", "partition"}
     for name, value in parse_qsl(query, keep_blank_values=True):
         if "." in name:
             raise ConfigError(f"{name} does not stand in the URL of a topic: {_SECURITY}")
-        if name not in known:
-            raise UnknownNameError("parameter of a topic's URL", name, known)
-        if name in told:
+        if name not in names:
+            raise UnknownNameError("parameter of a topic's URL", name, names)
+        if name in parameters:
             raise ConfigError(f"the URL of the topic has {name} twice")
-        told[name] = value
-    start = told.get("from", "earliest")
+        parameters[name] = value
+    start = parameters.get("from", "earliest")
     if start not in {"earliest", "latest"}:
         raise ConfigError("the URL of a topic says from=earliest or from=latest")
     return TopicAddress(
         ",".join(hosts),
         topic,
-        _number(told, "max", 1),
+        _number(parameters, "max", 1),
         start == "latest",
-        _number(told, "partition", 0),
+        _number(parameters, "partition", 0),
     )
 
 
-def _listed(servers: str) -> list[str]:
+def _hosts(servers: str) -> list[str]:
     return [host for host in servers.split(",") if host]
 
 
-def _number(told: Mapping[str, str], name: str, least: int) -> int | None:
-    text = told.get(name)
+def _number(parameters: Mapping[str, str], name: str, least: int) -> int | None:
+    text = parameters.get(name)
     if text is None:
         return None
     if re.fullmatch(r"[0-9]{1,12}", text) is None or int(text) < least:
@@ -136,28 +136,30 @@ def client_settings(options: Mapping[str, str]) -> dict[str, str]:
     Raises:
         ConfigError: An option is not the user's to set, or librdkafka has none that does the same.
     """
-    told = {name.removeprefix("kafka."): value for name, value in options.items()}
-    if wrong := next((name for name in told if name in _OWN), None):
-        raise ConfigError(f"--kafka-option {wrong} is not yours to set: {_OWN[wrong]}")
-    if (jaas := told.pop("sasl.jaas.config", None)) is not None:
-        found = _JAAS.fullmatch(jaas)
-        pairs = {} if found is None else dict(_PAIR.findall(found.group(1)))
+    client_options = {name.removeprefix("kafka."): value for name, value in options.items()}
+    if reserved := next((name for name in client_options if name in _RESERVED_OPTIONS), None):
+        raise ConfigError(
+            f"--kafka-option {reserved} is not yours to set: {_RESERVED_OPTIONS[reserved]}"
+        )
+    if (jaas := client_options.pop("sasl.jaas.config", None)) is not None:
+        match = _JAAS.fullmatch(jaas)
+        pairs = {} if match is None else dict(_PAIR.findall(match.group(1)))
         if not {"username", "password"} <= pairs.keys():
             raise ConfigError(
                 "--kafka-option sasl.jaas.config holds no user and password of PLAIN or SCRAM: "
                 "give sasl.username and sasl.password, or what librdkafka needs for the mechanism"
             )
-        told |= {"sasl.username": pairs["username"], "sasl.password": pairs["password"]}
-    kind = told.pop("ssl.truststore.type", "")
-    told.pop("ssl.truststore.password", None)
-    if (store := told.pop("ssl.truststore.location", None)) is not None:
+        client_options |= {"sasl.username": pairs["username"], "sasl.password": pairs["password"]}
+    kind = client_options.pop("ssl.truststore.type", "")
+    client_options.pop("ssl.truststore.password", None)
+    if (store := client_options.pop("ssl.truststore.location", None)) is not None:
         if kind.upper() != "PEM" and not store.lower().endswith((".pem", ".crt")):
             raise ConfigError(
                 "--kafka-option ssl.truststore.location must be a PEM file here (give it as "
                 "ssl.ca.location): librdkafka reads no Java key stores"
             )
-        told["ssl.ca.location"] = store
-    return told
+        client_options["ssl.ca.location"] = store
+    return client_options
 
 
 class TopicInput:
@@ -175,7 +177,7 @@ class TopicInput:
         self._client = client
         self._shares = shares
         self._count = 0
-        self.size = sum(share.most for share in shares)
+        self.size = sum(share.max_messages for share in shares)
         self.total = total
 
     def position(self) -> int:
@@ -189,29 +191,29 @@ class TopicInput:
             UnreachableError: The broker refuses, or does not answer any more.
         """
         for share in self._shares:
-            for one in self._of(share):
+            for message in self._of(share):
                 self._count += 1
-                yield Line(self._count, b"", _message(one))
+                yield Line(self._count, b"", _message(message))
 
     def _of(self, share: "_Share") -> "Iterator[KafkaMessage]":
         from confluent_kafka import KafkaError, TopicPartition
 
         consumer, address = self._client.consumer, self._client.address
         consumer.assign([TopicPartition(address.topic, share.number, share.start)])
-        left, heard = share.most, time.monotonic()
-        while left:
-            for one in consumer.consume(min(left, _MOST_AT_ONCE), 0.5):
-                heard = time.monotonic()
-                error = one.error()
+        remaining, answered_at = share.max_messages, time.monotonic()
+        while remaining:
+            for message in consumer.consume(min(remaining, _MAX_POLLED), 0.5):
+                answered_at = time.monotonic()
+                error = message.error()
                 if error is not None and error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
                     return
                 if error is not None:
                     raise self._client.refused(error.str())
-                if (one.offset() or 0) >= share.end:
+                if (message.offset() or 0) >= share.end:
                     return  # it came after the start
-                left -= 1
-                yield one
-            if time.monotonic() - heard > _SILENCE_S:
+                remaining -= 1
+                yield message
+            if time.monotonic() - answered_at > _SILENCE_S:
                 raise self._client.refused(f"silent for {_SILENCE_S:.0f} s")
 
 
@@ -223,32 +225,34 @@ class _Share(msgspec.Struct, frozen=True):
         first: Its first offset.
         start: Where to begin.
         end: The offset behind its last message.
-        most: How many messages to read at most.
+        max_messages: How many messages to read at most.
     """
 
     number: int
     first: int
     start: int
     end: int
-    most: int
+    max_messages: int
 
 
 def shares_of(
-    offsets: Mapping[int, tuple[int, int]], most: int | None, *, is_latest: bool = False
+    offsets: Mapping[int, tuple[int, int]], limit: int | None, *, is_latest: bool = False
 ) -> list[_Share]:
     """Return what is read of each partition: as much of each, where it has as much.
 
     Args:
         offsets: The first offset of each partition, and that behind its last message.
-        most: How many messages are read in all; ``None`` = all.
+        limit: How many messages are read in all; ``None`` = all.
         is_latest: The last ones of each partition, and not the first.
     """
-    held = {number: end - first for number, (first, end) in offsets.items() if first < end}
-    left = sum(held.values()) if most is None else most
+    available = {number: end - first for number, (first, end) in offsets.items() if first < end}
+    remaining = sum(available.values()) if limit is None else limit
     shares: dict[int, int] = {}
-    for rank, number in enumerate(sorted(held, key=lambda number: (held[number], number))):
-        shares[number] = min(held[number], -(-left // (len(held) - rank)))
-        left -= shares[number]
+    for rank, number in enumerate(
+        sorted(available, key=lambda number: (available[number], number))
+    ):
+        shares[number] = min(available[number], -(-remaining // (len(available) - rank)))
+        remaining -= shares[number]
     return [
         _Share(number, first, end - share if is_latest else first, end, share)
         for number, (first, end) in sorted(offsets.items())
@@ -262,7 +266,7 @@ def open_topic(
     options: Mapping[str, str],
     environment: Mapping[str, str],
     *,
-    most: int | None = None,
+    limit: int | None = None,
 ) -> Iterator[TopicInput]:
     """Open a topic to read.
 
@@ -270,7 +274,7 @@ def open_topic(
         url: Its address.
         options: Options of Kafka's client; ``${NAME}`` in them is a variable.
         environment: The variables.
-        most: How many messages are read where the URL does not say; ``None`` = all.
+        limit: How many messages are read where the URL does not say; ``None`` = all.
 
     Raises:
         ConfigError: The URL or an option is wrong, or there is no such topic or partition.
@@ -279,12 +283,12 @@ def open_topic(
     """
     address = address_of(url)
     raw = dict(options)
-    with hiding(raw, environment) as told:
-        client = _Client(address, client_settings(told))
+    with hide_variables(raw, environment) as client_options:
+        client = _Client(address, client_settings(client_options))
     try:
         offsets = client.offsets()
-        wanted = most if address.most is None else address.most
-        shares = shares_of(offsets, wanted, is_latest=address.is_latest)
+        message_limit = limit if address.max_messages is None else address.max_messages
+        shares = shares_of(offsets, message_limit, is_latest=address.is_latest)
         yield TopicInput(client, shares, sum(end - first for first, end in offsets.values()))
     finally:
         client.consumer.close()
@@ -312,7 +316,7 @@ class _Client:
         self.address = address
         self._settings = settings
         self._errors: list[str] = []
-        own = {
+        fixed_settings = {
             "bootstrap.servers": address.servers,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
@@ -324,7 +328,7 @@ class _Client:
         }
         try:
             # the client wants a name of a group; nothing joins it, and nothing is committed
-            self.consumer = Consumer({"group.id": "changelane", **settings, **own})
+            self.consumer = Consumer({"group.id": "changelane", **settings, **fixed_settings})
         except KafkaException as error:
             raise ConfigError(f"--kafka-option: {self._shown(error.args[0].str())}") from None
 
@@ -346,10 +350,10 @@ class _Client:
                 is_far = not difflib.get_close_matches(address.topic, names, n=1, cutoff=0.5)
                 hint = f"topics there: {len(names)}, none with a like name" if is_far else ""
                 raise UnknownNameError(f"topic at {address.servers}", address.topic, names, hint)
-            found = topics[address.topic]
-            if found.error is not None:
-                raise self.refused(found.error.str())
-            numbers = sorted(found.partitions)
+            topic = topics[address.topic]
+            if topic.error is not None:
+                raise self.refused(topic.error.str())
+            numbers = sorted(topic.partitions)
             if address.partition is not None:
                 if address.partition not in numbers:
                     msg = f"topic {address.topic} has the partitions 0 to {len(numbers) - 1}"
@@ -381,18 +385,18 @@ class _Client:
         return text
 
 
-def _message(one: "KafkaMessage") -> Message:
+def _message(kafka_message: "KafkaMessage") -> Message:
     from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
 
-    kind, timestamp_ms = one.timestamp()
-    headers: Any = one.headers() or ()
+    kind, timestamp_ms = kafka_message.timestamp()
+    headers: Any = kafka_message.headers() or ()
     return Message(
-        _bytes(one.value()),
-        _bytes(one.key()),
+        _bytes(kafka_message.value()),
+        _bytes(kafka_message.key()),
         tuple((name, _bytes(value)) for name, value in headers),
-        one.topic(),
-        one.partition(),
-        one.offset(),
+        kafka_message.topic(),
+        kafka_message.partition(),
+        kafka_message.offset(),
         None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms,
     )
 

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from changelane.codec import Codec, Encoded, get_codec
-from changelane.conversion.partition import Origin, PlaceError
+from changelane.conversion.partition import DestinationError, Origin
 from changelane.datahub.service import Service, Topic
 from changelane.datahub.shard_writer import Patience, Record
 from changelane.errors import ConfigError, EncodeError
@@ -106,7 +106,7 @@ class Records:
             self._make = self._rows
         else:
             self._make = partial(self._blobs, get_codec(sink.format, **sink.format_options))
-        self._topics: dict[str, _Fields | PlaceError] = {}
+        self._topics: dict[str, _Fields | DestinationError] = {}
         self._made: list[Placed] = []
 
     def take(self) -> list[Placed]:
@@ -132,7 +132,7 @@ class Records:
         encoded, placed = self._make(event, origin, topic)
         for message in placed:
             if message.record.size > MOST_RECORD_BYTES:
-                raise PlaceError("record_too_large", "a record is larger than DataHub takes")
+                raise DestinationError("record_too_large", "a record is larger than DataHub takes")
         self._made += placed
         return encoded
 
@@ -142,7 +142,7 @@ class Records:
         self, codec: Codec, event: ChangeEvent, origin: Origin, topic: str | None
     ) -> tuple[Encoded, list[Placed]]:
         if topic is not None:
-            raise PlaceError("two_topics", "one topic of datahub-blob takes all tables")
+            raise DestinationError("two_topics", "one topic of datahub-blob takes all tables")
         encoded = codec.encode(event, on_loss=self._sink.on_loss)
         placed: list[Placed] = []
         for message in encoded.messages:
@@ -168,14 +168,16 @@ class Records:
         self, event: ChangeEvent, origin: Origin, topic: str | None
     ) -> tuple[Encoded, list[Placed]]:
         if isinstance(event, Truncate):
-            raise PlaceError("truncate", "datahub-tuple cannot tell that a table was truncated")
+            raise DestinationError(
+                "truncate", "datahub-tuple cannot tell that a table was truncated"
+            )
         if isinstance(event, HalfUpdate | SchemaChange) or not isinstance(event, DataChange):
-            raise PlaceError("no_row", "datahub-tuple has no row for it")
+            raise DestinationError("no_row", "datahub-tuple has no row for it")
         name = _named(self._sink.topic, event.table) if topic is None else topic
         if not is_topic(name):
             # two names must not become one by leaving out what DataHub does not allow
             words = "its names cannot stand in the name of a topic: give it one by a route"
-            raise PlaceError("no_topic_name", words)
+            raise DestinationError("no_topic_name", words)
         self._check_owner(name, event.table)
         fields = self._fields(name, event.schema)
         _check_fit(name, fields, event)
@@ -217,7 +219,7 @@ class Records:
         own_table = owner(table)
         topic_owner = self.owners.setdefault(topic.lower(), own_table)
         if topic_owner != own_table:
-            raise PlaceError("two_tables", two_tables(topic, {topic_owner, own_table}))
+            raise DestinationError("two_tables", two_tables(topic, {topic_owner, own_table}))
 
     def _fields(self, name: str, schema: TableSchema | None) -> _Fields:
         """Return what is known of a topic, which is created where the sink says so.
@@ -229,13 +231,13 @@ class Records:
         if fields is None:
             try:
                 fields = self._open(name, schema)
-            except PlaceError as error:
+            except DestinationError as error:
                 if error.code == "no_schema":
                     raise  # a later event may tell it
                 fields = error
             self._topics[name] = fields
-        if isinstance(fields, PlaceError):
-            raise PlaceError(fields.code, fields.reason)
+        if isinstance(fields, DestinationError):
+            raise DestinationError(fields.code, fields.reason)
         return fields
 
     def _open(self, name: str, schema: TableSchema | None) -> _Fields:
@@ -244,16 +246,18 @@ class Records:
             create = self._sink.create
             if create is None:
                 words = f"there is no topic {name}: create it, or give sink.create"
-                raise PlaceError("no_topic", words)
+                raise DestinationError("no_topic", words)
             if schema is None:
                 words = f"there is no topic {name}, and the events tell no types to create it by"
-                raise PlaceError("no_schema", words)
+                raise DestinationError("no_schema", words)
             new_topic = Topic("TUPLE", _topic_schema(schema, self._sink))
             create_topic(self._service, self._patience, name, new_topic, create)
             # another task may have been first, with other columns
             topic = self._ask(name) or new_topic
         if topic.kind != "TUPLE" or topic.schema is None:
-            raise PlaceError("wrong_topic", f"topic {name} is a BLOB topic, and takes no rows")
+            raise DestinationError(
+                "wrong_topic", f"topic {name} is a BLOB topic, and takes no rows"
+            )
         return _fields_of(name, topic.schema)
 
     def _ask(self, name: str) -> Topic | None:
@@ -311,7 +315,7 @@ def numbered(event: ChangeEvent, origin: Origin) -> ChangeEvent:
     value = 0
     for number, bits in parts:
         if not 0 <= number < 1 << bits:
-            raise PlaceError("sequence", "its coordinates are too large for a sequence")
+            raise DestinationError("sequence", "its coordinates are too large for a sequence")
         value = value << bits | number
     return msgspec.structs.replace(event, position=SequencePosition(value))
 
@@ -321,7 +325,7 @@ def _named(template: str, table: TableId) -> str:
         parts = {"database": table.database, "schema": table.schema, "table": table.name}
         if (name := parts[match.group(1)]) is None:
             words = f"the event tells no {match.group(1)}, which names its topic"
-            raise PlaceError("no_topic_name", words)
+            raise DestinationError("no_topic_name", words)
         return name
 
     return PLACEHOLDER.sub(part, template)
@@ -339,11 +343,11 @@ def _topic_schema(schema: TableSchema, sink: DataHubSink) -> str:
     names = [column.name.lower() for column in schema.columns]
     if len(set(names)) < len(names):
         words = "its columns differ in upper and lower case only, which DataHub's fields cannot"
-        raise PlaceError("topic_schema", words)
+        raise DestinationError("topic_schema", words)
     try:
         return tuple_topic.topic_schema(schema, time_column=column)
     except ConfigError as error:
-        raise PlaceError("topic_schema", str(error)) from None
+        raise DestinationError("topic_schema", str(error)) from None
 
 
 def _fields_of(name: str, text: str) -> _Fields:
@@ -351,7 +355,7 @@ def _fields_of(name: str, text: str) -> _Fields:
         tuple_topic.table_schema(text)  # a type that is not known is refused here
         fields = json.loads(text.encode(), tuple_topic.TopicPart).fields
     except ConfigError as error:
-        raise PlaceError("wrong_topic", f"topic {name}: {error}") from None
+        raise DestinationError("wrong_topic", f"topic {name}: {error}") from None
     types = {field.name: field.type.upper() for field in fields}
     times = [name for name in (tuple_topic.TIME, tuple_topic.OTHER_TIME) if name in types]
     needed = [tuple_topic.SEQUENCE, tuple_topic.OPERATION, tuple_topic.BEFORE, tuple_topic.AFTER]
@@ -360,7 +364,7 @@ def _fields_of(name: str, text: str) -> _Fields:
             f"topic {name} has no column {missing[0]}, without which rows do not tell changes: "
             "let sink.create make the topic, or create it with the columns of datahub-tuple"
         )
-        raise PlaceError("wrong_topic", words)
+        raise DestinationError("wrong_topic", words)
     required = frozenset(field.name for field in fields if field.notnull)
     return _Fields(text, types, required, times[0] if times else tuple_topic.TIME, {}, set())
 
@@ -394,18 +398,20 @@ def _check_fit(name: str, fields: _Fields, event: DataChange) -> None:
                     f"has {topic_type}: "
                     f"{way_out}"
                 )
-                raise PlaceError("topic_schema", words)
+                raise DestinationError("topic_schema", words)
         if names <= fields.types.keys():
             fields.fitting.add(schema)
     if missing := sorted(names - fields.types.keys()):
-        raise PlaceError("topic_schema", f"topic {name} has no column {missing[0]!r}: {way_out}")
+        raise DestinationError(
+            "topic_schema", f"topic {name} has no column {missing[0]!r}: {way_out}"
+        )
 
 
 def _columns_schema(schema: TableSchema) -> str:
     try:
         return tuple_topic.topic_schema(schema)
     except ConfigError as error:
-        raise PlaceError("topic_schema", str(error)) from None
+        raise DestinationError("topic_schema", str(error)) from None
 
 
 _INTEGERS: Final = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
@@ -453,7 +459,7 @@ def _string(name: str, value: Any) -> str:
         raise TypeError
     # half a surrogate pair, which is no Unicode, fails here
     if len(value.encode()) > MOST_STRING_BYTES:
-        raise PlaceError("record_too_large", f"column {name!r} has a text of more than 2 MB")
+        raise DestinationError("record_too_large", f"column {name!r} has a text of more than 2 MB")
     return value
 
 

@@ -4,7 +4,13 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from changelane.codec import get_codec
-from changelane.conversion.partition import Coming, Counts, Delivery, Refused, place_of
+from changelane.conversion.partition import (
+    Counts,
+    Delivery,
+    IncomingMessage,
+    RejectedMessage,
+    blocking_key_of,
+)
 from changelane.datahub.records import Placed, Records
 from changelane.datahub.service import Service
 from changelane.datahub.shard_writer import Limits, Patience, Record, RefusedRecord, Writer
@@ -47,7 +53,7 @@ class Sending:
             get_codec(source.format, **source.format_options),
             self._records,
             chain=chain,
-            holds=sink.hold_keys,
+            blocks_keys=sink.hold_keys,
             counts=counts,
         )
         self._group = _group if sink.hold_keys else None
@@ -58,7 +64,7 @@ class Sending:
         """The tables of topics, with those that came."""
         return self._records.owners
 
-    def send(self, coming: Iterable[Coming]) -> Iterator[Refused]:
+    def send(self, coming: Iterable[IncomingMessage]) -> Iterator[RejectedMessage]:
         """Write what becomes of messages; yield what is set aside.
 
         Everything is written, or set aside, once the iterator is at its end.
@@ -74,13 +80,13 @@ class Sending:
             if place != (message.topic, message.partition):
                 yield from self._take(self._delivery.flush())
                 place = message.topic, message.partition
-            yield from self._take(self._delivery.push(message, only=only, waits=waits))
+            yield from self._take(self._delivery.push(message, event_index=only, is_blocked=waits))
         yield from self._take(self._delivery.flush())
         for writer in self._writers.values():
             yield from self._refused(writer.flush())
 
-    def _take(self, converted: Iterable[Message | Refused]) -> Iterator[Refused]:
-        yield from (outcome for outcome in converted if isinstance(outcome, Refused))
+    def _take(self, converted: Iterable[Message | RejectedMessage]) -> Iterator[RejectedMessage]:
+        yield from (outcome for outcome in converted if isinstance(outcome, RejectedMessage))
         for placed in self._records.take():
             yield from self._refused(self._write(placed))
 
@@ -93,19 +99,19 @@ class Sending:
             self._writers[placed.topic] = writer
         return writer.add_to_each(placed.record) if placed.to_each else writer.add(placed.record)
 
-    def _refused(self, refused: Iterable[RefusedRecord]) -> Iterator[Refused]:
+    def _refused(self, refused: Iterable[RefusedRecord]) -> Iterator[RejectedMessage]:
         reported: set[tuple[object, ...]] = set()
         for record, error in refused:
-            self._counts.done["written"] -= 1
+            self._counts.totals["written"] -= 1
             origin = record.origin
-            event = *place_of(origin.message), origin.message.offset, origin.number
+            event = *blocking_key_of(origin.message), origin.message.offset, origin.number
             if error is not None:
                 reason = f"the topic never takes the record: {error}"
-                yield self._delivery.refuse(origin, "refused_by_datahub", reason)
+                yield self._delivery.reject(origin, "refused_by_datahub", reason)
             elif event not in reported:
-                yield self._delivery.hold(origin)
+                yield self._delivery.reject_blocked(origin)
             reported.add(event)
 
 
 def _group(record: Record) -> object:
-    return place_of(record.origin.message)
+    return blocking_key_of(record.origin.message)

@@ -2,7 +2,7 @@
 """Records to the shards of one topic: in batches, in their order, none lost.
 
 At any time one request is under way, so that nothing is sent to a shard before what lies before it
-was taken. Where a service may take a part of a request ("HTTP 200 with partial failures", A 4.5),
+was taken. Where a service may take a part of a request ("HTTP 200 with partial failures"),
 no request holds two records whose order counts: only those that failed are sent again, and nothing
 overtakes them. A request whose answer is lost is sent again as a whole: at least once.
 """

@@ -50,7 +50,7 @@ def dialect_of(product: str | None) -> Dialect | None:
     return _DIALECTS.get(product or "")
 
 
-def action_of(text: str | None, product: str | None, told: str = "other") -> str:
+def action_of(text: str | None, product: str | None, action: str = "other") -> str:
     """Return what a text of statements does: the action of all that change a table.
 
     >>> action_of("/* nightly */ TRUNCATE TABLE `t`", "mysql")
@@ -61,30 +61,30 @@ def action_of(text: str | None, product: str | None, told: str = "other") -> str
     Args:
         text: The statements.
         product: The database.
-        told: The producer's word, which holds where the text does not tell, or tells of several.
+        action: The producer's word, which holds where the text does not tell, or tells of several.
     """
     dialect = dialect_of(product)
     if not text or dialect is None:
-        return told
-    actions = {found.action for found in parse(text, dialect)} - {"other"}
-    return actions.pop() if len(actions) == 1 else told
+        return action
+    actions = {statement.action for statement in parse(text, dialect)} - {"other"}
+    return actions.pop() if len(actions) == 1 else action
 
 
-def table_of(text: str | None, product: str | None, told: TableId) -> TableId:
+def table_of(text: str | None, product: str | None, table_id: TableId) -> TableId:
     """Return the first table that a text names, where the producer names none.
 
     Args:
         text: The statements.
         product: The database.
-        told: What the producer says; it holds where it names a table.
+        table_id: What the producer says; it holds where it names a table.
     """
     dialect = dialect_of(product)
-    if not text or dialect is None or told.name is not None:
-        return told
-    for found in parse(text, dialect, told):
-        if found.action != "other":
-            return found.table
-    return told
+    if not text or dialect is None or table_id.name is not None:
+        return table_id
+    for statement in parse(text, dialect, table_id):
+        if statement.action != "other":
+            return statement.table
+    return table_id
 
 
 def statements_of(event: SchemaChange) -> tuple[Statement, ...]:

@@ -104,11 +104,11 @@ def _apply(
                 return key
             return _modified(columns, key, index, change, ignore_case=ignore_case)
         case SetPrimaryKey():
-            found = [place(name) for name in change.columns]
-            for index in found:
+            key_columns = [place(name) for name in change.columns]
+            for index in key_columns:
                 if index is not None:
                     columns[index] = msgspec.structs.replace(columns[index], nullable=False)
-            return tuple(columns[index].name for index in found if index is not None)
+            return tuple(columns[index].name for index in key_columns if index is not None)
         case DropPrimaryKey():
             return ()
         case DropConstraint() if key:

@@ -151,9 +151,9 @@ def _constraint(cursor: Cursor, _: Definition) -> None:
 
 
 def _references(cursor: Cursor, _: Definition) -> None:
-    named = cursor.named
+    is_named = cursor.named
     cursor.table()
-    cursor.named = named
+    cursor.named = is_named
     if cursor.sees("("):
         cursor.skip()
 
@@ -269,20 +269,20 @@ def definition(cursor: Cursor, name: str) -> Definition:
     Raises:
         UnreadError: An attribute is not known.
     """
-    found = Definition(name)
+    parsed = Definition(name)
     text = type_text(cursor)
     if text:
-        found.type_text = text
-        found.type = logical_type(text, cursor.dialect)
+        parsed.type_text = text
+        parsed.type = logical_type(text, cursor.dialect)
         # short for BIGINT UNSIGNED NOT NULL AUTO_INCREMENT UNIQUE
-        found.is_unique = cursor.dialect == "mysql" and text.lower() == "serial"
+        parsed.is_unique = cursor.dialect == "mysql" and text.lower() == "serial"
     while not cursor.is_behind:
         read = _attribute(cursor)
         if read is None:
             raise UnreadError("an attribute that is not known")
         cursor.next()
-        read(cursor, found)
-    return found
+        read(cursor, parsed)
+    return parsed
 
 
 _IN_TYPES: Final = frozenset({".", "(", ")", "[", "]", ",", "*", "-", "%"})
@@ -387,8 +387,10 @@ def is_stored(value: Value, column: Column, dialect: str) -> bool:
         case Enum(members), str():
             return value in (members or ())
         case Set(members), str():
-            told = value.split(",") if value else []
-            return told == [one for one in members or () if one in told]
+            written_members = value.split(",") if value else []
+            return written_members == [
+                member for member in members or () if member in written_members
+            ]
         case String(), str():
             if not _TEXT.match(text) or (dialect == "oracle" and not value):
                 return False
@@ -404,8 +406,8 @@ def is_stored(value: Value, column: Column, dialect: str) -> bool:
                 return True
             _, digits, exponent = value.as_tuple()
             # digits behind those that the column has room for: MySQL's DECIMAL is DECIMAL(10,0)
-            more = -int(exponent) - (scale or 0)
-            return more <= 0 or not any(digits[-more:])
+            extra_digits = -int(exponent) - (scale or 0)
+            return extra_digits <= 0 or not any(digits[-extra_digits:])
         case _:
             return True
 

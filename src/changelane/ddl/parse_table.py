@@ -155,19 +155,19 @@ def create_table(cursor: Cursor, *, temporary: bool, replaces: bool) -> Iterator
             if cursor.take("LIKE"):
                 like = _other_table(cursor)
                 cursor.skip_element()
-            elif (found := constraint(cursor, cursor.peek().start)) is not None:
-                if isinstance(found, SetPrimaryKey):
-                    key = found.columns
+            elif (parsed_constraint := constraint(cursor, cursor.peek().start)) is not None:
+                if isinstance(parsed_constraint, SetPrimaryKey):
+                    key = parsed_constraint.columns
                 else:
-                    indexes.append(found)
+                    indexes.append(parsed_constraint)
             else:
-                one = definition(cursor, cursor.name())
-                key = (one.name,) if one.is_key else key
-                if one.is_unique:
-                    indexes.append(AddIndex(None, (one.name,), unique=True))
-                if isinstance(one.default, str):
-                    defaults.append((one.name, one.default))
-                columns.append(one.column(cursor.dialect))
+                parsed_column = definition(cursor, cursor.name())
+                key = (parsed_column.name,) if parsed_column.is_key else key
+                if parsed_column.is_unique:
+                    indexes.append(AddIndex(None, (parsed_column.name,), unique=True))
+                if isinstance(parsed_column.default, str):
+                    defaults.append((parsed_column.name, parsed_column.default))
+                columns.append(parsed_column.column(cursor.dialect))
             if not cursor.take(",") and not cursor.sees(")"):
                 raise UnreadError("a list that is not closed")
     else:
@@ -188,9 +188,9 @@ def create_table(cursor: Cursor, *, temporary: bool, replaces: bool) -> Iterator
 
 
 def _other_table(cursor: Cursor) -> TableId:
-    named = cursor.named
+    is_named = cursor.named
     table = cursor.table()
-    cursor.named = named
+    cursor.named = is_named
     return table
 
 
@@ -224,9 +224,9 @@ def _action(cursor: Cursor, table: TableId) -> Iterator[Change]:
     word = cursor.next().upper
     read = _ACTIONS.get(word)
     if read is not None:
-        found = list(read(cursor, table))
-        if found:
-            yield from found
+        changes = list(read(cursor, table))
+        if changes:
+            yield from changes
             return
     elif word not in _OPTIONS:
         raise UnreadError("an action that is not known")
@@ -281,17 +281,17 @@ def _add(cursor: Cursor, _: TableId) -> Iterator[Change]:
 
 def _added(cursor: Cursor, *, exists: bool) -> Iterator[Change]:
     exists = if_not_exists(cursor) or exists
-    found = definition(cursor, cursor.name())
-    default = found.default if isinstance(found.default, str) else None
-    yield AddColumn(found.column(cursor.dialect), default, found.first, found.after, exists)
-    yield from _keys(found)
+    column = definition(cursor, cursor.name())
+    default = column.default if isinstance(column.default, str) else None
+    yield AddColumn(column.column(cursor.dialect), default, column.first, column.after, exists)
+    yield from _keys(column)
 
 
-def _keys(found: Definition) -> Iterator[Change]:
-    if found.is_key:
-        yield SetPrimaryKey((found.name,))
-    if found.is_unique:
-        yield AddIndex(None, (found.name,), unique=True)
+def _keys(definition: Definition) -> Iterator[Change]:
+    if definition.is_key:
+        yield SetPrimaryKey((definition.name,))
+    if definition.is_unique:
+        yield AddIndex(None, (definition.name,), unique=True)
 
 
 def _drop(cursor: Cursor, _: TableId) -> Iterator[Change]:
@@ -361,41 +361,41 @@ def _change(cursor: Cursor, _: TableId) -> Iterator[Change]:
 
 def _whole(cursor: Cursor, name: str, new_name: str | None, *, exists: bool) -> Iterator[Change]:
     """Read a definition that replaces the one before: what it does not say holds no longer."""
-    found = definition(cursor, new_name or name)
-    if found.type is None:
+    column = definition(cursor, new_name or name)
+    if column.type is None:
         raise UnreadError("a column without a type")
-    nullable = found.nullable
+    nullable = column.nullable
     if nullable is UNSET:
-        nullable = usual_nullable(found, cursor.dialect)
-    default = found.default if isinstance(found.default, str) else None
+        nullable = usual_nullable(column, cursor.dialect)
+    default = column.default if isinstance(column.default, str) else None
     yield ModifyColumn(
         name,
         None if new_name == name else new_name,
-        found.type,
-        found.type_text,
+        column.type,
+        column.type_text,
         nullable,
         default,
-        found.generated,
-        found.first,
-        found.after,
+        column.generated,
+        column.first,
+        column.after,
         exists,
     )
-    yield from _keys(found)
+    yield from _keys(column)
 
 
 def _partly(cursor: Cursor) -> Iterator[Change]:
     """Read Oracle's definition of a change: what it does not say stays."""
-    found = definition(cursor, cursor.name())
+    column = definition(cursor, cursor.name())
     yield ModifyColumn(
-        found.name,
+        column.name,
         None,
-        found.type,
-        found.type_text,
-        found.nullable,
-        found.default,
-        True if found.generated else UNSET,
+        column.type,
+        column.type_text,
+        column.nullable,
+        column.default,
+        True if column.generated else UNSET,
     )
-    yield from _keys(found)
+    yield from _keys(column)
 
 
 def _alter(cursor: Cursor, _: TableId) -> Iterator[Change]:

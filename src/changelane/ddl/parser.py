@@ -103,7 +103,7 @@ def _divided(words: Sequence[Word], dialect: Dialect) -> Iterator[Sequence[Word]
     for index, word in enumerate(words):
         if word.upper == ";":
             if index > start:
-                if _noun([one.upper for one in words[start : start + 8]]) in _ROUTINES:
+                if _noun([word.upper for word in words[start : start + 8]]) in _ROUTINES:
                     break
                 yield words[start:index]
             start = index + 1

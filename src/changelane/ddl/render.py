@@ -73,12 +73,16 @@ def written(changes: Sequence[Change], dialect: Dialect, table: TableId) -> str:
     """
     changes = [_spelled(change, dialect) for change in changes]
     text = "; ".join(_statements(changes, dialect, table))
-    found = parse(text, dialect, TableId(table.database, table.schema))
-    told = tuple(change for statement in found for change in statement.changes)
-    if told != tuple(changes) or any(statement.reason for statement in found):
+    statements = parse(text, dialect, TableId(table.database, table.schema))
+    parsed_changes = tuple(change for statement in statements for change in statement.changes)
+    if parsed_changes != tuple(changes) or any(statement.reason for statement in statements):
         raise UnwritableError("it cannot be written again in the same words")
-    inside = (one for one in found if not any(isinstance(c, _WHOLE) for c in one.changes))
-    if any(one.table != table for one in inside):
+    inside = (
+        statement
+        for statement in statements
+        if not any(isinstance(c, _WHOLE) for c in statement.changes)
+    )
+    if any(change.table != table for change in inside):
         raise UnwritableError("its table has a name that SQL cannot tell")
     return text
 
@@ -109,7 +113,7 @@ def _statements(changes: Sequence[Change], dialect: Dialect, table: TableId) -> 
 
 
 def _alter(inside: Sequence[str], dialect: Dialect, table: TableId) -> str:
-    renames = any(one.startswith("RENAME") for one in inside)
+    renames = any(clause.startswith("RENAME") for clause in inside)
     if dialect == "postgresql" and renames and len(inside) > 1:
         raise UnwritableError("PostgreSQL renames one column at a time")
     divider = " " if dialect == "oracle" else ", "
@@ -169,7 +173,7 @@ def _create(change: CreateTable, dialect: Dialect) -> str:
     if change.like is not None:
         return " ".join((*words, "LIKE", _table(change.like, dialect)))
     defaults = dict(change.defaults)
-    parts = [_column(one, defaults.get(one.name), dialect) for one in change.columns]
+    parts = [_column(column, defaults.get(column.name), dialect) for column in change.columns]
     if change.key:
         parts.append(f"PRIMARY KEY {_names(change.key, dialect)}")
     return f"{' '.join(words)} ({', '.join(parts)})"

@@ -87,8 +87,8 @@ class FormatModule(Protocol):
 @cache
 def names() -> tuple[str, ...]:
     """Return the public names of all formats, ours and third parties'."""
-    theirs = {entry.name for entry in entry_points(group="changelane.formats")}
-    return tuple(sorted(FORMATS.keys() | theirs))
+    plugin_names = {entry.name for entry in entry_points(group="changelane.formats")}
+    return tuple(sorted(FORMATS.keys() | plugin_names))
 
 
 @cache
@@ -110,7 +110,9 @@ def _hint(name: str) -> str:
     words = re.split(r"[^a-z0-9]+", name.lower())
     if (usual := "-".join(words)) in names():
         return f"did you mean {usual!r}?"
-    hints = (hint for known, hint in _HINTS.items() if not set(words).isdisjoint(known.split()))
+    hints = (
+        hint for hint_words, hint in _HINTS.items() if not set(words).isdisjoint(hint_words.split())
+    )
     return next(hints, _FAMILIES.get(usual, ""))
 
 
@@ -121,5 +123,5 @@ def load(name: str, options: Mapping[str, Any]) -> Format:
         UnknownNameError: No format or option has that name.
         ConfigError: A value does not fit its option.
     """
-    found = module(name)
-    return found.make(typed(name, options, found.Options))
+    format_module = module(name)
+    return format_module.make(typed(name, options, format_module.Options))

@@ -42,7 +42,7 @@ from changelane.formats.debezium_envelope.envelope_reader import (
     Member,
     MemberReader,
     is_envelope,
-    rest_of,
+    keep_other_fields,
 )
 from changelane.formats.debezium_envelope.envelope_writer import (
     Layout,
@@ -62,7 +62,7 @@ from changelane.formats.debezium_envelope.rows.connect_schema import parse, unwr
 from changelane.formats.debezium_envelope.source_block import sanitised
 from changelane.message import Message
 from changelane.position import MySqlPosition
-from changelane.schema import TableId, named
+from changelane.schema import TableId, option_for_table
 from changelane.types import LogicalType, Unknown
 
 __all__ = ["Options", "make"]
@@ -185,14 +185,14 @@ def _member(options: Options) -> Member:
     def origin(draft: Draft) -> None:
         block: ArcionSource = draft.envelope.source
         words = (block.connector, block.name, block.snapshot, block.db, block.schema, block.table)
-        found = places.get(words)
-        if found is None:
+        place = places.get(words)
+        if place is None:
             if len(places) >= _MOST_PLACES:
                 places.clear()
-            found = places[words] = _place(options, block)
-        draft.table, draft.source, told = found
-        rest = {
-            **told,
+            place = places[words] = _place(options, block)
+        draft.table, draft.source, source_fields = place
+        other_fields = {
+            **source_fields,
             "version": block.version,
             "server_id": block.server_id,
             "thread": block.thread,
@@ -201,14 +201,19 @@ def _member(options: Options) -> Member:
         if block.file and block.pos is not None and block.row is not None:
             draft.position = MySqlPosition(block.file, block.pos, block.row, block.gtid)
         else:
-            rest |= {"gtid": block.gtid, "file": block.file, "pos": block.pos, "row": block.row}
-        rest_of(draft, rest)
+            other_fields |= {
+                "gtid": block.gtid,
+                "file": block.file,
+                "pos": block.pos,
+                "row": block.row,
+            }
+        keep_other_fields(draft, other_fields)
 
     def settle(draft: Draft) -> None:
         base = draft.plan.base
         if base and base != _base(options, draft.source, draft.table):
             draft.details["name"] = base
-        columns = named(options.row_identifier_key, draft.table)
+        columns = option_for_table(options.row_identifier_key, draft.table)
         if draft.key is None and columns is not None:
             row = draft.after or draft.before or {}
             if any(name not in row for name in columns):
@@ -230,15 +235,15 @@ _MOST_PLACES: Final = 10_000
 
 def _place(options: Options, block: ArcionSource) -> tuple[TableId, Source, dict[str, object]]:
     """Return table and source, and what of both the model has no place for."""
-    rest: dict[str, object] = {}
+    other_fields: dict[str, object] = {}
     product = None if block.connector is None else block.connector.lower()
     if product is not None and product.upper() != block.connector:
-        rest["connector"] = block.connector
+        other_fields["connector"] = block.connector
     snapshot = None if block.snapshot == "false" else block.snapshot
     if block.name != _name(options, snapshot):
-        rest["name"] = block.name
+        other_fields["name"] = block.name
     table = TableId(block.db, block.schema, block.table)
-    return table, Source(product, _CONNECTOR, snapshot=snapshot), rest
+    return table, Source(product, _CONNECTOR, snapshot=snapshot), other_fields
 
 
 def _modes(product: str | None) -> Modes:
@@ -275,7 +280,7 @@ class Arcion:
         return self._decode(message)
 
     def detects(self, message: Message) -> bool:
-        """Say whether a message is Arcion's: its connectors are in upper case (B 8)."""
+        """Say whether a message is Arcion's: its connectors are in upper case."""
         value = message.value
         if not value or not is_envelope(value, (b'"op"', b'"source"')):
             return False
@@ -300,7 +305,7 @@ class Arcion:
         options, table = self._options, event.table
         source = msgspec.structs.replace(event.source, snapshot=_snapshot(event, report))
         base = _base(options, source, table)
-        told = {
+        block = {
             "connector": None if source.product is None else source.product.upper(),
             "name": _name(options, source.snapshot),
             "ts_ms": _shifted(event.source_time_ns, -options.source_ts_offset_ms),
@@ -311,14 +316,14 @@ class Arcion:
         }
         position = event.position
         if isinstance(position, MySqlPosition):
-            told |= {"file": position.file, "pos": position.pos, "row": position.row}
-            told["gtid"] = position.gtid
+            block |= {"file": position.file, "pos": position.pos, "row": position.row}
+            block["gtid"] = position.gtid
         topic = sanitised("_".join(p for p in (table.database, table.schema, table.name) if p))
         parts = Parts(
-            source=told,
+            source=block,
             base=base,
             topic=topic or None,
-            key=named(options.row_identifier_key, table),
+            key=option_for_table(options.row_identifier_key, table),
         )
         message = self._writer.change(self._cut(event, report), parts, report)
         if event.op is Op.DELETE and self._brings_tombstone(event):
@@ -369,10 +374,10 @@ def _shifted(time_ns: int | None, offset_ms: int) -> int | None:
 
 def _snapshot(event: DataChange, report: Report) -> str | None:
     """Return the snapshot field: Arcion knows ``true`` and ``false`` only."""
-    told = event.source.snapshot
-    if told is None and event.op is not Op.READ:
+    snapshot = event.source.snapshot
+    if snapshot is None and event.op is not Op.READ:
         return None
-    if told != "true":
+    if snapshot != "true":
         report(("source.snapshot", "written as true"))
     return "true"
 

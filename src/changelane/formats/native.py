@@ -42,7 +42,7 @@ from changelane.formats.contract import json
 from changelane.formats.contract.capabilities import AbsentMeans, Carries, Extreme, SchemaDetail
 from changelane.formats.contract.format import Format, Report
 from changelane.message import Message
-from changelane.position import DEPARTURE, Position, encode_order
+from changelane.position import DELETE_PHASE, Position, encode_order
 from changelane.schema import Column, TableId, TableSchema
 from changelane.types import UNAVAILABLE, UNKNOWN, LogicalType, NestedTypeError, Value, parse_type
 from changelane.types.values import from_json, to_json
@@ -207,7 +207,7 @@ def native_of(event: ChangeEvent) -> NativeEvent:
             _write_schema(event.schema, event.key, native)
         case Truncate():
             native.table, native.text = event.table, event.ddl
-            native.order = _order(event.position, event.source, DEPARTURE)
+            native.order = _order(event.position, event.source, DELETE_PHASE)
         case TransactionMarker():
             native.type = event.status
         case Watermark():
@@ -245,7 +245,7 @@ def _write_data(event: DataChange, native: NativeEvent) -> None:
     if missing.before or missing.after:
         native.unavailable = missing
     _write_schema(event.schema, event.key, native)
-    phase = DEPARTURE if event.op is Op.DELETE else 1
+    phase = DELETE_PHASE if event.op is Op.DELETE else 1
     native.order = _order(event.position, event.source, phase)
 
 

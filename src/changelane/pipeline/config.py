@@ -26,7 +26,7 @@ from typing import Any
 import msgspec
 
 from changelane.errors import ConfigError, UnknownNameError
-from changelane.formats.contract.options import given
+from changelane.formats.contract.options import changed_options
 from changelane.pipeline.datahub_sink import DataHubSink, check_secrets
 from changelane.pipeline.datahub_source import DataHubSource
 from changelane.pipeline.files_source import FilesSource
@@ -34,12 +34,12 @@ from changelane.pipeline.formats import check_formats
 from changelane.pipeline.kafka import (
     KafkaSink,
     KafkaSource,
-    check_delivery,
-    check_holding,
-    check_to_topics,
+    check_hold_keys,
+    check_kafka_sink,
+    check_topic_sink,
 )
 from changelane.pipeline.lake_sinks import (
-    ARBITRARY,
+    ARBITRARY_PROPERTIES,
     DeltaSink,
     HudiSink,
     IcebergSink,
@@ -49,36 +49,37 @@ from changelane.pipeline.lake_sinks import (
     check_properties,
 )
 from changelane.pipeline.options import Maintenance, Mode, Options, TableOptions
-from changelane.pipeline.yaml import hiding, read_yaml
+from changelane.pipeline.yaml import hide_variables, read_yaml
 from changelane.transforms import registry
-from changelane.transforms.filter_compute import Expressed, check_use
+from changelane.transforms.filter_compute import SqlTransform, check_use
 from changelane.transforms.mask import masks_of
-from changelane.validation import check_keys, fitted
+from changelane.validation import check_keys, parse_as
 
 Source = FilesSource | KafkaSource | DataHubSource
 Sink = DeltaSink | IcebergSink | HudiSink | KafkaSink | DataHubSink
 
 
 class Pipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A pipeline: where changes come from, what becomes of them, and where they go.
+    """A pipeline: the source of the changes, their transforms, and their sink.
 
     Attributes:
-        name: The pipeline's name; its checkpoint, logs and quarantine are found by it.
-        source: Where messages come from: files, Kafka or DataHub.
-        sink: Where changes go: tables of Delta, Iceberg or Hudi, or topics of Kafka or DataHub.
-        transforms: What becomes of each event, in this order (``docs/transforms.md``). What
-            ``options`` says of tables and columns means them as they are called then.
-        options: How the pipeline works, and how it keeps its tables.
+        name: The pipeline's name, which identifies its checkpoint, logs and quarantine.
+        source: The source of the messages: files, Kafka or DataHub.
+        sink: The sink of the changes: tables of Delta, Iceberg or Hudi, or topics of Kafka or
+            DataHub.
+        transforms: The transforms of each event, in this order (``docs/transforms.md``). Names of
+            tables and columns in ``options`` are the names after the transforms.
+        options: How the pipeline works, and how it maintains its tables.
     """
 
     name: str
     source: Source
     sink: Sink
-    transforms: tuple[registry.AnyStep, ...] = ()
+    transforms: tuple[registry.AnyTransform, ...] = ()
     options: Options = Options()
 
     def __post_init__(self) -> None:
-        """Refuse names that lead elsewhere, and soft deletes where they are not tried."""
+        """Refuse names that leave the folder, and soft deletes of Hudi tables."""
         if not self.name.strip() or ".." in self.name.split("/"):
             raise ValueError("the name of a pipeline is also that of its folder")
         soft = [self.options.deletes, *map(self.options.deletes_of, self.options.tables.values())]
@@ -86,20 +87,20 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ValueError("deletes: soft is for Delta and Iceberg tables, not for Hudi yet")
 
     @property
-    def pure_steps(self) -> tuple[registry.PureStep, ...]:
-        """The transforms that are applied where messages are decoded."""
-        return registry.apart(self.transforms)[0]
+    def pure_steps(self) -> tuple[registry.PureTransform, ...]:
+        """The transforms that run in Python where messages are decoded."""
+        return registry.split_transforms(self.transforms)[0]
 
     @property
-    def expressions(self) -> tuple[Expressed, ...]:
-        """The other ones, which Spark applies to event rows."""
-        return registry.apart(self.transforms)[1]
+    def expressions(self) -> tuple[SqlTransform, ...]:
+        """The other transforms, which Spark applies to event rows."""
+        return registry.split_transforms(self.transforms)[1]
 
     @property
     def table_format(self) -> str:
         """The format of the tables: ``delta``, ``iceberg`` or ``hudi``.
 
-        Beside topics it is that of changelane's own: what is set aside.
+        With a sink of topics it is the format of the quarantine and of other tables of changelane.
         """
         if isinstance(self.sink, KafkaSink | DataHubSink):
             return "delta"
@@ -107,13 +108,13 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def folder(self) -> str:
-        """The folder of the tables; beside topics, of all that is not in them."""
+        """The folder of the tables; with a sink of topics, the folder of the pipeline's state."""
         sink = self.sink
         return sink.checkpoint if isinstance(sink, KafkaSink | DataHubSink) else sink.path
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """What Spark needs beside its own jars, by the names in ``spark/runtime/jars.py``."""
+        """The jars that Spark needs, by the names in ``spark/runtime/jars.py``."""
         is_kafka = isinstance(self.source, KafkaSource) or isinstance(self.sink, KafkaSink)
         return (self.table_format, *(["kafka"] if is_kafka else []))
 
@@ -137,10 +138,10 @@ def load(path: str | Path, environment: Mapping[str, str] | None = None) -> Pipe
     registry.check_names(raw.get("transforms", []))
     for section in ("source", "sink"):
         check_secrets(raw.get(section), section)
-    with hiding(raw, os.environ if environment is None else environment) as told:
+    with hide_variables(raw, os.environ if environment is None else environment) as filled:
         if "name" not in raw:
-            raise ConfigError(_nameless(Path(path)))
-        pipeline = _anchored(parse(told, raw), Path(path).resolve().parent)
+            raise ConfigError(_missing_name_text(Path(path)))
+        pipeline = _with_absolute_paths(parse(filled, raw), Path(path).resolve().parent)
         is_to_topics = isinstance(pipeline.sink, KafkaSink | DataHubSink)
         check_folder("sink.checkpoint" if is_to_topics else "sink.path", pipeline.folder)
         return pipeline
@@ -148,7 +149,7 @@ def load(path: str | Path, environment: Mapping[str, str] | None = None) -> Pipe
 
 def load_transforms(
     path: str | Path, environment: Mapping[str, str] | None = None
-) -> tuple[registry.PureStep, ...]:
+) -> tuple[registry.PureTransform, ...]:
     """Read a list of transforms from a YAML file: the list itself, or under ``transforms``.
 
     Raises:
@@ -161,44 +162,47 @@ def load_transforms(
         check_keys(raw, {"transforms"}, "a file of transforms")
         raw = raw.get("transforms")
     registry.check_names(raw)
-    with hiding(raw, os.environ if environment is None else environment) as told:
-        return registry.pure_steps_of(told, raw)
+    with hide_variables(raw, os.environ if environment is None else environment) as filled:
+        return registry.pure_transforms_of(filled, raw)
 
 
-def parse(raw: Mapping[str, Any], written: Any = None) -> Pipeline:
+def parse(raw: Mapping[str, Any], unfilled: Any = None) -> Pipeline:
     """Return the pipeline of a mapping.
 
     Args:
         raw: The mapping.
-        written: The same as the file has it, before variables were filled in: what is quoted.
+        unfilled: The mapping before its variables were filled in, which errors quote.
 
     Raises:
         ConfigError: A value does not fit.
         UnknownNameError: A key is unknown; the nearest one is named.
     """
-    told = raw.get("transforms", [])
+    transforms = raw.get("transforms", [])
     try:
-        pipeline = fitted({**raw, "transforms": []}, Pipeline, written=written)
+        pipeline = parse_as({**raw, "transforms": []}, Pipeline, written=unfilled)
     except UnknownNameError:
         raise
     except ConfigError as error:
         raise ConfigError(f"the pipeline does not fit: {error}") from None
-    steps = registry.steps_of(told, written and written.get("transforms"))
+    steps = registry.transforms_of(transforms, unfilled and unfilled.get("transforms"))
     pipeline = msgspec.structs.replace(pipeline, transforms=steps)
     for name, table in pipeline.options.tables.items():
         _check_tracking(name, table, pipeline.options.mode)
         check_partitions(f"options.tables.{name}", table.partition_by, pipeline.table_format)
     _check_properties(pipeline)
     options, sink = pipeline.options, str(pipeline.sink.__struct_config__.tag)
-    modes = {n: (t.mode or options.mode, options.deletes_of(t)) for n, t in options.tables.items()}
-    keeps = {"*": (options.mode, options.deletes), **modes}
-    check_use(pipeline.expressions, sink=sink, keyless=options.keyless, keeps=keeps)
+    modes = {
+        name: (table.mode or options.mode, options.deletes_of(table))
+        for name, table in options.tables.items()
+    }
+    modes_and_deletes = {"*": (options.mode, options.deletes), **modes}
+    check_use(pipeline.expressions, sink=sink, keyless=options.keyless, keeps=modes_and_deletes)
     if isinstance(pipeline.sink, KafkaSink):
-        check_delivery(pipeline.source, pipeline.sink, given(pipeline.options))
+        check_kafka_sink(pipeline.source, pipeline.sink, changed_options(pipeline.options))
     if isinstance(pipeline.sink, DataHubSink):
-        check_to_topics(pipeline.source, "datahub", given(pipeline.options))
+        check_topic_sink(pipeline.source, "datahub", changed_options(pipeline.options))
     if isinstance(pipeline.sink, KafkaSink | DataHubSink) and pipeline.sink.hold_keys:
-        check_holding(pipeline.options.on_error, masks_of(pipeline.pure_steps))
+        check_hold_keys(pipeline.options.on_error, masks_of(pipeline.pure_steps))
     if isinstance(pipeline.sink, HudiSink):
         _check_hudi(pipeline.options)
         if isinstance(pipeline.source, DataHubSource):
@@ -207,8 +211,8 @@ def parse(raw: Mapping[str, Any], written: Any = None) -> Pipeline:
     return pipeline
 
 
-def _nameless(path: Path) -> str:
-    """Return what to do about a pipeline without a name."""
+def _missing_name_text(path: Path) -> str:
+    """Return the error text about a pipeline without a name."""
     suggested = re.sub(r"[^\w-]+", "-", path.name.partition(".")[0]).strip("-") or "shop"
     return (
         "the pipeline does not fit: name is missing. Its checkpoint, its quarantine and how far "
@@ -219,26 +223,28 @@ def _nameless(path: Path) -> str:
 
 def _check_properties(pipeline: Pipeline) -> None:
     options, kind = pipeline.options, pipeline.table_format
-    told = {"options": options.properties}
-    told |= {f"options.tables.{name}": one.properties for name, one in options.tables.items()}
-    for where, properties in told.items():
-        check_properties(where, properties)
-        if kind == "delta" and options.spark.get(ARBITRARY, "").lower() != "true":
-            check_delta_properties(where, properties)
+    properties_by_section = {"options": options.properties}
+    properties_by_section |= {
+        f"options.tables.{name}": table.properties for name, table in options.tables.items()
+    }
+    for section, properties in properties_by_section.items():
+        check_properties(section, properties)
+        if kind == "delta" and options.spark.get(ARBITRARY_PROPERTIES, "").lower() != "true":
+            check_delta_properties(section, properties)
 
 
 def _check_hudi(options: Options) -> None:
-    asked: dict[str, object] = {
+    options_by_name: dict[str, object] = {
         "options.maintenance": isinstance(options.maintenance, Maintenance),
         "options.properties": options.properties,
     }
     for name, table in options.tables.items():
-        asked[f"options.tables.{name}.partition_by"] = table.partition_by
-        asked[f"options.tables.{name}.properties"] = table.properties
-    for where, is_asked in asked.items():
-        if is_asked:
+        options_by_name[f"options.tables.{name}.partition_by"] = table.partition_by
+        options_by_name[f"options.tables.{name}.properties"] = table.properties
+    for option_name, option in options_by_name.items():
+        if option:
             msg = "Hudi tables have buckets, and look after themselves: leave it out"
-            raise ConfigError(f"{where}: {msg}")
+            raise ConfigError(f"{option_name}: {msg}")
 
 
 def _check_tracking(name: str, table: TableOptions, mode: Mode) -> None:
@@ -257,7 +263,7 @@ def _check_tracking(name: str, table: TableOptions, mode: Mode) -> None:
         raise ConfigError(msg)
 
 
-def _anchored(pipeline: Pipeline, folder: Path) -> Pipeline:
+def _with_absolute_paths(pipeline: Pipeline, folder: Path) -> Pipeline:
     def place(path: str) -> str:
         return path if "://" in path or Path(path).is_absolute() else str(folder / path)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a look at a pipeline finds before it runs, and what its file alone tells.
+"""Findings about a pipeline before it runs, and the checks of its file.
 
-A finding is a sentence for people with the fix; it holds no secret and no value of a row.
+A finding is a sentence for people with a fix; it contains no secret and no value of a row.
 """
 
 import importlib.util
@@ -15,21 +15,22 @@ from changelane.errors import ConfigError, MissingExtraError
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.datahub_sink import DataHubSink
 from changelane.pipeline.files_source import FilesSource
-from changelane.pipeline.formats import written_by
+from changelane.pipeline.formats import sink_codec
 from changelane.pipeline.kafka import KafkaSink, KafkaSource
 from changelane.position import MESSAGE_DOMAINS
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that was found.
+    """One finding.
 
     Attributes:
-        state: ``ok``; ``warning``: it runs, and some of it may not be as wanted; ``problem``: it
-            does not run, or all of it would be set aside.
-        about: What it is about, such as ``source`` or ``topic shop.orders``.
-        text: What was found.
+        state: ``ok``; ``warning``: the pipeline runs, but perhaps not as intended; ``problem``: it
+            does not run, or all of its events would be quarantined.
+        about: The subject, such as ``source`` or ``topic shop.orders``.
+        text: The finding itself.
         fix: What to do.
-        is_unreachable: The problem is that a service does not answer; the file may be right.
+        is_unreachable: Whether the problem is a service that does not answer; the file may be
+            right.
     """
 
     state: Literal["ok", "warning", "problem"]
@@ -43,63 +44,67 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def ok(about: str, text: str) -> Finding:
-    """Return that something is as it should be."""
+    """Return a finding without a problem."""
     return Finding("ok", about, text)
 
 
 def warning(about: str, text: str, fix: str = "") -> Finding:
-    """Return what runs, and may not be as wanted."""
+    """Return a finding about a pipeline that runs, but perhaps not as intended."""
     return Finding("warning", about, text, fix)
 
 
 def problem(about: str, text: str, fix: str = "", *, is_unreachable: bool = False) -> Finding:
-    """Return what does not run."""
+    """Return a finding about a pipeline that does not run."""
     return Finding("problem", about, text, fix, is_unreachable)
 
 
 def exit_code(findings: Iterable[Finding]) -> int:
-    """Return 0 when there is no problem, 2 when something is wrong, 1 when it does not answer.
+    """Return 0 if there is no problem, 1 if a service does not answer, and 2 for other problems.
 
     >>> exit_code([warning("a", "b"), problem("c", "d", is_unreachable=True)])
     1
     """
-    problems = [one for one in findings if one.state == "problem"]
+    problems = [finding for finding in findings if finding.state == "problem"]
     if not problems:
         return 0
-    return 1 if all(one.is_unreachable for one in problems) else 2
+    return 1 if all(finding.is_unreachable for finding in problems) else 2
 
 
-def of_configuration(pipeline: Pipeline) -> Iterator[Finding]:
-    """Yield what the file alone tells, with names of formats, profiles and their options."""
+def configuration_findings(pipeline: Pipeline) -> Iterator[Finding]:
+    """Yield findings about the file alone, and its names of formats, profiles and their options."""
     source, sink = pipeline.source, pipeline.sink
-    wrong = []
+    problems = []
     try:
         get_codec(source.format, **source.format_options)
     except (ConfigError, MissingExtraError) as error:
-        wrong.append(problem("source.format", str(error)))
+        problems.append(problem("source.format", str(error)))
     if isinstance(sink, KafkaSink):
         try:
-            written_by(sink)
+            sink_codec(sink)
         except (ConfigError, MissingExtraError) as error:
             about = "sink.format" if sink.profile is None else "sink.profile"
-            wrong.append(problem(about, str(error)))
+            problems.append(problem(about, str(error)))
     port = pipeline.options.metrics_port
     if port is not None and importlib.util.find_spec("prometheus_client") is None:
-        wrong.append(
+        problems.append(
             problem("options.metrics_port", str(MissingExtraError("prometheus_client", "metrics")))
         )
-    if wrong:
-        yield from wrong
+    if problems:
+        yield from problems
         return
-    told = f"files of {source.path}" if isinstance(source, FilesSource) else source.told
+    source_text = f"files of {source.path}" if isinstance(source, FilesSource) else source.label
     if isinstance(sink, KafkaSink):
-        to = f"topic {sink.topic}" if sink.profile is None else f"topics of {sink.profile}"
-        target = f"{sink.format} in {to}"
+        target_topics = (
+            f"topic {sink.topic}" if sink.profile is None else f"topics of {sink.profile}"
+        )
+        target = f"{sink.format} in {target_topics}"
     elif isinstance(sink, DataHubSink):
         target = f"{sink.format} in topic {sink.topic} of DataHub's project {sink.project}"
     else:
         target = f"{pipeline.table_format} tables in {sink.path}"
-    yield ok("configuration", f"pipeline {pipeline.name}: {source.format} of {told} to {target}")
+    yield ok(
+        "configuration", f"pipeline {pipeline.name}: {source.format} of {source_text} to {target}"
+    )
     is_to_tables = not isinstance(sink, KafkaSink | DataHubSink)
     if is_to_tables:
         notes = {"order": order_note(pipeline), "repeats": repeat_note(pipeline)}
@@ -107,7 +112,7 @@ def of_configuration(pipeline: Pipeline) -> Iterator[Finding]:
 
 
 def order_note(pipeline: Pipeline) -> str | None:
-    """Return what to say aloud when nothing but offsets orders a pipeline's events."""
+    """Return a warning if only offsets order the events of a pipeline."""
     source = pipeline.source
     if get_codec(source.format, **source.format_options).carries.positions:
         return None
@@ -120,12 +125,12 @@ def order_note(pipeline: Pipeline) -> str | None:
 
 
 def repeat_note(pipeline: Pipeline) -> str | None:
-    """Return what to say aloud when nothing tells that an event is sent again, and rows are added.
+    """Return a warning if repeated events cannot be recognised and rows are added.
 
-    Where tables hold the newest row of a key it is the same row again.
+    A table with the newest row of each key is not affected: a repeated event writes the same row.
     """
     source, options = pipeline.source, pipeline.options
-    modes = {options.mode, *(one.mode for one in options.tables.values())}
+    modes = {options.mode, *(table.mode for table in options.tables.values())}
     if options.keyless != "append" and not modes & {"append", "history"}:
         return None
     if get_codec(source.format, **source.format_options).carries.positions - MESSAGE_DOMAINS:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the stream of a Debezium connector lacks, as far as its messages and topics show it.
+"""Missing settings of a Debezium connector, as far as its messages and topics show them.
 
-A connector's configuration is in no message. What follows from it is: types, transactions, before
-images, heartbeats, the topic of schema changes. Each finding names the setting that cures it;
-``docs/debezium.md`` has whole configurations. What no message shows is named, too, and never taken
-for right.
+No message contains a connector's configuration. Its effects are visible: types, transactions,
+before images, heartbeats, the topic of schema changes. Each finding names the setting that helps;
+``docs/debezium.md`` has whole configurations. The findings also name the settings whose effects are
+not visible, and never assume that these are right.
 """
 
 import re
@@ -35,34 +35,34 @@ PAGE: Final = "docs/debezium.md"
 _ENVELOPE: Final = "debezium-json"
 _BINLOG: Final = frozenset({"mysql", "mariadb"})
 _WITH_SCHEMA_TOPIC: Final = _BINLOG | {"oracle", "sqlserver", "db2"}
-"""Products whose connectors write statements to a topic of their own (PostgreSQL's does not)."""
+"""Products whose connectors write DDL statements to their own topic (PostgreSQL's does not)."""
 _DECIMAL: Final = re.compile(r"(?:decimal|numeric|number|dec|fixed|money)\b", re.IGNORECASE)
 _UNSIGNED_BIGINT: Final = re.compile(r"(?:bigint\b.*\bunsigned|serial)\b", re.IGNORECASE)
 _CONNECT_TIMES: Final = re.compile(
     rb'"org\.apache\.kafka\.connect\.data\.(?:Timestamp|Time)"', re.ASCII
 )
-_MOST_NAMES: Final = 5
+_MAX_NAMES: Final = 5
 
 
 class Stream(msgspec.Struct):
-    """What the messages of one connector show.
+    """The visible properties of the messages of one connector.
 
     Attributes:
         server: The connector's ``topic.prefix``; ``None`` = the messages do not name it.
         product: The database, as events name it.
-        rows: Changes of rows.
-        untyped: How many of them have no column types.
-        streamed: How many of them come from the log, not from a snapshot.
-        without_transaction: How many of these do not name their transaction.
-        updates: How many of these are updates.
+        rows: The number of row changes.
+        untyped: The number of row changes without column types.
+        streamed: The number of row changes from the log, not from a snapshot.
+        without_transaction: The number of streamed changes that do not name their transaction.
+        updates: The number of streamed updates.
         without_before: Tables with updates that have no before image.
         unavailable: Columns with values that were not sent (TOAST, LOB).
-        has_truncate: A truncate is among the messages.
-        has_heartbeat: A heartbeat is among the messages.
-        has_statement: A schema change is among the messages.
-        has_connect_times: Times have the types of Kafka Connect, which end at milliseconds.
-        schemas: The columns of each table, as rows have them; each schema once.
-        declared: The columns of each table, as schema changes have them.
+        has_truncate: Whether a truncate is among the messages.
+        has_heartbeat: Whether a heartbeat is among the messages.
+        has_statement: Whether a schema change is among the messages.
+        has_connect_times: Whether times have the types of Kafka Connect, which end at milliseconds.
+        schemas: The columns of each table in row changes; each schema once.
+        declared: The columns of each table in schema changes.
     """
 
     server: str | None = None
@@ -87,29 +87,29 @@ def findings(
     messages: Iterable[Message],
     *,
     format_options: Mapping[str, Any] | None = None,
-    read: Collection[str] = (),
+    read_topics: Collection[str] = (),
     topics: Collection[str] | None = None,
 ) -> Iterator[Finding]:
-    """Yield what the streams of Debezium's connectors lack; nothing for other formats.
+    """Yield the missing settings of Debezium's connectors; nothing for other formats.
 
     Args:
         source_format: The format of the messages.
         messages: Some messages of the source.
         format_options: The format's options.
-        read: The topics that the pipeline reads.
-        topics: All topics of the broker; ``None`` = they are not known.
+        read_topics: The topics that the pipeline reads.
+        topics: All topics of the broker; ``None`` = unknown.
     """
     if source_format not in FORMATS:
         return
     for stream in streams(source_format, messages, format_options or {}):
         about = "Debezium" if stream.server is None else f"Debezium {stream.server}"
-        lacks = [*_of_types(stream)]
+        defects = [*_type_defects(stream)]
         if source_format == _ENVELOPE:
-            lacks += [*_of_changes(stream), *_of_topics(stream, read, topics)]
-        for text, fix in lacks:
+            defects += [*_change_defects(stream), *_topic_defects(stream, read_topics, topics)]
+        for text, fix in defects:
             yield warning(about, text, f"{fix} ({PAGE})")
-        unseen = ", ".join(_unseen(stream, topics))
-        text = f"{'else ' if lacks else ''}nothing is lacking in {stream.rows} rows"
+        unseen = ", ".join(_unseen_settings(stream, topics))
+        text = f"{'else ' if defects else ''}nothing is lacking in {stream.rows} rows"
         if unseen:
             text += f"; they do not show {unseen}: compare the connector with {PAGE}"
         yield ok(about, text)
@@ -118,7 +118,7 @@ def findings(
 def streams(
     source_format: str, messages: Iterable[Message], format_options: Mapping[str, Any]
 ) -> list[Stream]:
-    """Return what the messages of each connector show; messages that cannot be read say nothing."""
+    """Return the properties of the messages of each connector; unreadable messages are skipped."""
     codec = get_codec(source_format, **format_options)
     by_server: dict[str | None, Stream] = {}
     for message in messages:
@@ -132,7 +132,7 @@ def streams(
             if server is None and not isinstance(change, DataChange):
                 continue
             stream = by_server.setdefault(server, Stream(server))
-            _take(stream, change, is_half=isinstance(event, HalfUpdate))
+            _count_event(stream, change, is_half=isinstance(event, HalfUpdate))
             if isinstance(change, DataChange) and _CONNECT_TIMES.search(message.value or b""):
                 stream.has_connect_times = True
     return [stream for stream in by_server.values() if stream.rows]
@@ -144,12 +144,12 @@ def _server(event: ChangeEvent) -> str | None:
     return None
 
 
-def _take(stream: Stream, event: ChangeEvent, *, is_half: bool) -> None:
-    """Count an event in."""
+def _count_event(stream: Stream, event: ChangeEvent, *, is_half: bool) -> None:
+    """Count an event."""
     match event:
         case DataChange():
             stream.product = stream.product or event.source.product
-            _take_row(stream, event, is_half=is_half)
+            _count_row(stream, event, is_half=is_half)
         case SchemaChange():
             stream.has_statement = True
             if event.schema is not None:
@@ -162,7 +162,7 @@ def _take(stream: Stream, event: ChangeEvent, *, is_half: bool) -> None:
             pass
 
 
-def _take_row(stream: Stream, event: DataChange, *, is_half: bool) -> None:
+def _count_row(stream: Stream, event: DataChange, *, is_half: bool) -> None:
     stream.rows += 1
     if event.schema is None:
         stream.untyped += 1
@@ -183,11 +183,11 @@ def _take_row(stream: Stream, event: DataChange, *, is_half: bool) -> None:
             stream.without_before.add(str(event.table))
 
 
-# -- what is lacking: a sentence, and the setting that cures it
+# -- defects: a sentence, and the setting that helps
 
 
-def _of_types(stream: Stream) -> Iterator[tuple[str, str]]:
-    """Yield what the types of columns lack."""
+def _type_defects(stream: Stream) -> Iterator[tuple[str, str]]:
+    """Yield defects of the types of columns."""
     if stream.untyped:
         text = f"{stream.untyped} of {stream.rows} rows have no column types: columns become text"
         yield text, "set value.converter.schemas.enable=true and key.converter.schemas.enable=true"
@@ -202,8 +202,8 @@ def _of_types(stream: Stream) -> Iterator[tuple[str, str]]:
         yield text, "take time.precision.mode=connect out of the connector"
 
 
-def _of_changes(stream: Stream) -> Iterator[tuple[str, str]]:
-    """Yield what changes of rows lack."""
+def _change_defects(stream: Stream) -> Iterator[tuple[str, str]]:
+    """Yield defects of row changes."""
     if stream.without_transaction:
         text = (
             f"{stream.without_transaction} of {stream.streamed} changes do not name their place in "
@@ -212,7 +212,7 @@ def _of_changes(stream: Stream) -> Iterator[tuple[str, str]]:
         yield text, "set provide.transaction.metadata=true"
     is_postgres = stream.product == "postgresql"
     if stream.without_before:
-        text = f"updates have no row before: {_shown(stream.without_before)}"
+        text = f"updates have no row before: {_shortened(stream.without_before)}"
         fix = "set binlog_row_image=FULL in the database"
         if is_postgres:
             fix = "ALTER TABLE ... REPLICA IDENTITY FULL, where a table has no primary key"
@@ -220,7 +220,7 @@ def _of_changes(stream: Stream) -> Iterator[tuple[str, str]]:
     if stream.unavailable:
         text = (
             "large values that did not change are not sent, and tables keep those that they have: "
-            f"{_shown(stream.unavailable)}"
+            f"{_shortened(stream.unavailable)}"
         )
         fix = "set lob.enabled=true for Oracle"
         if is_postgres:
@@ -228,18 +228,24 @@ def _of_changes(stream: Stream) -> Iterator[tuple[str, str]]:
         yield text, fix
 
 
-def _of_topics(
-    stream: Stream, read: Collection[str], topics: Collection[str] | None
+def _topic_defects(
+    stream: Stream, read_topics: Collection[str], topics: Collection[str] | None
 ) -> Iterator[tuple[str, str]]:
-    """Yield what the topics beside the rows lack."""
+    """Yield defects of the other topics."""
     server = stream.server
     if topics is None or server is None:
         return
-    is_there = any("heartbeat" in name and name.endswith(f".{server}") for name in topics)
-    if not stream.has_heartbeat and not is_there:
+    has_heartbeat_topic = any(
+        "heartbeat" in name and name.endswith(f".{server}") for name in topics
+    )
+    if not stream.has_heartbeat and not has_heartbeat_topic:
         text = "no topic of heartbeats is there: a quiet database keeps its log, or loses its place"
         yield text, "set heartbeat.interval.ms=10000"
-    if stream.product in _WITH_SCHEMA_TOPIC and not stream.has_statement and server not in read:
+    if (
+        stream.product in _WITH_SCHEMA_TOPIC
+        and not stream.has_statement
+        and server not in read_topics
+    ):
         if server in topics:
             text = f"topic {server} has the schema changes, and the pipeline does not read it"
             yield text, f"add {server} to source.topics"
@@ -248,7 +254,7 @@ def _of_topics(
             yield text, f"set include.schema.changes=true, and add {server} to source.topics"
 
 
-def _unseen(stream: Stream, topics: Collection[str] | None) -> Iterator[str]:
+def _unseen_settings(stream: Stream, topics: Collection[str] | None) -> Iterator[str]:
     """Yield the settings that neither messages nor topics show."""
     if not stream.has_truncate:
         yield "skipped.operations=none"
@@ -271,7 +277,7 @@ def _has_decimals(stream: Stream) -> bool:
 
 
 def _knows_source_types(stream: Stream) -> bool:
-    """Say whether some message tells the database's own types."""
+    """Return whether some message contains the database's own types."""
     schemas = (schema for versions in stream.schemas.values() for schema in versions.values())
     has_texts = any(column.source_type for schema in schemas for column in schema.columns)
     return has_texts or any(table in stream.declared for table in stream.schemas)
@@ -280,7 +286,7 @@ def _knows_source_types(stream: Stream) -> bool:
 def _columns(
     stream: Stream, source_type: re.Pattern[str], is_wrong: Callable[[LogicalType], bool]
 ) -> str:
-    """Return the columns of a type of the database that came as another type; empty = none."""
+    """Return the columns of a database type that arrived as a wrong type; empty = none."""
     names: set[str] = set()
     for table, schemas in stream.schemas.items():
         declared = stream.declared.get(table)
@@ -289,7 +295,7 @@ def _columns(
                 text = column.source_type or _declared_type(declared, column.name)
                 if text and source_type.match(text) and is_wrong(column.type):
                     names.add(f"{table}.{column.name}")
-    return _shown(names)
+    return _shortened(names)
 
 
 def _declared_type(declared: TableSchema | None, name: str) -> str | None:
@@ -297,8 +303,8 @@ def _declared_type(declared: TableSchema | None, name: str) -> str | None:
     return None if column is None else column.source_type
 
 
-def _shown(names: Collection[str]) -> str:
-    """Return some names for people."""
-    shown = sorted(names)[:_MOST_NAMES]
-    more = len(names) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "")
+def _shortened(names: Collection[str]) -> str:
+    """Return some of the names as text."""
+    shown = sorted(names)[:_MAX_NAMES]
+    hidden_count = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {hidden_count} more" if hidden_count else "")

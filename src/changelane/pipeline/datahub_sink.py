@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DataHub's topics as the sink of a pipeline: what its YAML says of them.
+"""The ``datahub`` sink: topics of DataHub as the sink of a pipeline, in its YAML.
 
 ::
 
@@ -25,10 +25,10 @@ from changelane.formats.contract.losses import DEFAULT, LossPolicy
 from changelane.pipeline.kafka import PLACEHOLDER
 
 SECRETS: Final = ("access_id", "access_key", "security_token")
-"""What comes from the environment, and is never shown."""
+"""The options that come from the environment, and are never shown."""
 
 PLACEHOLDERS: Final = ("database", "schema", "table")
-"""What can stand in braces in the topic of ``datahub-tuple``."""
+"""The placeholders in the topic of ``datahub-tuple``."""
 
 _VARIABLE: Final = re.compile(r"\$\{[^}]+\}")
 _PROJECT: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{2,31}")
@@ -37,7 +37,7 @@ _ENDPOINT: Final = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+/?")
 
 
 def is_topic(name: str) -> bool:
-    """Say whether a text can be the name of a topic.
+    """Return whether a text can be the name of a topic.
 
     "The name must start with a letter and can contain only letters, digits, and underscores" with
     a length of 1 to 128 (https://www.alibabacloud.com/help/en/datahub/limits).
@@ -49,20 +49,20 @@ def is_topic(name: str) -> bool:
 
 
 def is_endpoint(text: str) -> bool:
-    """Say whether a text can be the address of the service."""
+    """Return whether a text can be the address of the service."""
     return _ENDPOINT.fullmatch(text) is not None
 
 
 def is_project(name: str) -> bool:
-    """Say whether a text can be the name of a project."""
+    """Return whether a text can be the name of a project."""
     return _PROJECT.fullmatch(name) is not None
 
 
 def check_access(endpoint: str, project: str, access_id: str, access_key: str) -> None:
-    """Refuse what can be no project, or no keys to one.
+    """Refuse an impossible address, project or access key.
 
     Raises:
-        ValueError: It is not quoted.
+        ValueError: One of them is impossible; it is not quoted.
     """
     if not access_id or not access_key:
         raise ValueError("access_id or access_key is empty")
@@ -73,11 +73,11 @@ def check_access(endpoint: str, project: str, access_id: str, access_key: str) -
 
 
 class Create(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How topics are created that are not there.
+    """How missing topics are created.
 
     Attributes:
-        shards: How many shards a topic gets.
-        days: How long it keeps its records.
+        shards: The number of shards of a topic.
+        days: The retention of its records, days.
     """
 
     shards: Annotated[int, msgspec.Meta(ge=1, le=256)]
@@ -97,32 +97,33 @@ class DataHubSink(
     Attributes:
         endpoint: The service's address, such as ``https://dh-cn-hangzhou.aliyuncs.com``.
         project: The project.
-        topic: The topic. Of ``datahub-tuple`` it takes one table; ``{database}``, ``{schema}`` and
-            ``{table}`` in it make one for each. Of ``datahub-blob`` it takes all tables.
+        topic: The topic. With ``datahub-tuple`` it takes one table, or ``{database}``, ``{schema}``
+            and ``{table}`` in it make one topic per table. With ``datahub-blob`` it takes all
+            tables.
         format: ``datahub-tuple`` (a column is a field of the topic) or ``datahub-blob`` (JSON).
         access_id: The access key's id, from the environment: ``${NAME}``.
         access_key: The access key's secret, from the environment.
         security_token: The token of temporary keys, from the environment.
         format_options: The format's options.
-        keys: Columns by which the rows of a table are sharded, by table name, instead of its key.
-        create: How topics are created that are not there; without it they must be there.
-        notices: Where heartbeats, transactions and control records go, of which only
-            ``datahub-blob`` can tell: to the first shard, to each shard, or nowhere.
-        on_loss: What the format cannot carry sets the event aside (``raise``), or is only counted
-            (``warn``, ``ignore``); or which losses pass, by name or kind. By default those of
-            metadata do, and those of data set the event aside.
-        protocol: ``protobuf`` writes the records of a shard as a whole. ``json`` can write a part
-            of them, and so sends only one record of a key at a time: for services that know no
-            better.
-        compression: How requests are compressed.
-        batch_records: How many records one request holds at most.
-        batch_bytes: About how many bytes one request holds at most.
-        retry_seconds: How long it is tried again while the service takes nothing.
-        hold_keys: Once a message is set aside, later ones of its key, in its partition, are, too,
-            as ``held``, until it is replayed: then they follow it in their order. Messages without
-            a key are of one key.
-        checkpoint: The folder where the pipeline keeps how far it came, and what it set aside.
-            Required.
+        keys: Columns that shard the rows of a table, by table name, instead of its key.
+        create: How missing topics are created; without it they must exist.
+        notices: The shards for heartbeats, transactions and control records, which only
+            ``datahub-blob`` can carry: the first shard, each shard, or none.
+        on_loss: What happens to an event that the format cannot carry in full: ``raise``
+            quarantines it, ``warn`` and ``ignore`` only count the loss; or which losses pass, by
+            name or kind. By default losses of metadata pass, and losses of data quarantine the
+            event.
+        protocol: ``protobuf`` writes the records of a shard all or none. ``json`` may write a part
+            of
+            them, so that only one record of a key is sent at a time: for services without protobuf.
+        compression: The compression of requests.
+        batch_records: The maximum number of records of a request.
+        batch_bytes: The approximate maximum size of a request, bytes.
+        retry_seconds: How long a request is retried while the service fails, seconds.
+        hold_keys: While a message is quarantined, later messages with its key in its partition are
+            quarantined too, as ``held``. A replay sends them after it, in their order. Messages
+            without a key count as one key.
+        checkpoint: The folder of the pipeline's progress and quarantine. Required.
     """
 
     endpoint: str
@@ -146,7 +147,7 @@ class DataHubSink(
     checkpoint: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse what would lose records or their order."""
+        """Refuse options that would lose records or their order."""
         if not self.checkpoint:
             raise ValueError(
                 "a datahub sink needs checkpoint: a folder where the pipeline keeps which offsets "
@@ -159,20 +160,20 @@ class DataHubSink(
             if not is_tuple:
                 raise ValueError("one topic of datahub-blob takes all tables: topic is a name")
             if name not in PLACEHOLDERS:
-                known = ", ".join(f"{{{one}}}" for one in PLACEHOLDERS)
-                raise ValueError(f"topic has an unknown placeholder; there are {known}")
+                placeholders = ", ".join(f"{{{placeholder}}}" for placeholder in PLACEHOLDERS)
+                raise ValueError(f"topic has an unknown placeholder; there are {placeholders}")
         if not is_topic(PLACEHOLDER.sub("x", self.topic)):
             raise ValueError("topic can be no topic's name")
-        if is_tuple and (wrong := self.format_options.keys() - {"time_column"}):
-            names = ", ".join(sorted(wrong))
+        if is_tuple and (unknown_options := self.format_options.keys() - {"time_column"}):
+            names = ", ".join(sorted(unknown_options))
             raise ValueError(f"format_options.{names}: the topic and the messages tell it")
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.project!r}, {self.topic!r})"  # it holds secrets
+        return f"{type(self).__name__}({self.project!r}, {self.topic!r})"  # it contains secrets
 
     @property
     def kind(self) -> Literal["TUPLE", "BLOB"]:
-        """What the records of its topics are."""
+        """The kind of its topics."""
         return "TUPLE" if self.format == "datahub-tuple" else "BLOB"
 
     @property
@@ -182,20 +183,20 @@ class DataHubSink(
 
 
 def check_secrets(raw: object, section: str = "sink") -> None:
-    """Refuse keys that stand in the file of a pipeline.
+    """Refuse access keys that are written into a pipeline's file.
 
     Args:
         raw: The source or sink, as it is written.
-        section: Which of them it is.
+        section: ``source`` or ``sink``.
 
     Raises:
-        ConfigError: One does; it is not quoted.
+        ConfigError: An access key is written out; it is not quoted.
     """
     if not isinstance(raw, Mapping) or raw.get("type") != "datahub":
         return
     for name in SECRETS:
-        told = raw.get(name)
-        if told is not None and _VARIABLE.fullmatch(str(told)) is None:
+        secret = raw.get(name)
+        if secret is not None and _VARIABLE.fullmatch(str(secret)) is None:
             where = f"{section}.{name}"
             msg = f"{where} comes from the environment: `{name}: ${{DATAHUB_{name.upper()}}}`"
             raise ConfigError(msg)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A topic of DataHub as the source of a pipeline: what its YAML says of it.
+"""The ``datahub`` source: a topic of DataHub as the source of a pipeline, in its YAML.
 
 ::
 
@@ -21,7 +21,7 @@ from changelane.pipeline.datahub_sink import check_access, is_topic
 
 
 class Access(Protocol):
-    """What it takes to speak to a project; sources and sinks have it."""
+    """The options of a connection to a project, of sources and sinks."""
 
     @property
     def endpoint(self) -> str:
@@ -50,12 +50,12 @@ class Access(Protocol):
 
     @property
     def protocol(self) -> Literal["protobuf", "json"]:
-        """How records travel."""
+        """The protocol of records."""
         ...
 
     @property
     def compression(self) -> Literal["lz4", "zlib", "none"]:
-        """How bodies are compressed."""
+        """The compression of request bodies."""
         ...
 
 
@@ -77,10 +77,10 @@ class DataHubSource(
         access_id: The access key's id, from the environment: ``${NAME}``.
         access_key: The access key's secret, from the environment.
         security_token: The token of temporary keys, from the environment.
-        format_options: The format's options; the schema of a TUPLE topic is asked for.
-        starting: Whether a new checkpoint begins with the oldest record, or behind the latest.
-        compression: How requests are compressed.
-        retry_seconds: How long it is tried again while the service gives nothing.
+        format_options: The format's options; the service returns the schema of a TUPLE topic.
+        starting: Whether a new checkpoint begins with the oldest record, or after the latest.
+        compression: The compression of requests.
+        retry_seconds: How long a request is retried while the service fails, seconds.
     """
 
     endpoint: str
@@ -96,7 +96,7 @@ class DataHubSource(
     retry_seconds: Annotated[float, msgspec.Meta(gt=0)] = 300.0
 
     def __post_init__(self) -> None:
-        """Refuse what can be no topic."""
+        """Refuse impossible topics and access options."""
         check_access(self.endpoint, self.project, self.access_id, self.access_key)
         if not is_topic(self.topic):
             raise ValueError("topic can be no topic's name")
@@ -104,19 +104,19 @@ class DataHubSource(
             raise ValueError("format_options.topic_schema: the topic tells it")
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.told!r})"  # it holds secrets
+        return f"{type(self).__name__}({self.label!r})"  # it contains secrets
 
     @property
     def protocol(self) -> Literal["protobuf", "json"]:
-        """How records travel: by protobuf, the client (2.29) cannot tell NULL from no text."""
+        """The protocol of records: with protobuf the client (2.29) confuses NULL and empty text."""
         return "json"
 
     @property
-    def told(self) -> str:
+    def label(self) -> str:
         """The topic for people."""
         return f"{self.project}.{self.topic}"
 
     @property
     def kind(self) -> Literal["TUPLE", "BLOB"]:
-        """What the topic's records must be."""
+        """The required kind of the topic."""
         return "TUPLE" if self.format == "datahub-tuple" else "BLOB"

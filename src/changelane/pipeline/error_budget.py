@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much may fail, and the words for what was beyond it."""
+"""The error budget of a run: how many events may fail."""
 
 from collections.abc import Mapping
 from fractions import Fraction
@@ -9,12 +9,12 @@ import msgspec
 
 from changelane.errors import ConfigError
 
-LEAST: Final = 1000
-"""A share counts from so many events on: one failure of one must not stop a pipeline."""
+MIN_EVENTS: Final = 1000
+"""A share counts from this number of events on: one failure of one must not stop a pipeline."""
 
 
 class Budget(msgspec.Struct, frozen=True):
-    """How much may fail before a run counts as failed: a number or a share."""
+    """The maximum number or share of failures before a run counts as failed."""
 
     text: str
     count: int | None = None
@@ -26,7 +26,7 @@ class Budget(msgspec.Struct, frozen=True):
 
         Args:
             text: The text.
-            where: The option that it is given by, for the message.
+            where: The name of the option, for the message.
 
         Raises:
             ConfigError: The text is neither.
@@ -43,40 +43,42 @@ class Budget(msgspec.Struct, frozen=True):
             pass
         raise ConfigError(f"{where} takes a number such as 12 or a share such as 0.5%")
 
-    def holds(self, failed: int, total: int) -> bool:
-        """Say whether *failed* of *total* are within the budget."""
+    def allows(self, failed: int, total: int) -> bool:
+        """Return whether *failed* of *total* are within the budget."""
         if self.percent is None:
             return failed <= (self.count or 0)
         return failed * 100 <= self.percent * total
 
-    def goes_on(self, failed: int, total: int) -> bool:
-        """Say the same in the middle of a run, where a share of little tells nothing."""
-        return (self.percent is not None and total < LEAST) or self.holds(failed, total)
+    def allows_so_far(self, failed: int, total: int) -> bool:
+        """Return the same for an unfinished run, where a share of a few events does not count."""
+        return (self.percent is not None and total < MIN_EVENTS) or self.allows(failed, total)
 
 
-def counted(quarantined: Mapping[str, int]) -> str:
-    """Return how much was set aside, by reason code.
+def quarantined_text(quarantined: Mapping[str, int]) -> str:
+    """Return the number of quarantined rows, by reason code.
 
-    >>> counted({"no_key": 2, "malformed_json": 1200})
+    >>> quarantined_text({"no_key": 2, "malformed_json": 1200})
     '1,202 set aside (malformed_json 1,200, no_key 2)'
     """
-    most_first = sorted(quarantined.items(), key=lambda one: (-one[1], one[0]))
-    told = ", ".join(f"{code} {count:,}" for code, count in most_first)
-    return f"{sum(quarantined.values()):,} set aside ({told})"
+    most_first = sorted(
+        quarantined.items(), key=lambda code_and_count: (-code_and_count[1], code_and_count[0])
+    )
+    codes = ", ".join(f"{code} {count:,}" for code, count in most_first)
+    return f"{sum(quarantined.values()):,} set aside ({codes})"
 
 
-def beyond(
+def over_budget_text(
     budget: Budget | None, quarantined: Mapping[str, int], total: int, *, is_ended: bool
 ) -> str | None:
-    """Return in words that a run set aside more than it may; ``None`` = it did not.
+    """Return the text about a run over its budget; ``None`` = it is within.
 
     Args:
-        budget: What it may; ``None`` = any number.
-        quarantined: What it set aside, by reason code.
-        total: How many events it has taken.
-        is_ended: It came to its end, so that a share of little counts, too.
+        budget: The budget; ``None`` = any number.
+        quarantined: The number of quarantined rows, by reason code.
+        total: The number of events so far.
+        is_ended: Whether the run is complete, so that a share of a few events counts.
     """
     failed = sum(quarantined.values())
-    if budget is None or (budget.holds if is_ended else budget.goes_on)(failed, total):
+    if budget is None or (budget.allows if is_ended else budget.allows_so_far)(failed, total):
         return None
-    return f"{counted(quarantined)} of {total:,}, more than the {budget.text} allowed"
+    return f"{quarantined_text(quarantined)} of {total:,}, more than the {budget.text} allowed"

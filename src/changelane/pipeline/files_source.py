@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-_REFUSED: Final = {
+_REJECTED_OPTIONS: Final = {
     "encoding": "the format says how a message is encoded",
     "filenameonly": "a file is known by its whole path",
     "linesep": "lines end with a line feed",
@@ -14,7 +14,7 @@ _REFUSED: Final = {
     "recursivefilelookup": "folders in the folder are read, too; source.glob selects files",
     "wholetext": "a message is a line",
 }
-_OURS: Final = {
+_OWN_OPTIONS: Final = {
     *("latestfirst", "cleansource", "sourcearchivedir", "maxfilespertrigger", "maxbytespertrigger"),
     # without effect: the age of a file does not matter, and every batch lists the folder
     *("maxfileage", "maxcachedfiles", "discardcachedinputratio"),
@@ -39,8 +39,8 @@ class FilesSource(
         format_options: The format's options.
         contents: ``values`` (a line is a message's value), ``records`` (a line is a message with
             key, topic and coordinates) or ``auto``.
-        glob: Which files of the folder are read.
-        max_files_per_batch: How many new files one batch takes.
+        glob: The pattern of the names of the files that are read.
+        max_files_per_batch: The maximum number of new files of a batch.
         follow_links: Whether symbolic links to targets outside of the folder are followed.
         spark: ``latestFirst``, ``cleanSource``, ``sourceArchiveDir`` and ``maxBytesPerTrigger`` of
             Spark's file source, and options of Hadoop for other file systems.
@@ -56,10 +56,10 @@ class FilesSource(
     spark: dict[str, str] = {}
 
     def __post_init__(self) -> None:
-        """Refuse options of Spark's file source that would read something else."""
+        """Refuse options of Spark's file source that would read other messages."""
         for name in self.spark:
-            if (why := _REFUSED.get(name.lower())) is not None:
-                raise ValueError(f"spark.{name} is not accepted: {why}")
+            if (reason := _REJECTED_OPTIONS.get(name.lower())) is not None:
+                raise ValueError(f"spark.{name} is not accepted: {reason}")
         if self.clean not in {"off", "delete", "archive"}:
             raise ValueError("spark.cleanSource is off, delete or archive")
         if self.clean == "archive" and not self.archive:
@@ -70,7 +70,9 @@ class FilesSource(
             raise ValueError("spark.maxBytesPerTrigger is a number of bytes, such as 512m")
 
     def _option(self, name: str) -> str:
-        return next((v for n, v in self.spark.items() if n.lower() == name.lower()), "").strip()
+        return next(
+            (value for key, value in self.spark.items() if key.lower() == name.lower()), ""
+        ).strip()
 
     @property
     def is_newest_first(self) -> bool:
@@ -102,4 +104,6 @@ class FilesSource(
     @property
     def hadoop(self) -> dict[str, str]:
         """The options of Hadoop's file systems."""
-        return {name: value for name, value in self.spark.items() if name.lower() not in _OURS}
+        return {
+            name: value for name, value in self.spark.items() if name.lower() not in _OWN_OPTIONS
+        }

@@ -11,7 +11,7 @@ from changelane.pipeline.kafka import KafkaSink
 from changelane.profiles.profile import Profile
 
 
-def written_by(sink: KafkaSink) -> tuple[Profile | None, Codec]:
+def sink_codec(sink: KafkaSink) -> tuple[Profile | None, Codec]:
     """Return the profile of a sink, if any, and the codec of its messages.
 
     Raises:
@@ -24,22 +24,22 @@ def written_by(sink: KafkaSink) -> tuple[Profile | None, Codec]:
 
 
 def check_formats(source: str, options: Mapping[str, Any], sink: object) -> None:
-    """Refuse names of formats and profiles that there are not, and options that they do not take.
+    """Refuse unknown formats and profiles, and options that they do not have.
 
     Args:
-        source: The format of the messages that are read.
+        source: The format of the messages of the source.
         options: Its options.
-        sink: Where they go.
+        sink: The sink of the pipeline.
 
     Raises:
-        ConfigError: It names the section.
+        ConfigError: A name or an option is wrong; the message names the section.
     """
     section = "source.format"
     try:
         get_codec(source, **options)
         if isinstance(sink, KafkaSink):
             section = "sink.format" if sink.profile is None else "sink.profile"
-            written_by(sink)
+            sink_codec(sink)
     except MissingExtraError:
         return  # the file is right
     except ConfigError as error:

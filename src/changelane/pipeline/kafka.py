@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Topics as the source and the sink of a pipeline: what its YAML says of them.
+"""The ``kafka`` source and sink: topics as the source and the sink of a pipeline, in its YAML.
 
 ::
 
@@ -30,7 +30,7 @@ from changelane.formats.contract.losses import DEFAULT, LossPolicy
 
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
-_OWN: Final = {
+_SOURCE_OPTIONS: Final = {
     "kafka.bootstrap.servers": "give source.servers",
     "subscribe": "give source.topics",
     "subscribepattern": "give source.pattern",
@@ -45,7 +45,7 @@ _OWN: Final = {
 
 
 def is_topic(name: str) -> bool:
-    """Say whether a text can be the name of a topic (Kafka's ``Topic.validate``).
+    """Return whether a text can be the name of a topic (Kafka's ``Topic.validate``).
 
     >>> is_topic("shop.orders"), is_topic("../x"), is_topic("..")
     (True, False, False)
@@ -63,23 +63,23 @@ class KafkaSource(
 ):
     """Topics of a Kafka broker.
 
-    Only messages of committed transactions are read, unless ``kafka.isolation.level`` in *spark*
-    says otherwise.
+    Only messages of committed transactions are read, unless *spark* sets
+    ``kafka.isolation.level``.
 
     Attributes:
         servers: Addresses of brokers, ``host:port``, with commas between them.
         topics: Topics by name.
-        pattern: Topics by a regular expression (Java's) instead; new ones are taken as they come.
+        pattern: Topics by a regular expression of Java instead; new matching topics are included.
         format: The messages' format, such as ``debezium-json``.
         format_options: The format's options.
-        starting_offsets: Where a new checkpoint begins: ``earliest``, ``latest``, or the offset of
-            each partition by topic; a partition that is not named begins with its earliest.
-        max_offsets_per_trigger: How many messages one batch takes at most.
-        order_by_event_id: Events without positions are ordered by the header
-            ``changelane-event-id``, by which changelane tells what a message was made of (a sink's
-            ``event_id``), and not by their own offsets: one that was sent twice is one.
+        starting_offsets: The start of a new checkpoint: ``earliest``, ``latest``, or the offset of
+            each partition by topic; other partitions begin with their earliest offset.
+        max_offsets_per_trigger: The maximum number of messages of a batch.
+        order_by_event_id: Whether events without positions are ordered by the header
+            ``changelane-event-id`` instead of their own offsets. A sink's ``event_id`` writes this
+            header, which identifies the original event: an event that was sent twice counts once.
         spark: Further options of Spark's Kafka source and, with ``kafka.`` before them, of Kafka's
-            consumer, by their own names: security belongs here. They are passed on untouched.
+            consumer, by their own names: security belongs here. They are passed on unchanged.
     """
 
     servers: str
@@ -93,29 +93,32 @@ class KafkaSource(
     spark: dict[str, str] = {}
 
     def __post_init__(self) -> None:
-        """Refuse what names no topics, or an option twice."""
+        """Refuse a source without topics, and options that changelane sets itself."""
         if (self.topics is None) == (self.pattern is None):
             raise ValueError("a kafka source needs topics or a pattern, one of the two")
         if self.topics is not None and not self.names:
             raise ValueError("topics names none")
-        if wrong := [name for name in self.names if not is_topic(name)]:
-            raise ValueError(f"{len(wrong)} of the topics can be no topic's name")
+        if invalid_names := [name for name in self.names if not is_topic(name)]:
+            raise ValueError(f"{len(invalid_names)} of the topics can be no topic's name")
         if isinstance(self.starts, dict) and any(
             number < 0 or offset < 0 for _, number, offset in partitions(self.starts)
         ):
             raise ValueError("starting_offsets holds a partition or an offset below 0")
-        check_options(self.spark, _OWN)
+        check_options(self.spark, _SOURCE_OPTIONS)
 
     @property
     def starts(self) -> "str | Offsets":
-        """``starting_offsets`` with partitions as numbers, as JSON cannot tell them."""
-        told = self.starting_offsets
-        if isinstance(told, str):
-            return told
-        return {topic: {int(n): offset for n, offset in one.items()} for topic, one in told.items()}
+        """``starting_offsets`` with partitions as numbers, which are text in JSON."""
+        starts = self.starting_offsets
+        if isinstance(starts, str):
+            return starts
+        return {
+            topic: {int(partition): offset for partition, offset in partition_starts.items()}
+            for topic, partition_starts in starts.items()
+        }
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.told!r})"  # options may hold secrets
+        return f"{type(self).__name__}({self.label!r})"  # options may contain secrets
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -123,24 +126,24 @@ class KafkaSource(
         return (self.topics,) if isinstance(self.topics, str) else tuple(self.topics or ())
 
     @property
-    def told(self) -> str:
+    def label(self) -> str:
         """The topics for people."""
         return ",".join(self.names) if self.pattern is None else f"pattern {self.pattern}"
 
 
-def check_options(options: Mapping[str, str], own: Mapping[str, str]) -> None:
+def check_options(options: Mapping[str, str], own_options: Mapping[str, str]) -> None:
     """Refuse options that changelane sets itself.
 
     Raises:
-        ValueError: It names the option and what to do instead.
+        ValueError: An option is changelane's; the message names it and the alternative.
     """
     for name in options:
-        if (instead := own.get(name.lower())) is not None:
+        if (instead := own_options.get(name.lower())) is not None:
             raise ValueError(f"spark.{name.lower()} is not yours to set: {instead}")
 
 
 def client_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of Kafka's own clients, which have ``kafka.`` before them in Spark's."""
+    """Return the options of Kafka's own clients, without the ``kafka.`` of Spark's names."""
     return {
         name[len("kafka.") :]: value
         for name, value in options.items()
@@ -148,14 +151,14 @@ def client_options(options: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-_OWN_OF_SINK: Final = {
+_SINK_OPTIONS: Final = {
     "kafka.bootstrap.servers": "give sink.servers",
     "topic": "give sink.topic",
     "includeheaders": "headers are always written",
     "kafka.transactional.id": "Spark's writer has no transactions: use event_id",
 }
 PLACEHOLDERS: Final = ("topic", "database", "schema", "table")
-"""What can stand in braces in a sink's topic."""
+"""The placeholders in a sink's topic."""
 PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
 
 
@@ -171,29 +174,30 @@ class KafkaSink(
 
     Attributes:
         servers: Addresses of brokers, ``host:port``, with commas between them.
-        topic: The topic, which must be there. ``{topic}`` (that of the source), ``{database}``,
-            ``{schema}`` and ``{table}`` in it make several. A profile tells it itself.
+        topic: The topic, which must exist. ``{topic}`` (that of the source), ``{database}``,
+            ``{schema}`` and ``{table}`` in it make several. With a profile, leave it out.
         profile: The producer whose topics, keys, headers and partitions the messages get
             (``changelane profiles`` lists them).
         profile_options: The profile's options.
         format: The messages' format, such as ``canal-json``.
         format_options: The format's options.
-        on_loss: What the format cannot carry sets the event aside (``raise``), or is only counted
-            (``warn``, ``ignore``); or which losses pass, by name or kind. By default those of
-            metadata do, and those of data set the event aside.
-        event_id: Each message gets the header ``changelane-event-id``, which is the same when it
-            is sent again: ``topic-partition-offset`` of the message that it came from, and the
-            numbers of event and message in it.
-        partition: By the message's ``key`` (Kafka's own rule; a message without one goes as its
-            ``source``), or all by the number of the ``source`` partition, so that the order of
-            each is kept as a whole.
-        hold_keys: Once a message is set aside, later ones of its key, in its partition, are, too,
-            as ``held``, until it is replayed: then they follow it in their order. Messages without
-            a key are of one key.
-        checkpoint: The folder where the pipeline keeps how far it came, and what it set aside.
-            Required.
+        on_loss: What happens to an event that the format cannot carry in full: ``raise``
+            quarantines it, ``warn`` and ``ignore`` only count the loss; or which losses pass, by
+            name or kind. By default losses of metadata pass, and losses of data quarantine the
+            event.
+        event_id: Whether each message gets the header ``changelane-event-id``, which is the same
+            when
+            the message is sent again: ``topic-partition-offset`` of the source's message, and the
+                numbers of event and message in it.
+        partition: By the message's ``key`` (Kafka's own rule; a message without a key goes as with
+            ``source``), or by the number of the ``source`` partition, which keeps the order of each
+            source partition.
+        hold_keys: While a message is quarantined, later messages with its key in its partition are
+            quarantined too, as ``held``. A replay sends them after it, in their order. Messages
+            without a key count as one key.
+        checkpoint: The folder of the pipeline's progress and quarantine. Required.
         spark: Further options of Spark's Kafka sink and, with ``kafka.`` before them, of Kafka's
-            producer, by their own names: security belongs here. They are passed on untouched.
+            producer, by their own names: security belongs here. They are passed on unchanged.
     """
 
     servers: str
@@ -210,7 +214,7 @@ class KafkaSink(
     spark: dict[str, str] = {}
 
     def __post_init__(self) -> None:
-        """Refuse what would lose messages or their order."""
+        """Refuse options that would lose messages or their order."""
         if not self.checkpoint:
             raise ValueError(
                 "a kafka sink needs checkpoint: a folder where the pipeline keeps which offsets "
@@ -226,11 +230,11 @@ class KafkaSink(
             raise ValueError("a kafka sink needs a topic, or a profile that tells it")
         for name in PLACEHOLDER.findall(self.topic):
             if name not in PLACEHOLDERS:
-                known = ", ".join(f"{{{one}}}" for one in PLACEHOLDERS)
-                raise ValueError(f"topic has an unknown placeholder; there are {known}")
+                placeholders = ", ".join(f"{{{placeholder}}}" for placeholder in PLACEHOLDERS)
+                raise ValueError(f"topic has an unknown placeholder; there are {placeholders}")
         if self.topic and not is_topic(PLACEHOLDER.sub("x", self.topic)):
             raise ValueError("topic can be no topic's name")
-        check_options(self.spark, _OWN_OF_SINK)
+        check_options(self.spark, _SINK_OPTIONS)
         options = {name.lower(): value.strip().lower() for name, value in self.spark.items()}
         if options.get("kafka.acks", "all") not in {"all", "-1"}:
             raise ValueError("spark.kafka.acks must be `all`, or a broker that dies takes messages")
@@ -243,7 +247,9 @@ class KafkaSink(
             )
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.topic or self.profile!r})"  # options may hold secrets
+        return (
+            f"{type(self).__name__}({self.topic or self.profile!r})"  # options may contain secrets
+        )
 
     @property
     def is_one_topic(self) -> bool:
@@ -251,7 +257,7 @@ class KafkaSink(
         return bool(self.topic) and PLACEHOLDER.search(self.topic) is None
 
 
-OF_TOPICS: Final = frozenset(
+TOPIC_SINK_OPTIONS: Final = frozenset(
     {
         "checkpoint",
         "trigger",
@@ -263,48 +269,48 @@ OF_TOPICS: Final = frozenset(
         "spark",
     }
 )
-"""The options of a pipeline that mean something to a sink of topics."""
+"""The options of a pipeline that apply to a sink of topics."""
 _SPLITTING: Final = {"minpartitions", "maxrecordsperpartition"}
 
 
-def check_delivery(source: object, sink: KafkaSink, options: Iterable[str]) -> None:
-    """Refuse a pipeline that cannot go into topics, or not in its order.
+def check_kafka_sink(source: object, sink: KafkaSink, options: Iterable[str]) -> None:
+    """Refuse a pipeline that cannot write to Kafka topics, or not in order.
 
     Args:
-        source: What it reads.
+        source: The source of the pipeline.
         sink: The topics.
-        options: The names of the options that are given.
+        options: The names of the options in the file.
 
     Raises:
-        ConfigError: It says why.
+        ConfigError: The pipeline cannot; the message names the reason.
     """
-    source = check_to_topics(source, "kafka", options, advice="; files: convert them")
+    source = check_topic_sink(source, "kafka", options, advice="; files: convert them")
     is_same = source.servers == sink.servers and sink.topic
     if is_same and (sink.topic == "{topic}" or sink.topic in source.names):
         raise ConfigError("sink.topic is one of the source's: each message would come again")
 
 
-def check_to_topics(
+def check_topic_sink(
     source: object, sink: str, options: Iterable[str], *, advice: str = ""
 ) -> KafkaSource:
-    """Refuse a pipeline that cannot go into topics of any kind, or not in its order.
+    """Refuse a pipeline that cannot write to topics of any kind, or not in order.
 
     Args:
-        source: What it reads.
+        source: The source of the pipeline.
         sink: The type of its sink.
-        options: The names of the options that are given.
-        advice: What else can be done with another source.
+        options: The names of the options in the file.
+        advice: The advice for another source, for the message.
 
     Returns:
         The source.
 
     Raises:
-        ConfigError: It says why.
+        ConfigError: The pipeline cannot; the message names the reason.
     """
     if not isinstance(source, KafkaSource):
         raise ConfigError(f"a {sink} sink takes the messages of a kafka source{advice}")
     for name in options:
-        if name not in OF_TOPICS:
+        if name not in TOPIC_SINK_OPTIONS:
             raise ConfigError(f"options.{name} is about tables, and the sink is {sink}")
     for name in source.spark:
         if name.lower() in _SPLITTING:
@@ -313,15 +319,15 @@ def check_to_topics(
     return source
 
 
-def check_holding(on_error: str, masks: str) -> None:
-    """Refuse what ``hold_keys`` cannot go with.
+def check_hold_keys(on_error: str, masks: str) -> None:
+    """Refuse options that exclude ``hold_keys``.
 
     Args:
-        on_error: As the option says.
-        masks: What the transforms hide, as ``masks_of`` names it.
+        on_error: The option of this name.
+        masks: The masks of the transforms, as ``masks_of`` names them.
 
     Raises:
-        ConfigError: What is set aside could not be replayed, or nothing is.
+        ConfigError: Nothing is quarantined, or quarantined messages could not be replayed.
     """
     if on_error == "stop":
         raise ConfigError("`on_error: stop` sets nothing aside: leave sink.hold_keys out")
@@ -334,17 +340,16 @@ Offsets = dict[str, dict[int, int]]
 """Offset by partition by topic."""
 
 Lag = dict[str, dict[int, int]]
-"""How many messages were not read yet, by partition by topic."""
+"""The number of unread messages, by partition by topic."""
 
 
-class Span(msgspec.Struct, frozen=True):
-    """The part of topics that a batch takes.
+class OffsetRange(msgspec.Struct, frozen=True):
+    """The offsets of a batch.
 
     Attributes:
-        ends: The offset behind the last message of each partition.
-        starts: The offset of the first; a partition that is missing here came new, and begins
-            with 0.
-        ids: The identity of each topic: one that is deleted and created again has another.
+        ends: The offset after the last message of each partition.
+        starts: The offset of the first message; a missing partition is new and begins with 0.
+        ids: The identity of each topic; a topic that is deleted and created again gets another.
     """
 
     ends: Offsets
@@ -353,7 +358,7 @@ class Span(msgspec.Struct, frozen=True):
 
     @property
     def count(self) -> int:
-        """How many offsets it takes; those that compaction or a transaction left empty count."""
+        """The number of its offsets, with those that compaction or a transaction left empty."""
         return sum(
             max(0, end - self.starts.get(topic, {}).get(number, 0))
             for topic, number, end in partitions(self.ends)
@@ -362,11 +367,11 @@ class Span(msgspec.Struct, frozen=True):
 
 def partitions(offsets: Offsets) -> Iterable[tuple[str, int, int]]:
     """Yield topic, partition and offset."""
-    for topic, told in offsets.items():
-        for partition, offset in told.items():
+    for topic, partition_offsets in offsets.items():
+        for partition, offset in partition_offsets.items():
             yield topic, partition, offset
 
 
-def behind(lag: Lag | None) -> int | None:
-    """Return how many messages were not read yet in all; ``None`` = nobody counted them."""
+def total_lag(lag: Lag | None) -> int | None:
+    """Return the total number of unread messages; ``None`` = unknown."""
     return None if lag is None else sum(count for _, _, count in partitions(lag))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where tables go and how they are laid out, as a pipeline's YAML says it."""
+"""The lake sinks of a pipeline: where tables are stored and how they are laid out, in its YAML."""
 
 import difflib
 import re
@@ -11,8 +11,8 @@ import msgspec
 
 from changelane.errors import ConfigError
 
-OWN: Final = "_changelane_"
-"""What the names of changelane's own columns begin with; no column of a source may."""
+OWN_PREFIX: Final = "_changelane_"
+"""The prefix of the names of changelane's own columns; no column of a source may have it."""
 
 
 class DeltaSink(
@@ -26,16 +26,16 @@ class DeltaSink(
     """Delta tables under one folder, one per source table.
 
     Attributes:
-        path: The folder; tables lie in ``tables/``, everything else in ``_changelane/``.
-        location: Where the tables lie instead, such as ``s3://lake/shop/{table}``; ``{table}``
-            is the table's name, made safe for paths.
+        path: The folder; tables are in ``tables/``, everything else in ``_changelane/``.
+        location: Another place of the tables, such as ``s3://lake/shop/{table}``; ``{table}`` is
+            the table's name, made safe for paths.
     """
 
     path: str
     location: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a place that would not part the tables."""
+        """Refuse a location that would not separate the tables."""
         if self.location is not None and not self.location.endswith("/{table}"):
             raise ValueError("location ends in /{table}, which keeps the tables apart")
 
@@ -44,7 +44,7 @@ _HIVE_NAMESPACE: Final = re.compile("[a-z0-9_]{1,100}")
 
 
 def is_hive(catalog: Mapping[str, str]) -> bool:
-    """Say whether these options of a catalog of Iceberg's name Hive's metastore."""
+    """Return whether options of an Iceberg catalog name Hive's metastore."""
     return catalog.get("type") == "hive" or catalog.get("catalog-impl", "").endswith(".HiveCatalog")
 
 
@@ -53,7 +53,7 @@ class IcebergSink(DeltaSink, frozen=True, kw_only=True, tag="iceberg", forbid_un
 
     Attributes:
         catalog: Options of the catalog by Iceberg's names, such as ``type: rest``, ``jdbc`` or
-            ``hive``, ``uri`` and ``warehouse``. Without them the tables lie in the folder itself.
+            ``hive``, ``uri`` and ``warehouse``. Without them the tables are in the folder itself.
         namespace: The catalog's namespace of the tables; changelane's own are in one beside it.
     """
 
@@ -61,7 +61,7 @@ class IcebergSink(DeltaSink, frozen=True, kw_only=True, tag="iceberg", forbid_un
     namespace: str = "changelane"
 
     def __post_init__(self) -> None:
-        """Refuse what the catalog cannot do."""
+        """Refuse options that the catalog does not support."""
         super().__post_init__()
         if not self.catalog and self.location is not None:
             raise ValueError(
@@ -83,16 +83,16 @@ class IcebergSink(DeltaSink, frozen=True, kw_only=True, tag="iceberg", forbid_un
 class HudiSink(DeltaSink, frozen=True, kw_only=True, tag="hudi", forbid_unknown_fields=True):
     """Hudi tables under one folder, one per source table; they need PySpark 3.5 (`make hudi`).
 
-    Each is copy-on-write and has four buckets, one file each, unless `options` says otherwise when
-    the table is made: ``spark: {hoodie.bucket.index.num.buckets: "32"}``. One run at a time writes
-    the folder, of all pipelines that name it.
+    Each is copy-on-write and has four buckets, one file each, unless `options` sets another number
+    when the table is created: ``spark: {hoodie.bucket.index.num.buckets: "32"}``. One run at a time
+    writes the folder, of all pipelines that name it.
 
     Attributes:
         location: Not for Hudi: leave it out.
     """
 
     def __post_init__(self) -> None:
-        """Refuse another place."""
+        """Refuse another location."""
         if self.location is not None:
             raise ValueError("Hudi tables lie under path: give no location")
 
@@ -111,7 +111,7 @@ class Partition(msgspec.Struct, frozen=True):
         column: The column.
         function: ``None`` = the column itself; ``years``, ``months``, ``days``, ``hours``,
             ``bucket`` or ``truncate`` of it.
-        size: How many buckets, or how much is left.
+        size: The number of buckets, or the width of ``truncate``.
     """
 
     column: str
@@ -119,15 +119,15 @@ class Partition(msgspec.Struct, frozen=True):
     size: int | None = None
 
     @staticmethod
-    def parse(told: str) -> "Partition":
+    def parse(text: str) -> "Partition":
         """Read a partition as users write it.
 
         >>> Partition.parse("bucket(16, id)")
         Partition(column='id', function='bucket', size=16)
         """
-        match = _BY_FUNCTION.fullmatch(told.strip())
+        match = _BY_FUNCTION.fullmatch(text.strip())
         if match is None:
-            return Partition(told.strip())
+            return Partition(text.strip())
         if match.group(1):
             return Partition(match.group(2).strip(), match.group(1))
         return Partition(match.group(5).strip(), match.group(3), int(match.group(4)))
@@ -142,63 +142,65 @@ def check_partitions(where: str, partition_by: Iterable[str], table_format: str)
     """Refuse partitions that a table format does not have.
 
     Raises:
-        ConfigError: It names the fix.
+        ConfigError: A partition is refused; the message names the fix.
     """
-    met: dict[tuple[str, str | None], str] = {}
-    for told in partition_by:
-        one = Partition.parse(told)
+    seen_partitions: dict[tuple[str, str | None], str] = {}
+    for text in partition_by:
+        partition = Partition.parse(text)
         msg = ""
-        if one.column.lower().startswith(OWN):
-            msg = f"{one.column} is a column of changelane's own"
-        elif table_format == "delta" and (one.function or _CALL.fullmatch(one.column)):
+        if partition.column.lower().startswith(OWN_PREFIX):
+            msg = f"{partition.column} is a column of changelane's own"
+        elif table_format == "delta" and (partition.function or _CALL.fullmatch(partition.column)):
             msg = (
-                f"Delta partitions by columns only, and {told} is a function of one: name a "
+                f"Delta partitions by columns only, and {text} is a function of one: name a "
                 "column, or use Iceberg"
             )
-        elif table_format == "delta" and not _PLAIN_NAME.fullmatch(one.column):
+        elif table_format == "delta" and not _PLAIN_NAME.fullmatch(partition.column):
             msg = "Delta cannot partition by a name with a dot or backtick"
-        elif one.function is None and (call := _CALL.fullmatch(one.column)):
-            msg = _right_form(told, *call.groups())
-        elif one.size == 0:
-            msg = f"{told}: the number is at least 1"
-        # Iceberg takes one time of a column, and one number of buckets
-        kind = "time" if one.function in _TIMES else one.function
-        if not msg and (first := met.get((one.column.lower(), kind))) is not None:
-            msg = f"{one.column} stands there twice, as {first} and as {told}: keep one of them"
-        met[one.column.lower(), kind] = told
+        elif partition.function is None and (call := _CALL.fullmatch(partition.column)):
+            msg = _correct_form(text, *call.groups())
+        elif partition.size == 0:
+            msg = f"{text}: the number is at least 1"
+        # Iceberg allows one time function and one bucket function per column
+        kind = "time" if partition.function in _TIMES else partition.function
+        if not msg and (first := seen_partitions.get((partition.column.lower(), kind))) is not None:
+            msg = (
+                f"{partition.column} stands there twice, as {first} and as {text}: keep one of them"
+            )
+        seen_partitions[partition.column.lower(), kind] = text
         if msg:
             raise ConfigError(f"{where}.partition_by: {msg}")
 
 
-def _right_form(told: str, function: str, arguments: str) -> str:
-    """Return how a function of a column is written that was written in another way."""
-    near = difflib.get_close_matches(function.lower(), [*_TIMES, *_SIZES], n=1, cutoff=0.7)
-    if not near:
-        known = ", ".join([f"{name}(c)" for name in _TIMES])
-        sized = " and ".join([f"{name}({size}, c)" for name, size in _SIZES.items()])
-        return f"there is no function {told}; there are {known}, {sized}"
+def _correct_form(text: str, function: str, arguments: str) -> str:
+    """Return the correct form of a misspelled function of a column."""
+    matches = difflib.get_close_matches(function.lower(), [*_TIMES, *_SIZES], n=1, cutoff=0.7)
+    if not matches:
+        functions = ", ".join([f"{name}(c)" for name in _TIMES])
+        sized_functions = " and ".join([f"{name}({size}, c)" for name, size in _SIZES.items()])
+        return f"there is no function {text}; there are {functions}, {sized_functions}"
     parts = [part.strip() for part in arguments.split(",")]
     column = next((part for part in parts if part and not part.isdigit()), "c")
-    right = f"{near[0]}({column})"
-    if near[0] in _SIZES:
-        size = next((part for part in parts if part.isdigit()), _SIZES[near[0]])
-        right = f"{near[0]}({size}, {column})"
-    return f"{told} is no partition: write {right}"
+    correct_form = f"{matches[0]}({column})"
+    if matches[0] in _SIZES:
+        size = next((part for part in parts if part.isdigit()), _SIZES[matches[0]])
+        correct_form = f"{matches[0]}({size}, {column})"
+    return f"{text} is no partition: write {correct_form}"
 
 
 def check_properties(where: str, properties: Mapping[str, str]) -> None:
-    """Refuse properties that changelane keeps its own knowledge in.
+    """Refuse properties that changelane uses itself.
 
     Raises:
-        ConfigError: One of them is.
+        ConfigError: One of them is changelane's.
     """
     for name in properties:
-        if name.lower().startswith(("changelane.", OWN)):
+        if name.lower().startswith(("changelane.", OWN_PREFIX)):
             raise ConfigError(f"{where}.properties: {name} is a property of changelane's own")
 
 
-ARBITRARY: Final = "spark.databricks.delta.allowArbitraryProperties.enabled"
-"""Spark's option by which Delta takes properties of any name."""
+ARBITRARY_PROPERTIES: Final = "spark.databricks.delta.allowArbitraryProperties.enabled"
+"""Spark's option with which Delta accepts properties of any name."""
 
 DELTA_PROPERTIES: Final = frozenset(
     """
@@ -220,23 +222,31 @@ DELTA_PROPERTIES: Final = frozenset(
     sampleRetentionDuration setTransactionRetentionDuration universalFormat.enabledFormats
     """.split()
 )
-"""What Delta 4.0 knows, without ``delta.`` before it; case does not count."""
+"""The properties of Delta 4.0, without ``delta.`` before them; case does not count."""
 _DELTA_ANY: Final = ("delta.feature.", "delta.constraints.")
 
 
 def check_delta_properties(where: str, properties: Mapping[str, str]) -> None:
-    """Refuse properties that Delta would not make a table with.
+    """Refuse properties with which Delta would not create a table.
 
     Raises:
-        ConfigError: It names the nearest one.
+        ConfigError: A property is unknown; the message names the nearest one.
     """
-    known = {f"delta.{name}".lower(): f"delta.{name}" for name in DELTA_PROPERTIES}
+    known_properties = {f"delta.{name}".lower(): f"delta.{name}" for name in DELTA_PROPERTIES}
     for name in properties:
         lower = name.lower()
-        if not lower.startswith("delta.") or lower in known or lower.startswith(_DELTA_ANY):
+        if (
+            not lower.startswith("delta.")
+            or lower in known_properties
+            or lower.startswith(_DELTA_ANY)
+        ):
             continue
-        near = difflib.get_close_matches(lower, known, n=1, cutoff=0.7)
-        hint = f"did you mean {known[near[0]]!r}?" if near else "leave out `delta.` for your own"
+        matches = difflib.get_close_matches(lower, known_properties, n=1, cutoff=0.7)
+        hint = (
+            f"did you mean {known_properties[matches[0]]!r}?"
+            if matches
+            else "leave out `delta.` for your own"
+        )
         raise ConfigError(f"{where}.properties: Delta has no property {name!r}; {hint}")
 
 
@@ -244,14 +254,14 @@ def check_folder(where: str, path: str) -> None:
     """Refuse a file where a folder is needed.
 
     Args:
-        where: What names it, for the message.
-        path: A path of this machine, or an address, which is not asked.
+        where: The name of the option, for the message.
+        path: A path of this machine, or an address, which is not checked.
 
     Raises:
-        ConfigError: It, or what it should lie in, is a file.
+        ConfigError: The path or one of its parents is a file.
     """
     if "://" in path:
         return
-    for one in (Path(path), *Path(path).parents):
-        if one.is_file():
-            raise ConfigError(f"{where}: {one} is a file, and a folder is needed")
+    for folder in (Path(path), *Path(path).parents):
+        if folder.is_file():
+            raise ConfigError(f"{where}: {folder} is a file, and a folder is needed")

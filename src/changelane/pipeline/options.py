@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ``options`` of a pipeline: how it runs, and how it keeps its tables."""
+"""The ``options`` of a pipeline: how it runs, and how it maintains its tables."""
 
 from typing import Annotated, Final, Literal
 
@@ -15,18 +15,19 @@ MODES: Final[tuple[str, str, str]] = ("upsert", "history", "append")
 
 
 class TableOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How one table is kept, where it is not as ``options`` say for all.
+    """The options of one table, where they differ from ``options`` for all tables.
 
     Attributes:
-        mode: The mode of this table, as in ``options``; none = that of ``options``.
-        deletes: What a delete leaves in this table, as in ``options``; none = that of ``options``.
+        mode: The mode of this table, as in ``options``; by default that of ``options``.
+        deletes: The effect of a delete on this table, as in ``options``; by default that of
+            ``options``.
         track_history_column_list: With the mode ``history``, the columns whose changes make
-            versions; changes of the others show in the version that they fall into.
+            versions; changes of other columns update the version in which they occur.
         track_history_except_column_list: With the mode ``history``, the columns whose changes make
             no versions, instead.
-        partition_by: By what the table is partitioned when it is made: columns, and with Iceberg
+        partition_by: The partitions of the table when it is created: columns, and with Iceberg also
             ``years(c)``, ``months(c)``, ``days(c)``, ``hours(c)``, ``bucket(16, c)`` and
-            ``truncate(4, c)``, too.
+            ``truncate(4, c)``.
         properties: Properties of this table; they win over those of ``options``.
     """
 
@@ -38,22 +39,22 @@ class TableOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     properties: dict[str, str] = {}
 
 
-def _check_span(option: str, span: str) -> int:
+def _check_duration(option: str, duration: str) -> int:
     try:
-        return seconds(span)
+        return seconds(duration)
     except ValueError as error:
         raise ValueError(f"{option}: {error}") from None
 
 
 class Maintenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How tables are kept in shape between batches.
+    """How tables are maintained between batches.
 
     Attributes:
-        commits: A table is looked at once it has so many commits more than when it was last.
-        small_files: How many small files make it worth while to rewrite them as larger ones.
-        small_mb: Below how many megabytes a file is small.
-        keep: How long old versions of a table, and the files that only they need, stay: ``7 days``.
-        cluster: Columns by which the rows of rewritten files are clustered, by table name.
+        commits: A table is checked after this number of commits since its last check.
+        small_files: The number of small files from which they are rewritten as larger files.
+        small_mb: The size below which a file is small, megabytes.
+        keep: The retention of old versions of a table and of files that only they need: ``7 days``.
+        cluster: Columns that cluster the rows of rewritten files, by table name.
     """
 
     commits: int = 25
@@ -63,14 +64,14 @@ class Maintenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     cluster: dict[str, list[str]] = {}
 
     def __post_init__(self) -> None:
-        """Refuse what is no number of commits, files or megabytes, and no span of time."""
+        """Refuse impossible numbers and durations."""
         if min(self.commits, self.small_files, self.small_mb) < 1:
             raise ValueError("commits, small_files and small_mb are at least 1")
-        _check_span("keep", self.keep)
+        _check_duration("keep", self.keep)
 
     @property
     def keep_s(self) -> int:
-        """How many seconds old versions stay."""
+        """The retention of old versions, seconds."""
         return seconds(self.keep)
 
 
@@ -79,60 +80,60 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     Attributes:
         checkpoint: Spark's checkpoint; by default inside the sink's folder.
-        trigger: ``available_now`` applies what is there and ends; ``continuous`` goes on.
-        interval: How often ``continuous`` looks for more, such as ``10 seconds``.
-        max_interval: With ``continuous``, wait longer where little comes, up to this, so that a
-            batch holds about ``merge_events`` events and files do not stay small.
-        mode: What a table keeps of its changes: the newest row of each key (``upsert``), every
-            version of it with its interval (``history``), or every event (``append``). It is
-            decided when the table is made.
-        deletes: What a delete leaves in a table of the mode ``upsert``: nothing (``hard``), or the
-            row with what was last known of it and ``_changelane_deleted`` true (``soft``). It is
-            decided when the table is made.
-        tables: What is otherwise for single tables, by their names.
-        properties: Properties of the table format that tables get, by their own names, such as
+        trigger: ``available_now`` applies the available events and ends; ``continuous`` continues.
+        interval: How often ``continuous`` looks for new events, such as ``10 seconds``.
+        max_interval: With ``continuous``, the maximum interval when few events arrive. The interval
+            grows so that a batch has about ``merge_events`` events and files do not stay small.
+        mode: What a table stores: the newest row of each key (``upsert``), every version of it with
+            its interval (``history``), or every event (``append``). The creation of the table
+            decides it.
+        deletes: The effect of a delete on a table of the mode ``upsert``: the row is removed
+            (``hard``), or stays with its last values and ``_changelane_deleted`` true (``soft``).
+            The creation of the table decides it.
+        tables: Other options of single tables, by their names.
+        properties: Properties of the table format for all tables, by their own names, such as
             ``write.parquet.compression-codec``; they win over changelane's.
-        keys: Key columns by table name, where the messages do not tell or should not decide.
-        keyless: Tables without a key: ``quarantine`` their events, ``append`` them, or take the
-            whole ``row`` as the key (equal rows are then one). With ``append`` what a producer
-            sends again is added once where positions tell (docs/modes.md), and again where the
-            format tells none.
-        sources: ``one`` server feeds a table, and events of another are set aside; ``many`` may,
-            when their keys never meet. Then truncates and statements of one are set aside.
+        keys: Key columns by table name; they replace the keys of the messages.
+        keyless: Tables without a key: ``quarantine`` their events, ``append`` them, or use the
+            whole ``row`` as the key (equal rows are then one). With ``append`` an event that a
+            producer sends again is added once if the format has positions (docs/modes.md), and
+            again if it has none.
+        sources: ``one`` server feeds a table, and events of another are quarantined; ``many`` may
+            feed it if their keys never overlap. Then truncates and DDL statements are quarantined.
         apply: ``direct`` merges every table of a batch with it. ``log`` makes the batch one commit
-            in a change log, and each table takes what waits there on its own: for streams of some
-            dozens of tables and more.
-        merge_events: How many events are worth a commit. With ``apply: log``, a table is merged
-            once so many wait for it.
-        merge_seconds: With ``apply: log``, a table is merged once its oldest event has waited for
-            so many seconds, too, and at the end of a run.
-        schema_changes: ``evolve``: tables follow their sources: columns come, become wider, get
-            other names. ``strict``: what needs another table is set aside. ``ignore``: tables
-            stay as they are and take what they have columns for.
+            in a change log, from which each table is merged on its own: for streams of some dozens
+                of tables and more.
+        merge_events: The number of events that are worth a commit. With ``apply: log``, a table is
+            merged once this number is pending.
+        merge_seconds: With ``apply: log``, a table is also merged once its oldest event has been
+            pending for this time, seconds, and at the end of a run.
+        schema_changes: ``evolve``: tables follow their sources: columns are added, widened and
+            renamed. ``strict``: events that need another table are quarantined. ``ignore``: tables
+            stay unchanged and store the columns that they have.
         dropped_columns: ``keep`` columns that the source dropped, or ``drop`` them, too.
-        dropped_tables: ``keep`` the rows of a table that the source dropped until one comes under
-            its name again, or ``clear`` them at once.
-        shadow_tables: ``skip`` the tables that gh-ost and pt-online-schema-change work with (such
-            as ``_orders_gho``), or ``land`` them as tables of their own.
-        epoch: Raised when the source's history changed, as after a failover.
-        on_error: ``quarantine`` sets aside what cannot be read or applied, and the run goes on;
-            ``stop`` ends the run before anything of its batch is applied, or anything behind it
-            is sent.
-        max_quarantined: How much a run may set aside, a number or, such as ``0.5%``, a share of
-            its events: beyond it no further batch begins, and the run counts as failed. While it
-            goes on, a share counts from the first 1000 events.
-        purge_after: How much older than the newest event of its table a delete must be, by the
-            times at the source, to be forgotten: ``30 days``. Without it every delete is
-            remembered for ever. It must be longer than anything may come late: a partition that
-            lags, a snapshot that runs, a replay from older offsets.
+        dropped_tables: ``keep`` the rows of a table that the source dropped until a table of its
+            name is created again, or ``clear`` them at once.
+        shadow_tables: ``skip`` the working tables of gh-ost and pt-online-schema-change (such as
+            ``_orders_gho``), or ``land`` them as tables of their own.
+        epoch: Raise it when the source's history changed, as after a failover.
+        on_error: ``quarantine`` quarantines events that cannot be read or applied, and the run
+            continues; ``stop`` ends the run before anything of the batch is applied, or anything
+            after the event is sent.
+        max_quarantined: The maximum number of quarantined events of a run or, such as ``0.5%``,
+            their share. Beyond it no further batch begins, and the run counts as failed. Before the
+            end of the run, a share counts from the first 1000 events.
+        purge_after: The retention of tombstones, by the times at the source, counted back from the
+            newest event of the table: ``30 days``. Without it every delete is stored for ever. It
+            must be longer than anything may come late: a partition that lags, a snapshot that runs,
+                a replay from older offsets.
         maintenance: ``auto`` compacts small files and expires old versions of the tables between
             batches; ``off`` leaves that to others, who must stop the pipeline while they do it; or
             the limits themselves.
-        metrics_port: Where a run tells its figures to Prometheus, under ``/metrics``; 0 takes any
-            free port. Without it there is none.
-        metrics_host: The address that it listens at; by default this machine alone reaches it.
-        archive: What `changelane package` wrote. On a cluster, executors get changelane and all
-            that it needs from it; elsewhere it is not looked at.
+        metrics_port: The port of a run's metrics for Prometheus, under ``/metrics``; 0 = any free
+            port. By default there is none.
+        metrics_host: The address of the metrics; by default only this machine reaches it.
+        archive: The archive of `changelane package`. On a cluster, executors get changelane and all
+            of its dependencies from it; elsewhere it is ignored.
         spark: Spark's own options, by their own names.
     """
 
@@ -165,13 +166,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     spark: dict[str, str] = {}
 
     def __post_init__(self) -> None:
-        """Refuse what is no span of time, and soft deletes where no row is deleted."""
+        """Refuse impossible durations, and soft deletes in a mode that deletes no row."""
         if self.deletes == "soft" and self.mode != "upsert":
             raise ValueError("deletes: soft needs the mode upsert")
-        for name, told in self.tables.items():
-            if told.deletes == "soft" and (told.mode or self.mode) != "upsert":
+        for name, table in self.tables.items():
+            if table.deletes == "soft" and (table.mode or self.mode) != "upsert":
                 raise ValueError(f"tables.{name}: deletes: soft needs the mode upsert")
-        if self.purge_after is not None and not _check_span("purge_after", self.purge_after):
+        if self.purge_after is not None and not _check_duration("purge_after", self.purge_after):
             raise ValueError(
                 "purge_after is longer than 0, for a delete is remembered as long as anything "
                 "may come late; leave it out to remember all deletes for ever"
@@ -186,37 +187,41 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         except ConfigError as error:
             raise ValueError(str(error)) from None
         try:
-            least_ms = max(1000, self.interval_ms)
+            min_ms = max(1000, self.interval_ms)
         except ValueError as error:
             raise ValueError(f"interval: {error}") from None
         if self.max_interval is not None:
             if self.trigger != "continuous":
                 raise ValueError("max_interval needs `trigger: continuous`")
-            if _check_span("max_interval", self.max_interval) * 1000 < least_ms:
+            if _check_duration("max_interval", self.max_interval) * 1000 < min_ms:
                 raise ValueError("max_interval is at least one second, and at least interval")
 
-    def deletes_of(self, told: TableOptions) -> Deletes:
-        """Return what a delete leaves in a table of its own options."""
-        return (told.deletes or self.deletes) if (told.mode or self.mode) == "upsert" else "hard"
+    def deletes_of(self, table: TableOptions) -> Deletes:
+        """Return the effect of a delete on a table."""
+        return (table.deletes or self.deletes) if (table.mode or self.mode) == "upsert" else "hard"
 
     @property
     def interval_ms(self) -> int:
-        """How often a continuous run looks for more, in milliseconds."""
+        """The interval of a continuous run, milliseconds."""
         return milliseconds(self.interval)
 
     @property
     def budget(self) -> Budget | None:
-        """How much may be set aside; ``None`` = any number."""
-        told = self.max_quarantined
-        return None if told is None else Budget.parse(str(told), "max_quarantined")
+        """The error budget; ``None`` = any number."""
+        max_quarantined = self.max_quarantined
+        return (
+            None
+            if max_quarantined is None
+            else Budget.parse(str(max_quarantined), "max_quarantined")
+        )
 
     @property
     def purge_after_s(self) -> int | None:
-        """How many seconds older than its table's newest event a delete is that is forgotten."""
+        """The retention of tombstones, seconds; ``None`` = for ever."""
         return None if self.purge_after is None else seconds(self.purge_after)
 
     @property
-    def upkeep(self) -> Maintenance | None:
+    def maintenance_limits(self) -> Maintenance | None:
         """The limits of maintenance; ``None`` = off."""
         if isinstance(self.maintenance, Maintenance):
             return self.maintenance

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be seen of a pipeline's source and sink within two seconds, before Spark starts.
+"""Checks of a pipeline's source and sink within two seconds, before Spark starts.
 
-Spark needs ten seconds to start, and its Kafka client thirty to give up on a broker that is not
-there. What these checks cannot decide (a path of a cluster's file system, a broker behind TLS) is
-left to the run.
+Spark needs ten seconds to start, and its Kafka client gives up on a missing broker after thirty.
+Some questions stay open (a path of a cluster's file system, a broker behind TLS): the run decides
+them.
 """
 
 import contextlib
@@ -35,33 +35,33 @@ _CLUSTER_VARIABLES: Final = (
     "SPARK_HOME",
     "YARN_CONF_DIR",
 )
-"""With one of them in the environment, a file that is not ours may set another file system."""
+"""If one of them is set, a configuration of the cluster may set another file system."""
 
 
 def check_before_spark(pipeline: Pipeline, master: str | None = None) -> None:
-    """Refuse what is certain to fail once Spark runs, within two seconds, and write nothing.
+    """Refuse a pipeline that is certain to fail in Spark, within two seconds; write nothing.
 
     Args:
         pipeline: The pipeline.
-        master: Where Spark runs, when the user says so.
+        master: Spark's master, if the user sets it.
 
     Raises:
-        ConfigError: A folder is not there or may not be written, an address has no port, or a topic
-            is not there.
-        UnreachableError: No broker of the source or the sink takes a connection.
+        ConfigError: A folder does not exist or is not writable, an address has no port, or a topic
+            does not exist.
+        UnreachableError: No broker of the source or the sink accepts a connection.
     """
     source, sink = pipeline.source, pipeline.sink
     if _has_local_files(pipeline, master):
         if isinstance(source, FilesSource) and (path := local_path(source.path)) is not None:
             _check_source(source.path, path)
-        for named, below in ((pipeline.folder, "_changelane"), (pipeline.checkpoint, "")):
-            if (path := local_path(named)) is not None:
-                _check_writable(named, path / below)
+        for folder, subfolder in ((pipeline.folder, "_changelane"), (pipeline.checkpoint, "")):
+            if (path := local_path(folder)) is not None:
+                _check_writable(folder, path / subfolder)
     if _has_proxy(pipeline):
         return
-    for end in (source, sink):
-        if isinstance(end, KafkaSource | KafkaSink):
-            check_broker(end.servers)
+    for connection in (source, sink):
+        if isinstance(connection, KafkaSource | KafkaSink):
+            check_broker(connection.servers)
     if isinstance(source, KafkaSource) and not client_options(source.spark):
         check_topics(source.servers, source.names)
 
@@ -72,67 +72,67 @@ def local_path(path: str) -> Path | None:
     >>> local_path("s3a://lake/shop") is None, local_path("file:///lake") == Path("/lake")
     (True, True)
     """
-    scheme, mark, rest = path.partition("://")
+    scheme, mark, location = path.partition("://")
     if not mark:
         return None if re.match(r"[a-z][a-z0-9+.-]+:/", path) else Path(path)
-    return Path("/" + rest.lstrip("/")) if scheme == "file" else None
+    return Path("/" + location.lstrip("/")) if scheme == "file" else None
 
 
 def _has_local_files(pipeline: Pipeline, master: str | None) -> bool:
-    """Say whether a path without a scheme is one of this machine."""
+    """Return whether a path without a scheme is one of this machine."""
     if any(name in os.environ for name in _CLUSTER_VARIABLES):
         return False
     options = pipeline.options.spark
-    place = master or options.get("spark.master") or os.environ.get("MASTER") or "local"
-    return place.startswith("local") and not any("defaultFS" in name for name in options)
+    spark_master = master or options.get("spark.master") or os.environ.get("MASTER") or "local"
+    return spark_master.startswith("local") and not any("defaultFS" in name for name in options)
 
 
 def _has_proxy(pipeline: Pipeline) -> bool:
-    """Say whether the JVM may reach its brokers through a proxy."""
-    told = [*pipeline.options.spark.values(), *map(os.environ.get, _JVM_VARIABLES)]
-    return any("socksProxyHost" in text for text in told if text)
+    """Return whether the JVM may reach its brokers through a proxy."""
+    option_texts = [*pipeline.options.spark.values(), *map(os.environ.get, _JVM_VARIABLES)]
+    return any("socksProxyHost" in text for text in option_texts if text)
 
 
-def _check_source(named: str, path: Path) -> None:
+def _check_source(folder: str, path: Path) -> None:
     if not path.exists():
-        raise ConfigError(f"there is no folder {named}")
+        raise ConfigError(f"there is no folder {folder}")
     if not os.access(path, os.R_OK):
-        raise ConfigError(f"this user may not read {named}")
+        raise ConfigError(f"this user may not read {folder}")
 
 
-def _check_writable(named: str, path: Path) -> None:
-    """Look at the nearest folder that is there: the run makes the others."""
-    parent = next((each for each in (path, *path.parents) if each.exists()), Path("/"))
+def _check_writable(folder: str, path: Path) -> None:
+    """Check the nearest existing folder: the run creates the others."""
+    parent = next((ancestor for ancestor in (path, *path.parents) if ancestor.exists()), Path("/"))
     if not parent.is_dir():
-        raise ConfigError(f"{named} can be no folder: {parent} is a file")
+        raise ConfigError(f"{folder} can be no folder: {parent} is a file")
     if not os.access(parent, os.W_OK | os.X_OK):
-        raise ConfigError(f"this user may not write to {parent}, where {named} belongs")
+        raise ConfigError(f"this user may not write to {parent}, where {folder} belongs")
 
 
 def check_broker(servers: str) -> None:
-    """Connect to the brokers of a list; one that answers is enough.
+    """Connect to the brokers of a list; one answer is enough.
 
     Raises:
         ConfigError: An address is not ``host:port``.
-        UnreachableError: None of them takes a connection within two seconds.
+        UnreachableError: No broker accepts a connection within two seconds.
     """
     addresses = []
     for server in filter(None, map(str.strip, servers.split(","))):
-        parts = _ADDRESS.fullmatch(server)
-        if parts is None or not 0 < int(parts[2]) <= 65535:
+        host_and_port = _ADDRESS.fullmatch(server)
+        if host_and_port is None or not 0 < int(host_and_port[2]) <= 65535:
             raise ConfigError("servers is a list of host:port, and one of them is not")
-        addresses.append((parts[1], int(parts[2])))
+        addresses.append((host_and_port[1], int(host_and_port[2])))
     answers: queue.Queue[str | None] = queue.Queue()
     for address in addresses:
-        # a name server may keep a thread for long: none of them is waited for at the end
+        # a slow name server may block a thread: daemon threads do not delay the end
         threading.Thread(target=_connect, args=(*address, answers), daemon=True).start()
     reasons = []
-    until = time.monotonic() + _CONNECT_S + 0.5
+    deadline_s = time.monotonic() + _CONNECT_S + 0.5
     for _ in addresses:
         try:
-            reason = answers.get(timeout=max(0.0, until - time.monotonic()))
+            reason = answers.get(timeout=max(0.0, deadline_s - time.monotonic()))
         except queue.Empty:
-            return  # a name server that takes its time: the run waits longer
+            return  # a slow name server: the run waits longer
         if reason is None:
             return
         reasons.append(reason)
@@ -143,7 +143,7 @@ def check_broker(servers: str) -> None:
 
 
 def _connect(host: str, port: int, answers: "queue.Queue[str | None]") -> None:
-    """Put why there is no connection into a queue; ``None`` = there may be one."""
+    """Put the reason of a failed connection into a queue; ``None`` = there may be a connection."""
     reason = None
     try:
         socket.create_connection((host, port), _CONNECT_S).close()
@@ -158,19 +158,19 @@ def _connect(host: str, port: int, answers: "queue.Queue[str | None]") -> None:
 
 
 def check_topics(servers: str, names: Iterable[str]) -> None:
-    """Look whether topics are there, where a client of Kafka is installed that can tell.
+    """Check that topics exist, if a Python client of Kafka is installed.
 
     Raises:
-        ConfigError: It names those that are not.
+        ConfigError: Topics do not exist; the message names them.
     """
-    wanted = set(names)
-    with contextlib.suppress(ImportError, _Unknown):
-        if missing := sorted(wanted - _topics(servers)):
+    topic_names = set(names)
+    with contextlib.suppress(ImportError, _NoAnswer):
+        if missing := sorted(topic_names - _topics(servers)):
             raise ConfigError(f"there is no topic {', '.join(missing)} at {servers}")
 
 
-class _Unknown(Exception):  # noqa: N818 - no error: the run asks again, and tells more
-    """The broker did not tell."""
+class _NoAnswer(Exception):  # noqa: N818 - no error: the run checks again
+    """The broker did not answer."""
 
 
 def _topics(servers: str) -> set[str]:
@@ -181,4 +181,4 @@ def _topics(servers: str) -> set[str]:
         admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
         return set(admin.list_topics(timeout=_LIST_S).topics)
     except KafkaException:
-        raise _Unknown from None
+        raise _NoAnswer from None

@@ -29,7 +29,7 @@ PROFILES: Final[dict[str, str]] = {
 
 
 class ProfileModule(Protocol):
-    """What the module of a profile exports."""
+    """The exports of a profile's module."""
 
     @property
     def FORMATS(self) -> Formats:  # noqa: N802 - a constant, by its name
@@ -70,5 +70,5 @@ def load(name: str, options: Mapping[str, Any]) -> Profile:
         UnknownNameError: No profile or option has that name.
         ConfigError: A value does not fit its option, or an option is missing.
     """
-    found = module(name)
-    return found.make(typed(f"profile {name}", options, found.Options))
+    profile_module = module(name)
+    return profile_module.make(typed(f"profile {name}", options, profile_module.Options))

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """``arcion``: how Arcion Replicant writes its JSON format to Kafka.
 
-Sources: "JSON CDC format" (the key is of "primary key, unique key, or row identifier key column",
-else null; a tombstone follows a delete; a changed key is a delete and an insert), "Destination
-Apache Kafka" (``shard-key``, ``shard-function``, ``split-topic``) and "Mapper configuration" (the
-delimiter in topic names) of Arcion's documentation; B 4.1 and 4.2.
+Arcion's documentation, https://docs.arcion.io/docs/references/cdc-format/json-cdc-format/:
 
-Not documented, and so a choice of ours: what becomes of characters that no topic can have (``_``),
-what ``split-topic`` calls the topics of snapshots (an option says it), and ``MOD`` of anything but
-whole numbers from zero (refused).
+- "JSON CDC format": the key is of "primary key, unique key, or row identifier key column", else
+  null; a tombstone follows a delete; a changed key is a delete and an insert.
+- "Destination Apache Kafka": ``shard-key``, ``shard-function``, ``split-topic``.
+- "Mapper configuration": the delimiter in topic names, an underscore by default.
+
+Arcion does not document these rules, so they are our choice:
+
+- a character that no topic can have becomes ``_``;
+- an option names the suffix of the topics of snapshots (``split-topic``);
+- ``MOD`` of anything but whole numbers from zero is refused.
 """
 
 from functools import partial
@@ -20,7 +24,7 @@ from changelane.errors import EncodeError
 from changelane.event import ChangeEvent, DataChange, Op
 from changelane.formats.debezium_envelope.source_block import sanitised
 from changelane.message import Message
-from changelane.profiles.partitioners import by_key
+from changelane.profiles.partitioners import with_key_partition
 from changelane.profiles.profile import (
     Formats,
     PartitionsOf,
@@ -31,7 +35,7 @@ from changelane.profiles.profile import (
 )
 from changelane.profiles.row_values import row_of
 from changelane.profiles.topic_names import topic_of
-from changelane.schema import named
+from changelane.schema import option_for_table
 
 __all__ = ["FORMATS", "Options", "make"]
 
@@ -48,7 +52,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         delimiter: ``object-name-concat-delimiter``, between the parts of a table's name.
         topics: Tables, in full or by their last parts -> topics, as the Mapper file maps them.
-        snapshot_suffix: What the topics of snapshot rows end in, where ``split-topic`` is true.
+        snapshot_suffix: The suffix of the topics of snapshot rows, if ``split-topic`` is true.
         shard_key: Tables -> the column by which ``shard-function: MOD`` chooses the partition;
             other tables have ``NONE``, Kafka's choice by key.
     """
@@ -61,22 +65,22 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 def _topic(options: Options, event: ChangeEvent) -> str:
     table = table_of(event)
-    found = topic_of(table, options.topics, None, "arcion")
-    if found is None:
+    topic = topic_of(table, options.topics, None, "arcion")
+    if topic is None:
         parts = (part for part in (table.database, table.schema, table.name) if part)
-        found = sanitised(_DELIMITERS[options.delimiter].join(parts))
+        topic = sanitised(_DELIMITERS[options.delimiter].join(parts))
     if isinstance(event, DataChange) and (event.op is Op.READ or event.source.snapshot):
-        found += options.snapshot_suffix
-    return found
+        topic += options.snapshot_suffix
+    return topic
 
 
 def _place(
     options: Options, event: ChangeEvent, message: Message, partitions_of: PartitionsOf
 ) -> tuple[Message, ...]:
     placed = msgspec.structs.replace(message, topic=_topic(options, event))
-    column = named(options.shard_key, table_of(event))
+    column = option_for_table(options.shard_key, table_of(event))
     if column is None:
-        return (by_key(placed, partitions_of),)
+        return (with_key_partition(placed, partitions_of),)
     value = row_of(event).get(column) if isinstance(event, DataChange) else None
     if type(value) is not int or value < 0:
         raise EncodeError(

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """``canal``: how Canal's server writes flat messages to Kafka.
 
-Sources: A 2.1 and 2.5; alibaba/canal ``MQMessageUtils``, ``CanalKafkaProducer`` and, for patterns,
-``AviaterRegexFilter`` and ``PatternUtils``. Options have the names of ``canal.mq.*``.
+Source: https://github.com/alibaba/canal, classes ``FlatMessage``, ``MQMessageUtils``,
+``CanalKafkaProducer`` and, for patterns, ``AviaterRegexFilter`` and ``PatternUtils``. Options have
+the names of ``canal.mq.*``.
 
-Messages have no key and no headers; the producer names the partition itself. A change of the key is
-one message in the partition of the new key, as Canal has it.
+Messages have no key and no headers; the producer sets the partition itself. A key change is one
+message in the partition of the new key, as in Canal.
 """
 
 import re
@@ -19,7 +20,7 @@ from changelane.event import ChangeEvent
 from changelane.formats.contract import json
 from changelane.message import Message
 from changelane.profiles.partitioners import hash_partition, java_hash, xor_hash
-from changelane.profiles.profile import Formats, PartitionsOf, Profile, partition_count, whole
+from changelane.profiles.profile import Formats, PartitionsOf, Profile, partition_count, unsplit
 
 __all__ = ["FORMATS", "Options", "make"]
 
@@ -29,23 +30,23 @@ _WILD: Final = frozenset("*?+|(){}[]\\$^")
 _PRIMARY_KEY: Final = "$pk$"
 
 Hash = tuple[str, ...] | Literal["table", "primary_key"]
-"""What a rule hashes: the table's name, its primary key, or the columns that it names."""
+"""The input of a rule's hash: the table's name, its primary key, or named columns."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the profile ``canal``: those of ``canal.mq``.
 
     Attributes:
-        topic: ``canal.mq.topic``, for what no rule of *dynamic_topic* matches.
+        topic: ``canal.mq.topic``, for messages that no rule of *dynamic_topic* matches.
         dynamic_topic: ``canal.mq.dynamicTopic``: ``topic:pattern`` or ``pattern``, separated by
             commas; without a topic it is the lower-case name of the table or database. Dots of
             the topic become underscores.
         partition: ``canal.mq.partition``, for all messages where there is no *partition_hash*.
         partition_hash: ``canal.mq.partitionHash``: ``pattern:column^column``, ``pattern:$pk$`` or
-            ``pattern`` (by the table's name), separated by commas; the first that matches counts,
-            and what none matches goes to partition 0.
-        partitions_num: ``canal.mq.partitionsNum``; where it is not set, all that the topic has
-            (Canal itself takes 1 then).
+            ``pattern`` (by the table's name), separated by commas; the first match counts, and
+            messages without a match go to partition 0.
+        partitions_num: ``canal.mq.partitionsNum``; by default all partitions of the topic
+            (Canal's own default is 1).
         dynamic_topic_partition_num: ``canal.mq.dynamicTopicPartitionNum``: ``pattern:number``,
             separated by commas, instead of *partitions_num* for topics that match.
         database_hash: ``canal.mq.database.hash``: the database's name is part of column hashes.
@@ -67,19 +68,19 @@ class Pattern(msgspec.Struct, frozen=True):
     regex: re.Pattern[str] | None = None
 
     def matches(self, name: str) -> bool:
-        """Say whether a name is the pattern's.
+        """Return whether the pattern matches a name.
 
-        The expression gets anchors and no group, and its first match has to reach to the end, as in
-        ``Perl5Matcher.matches``: of ``a|ab`` the name ``ab`` is none.
+        The expression gets anchors and no group, and its first match must reach the end of the
+        name, as in ``Perl5Matcher.matches``: ``a|ab`` does not match the name ``ab``.
         """
         if self.regex is None:
             return name.lower() == self.name.lower()
-        found = self.regex.match(name.lower())
-        return found is not None and found.end() == len(name)
+        match = self.regex.match(name.lower())
+        return match is not None and match.end() == len(name)
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """The options, read once."""
+    """The parsed options."""
 
     options: Options
     topics: tuple[tuple[str | None, Pattern], ...]
@@ -88,7 +89,7 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 class _Flat(msgspec.Struct, rename="camel"):
-    """What of a message decides about its partition."""
+    """The fields of a message that decide its partition."""
 
     database: str | None = None
     table: str | None = None
@@ -137,11 +138,11 @@ def _hashes(text: str) -> tuple[tuple[Pattern, Hash], ...]:
     rules: list[tuple[Pattern, Hash]] = []
     for item in _items("partition_hash", text):
         pattern, colon, columns = item.rpartition(":")
-        wanted: Hash = "table"
+        hashed: Hash = "table"
         if pattern and colon:
             is_key = columns.lower() == _PRIMARY_KEY
-            wanted = "primary_key" if is_key else tuple(c for c in columns.split("^") if c)
-        rules.append((_pattern("partition_hash", pattern or item), wanted))
+            hashed = "primary_key" if is_key else tuple(c for c in columns.split("^") if c)
+        rules.append((_pattern("partition_hash", pattern or item), hashed))
     return tuple(rules)
 
 
@@ -161,21 +162,21 @@ def _counts(text: str) -> tuple[tuple[Pattern, int], ...]:
 
 
 def _topic(rules: Rules, flat: _Flat) -> str | None:
-    """Return the topic of a message: by table and database where there are rules."""
+    """Return the topic of a message: by table and database if there are rules."""
     default = rules.options.topic
     if not rules.topics:
         return default
-    found = default
+    topic = default
     if flat.database and flat.table:
         name = f"{flat.database}.{flat.table}"
-        found = _matched(rules, name) or _matched(rules, flat.database) or default
-    return None if found is None else found.replace(".", "_")
+        topic = _matching_topic(rules, name) or _matching_topic(rules, flat.database) or default
+    return None if topic is None else topic.replace(".", "_")
 
 
-def _matched(rules: Rules, name: str) -> str | None:
+def _matching_topic(rules: Rules, name: str) -> str | None:
     is_table = "." in name
     for topic, pattern in rules.topics:
-        # an expression with "\." is one of tables, another one of databases
+        # an expression with "\." matches tables, another one databases
         is_for = pattern.regex is None or ("\\." in pattern.name) is is_table
         if is_for and pattern.matches(name):
             return name.lower() if topic is None else topic
@@ -188,8 +189,10 @@ def _partition(rules: Rules, flat: _Flat, topic: str | None, partitions_of: Part
     if flat.is_ddl or not flat.data:
         return 0
     name = f"{flat.database or ''}.{flat.table or ''}"
-    wanted = next((hashed for pattern, hashed in rules.hashes if pattern.matches(name)), None)
-    if wanted is None:
+    hash_rule = next(
+        (rule_hash for pattern, rule_hash in rules.hashes if pattern.matches(name)), None
+    )
+    if hash_rule is None:
         return 0
     count = next(
         (number for pattern, number in rules.counts if topic and pattern.matches(topic)),
@@ -197,14 +200,14 @@ def _partition(rules: Rules, flat: _Flat, topic: str | None, partitions_of: Part
     )
     if count is None:
         count = partition_count(topic, partitions_of)
-    if wanted == "table":
+    if hash_rule == "table":
         return hash_partition(java_hash(flat.table or ""), count)
-    columns = (flat.pk_names or ()) if wanted == "primary_key" else wanted
+    columns = (flat.pk_names or ()) if hash_rule == "primary_key" else hash_rule
     start = java_hash(flat.database or "") if rules.options.database_hash else 0
-    found = {hash_partition(_row_hash(row, columns, start), count) for row in flat.data}
-    if len(found) > 1:
+    row_partitions = {hash_partition(_row_hash(row, columns, start), count) for row in flat.data}
+    if len(row_partitions) > 1:
         raise EncodeError("the rows of one message belong to several partitions")
-    return found.pop()
+    return row_partitions.pop()
 
 
 def _row_hash(row: dict[str, Any], columns: tuple[str, ...] | list[str], start: int) -> int:
@@ -222,7 +225,7 @@ def _row_hash(row: dict[str, Any], columns: tuple[str, ...] | list[str], start: 
 def _place(
     rules: Rules, event: ChangeEvent, message: Message, partitions_of: PartitionsOf
 ) -> tuple[Message, ...]:
-    del event  # all of Canal's rules are about the message
+    del event  # all of Canal's rules use the message
     try:
         flat = json.loads(message.value or b"", _Flat)
     except DecodeError:
@@ -254,8 +257,8 @@ def make(options: Options) -> Profile:
     return Profile(
         name="canal",
         formats=FORMATS,
-        split=whole,
+        split=unsplit,
         place=partial(_place, rules),
-        # "Transaction begin/end are dropped in JSON" (A 2.2); it has no heartbeats and tombstones
+        # flat messages have no transaction begin and end, no heartbeats and no tombstones
         drops=frozenset({"transaction", "watermark", "tombstone"}),
     )

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """``cdl``: how CDL of Huawei's MapReduce Service writes to Kafka.
 
-Sources: B 2.4 and the pages that it names. CDL runs on Kafka Connect; topics are chosen by its
-"Topic Table Mapping"; ``log.cleanup.policy`` has to be ``delete``, so that there are no tombstones;
-DDL is not transported; heartbeats are changes of a table of the source.
+Source: https://support.huaweicloud.com/intl/en-us/cmpntguide-lts-mrs/mrs_01_24811.html and the
+other pages of that guide on CDL.
 
-Not documented, and so a choice of ours: the message's key (that of the format: the columns of
-``unique``), the partition (Kafka's choice by key, to which Connect leaves it), and a change of the
-key (a delete and an insert, so that each key's changes stay in one partition).
+- CDL runs on Kafka Connect, and its "Topic Table Mapping" chooses the topics.
+- ``log.cleanup.policy`` must be ``delete``, so that there are no tombstones.
+- DDL is not transported.
+- Heartbeats are changes of a table of the source.
+
+CDL does not document these rules, so they are our choice: the message's key (the key of the format:
+the columns of ``unique``), the partition (Kafka's choice by key, as in Connect), and a key change
+(a delete and an insert, so that the changes of each key stay in one partition).
 """
 
 from functools import partial
@@ -18,7 +22,7 @@ import msgspec
 from changelane.errors import ConfigError
 from changelane.event import ChangeEvent, Watermark
 from changelane.message import Message
-from changelane.profiles.partitioners import by_key
+from changelane.profiles.partitioners import with_key_partition
 from changelane.profiles.profile import Formats, PartitionsOf, Profile, split_key_change, table_of
 from changelane.profiles.topic_names import check_template, topic_of
 
@@ -31,10 +35,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the profile ``cdl``.
 
     Attributes:
-        topic: The topic of all tables; may hold ``{database}``, ``{schema}`` and ``{table}``.
+        topic: The topic of all tables; may contain ``{database}``, ``{schema}`` and ``{table}``.
         topics: "Topic Table Mapping": tables, in full or by their last parts -> topics.
         heartbeat_topic: The topic of changes of ``cdc_cdl.cdc_heartbeat``.
-        null_keys: Accept tables without key, whose changes then lie in no order.
+        null_keys: Accept tables without key, whose changes then have no order.
     """
 
     topic: str | None = None
@@ -44,7 +48,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _split(event: ChangeEvent) -> tuple[ChangeEvent, ...]:
-    # of CDL's own heartbeats the whole message is kept; nobody else's is a change of its table
+    # only CDL's own heartbeats keep their whole message; others are no changes of its table
     if isinstance(event, Watermark) and "message" not in event.details:
         return ()
     return split_key_change(event)
@@ -58,7 +62,7 @@ def _place(
     else:
         topic = topic_of(table_of(event), options.topics, options.topic, "cdl")
     placed = msgspec.structs.replace(message, topic=topic)
-    return (by_key(placed, partitions_of),)
+    return (with_key_partition(placed, partitions_of),)
 
 
 def make(options: Options) -> Profile:

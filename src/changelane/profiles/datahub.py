@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """``datahub``: BLOB topics of Alibaba Cloud DataHub, through its endpoint for Kafka clients.
 
-Sources: "Compatibility with Kafka" of the DataHub documentation: topic ``project.topic``, a
-partition is an active shard, the value is the BLOB, a key becomes the attribute ``__kafka_key__``;
-"DataHub message formats" of DataWorks for what Data Integration writes: a database to one topic,
-rows by primary key, without one by the table's name. So there is no key, and the partition is told.
+Sources:
 
-TUPLE topics take one or two text columns from Kafka clients, which is not the TUPLE format.
+- "Compatibility with Kafka" of the DataHub documentation: the topic is ``project.topic``, a
+  partition is an active shard, the value is the BLOB, and a key becomes the attribute
+  ``__kafka_key__``.
+- "DataHub message formats" of DataWorks, for Data Integration: a database goes to one topic, rows
+  are sharded by primary key, and rows without one by the table's name. Messages therefore have no
+  key, and the producer sets the partition.
 
-Not documented, and so a choice of ours: the hash (A 4.4: MD5 of the key's texts, joined by U+0001,
-over the whole range of 128 bits), where DDL goes (by the table's name, else to partition 0), and
-where heartbeats and transactions go (an option).
+Kafka clients write one or two text columns to TUPLE topics, which is not the TUPLE format.
+
+DataHub does not document these rules, so they are our choice:
+
+- the hash: MD5 of the key's texts, joined by U+0001, over the whole range of 128 bits;
+- the partition of DDL: by the table's name, else 0;
+- the partition of heartbeats and transactions: an option.
 """
 
 import hashlib
@@ -32,17 +38,17 @@ from changelane.profiles.profile import (
     broadcast,
     partition_count,
     table_of,
-    whole,
+    unsplit,
 )
 from changelane.profiles.row_values import row_of, texts_of
-from changelane.schema import TableId, named
+from changelane.schema import TableId, option_for_table
 
 __all__ = ["FORMATS", "Options", "make"]
 
 FORMATS: Final[Formats] = {"datahub-blob": {}}
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
-_JOINT: Final = "\x01"
+_SEPARATOR: Final = "\x01"
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,8 +58,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         project: DataHub's project.
         topic: Its BLOB topic, which takes all tables.
         keys: Tables, in full or by their last parts -> "custom primary keys".
-        notices: Where heartbeats, transactions and control records go: to the first shard, to each
-            shard, or nowhere.
+        notices: The shards for heartbeats, transactions and control records: the first shard, each
+            shard, or none.
     """
 
     project: str | None = None
@@ -72,13 +78,13 @@ class _Blob(msgspec.Struct):
 
 
 def hash_of(text: str) -> int:
-    """Return the place of a key's text in the range of hash keys, which has 128 bits."""
+    """Return the hash of a key's text, in the range of hash keys, which has 128 bits."""
     digest = hashlib.md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).digest()
     return int.from_bytes(digest, "big")
 
 
 def shard_of(text: str, count: int) -> int:
-    """Return the shard of a key's text, where shards share the range of the hash evenly."""
+    """Return the shard of a key's text; shards divide the range of the hash evenly."""
     return hash_of(text) * count >> 128
 
 
@@ -90,49 +96,49 @@ def _place(
     is_about_table = isinstance(event, DataChange | HalfUpdate | SchemaChange | Truncate)
     if not is_about_table and options.notices == "broadcast":
         return broadcast(placed, partition_count(topic, partitions_of))
-    text = _text(options, event, message)
+    text = _hash_text(options, event, message)
     partition = 0
     if text is not None:
         partition = shard_of(text, partition_count(topic, partitions_of))
     return (msgspec.structs.replace(placed, partition=partition),)
 
 
-def _text(options: Options, event: ChangeEvent, message: Message) -> str | None:
-    """Return what is hashed of a message; ``None`` where nothing is."""
+def _hash_text(options: Options, event: ChangeEvent, message: Message) -> str | None:
+    """Return the text that chooses a message's shard; ``None`` = there is none."""
     change = event.change if isinstance(event, HalfUpdate) else event
     if not isinstance(change, DataChange):
         table = table_of(event)
         return str(table) if table.name else None
     columns = key_columns(options.keys, change)
     if not columns:
-        return _without_key(change.table)
+        return _table_hash_text(change.table)
     return key_text(change, row_of_blob(change, message), columns)
 
 
 def key_columns(keys: Mapping[str, Sequence[str]], change: DataChange) -> tuple[str, ...]:
     """Return the columns by which the rows of a table are sharded: the user's, else its key."""
-    told = named(keys, change.table)
-    if told is not None:
-        return tuple(told)
+    user_columns = option_for_table(keys, change.table)
+    if user_columns is not None:
+        return tuple(user_columns)
     return () if change.key is None else change.key.columns
 
 
 def key_text(change: DataChange, row: Image, columns: Sequence[str]) -> str:
-    """Return the text of a key that is hashed.
+    """Return the text of a key for the hash.
 
     Raises:
-        EncodeError: The row does not tell it.
+        EncodeError: The row lacks a column of the key.
     """
-    return _JOINT.join(texts_of(change, row, columns))
+    return _SEPARATOR.join(texts_of(change, row, columns))
 
 
-def _without_key(table: TableId) -> str:
+def _table_hash_text(table: TableId) -> str:
     # "Without a primary key ... Shard by table name"
     return str(table)
 
 
 def row_of_blob(change: DataChange, message: Message) -> Image:
-    """Return the row of a message: of an update told by two, each has its own."""
+    """Return the row of a message; the two messages of an update have one each."""
     try:
         payload = json.loads(message.value or b"", _Blob).payload
     except DecodeError:
@@ -141,7 +147,7 @@ def row_of_blob(change: DataChange, message: Message) -> Image:
 
 
 def row_before(change: DataChange) -> Image:
-    """Return the row before a change; a column that it leaves out did not change."""
+    """Return the row before a change; a column that it lacks did not change."""
     return {**(change.after or {}), **(change.before or {})}
 
 
@@ -149,7 +155,7 @@ def make(options: Options) -> Profile:
     """Return the profile.
 
     Raises:
-        ConfigError: Project or topic are missing, or no names that DataHub keeps as they are.
+        ConfigError: Project or topic are missing, or DataHub would change the name.
     """
     for option, name in (("project", options.project), ("topic", options.topic)):
         if name is None or _NAME.fullmatch(name) is None:
@@ -164,7 +170,7 @@ def make(options: Options) -> Profile:
     return Profile(
         name="datahub",
         formats=FORMATS,
-        split=whole,
+        split=unsplit,
         place=partial(_place, options),
         drops=frozenset(drops),
     )

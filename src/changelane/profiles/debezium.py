@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """``debezium``: how Debezium's connectors write through Kafka Connect.
 
-Sources: B 1.1, 1.5, 1.7 and 1.10 and the classes that they name (``AbstractTopicNamingStrategy``,
-``HeartbeatImpl``, ``EventDispatcher``); what Debezium 3.5 and 3.6 wrote, ``tests/golden``.
+Sources: https://debezium.io/documentation/reference/stable/ and the classes
+``AbstractTopicNamingStrategy``, ``HeartbeatImpl`` and ``EventDispatcher`` of debezium/debezium;
+captured messages of Debezium 3.5 and 3.6 in ``tests/golden``.
 
-The format does the greater part: topics of tables, keys, tombstones, and of a key change the
-delete, the tombstone and the create with their headers.
+The format itself decides most: topics of tables, keys, tombstones, and for a key change the delete,
+the tombstone and the create with their headers.
 """
 
 from functools import lru_cache, partial
@@ -28,7 +29,7 @@ from changelane.event import (
 )
 from changelane.formats.debezium_envelope.source_block import topic_of
 from changelane.message import Message
-from changelane.profiles.partitioners import by_key
+from changelane.profiles.partitioners import with_key_partition
 from changelane.profiles.profile import Formats, PartitionsOf, Profile
 
 __all__ = ["FORMATS", "Options", "make"]
@@ -46,9 +47,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         topic_prefix: ``topic.prefix``, for events that do not name their server.
-        topic_transaction: ``topic.transaction``: what the topic of transactions ends in.
-        run_id: The id of the connector's run; when it is given, messages of tables and of schema
-            changes have the headers ``__debezium.context.*``, as those of Debezium 3 do.
+        topic_transaction: ``topic.transaction``: the suffix of the topic of transactions.
+        run_id: The id of the connector's run; with it, messages of tables and of schema changes
+            have the headers ``__debezium.context.*``, as in Debezium 3.
         task_id: The connector's task, in those headers.
     """
 
@@ -58,22 +59,22 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     task_id: str = "0"
 
 
-def _named(options: Options, event: ChangeEvent) -> tuple[ChangeEvent, ...]:
-    """Return an event that names its server, from which topics and names of schemas come."""
+def _with_server(options: Options, event: ChangeEvent) -> tuple[ChangeEvent, ...]:
+    """Return an event that names its server, which names of topics and schemas begin with."""
     prefix = options.topic_prefix
     match event:
         case HalfUpdate():
-            (change,) = _named(options, event.change)
+            (change,) = _with_server(options, event.change)
             return (msgspec.structs.replace(event, change=change),)
         case DataChange() | Truncate() | SchemaChange() | LogicalMessage() | Watermark():
-            if event.source.server is not None or _tells_topic(event):
+            if event.source.server is not None or _has_topic(event):
                 return (event,)
             if prefix is None:
                 raise EncodeError(
                     "nothing names the server of an event, which its topic starts with: set the "
                     "option topic_prefix of profile debezium"
                 )
-            return (msgspec.structs.replace(event, source=_of_server(event.source, prefix)),)
+            return (msgspec.structs.replace(event, source=_source_of_server(event.source, prefix)),)
         case Tombstone() if prefix and _is_foreign(event, prefix):
             return ()
         case Tombstone() if event.table.name and prefix and "topic" not in event.details:
@@ -83,22 +84,22 @@ def _named(options: Options, event: ChangeEvent) -> tuple[ChangeEvent, ...]:
 
 
 def _is_foreign(event: Tombstone, prefix: str) -> bool:
-    """Say whether a tombstone was read from another producer's topic, and names no table.
+    """Return whether a tombstone comes from another producer's topic, and names no table.
 
-    Its delete is followed by a tombstone of ours, in the topic of its table.
+    Its delete is followed by our tombstone, in the topic of its table.
     """
     topic = event.details.get("topic")
     return topic is not None and not str(topic).startswith(f"{prefix}.")
 
 
 @lru_cache(maxsize=1024)
-def _of_server(source: Source, server: str) -> Source:
-    """Return a source with its server; the same object for all events of it, as decoders do."""
+def _source_of_server(source: Source, server: str) -> Source:
+    """Return a source with its server; the same object for all of its events, as in decoders."""
     return msgspec.structs.replace(source, server=server)
 
 
-def _tells_topic(event: ChangeEvent) -> bool:
-    """Say whether an event is one of Debezium's own that keeps the topic that it came from."""
+def _has_topic(event: ChangeEvent) -> bool:
+    """Return whether an event is Debezium's own and has the topic that it was read from."""
     if isinstance(event, SchemaChange | LogicalMessage | Watermark | TransactionMarker):
         return event.source.connector == "debezium" and "topic" in event.details
     return False
@@ -108,7 +109,7 @@ def _place(
     options: Options, event: ChangeEvent, message: Message, partitions_of: PartitionsOf
 ) -> tuple[Message, ...]:
     placed = message
-    if isinstance(event, TransactionMarker) and not _tells_topic(event):
+    if isinstance(event, TransactionMarker) and not _has_topic(event):
         server = event.source.server or options.topic_prefix
         topic = None if server is None else f"{server}.{options.topic_transaction}"
         placed = msgspec.structs.replace(placed, topic=topic)
@@ -116,13 +117,13 @@ def _place(
         headers = _with_context(options, event, message.headers)
         placed = msgspec.structs.replace(placed, headers=headers)
     if isinstance(event, Watermark | SchemaChange):
-        # both records name it, whatever their key is
+        # heartbeats and schema changes go to partition 0, whatever their key is
         return (msgspec.structs.replace(placed, partition=0),)
-    return (by_key(placed, partitions_of),)
+    return (with_key_partition(placed, partitions_of),)
 
 
 def _with_context(options: Options, event: ChangeEvent, headers: Headers) -> Headers:
-    """Return headers with those of the connector, which stand behind the ones of a key change."""
+    """Return headers with the connector's headers after those of a key change."""
     source: Source | None = None
     match event:
         case HalfUpdate():
@@ -133,17 +134,21 @@ def _with_context(options: Options, event: ChangeEvent, headers: Headers) -> Hea
             source = Source()
     if source is None or any(name.startswith(_CONTEXT) for name, _ in headers):
         return headers
-    words = {
+    context = {
         "connectorLogicalName": source.server or options.topic_prefix,
         "taskId": options.task_id,
         "connectorName": source.product,
         "runId": options.run_id,
     }
-    told = tuple(
-        (_CONTEXT + name, word.encode()) for name, word in words.items() if word is not None
+    context_headers = tuple(
+        (_CONTEXT + name, text.encode()) for name, text in context.items() if text is not None
     )
-    first = tuple(pair for pair in headers if pair[0] in _KEY_CHANGE)
-    return first + told + tuple(pair for pair in headers if pair[0] not in _KEY_CHANGE)
+    key_change_headers = tuple(pair for pair in headers if pair[0] in _KEY_CHANGE)
+    return (
+        key_change_headers
+        + context_headers
+        + tuple(pair for pair in headers if pair[0] not in _KEY_CHANGE)
+    )
 
 
 def make(options: Options) -> Profile:
@@ -151,8 +156,8 @@ def make(options: Options) -> Profile:
     return Profile(
         name="debezium",
         formats=FORMATS,
-        split=partial(_named, options),
+        split=partial(_with_server, options),
         place=partial(_place, options),
         tombstones=True,
-        null_keys=True,  # "Null key if there is no PK" (B 1.3)
+        null_keys=True,  # a table without a primary key has null keys
     )

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """``dts``: how Alibaba Cloud DTS writes to a Kafka cluster, by each of its partition policies.
 
-Sources: "Specify the policy for synchronizing data to Kafka partitions" of the DTS user guide,
-which names the three policies, Java's ``hashCode()``, and what goes to partition 0; A 1.12.
+Source: "Specify the policy for synchronizing data to Kafka partitions" of the DTS user guide. The
+page names the three policies, Java's ``hashCode()``, and the data of partition 0.
 
-Not documented, and so a choice of ours: the text that is hashed (names joined by a dot, key values
-joined by nothing), how a negative hash becomes a partition (as in Canal), the message's key (none,
-unless the format writes one), and where a change of the key goes (by the new key).
+DTS does not document these rules, so they are our choice:
+
+- the hashed text: names joined by a dot, key values joined by nothing;
+- the partition of a negative hash: as in Canal;
+- the message's key: none, unless the format writes one;
+- the partition of a key change: by the new key.
 """
 
 from functools import partial
@@ -25,11 +28,11 @@ from changelane.profiles.profile import (
     broadcast,
     partition_count,
     table_of,
-    whole,
+    unsplit,
 )
 from changelane.profiles.row_values import row_of, texts_of
 from changelane.profiles.topic_names import check_template, topic_of
-from changelane.schema import named
+from changelane.schema import option_for_table
 
 __all__ = ["FORMATS", "Options", "make"]
 
@@ -49,13 +52,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         policy: ``partition_0``: "Synchronize All Data to Partition 0"; ``table``: "... Based on
             Hash Values of Database and Table Names"; ``primary_key``: "... Based on Hash Values of
             Primary Keys".
-        topic: The topic of the task; may hold ``{database}``, ``{schema}`` and ``{table}``.
+        topic: The topic of the task; may contain ``{database}``, ``{schema}`` and ``{table}``.
         topics: Tables, in full or by their last parts -> topics of their own ("You can use the
             table name mapping feature to change the topics").
         partition_columns: Tables -> columns that are hashed instead of the primary key ("You can
             specify one or more columns as partition keys").
-        notices: Where heartbeats, transactions and control records go: to partition 0, to each
-            partition, or nowhere. DTS does not document it.
+        notices: The partitions for heartbeats, transactions and control records: partition 0, each
+            partition, or none. DTS does not document it.
     """
 
     policy: Policy | None = None
@@ -75,18 +78,18 @@ def _place(
     placed = msgspec.structs.replace(message, topic=topic, headers=())
     if not is_about_table and options.notices == "broadcast":
         return broadcast(placed, partition_count(topic, partitions_of))
-    number = _hashed(options, event)
+    number = _partition_hash(options, event)
     partition = 0
     if number is not None:
         partition = hash_partition(number, partition_count(topic, partitions_of))
     return (msgspec.structs.replace(placed, partition=partition),)
 
 
-def _hashed(options: Options, event: ChangeEvent) -> int | None:
+def _partition_hash(options: Options, event: ChangeEvent) -> int | None:
     """Return the hash that chooses the partition of an event; ``None`` = partition 0."""
     match event:
         case DataChange() if options.policy == "primary_key":
-            columns = named(options.partition_columns, event.table)
+            columns = option_for_table(options.partition_columns, event.table)
             if columns is None:
                 columns = [] if event.key is None else list(event.key.columns)
             # "If a table does not have a primary key or unique key, DTS synchronizes the data and
@@ -117,7 +120,7 @@ def make(options: Options) -> Profile:
     return Profile(
         name="dts",
         formats=FORMATS,
-        split=whole,
+        split=unsplit,
         place=partial(_place, options),
         drops=frozenset(drops),
     )

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """``lindorm``: how Alibaba Cloud Lindorm's change tracking writes to Kafka.
 
-Sources: "Data subscription" of the Lindorm user guide: a record is a pair in which "the key is the
-primary key value of the row"; a subscription names one table and one topic; B 3.
+Source: "Data subscription" of the Lindorm user guide,
+https://www.alibabacloud.com/help/en/lindorm/user-guide/real-time-data-subscription: a record is a
+pair in which "the key is the primary key value of the row"; a subscription names one table and one
+topic.
 
-Not documented, and so a choice of ours: the bytes of the key (the JSON object that the format
-writes) and the partition (Kafka's choice by key). Lindorm's keys do not change; of another source,
-such a change is a delete and an insert. There are no messages of DDL and no heartbeats.
+Lindorm does not document these rules, so they are our choice: the bytes of the key (the JSON object
+of the format) and the partition (Kafka's choice by key). Lindorm's keys do not change; a key change
+of another source is a delete and an insert. There are no messages of DDL and no heartbeats.
 """
 
 from functools import partial
@@ -17,7 +19,7 @@ import msgspec
 from changelane.errors import ConfigError
 from changelane.event import ChangeEvent
 from changelane.message import Message
-from changelane.profiles.partitioners import by_key
+from changelane.profiles.partitioners import with_key_partition
 from changelane.profiles.profile import Formats, PartitionsOf, Profile, split_key_change, table_of
 from changelane.profiles.topic_names import check_template, topic_of
 
@@ -30,9 +32,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the profile ``lindorm``.
 
     Attributes:
-        topic: The topic of all tables; may hold ``{database}``, ``{schema}`` and ``{table}``.
-        topics: Tables, in full or by their last parts -> topics, as each subscription has them.
-        null_keys: Accept tables without key, whose changes then lie in no order. Lindorm has none.
+        topic: The topic of all tables; may contain ``{database}``, ``{schema}`` and ``{table}``.
+        topics: Tables, in full or by their last parts -> topics, one per subscription.
+        null_keys: Accept tables without key, whose changes then have no order. Lindorm has none.
     """
 
     topic: str | None = None
@@ -44,7 +46,7 @@ def _place(
     options: Options, event: ChangeEvent, message: Message, partitions_of: PartitionsOf
 ) -> tuple[Message, ...]:
     topic = topic_of(table_of(event), options.topics, options.topic, "lindorm")
-    return (by_key(msgspec.structs.replace(message, topic=topic), partitions_of),)
+    return (with_key_partition(msgspec.structs.replace(message, topic=topic), partitions_of),)
 
 
 def make(options: Options) -> Profile:

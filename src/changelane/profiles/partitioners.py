@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The hash functions by which producers choose partitions, to the bit.
 
-Kafka's is of ``org.apache.kafka.common.utils.Utils`` and ``BuiltInPartitioner`` (B 1.10), Canal's
-of ``MQMessageUtils`` (A 2.5), which computes with Java's ``int``.
+Kafka's hash is in ``org.apache.kafka.common.utils.Utils`` and ``BuiltInPartitioner``. Canal's is in
+``MQMessageUtils``, which computes with Java's ``int``.
 """
 
 import struct
@@ -34,17 +34,17 @@ def murmur2(data: bytes) -> int:
     """
     mask, factor = _MASK, _MURMUR_M
     words = len(data) // 4
-    found = (_MURMUR_SEED ^ len(data)) & mask
+    hashed = (_MURMUR_SEED ^ len(data)) & mask
     for word in struct.unpack_from(f"<{words}I", data):
         mixed = word * factor & mask
         mixed ^= mixed >> 24
-        found = (found * factor & mask) ^ (mixed * factor & mask)
-    rest = data[4 * words :]
-    if rest:
-        found = (found ^ int.from_bytes(rest, "little")) * factor & mask
-    found ^= found >> 13
-    found = found * factor & mask
-    return _signed(found ^ found >> 15)
+        hashed = (hashed * factor & mask) ^ (mixed * factor & mask)
+    tail = data[4 * words :]
+    if tail:
+        hashed = (hashed ^ int.from_bytes(tail, "little")) * factor & mask
+    hashed ^= hashed >> 13
+    hashed = hashed * factor & mask
+    return _signed(hashed ^ hashed >> 15)
 
 
 def kafka_partition(key: bytes, count: int) -> int:
@@ -56,8 +56,8 @@ def kafka_partition(key: bytes, count: int) -> int:
     return (murmur2(key) & 0x7FFFFFFF) % count
 
 
-def by_key(message: Message, partitions_of: PartitionsOf) -> Message:
-    """Return a message with the partition of its key; Kafka chooses where it has none."""
+def with_key_partition(message: Message, partitions_of: PartitionsOf) -> Message:
+    """Return a message with the partition of its key; without a key, Kafka chooses."""
     topic, key, partition = message.topic, message.key, None
     if topic is not None and key is not None:
         count = partitions_of(topic)
@@ -75,32 +75,32 @@ def java_hash(text: str) -> int:
     >>> java_hash("inventory"), java_hash("polygenelubricants") == INT_MIN
     (-2020599460, True)
     """
-    found = 0
+    hashed = 0
     data = text.encode("utf-16-le", "surrogatepass")
     for unit in struct.unpack(f"<{len(data) // 2}H", data):
-        found = (31 * found + unit) & _MASK
-    return _signed(found)
+        hashed = (31 * hashed + unit) & _MASK
+    return _signed(hashed)
 
 
 def java_abs(number: int) -> int:
-    """Return Java's ``Math.abs(int)``, of which the least number is itself: still negative."""
+    """Return Java's ``Math.abs(int)``; the least number stays negative."""
     return number if number == INT_MIN else abs(number)
 
 
 def java_rem(number: int, count: int) -> int:
     """Return Java's ``number % count``, which has the sign of *number*."""
-    rest = abs(number) % count
-    return -rest if number < 0 else rest
+    remainder = abs(number) % count
+    return -remainder if number < 0 else remainder
 
 
 def hash_partition(number: int, count: int) -> int:
-    """Return ``Math.abs(Math.abs(number) % count)``: Canal's way from a hash to a partition."""
+    """Return ``Math.abs(Math.abs(number) % count)``: Canal's partition of a hash."""
     return java_abs(java_rem(java_abs(number), count))
 
 
 def xor_hash(texts: Iterable[str], start: int = 0) -> int:
-    """Return the hashes of texts, combined by XOR: their order does not matter."""
-    found = start
+    """Return the XOR of the hashes of texts: their order does not matter."""
+    hashed = start
     for text in texts:
-        found ^= java_hash(text)
-    return found
+        hashed ^= java_hash(text)
+    return hashed

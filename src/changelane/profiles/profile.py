@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interface of producer profiles: how one producer's messages lie in Kafka.
+"""The interface of producer profiles: where one producer writes its messages in Kafka.
 
-A format says what a message holds; a profile says where it goes: its topic, key, headers and
-partition, which events have no message, and which become several.
+A format decides the content of a message. A profile decides its topic, key, headers and partition,
+which events have no message, and which events become several.
 """
 
 import re
@@ -19,34 +19,34 @@ from changelane.message import Message
 from changelane.schema import TableId
 
 Formats = Mapping[str, Mapping[str, str]]
-"""The formats that a producer writes, with options in which they differ from their defaults."""
+"""The formats that a producer writes, with the options whose values differ from the defaults."""
 
 Encode = Callable[[ChangeEvent], Encoded]
-"""A codec's ``encode``, with the user's word on losses."""
+"""A codec's ``encode``, with the user's policy on losses."""
 
 PartitionsOf = Callable[[str], int | None]
-"""How many partitions a topic has; ``None`` where that is not known."""
+"""Returns the number of partitions of a topic; ``None`` = unknown."""
 
 Split = Callable[[ChangeEvent], tuple[ChangeEvent, ...]]
-"""What a producer tells of an event, as events: none, itself changed or not, or several."""
+"""Returns a producer's events for an event: none, itself changed or not, or several."""
 
 Place = Callable[[ChangeEvent, Message, PartitionsOf], tuple[Message, ...]]
-"""Where a message of an event goes: with topic, key, headers and partition; several messages where
-it goes to several partitions. A partition ``None`` leaves it to Kafka's default partitioner."""
+"""Returns a message of an event with topic, key, headers and partition; several messages for
+several partitions. With the partition ``None`` Kafka's default partitioner chooses."""
 
 _NOTHING: Final[Mapping[str, str]] = {}
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
-    """One producer's rules: a few data and two pure functions. Frozen and picklable.
+    """The rules of one producer: a few values and two pure functions. Frozen and picklable.
 
     Attributes:
         formats: The formats that the producer writes.
-        split: What the producer makes of an event.
-        place: Where it puts a message.
-        drops: Kinds of events (by their tags) of which the producer has no message.
-        tombstones: Messages without a value are written.
-        null_keys: Row changes may go without key and partition, which spreads them over all
+        split: Returns the producer's events for an event.
+        place: Sets the place of a message.
+        drops: Kinds of events (by their tags) for which the producer has no message.
+        tombstones: Whether messages without a value are written.
+        null_keys: Whether row changes may have no key and no partition, which spreads them over all
             partitions in no order: because the producer does so, or the user wants it.
     """
 
@@ -59,18 +59,18 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     null_keys: bool = False
 
     def codec(self, name: str, options: Mapping[str, Any] = _NOTHING) -> Codec:
-        """Return the codec of a format, with the options that this producer's messages have.
+        """Return the codec of a format, with the options of this producer's messages.
 
         Args:
-            options: The user's own, which go first.
+            options: The user's own, which win.
 
         Raises:
             ConfigError: The producer does not write that format, or an option is wrong.
         """
         if name not in self.formats:
-            known = ", ".join(self.formats)
+            names = ", ".join(self.formats)
             msg = (
-                f"profile {self.name} writes {known}, not {name}: choose one of them or no profile"
+                f"profile {self.name} writes {names}, not {name}: choose one of them or no profile"
             )
             raise ConfigError(msg)
         return get_codec(name, **{**self.formats[name], **options})
@@ -78,13 +78,13 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     def encode(
         self, event: ChangeEvent, encode: Encode, partitions_of: PartitionsOf = lambda _: None
     ) -> Encoded:
-        """Return the messages of an event where they go, with what was lost.
+        """Return the messages of an event with their places, and the losses.
 
-        An event that the producer has no message for is a loss that is counted, and no error: the
-        user chose the producer.
+        An event without a message of the producer counts as a loss and is no error: the user chose
+        the producer.
 
         Raises:
-            EncodeError: *encode* raises it, or nothing tells where a message goes.
+            EncodeError: *encode* raises it, or the place of a message is unknown.
         """
         kind = str(event.__struct_config__.tag)
         parts = () if kind in self.drops else self.split(event)
@@ -99,16 +99,16 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
                 if message.value is None and not self.tombstones:
                     losses["event:tombstone", f"{self.name} does not write it"] = None
                     continue
-                for found in self.place(part, message, partitions_of):
-                    self._check(part, found, partitions_of)
-                    placed.append(found)
+                for placed_message in self.place(part, message, partitions_of):
+                    self._check(part, placed_message, partitions_of)
+                    placed.append(placed_message)
         return Encoded(tuple(placed), tuple(losses))
 
     def _check(self, event: ChangeEvent, message: Message, partitions_of: PartitionsOf) -> None:
-        """Refuse a place that Kafka does not have, or that is in no order.
+        """Refuse a place that Kafka does not have, or that has no order.
 
         Raises:
-            EncodeError: That is so.
+            EncodeError: The place is refused.
         """
         if message.topic is None:
             raise EncodeError(f"nothing tells the topic of a message: see profile {self.name}")
@@ -129,38 +129,38 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def table_of(event: ChangeEvent) -> TableId:
-    """Return the table that an event is about, without parts where it is about none."""
+    """Return the table of an event; without parts if the event has none."""
     if isinstance(event, HalfUpdate):
         event = event.change
     table = getattr(event, "table", None)
     return table if isinstance(table, TableId) else TableId()
 
 
-def whole(event: ChangeEvent) -> tuple[ChangeEvent, ...]:
-    """Return an event as it is: the producer tells it by one message, or the format splits it."""
+def unsplit(event: ChangeEvent) -> tuple[ChangeEvent, ...]:
+    """Return an event unchanged: the producer writes one message, or the format splits it."""
     return (event,)
 
 
 def split_key_change(event: ChangeEvent) -> tuple[ChangeEvent, ...]:
-    """Return a change of the key as a delete and an insert, any other event as it is.
+    """Return a key change as a delete and an insert, any other event unchanged.
 
-    Each half has its own key, and so its own partition.
+    Each half has its own key, and therefore its own partition.
     """
     if not isinstance(event, DataChange) or not is_key_change(event):
         return (event,)
     before, after = event.before or {}, event.after or {}
-    # a key column that the row after leaves out did not change
+    # a key column that the row after lacks did not change
     columns = () if event.key is None else event.key.columns
     after = {name: before[name] for name in columns if name not in after} | dict(after)
-    gone = msgspec.structs.replace(event, op=Op.DELETE, after=None)
-    return gone, msgspec.structs.replace(event, op=Op.CREATE, before=None, after=after)
+    deletion = msgspec.structs.replace(event, op=Op.DELETE, after=None)
+    return deletion, msgspec.structs.replace(event, op=Op.CREATE, before=None, after=after)
 
 
 def partition_count(topic: str | None, partitions_of: PartitionsOf) -> int:
-    """Return how many partitions a topic has.
+    """Return the number of partitions of a topic.
 
     Raises:
-        EncodeError: Nothing tells it, and the producer's rule needs it.
+        EncodeError: The number is unknown, and the producer's rule needs it.
     """
     count = None if topic is None else partitions_of(topic)
     if count is None:
@@ -178,10 +178,10 @@ _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 @lru_cache(maxsize=4096)
 def check_topic(topic: str) -> None:
-    """Refuse a name that Kafka allows no topic to have.
+    """Refuse a name that Kafka does not allow for a topic.
 
     Raises:
-        EncodeError: It is such a name.
+        EncodeError: Kafka does not allow it.
     """
     if _LEGAL.fullmatch(topic) is None or topic in {".", ".."}:
         raise EncodeError(

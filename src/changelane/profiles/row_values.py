@@ -10,9 +10,9 @@ from changelane.types.values import value_text
 
 
 def row_of(event: DataChange) -> Image:
-    """Return the row that a change is about: the deleted one, else the one after it.
+    """Return the row of a change: the deleted one, else the one after it.
 
-    A column that the row after leaves out did not change.
+    A column that the row after lacks did not change.
     """
     if event.op is Op.DELETE or event.after is None:
         return event.before or {}
@@ -20,10 +20,10 @@ def row_of(event: DataChange) -> Image:
 
 
 def value_of(event: DataChange, row: Image, name: str) -> Value:
-    """Return the value of a column by which the partition is chosen.
+    """Return the value of a column that chooses the partition.
 
     Raises:
-        EncodeError: The row does not tell it.
+        EncodeError: The row lacks the column.
     """
     value = row.get(name, UNAVAILABLE)
     if value is UNAVAILABLE:
@@ -35,15 +35,15 @@ def value_of(event: DataChange, row: Image, name: str) -> Value:
 
 
 def texts_of(event: DataChange, row: Image, columns: Sequence[str]) -> tuple[str, ...]:
-    """Return the texts of columns of a row; NULL is an empty one.
+    """Return the texts of columns of a row; NULL is an empty text.
 
     Raises:
-        EncodeError: The row does not tell one of them.
+        EncodeError: The row lacks one of them.
     """
-    known = {} if event.schema is None else event.schema.by_name
+    columns_by_name = {} if event.schema is None else event.schema.by_name
     texts: list[str] = []
     for name in columns:
         value = value_of(event, row, name)
-        kind = known[name].type if name in known else String()
+        kind = columns_by_name[name].type if name in columns_by_name else String()
         texts.append("" if value is None else value_text(kind, value))
     return tuple(texts)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Topics that the user of a producer chooses, for all tables or one by one."""
+"""Topics that the user of a producer chooses, for all tables or for single tables."""
 
 import re
 from collections.abc import Mapping
@@ -7,19 +7,19 @@ from functools import lru_cache
 from typing import Final
 
 from changelane.errors import ConfigError, EncodeError
-from changelane.schema import TableId, named
+from changelane.schema import TableId, option_for_table
 
-_PARTS: Final = re.compile(r"\{(\w*)\}")
+_PLACEHOLDER: Final = re.compile(r"\{(\w*)\}")
 _NAMES: Final = frozenset({"database", "schema", "table"})
 
 
 def check_template(profile: str, option: str, template: str | None) -> None:
-    """Refuse a template with a part that no table has.
+    """Refuse a template with a placeholder that no table fills.
 
     Raises:
-        ConfigError: That is so.
+        ConfigError: There is such a placeholder.
     """
-    for part in _PARTS.findall(template or ""):
+    for part in _PLACEHOLDER.findall(template or ""):
         if part not in _NAMES:
             msg = (
                 f"profile {profile}: option {option}: {{{part}}} is none of "
@@ -33,29 +33,29 @@ def topic_of(
 ) -> str | None:
     """Return the topic of a table: its own, or the template with the parts of its name.
 
-    Names go in as they are, so that two tables never share a topic by chance: one that no topic
-    can have is refused later, and needs a topic of its own.
+    The parts are not sanitised, so that two tables never share a topic by chance. A name that Kafka
+    does not allow is refused later; such a table needs a topic of its own.
 
     Raises:
         EncodeError: The table lacks a part of the template.
     """
-    found = named(topics, table)
-    if found is None and template is not None:
-        found = _filled(template, table, profile)
-    return found
+    topic = option_for_table(topics, table)
+    if topic is None and template is not None:
+        topic = _fill_template(template, table, profile)
+    return topic
 
 
 @lru_cache(maxsize=4096)
-def _filled(template: str, table: TableId, profile: str) -> str:
+def _fill_template(template: str, table: TableId, profile: str) -> str:
     parts = {"database": table.database, "schema": table.schema, "table": table.name}
 
-    def fill(found: re.Match[str]) -> str:
-        part = parts[found.group(1)]
+    def fill(match: re.Match[str]) -> str:
+        part = parts[match.group(1)]
         if not part:
             raise EncodeError(
-                f"table {str(table) or '(unknown)'} has no {found.group(1)} for its topic: see "
+                f"table {str(table) or '(unknown)'} has no {match.group(1)} for its topic: see "
                 f"the options topic and topics of profile {profile}"
             )
         return part
 
-    return _PARTS.sub(fill, template)
+    return _PLACEHOLDER.sub(fill, template)

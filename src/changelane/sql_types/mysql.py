@@ -159,14 +159,14 @@ def _read(text: str) -> MySqlType:
     words = " ".join(match.group(1).lower().split())
     name = _MODIFIERS.sub("", words)
     name = _SYNONYMS.get(name, name)
-    rest = text[match.end() :]
+    tail = text[match.end() :]
     if name in {"enum", "set"}:
-        return _labelled(name, rest)
-    arguments = _ARGUMENTS.match(rest)
+        return _labelled(name, tail)
+    arguments = _ARGUMENTS.match(tail)
     first = int(arguments.group(1)) if arguments else None
     second = int(arguments.group(2)) if arguments and arguments.group(2) else None
     if name in _INTEGERS:
-        modifiers = f"{words} {rest.lower()}"
+        modifiers = f"{words} {tail.lower()}"
         # "If you specify ZEROFILL for a numeric column, MySQL automatically adds the UNSIGNED
         # attribute" https://dev.mysql.com/doc/refman/8.0/en/numeric-type-syntax.html
         return _integer(name, unsigned="unsigned" in modifiers or "zerofill" in modifiers)
@@ -183,11 +183,11 @@ def _integer(name: str, *, unsigned: bool) -> MySqlType:
     return MySqlType(Integer(bits, unsigned), code, high_code if unsigned else None)
 
 
-def _labelled(name: str, rest: str) -> MySqlType:
-    found = _MEMBERS.match(rest)
+def _labelled(name: str, tail: str) -> MySqlType:
+    match = _MEMBERS.match(tail)
     members: tuple[str, ...] | None = None
-    if found is not None:
-        members = tuple(m.replace("''", "'") for m in _MEMBER.findall(found.group(1) or ""))
+    if match is not None:
+        members = tuple(m.replace("''", "'") for m in _MEMBER.findall(match.group(1) or ""))
         if len(members) > _MOST_MEMBERS[name]:
             return _UNKNOWN
     if name == "enum":

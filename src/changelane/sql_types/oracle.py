@@ -69,27 +69,27 @@ def parse(text: str) -> LogicalType:
     >>> parse("TIMESTAMP(3) WITH LOCAL TIME ZONE")
     InstantType(precision=3)
     """
-    found = _NAME.match(text) if len(text) <= _LONGEST else None
-    if found is None:
+    match = _NAME.match(text) if len(text) <= _LONGEST else None
+    if match is None:
         return UNKNOWN
-    name, rest = found.group(1), text[found.end() :]
+    name, tail = match.group(1), text[match.end() :]
     if "." in name or name.startswith('"'):
         last = name.rpartition(".")[2].strip().strip('"').lower()
         # MDSYS.SDO_GEOMETRY, SYS.XMLTYPE
         return _SIMPLE.get(last) or Text(name.replace('"', ""))
-    word = _WORD.match(rest)
+    word = _WORD.match(tail)
     while word is not None and word.group(1).lower() in _SECOND_WORDS:
         name = f"{name} {word.group(1)}"
-        rest = rest[word.end() :]
-        word = _WORD.match(rest)
-    return _named(name.lower(), rest)
+        tail = tail[word.end() :]
+        word = _WORD.match(tail)
+    return _named(name.lower(), tail)
 
 
-def _named(name: str, rest: str) -> LogicalType:
-    arguments = _ARGUMENTS.match(rest)
+def _named(name: str, tail: str) -> LogicalType:
+    arguments = _ARGUMENTS.match(tail)
     first = arguments.group(1) if arguments else None
     second = int(arguments.group(2)) if arguments and arguments.group(2) else 0
-    rest = rest[arguments.end() :] if arguments else rest
+    tail = tail[arguments.end() :] if arguments else tail
     match name:
         case "number" | "numeric" | "decimal" | "dec":
             if first is None:
@@ -99,7 +99,7 @@ def _named(name: str, rest: str) -> LogicalType:
             return Decimal(38 if first == "*" else int(first), second)
         case "timestamp":
             digits = _DEFAULT_FRACTION if first is None else int(first)
-            return InstantType(digits) if _ZONE.match(rest) else Timestamp(digits)
+            return InstantType(digits) if _ZONE.match(tail) else Timestamp(digits)
         case "interval":
             return Interval()
         case _:

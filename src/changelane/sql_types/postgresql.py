@@ -89,31 +89,31 @@ def parse(text: str) -> LogicalType:
     if element != text:
         inner = parse(element)
         return inner if isinstance(inner, Array) else Array(inner)
-    found = _NAME.match(text)
-    if found is None:
+    match = _NAME.match(text)
+    if match is None:
         return UNKNOWN
-    name, rest = found.group(1), text[found.end() :]
+    name, tail = match.group(1), text[match.end() :]
     if "." in name or name.startswith('"'):
         schema, _, last = name.rpartition(".")
         own = last.strip().strip('"') if schema in {"", "pg_catalog"} else ""
-        return _named(own, rest) or Text(name.replace('"', ""))
-    word = _WORD.match(rest)
+        return _named(own, tail) or Text(name.replace('"', ""))
+    word = _WORD.match(tail)
     while word is not None and word.group(1).lower() in _SECOND_WORDS:
         name = f"{name} {word.group(1)}"
-        rest = rest[word.end() :]
-        word = _WORD.match(rest)
-    return _named(name.lower(), rest) or Text(name.lower())
+        tail = tail[word.end() :]
+        word = _WORD.match(tail)
+    return _named(name.lower(), tail) or Text(name.lower())
 
 
-def _named(name: str, rest: str) -> LogicalType | None:
-    arguments = _ARGUMENTS.match(rest)
+def _named(name: str, tail: str) -> LogicalType | None:
+    arguments = _ARGUMENTS.match(tail)
     first = int(arguments.group(1)) if arguments else None
     second = int(arguments.group(2)) if arguments and arguments.group(2) else 0
     if arguments:
-        rest = rest[arguments.end() :]
-    zone = _ZONE.match(rest)
+        tail = tail[arguments.end() :]
+    zone = _ZONE.match(tail)
     with_zone = zone is not None and zone.group(1).lower() == "with"
-    if name not in {"interval", "time", "timestamp"} and rest.strip():
+    if name not in {"interval", "time", "timestamp"} and tail.strip():
         return None
     match name:
         case "numeric" | "decimal":
@@ -130,7 +130,7 @@ def _named(name: str, rest: str) -> LogicalType | None:
         case "timestamp" | "timestamptz":
             wide = with_zone or name == "timestamptz"
             return InstantType(first) if wide else Timestamp(first)
-        case "interval" if rest.strip() and not _SPAN.fullmatch(rest):
+        case "interval" if tail.strip() and not _SPAN.fullmatch(tail):
             return None
         case _:
             return _SIMPLE.get(name)

@@ -20,7 +20,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from changelane.apply import key_bytes, typed
+from changelane.apply import key_bytes, sort_key
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Key, Op, Source, Transaction
 from changelane.event import Truncate as TruncateEvent
 from changelane.position import MySqlPosition, Position, PostgresPosition, ScnPosition
@@ -247,11 +247,11 @@ class _Play:
         assert event.after is not None  # noqa: S101 - an insert or an update
         name = self.chance.choice([c for c in COLUMNS[1:] if event.after.get(c) is not UNAVAILABLE])
         new_value = self._value(name)
-        if typed(new_value) == typed(values[name]):
+        if sort_key(new_value) == sort_key(values[name]):
             return [event], values
         self.tie_count += 1
         again = msgspec.structs.replace(event, after={**event.after, name: new_value})
-        greater = max((values[name], new_value), key=typed)
+        greater = max((values[name], new_value), key=sort_key)
         return [event, again], {**values, name: greater}
 
     def _before(self, row: _Row) -> dict[str, Value]:

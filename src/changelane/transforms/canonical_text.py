@@ -69,8 +69,8 @@ def canonical_text(kind: LogicalType, value: Value) -> str:
 def _number(value: decimal.Decimal) -> str:
     if not value.is_finite():
         return "NaN" if value.is_nan() else "Infinity" if value > 0 else "-Infinity"
-    sign, digits, told = value.as_tuple()
-    exponent = int(told)
+    sign, digits, exponent_part = value.as_tuple()
+    exponent = int(exponent_part)
     text = "".join(map(str, digits)).lstrip("0")
     if not text:
         return "0"
@@ -80,8 +80,8 @@ def _number(value: decimal.Decimal) -> str:
     if exponent >= 0 and exponent + len(stripped) <= MAX_DECIMAL_DIGITS:
         return mark + stripped + "0" * exponent
     if -MAX_DECIMAL_DIGITS <= exponent < 0:
-        whole, part = stripped[:exponent], stripped[exponent:].rjust(-exponent, "0")
-        return f"{mark}{whole or '0'}.{part}"
+        integer_part, part = stripped[:exponent], stripped[exponent:].rjust(-exponent, "0")
+        return f"{mark}{integer_part or '0'}.{part}"
     return f"{mark}{stripped}e{exponent}"
 
 
@@ -93,7 +93,9 @@ def _float(kind: LogicalType, value: float) -> str:
         # JSON tells 0.1, Avro what 32 bits hold of it
         single = _single(value)
         shorter = (f"{value:.{digits}g}" for digits in range(6, 10))
-        text = next((one for one in shorter if _single(float(one)) == single), text)
+        text = next(
+            (candidate for candidate in shorter if _single(float(candidate)) == single), text
+        )
     return _number(decimal.Decimal(text))
 
 
@@ -106,16 +108,16 @@ def _single(value: float) -> bytes:
 
 def _moment(value: dt.datetime) -> str:
     if value.tzinfo is None:
-        return _cut(value.isoformat())
+        return _without_trailing_zeros(value.isoformat())
     try:
         value = value.astimezone(dt.UTC)
     except OverflowError:
-        return _cut(value.isoformat())
-    return _cut(value.isoformat()).replace("+00:00", "Z")
+        return _without_trailing_zeros(value.isoformat())
+    return _without_trailing_zeros(value.isoformat()).replace("+00:00", "Z")
 
 
-def _cut(text: str) -> str:
-    return _FRACTION.sub(lambda found: found[1] + found[2].rstrip("."), text, count=1)
+def _without_trailing_zeros(text: str) -> str:
+    return _FRACTION.sub(lambda match: match[1] + match[2].rstrip("."), text, count=1)
 
 
 def _text(kind: LogicalType, value: str) -> str:
@@ -123,12 +125,12 @@ def _text(kind: LogicalType, value: str) -> str:
         case Uuid():
             return value.lower()
         case Time() | TimeTz():
-            return _cut(value)
+            return _without_trailing_zeros(value)
         case Timestamp():
-            told = parse_timestamp(text := _cut(value))
-            return text if isinstance(told, str) else _moment(told)
+            parsed = parse_timestamp(text := _without_trailing_zeros(value))
+            return text if isinstance(parsed, str) else _moment(parsed)
         case InstantType():
-            moment = parse_instant(text := _cut(value))
+            moment = parse_instant(text := _without_trailing_zeros(value))
             return text if isinstance(moment, str) else _moment(moment)
         case _:
             return value
@@ -139,15 +141,15 @@ def _nested(kind: LogicalType, value: Value) -> object:
         return None
     match kind, value:
         case Array(), list():
-            return [_nested(kind.element, one) for one in value]
+            return [_nested(kind.element, element) for element in value]
         case Map(), list():
-            return [[_nested(kind.key, one), _nested(kind.value, two)] for one, two in value]
+            return [[_nested(kind.key, key), _nested(kind.value, item)] for key, item in value]
         case Record(), dict():
             kinds = dict(kind.fields)
             return [[n, _nested(kinds.get(n, kind), value[n])] for n in sorted(value)]
         case _, dict():
             return [[str(n), _nested(kind, value[n])] for n in sorted(value)]
         case _, list() | tuple():
-            return [_nested(kind, one) for one in value]
+            return [_nested(kind, element) for element in value]
         case _:
             return canonical_text(kind, value)

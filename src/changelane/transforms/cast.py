@@ -17,7 +17,7 @@ import msgspec
 
 from changelane.errors import ConfigError, TransformError
 from changelane.schema import Column
-from changelane.transforms.transform import ColumnStep, Convert, Moved
+from changelane.transforms.transform import ColumnTransform, Convert, MovedColumn
 from changelane.types import (
     UNKNOWN,
     Boolean,
@@ -41,7 +41,7 @@ from changelane.types import (
 from changelane.types.values import parse_date, parse_timestamp, scaled, unscaled, value_text
 
 
-class Cast(ColumnStep, frozen=True, kw_only=True, tag="cast", tag_field="type"):
+class Cast(ColumnTransform, frozen=True, kw_only=True, tag="cast", tag_field="type"):
     """Gives columns other types. A key column takes only one that holds each value of the old.
 
     Attributes:
@@ -61,29 +61,33 @@ class Cast(ColumnStep, frozen=True, kw_only=True, tag="cast", tag_field="type"):
                 kind = parse_type(text)
             except ConfigError as error:
                 raise ValueError(f"cast of {name!r}: {error}") from None
-            if type(kind) not in _TO:
-                known = "int8 .. uint64, decimal(p,s), float32, float64, string, boolean, bytes, "
-                known += "date, timestamp, instant, json, uuid"
-                raise ValueError(f"cast of {name!r}: nothing is cast to {kind}, but to {known}")
+            if type(kind) not in _CASTS:
+                type_names = (
+                    "int8 .. uint64, decimal(p,s), float32, float64, string, boolean, bytes, "
+                )
+                type_names += "date, timestamp, instant, json, uuid"
+                raise ValueError(
+                    f"cast of {name!r}: nothing is cast to {kind}, but to {type_names}"
+                )
 
     def names(self, columns: Iterable[str]) -> bool:
         return any(name in self.columns for name in columns)
 
-    def move(self, name: str, column: Column | None) -> Moved | None:
+    def move(self, name: str, column: Column | None) -> MovedColumn | None:
         text = self.columns.get(name)
         if text is None:
-            return Moved(name, column)
+            return MovedColumn(name, column)
         kind, old = parse_type(text), UNKNOWN if column is None else column.type
         if old == kind:
-            return Moved(name, column)
+            return MovedColumn(name, column)
         convert = conversion(old, kind)
-        made = None
+        new_column = None
         if column is not None:
             default: object = msgspec.UNSET
             if column.default is not msgspec.UNSET:
                 default = _default(convert, column.default)
-            made = Column(name, kind, None, column.nullable, default=default)
-        return Moved(name, made, convert, keeps_key=_tells_apart(old, kind))
+            new_column = Column(name, kind, None, column.nullable, default=default)
+        return MovedColumn(name, new_column, convert, keeps_key=_is_injective(old, kind))
 
 
 def _default(convert: Convert, value: Value) -> object:
@@ -98,10 +102,10 @@ def conversion(old: LogicalType, new: LogicalType) -> Convert:
 
     It raises :class:`~changelane.errors.TransformError` for a value that does not fit.
     """
-    return partial(_TO[type(new)], old, new)
+    return partial(_CASTS[type(new)], old, new)
 
 
-def _tells_apart(old: LogicalType, new: LogicalType) -> bool:
+def _is_injective(old: LogicalType, new: LogicalType) -> bool:
     """Say whether values that differ still do, and equal ones stay equal."""
     match old, new:
         case Integer(), Integer():
@@ -117,7 +121,7 @@ def _tells_apart(old: LogicalType, new: LogicalType) -> bool:
             return False
 
 
-def _misfit(new: LogicalType) -> TransformError:
+def _cast_error(new: LogicalType) -> TransformError:
     return TransformError(f"a value that {new} cannot hold", code="cast")
 
 
@@ -127,7 +131,7 @@ _NUMBER: Final = re.compile(
 _SPECIAL: Final = frozenset({"NaN", "Infinity", "-Infinity"})
 
 
-def _exact(value: Value, new: LogicalType) -> decimal.Decimal:
+def _exact_number(value: Value, new: LogicalType) -> decimal.Decimal:
     match value:
         case bool():
             return decimal.Decimal(int(value))
@@ -138,39 +142,41 @@ def _exact(value: Value, new: LogicalType) -> decimal.Decimal:
         case str() if _NUMBER.fullmatch(value) or value in _SPECIAL:
             return decimal.Decimal(value)
         case _:
-            raise _misfit(new)
+            raise _cast_error(new)
 
 
 def _integer(_: LogicalType, new: Integer, value: Value) -> int:
-    number = _exact(value, new)
-    whole = unscaled(number, 0) if number.is_finite() else None
+    number = _exact_number(value, new)
+    integer = unscaled(number, 0) if number.is_finite() else None
     low, high = new.range()
-    if whole is None or not low <= whole <= high:
-        raise _misfit(new)
-    return whole
+    if integer is None or not low <= integer <= high:
+        raise _cast_error(new)
+    return integer
 
 
 def _decimal(_: LogicalType, new: Decimal, value: Value) -> decimal.Decimal:
-    number = _exact(value, new)
+    number = _exact_number(value, new)
     if new.scale is None:
         return number
-    whole = unscaled(number, new.scale) if number.is_finite() else None
-    if whole is None or (new.precision is not None and abs(whole) >= 10**new.precision):
-        raise _misfit(new)
-    return scaled(whole, new.scale)
+    scaled_value = unscaled(number, new.scale) if number.is_finite() else None
+    if scaled_value is None or (
+        new.precision is not None and abs(scaled_value) >= 10**new.precision
+    ):
+        raise _cast_error(new)
+    return scaled(scaled_value, new.scale)
 
 
 def _float(_: LogicalType, new: Float, value: Value) -> float:
-    number = float(_exact(value, new))
+    number = float(_exact_number(value, new))
     if new.bits == 32 and math.isfinite(number):
         try:
             number = struct.unpack("<f", struct.pack("<f", number))[0]
         except OverflowError:
-            raise _misfit(new) from None
+            raise _cast_error(new) from None
     if math.isinf(number) and not (isinstance(value, float | decimal.Decimal | str)):
-        raise _misfit(new)
-    if math.isinf(number) and _exact(value, new).is_finite():
-        raise _misfit(new)
+        raise _cast_error(new)
+    if math.isinf(number) and _exact_number(value, new).is_finite():
+        raise _cast_error(new)
     return number
 
 
@@ -179,7 +185,7 @@ def _string(old: LogicalType, new: LogicalType, value: Value) -> str:
         try:
             return value.decode()
         except UnicodeDecodeError:
-            raise _misfit(new) from None
+            raise _cast_error(new) from None
     return value if isinstance(value, str) else value_text(old, value)
 
 
@@ -189,51 +195,51 @@ _BOOLEANS: Final[Mapping[str, bool]] = {"true": True, "false": False, "1": True,
 def _boolean(_: LogicalType, new: LogicalType, value: Value) -> bool:
     if isinstance(value, bool):
         return value
-    found = _BOOLEANS.get(str(value).lower()) if isinstance(value, int | str) else None
-    if found is None:
-        raise _misfit(new)
-    return found
+    boolean = _BOOLEANS.get(str(value).lower()) if isinstance(value, int | str) else None
+    if boolean is None:
+        raise _cast_error(new)
+    return boolean
 
 
 def _bytes(_: LogicalType, new: LogicalType, value: Value) -> bytes:
     if isinstance(value, bytes):
         return value
     if not isinstance(value, str):
-        raise _misfit(new)
+        raise _cast_error(new)
     try:
         return value.encode()
     except UnicodeEncodeError:
-        raise _misfit(new) from None
+        raise _cast_error(new) from None
 
 
 def _date(_: LogicalType, new: LogicalType, value: Value) -> dt.date:
-    told = parse_date(value) if isinstance(value, str) else value
-    if isinstance(told, dt.datetime) and told.tzinfo is None and told.time() == dt.time():
-        return told.date()
-    if not isinstance(told, dt.date) or isinstance(told, dt.datetime):
-        raise _misfit(new)
-    return told
+    date = parse_date(value) if isinstance(value, str) else value
+    if isinstance(date, dt.datetime) and date.tzinfo is None and date.time() == dt.time():
+        return date.date()
+    if not isinstance(date, dt.date) or isinstance(date, dt.datetime):
+        raise _cast_error(new)
+    return date
 
 
 def _timestamp(_: LogicalType, new: Timestamp, value: Value) -> dt.datetime:
-    told = parse_timestamp(value) if isinstance(value, str) else value
-    if isinstance(told, dt.date) and not isinstance(told, dt.datetime):
-        told = dt.datetime.combine(told, dt.time())
-    if not isinstance(told, dt.datetime) or told.tzinfo is not None:
-        raise _misfit(new)
-    return _whole(told, new.precision, new)
+    timestamp = parse_timestamp(value) if isinstance(value, str) else value
+    if isinstance(timestamp, dt.date) and not isinstance(timestamp, dt.datetime):
+        timestamp = dt.datetime.combine(timestamp, dt.time())
+    if not isinstance(timestamp, dt.datetime) or timestamp.tzinfo is not None:
+        raise _cast_error(new)
+    return _with_precision(timestamp, new.precision, new)
 
 
 def _instant(_: LogicalType, new: InstantType, value: Value) -> dt.datetime:
-    told = parse_instant(value) if isinstance(value, str) else value
-    if not isinstance(told, dt.datetime) or told.tzinfo is None:
-        raise _misfit(new)
-    return _whole(told, new.precision, new)
+    instant = parse_instant(value) if isinstance(value, str) else value
+    if not isinstance(instant, dt.datetime) or instant.tzinfo is None:
+        raise _cast_error(new)
+    return _with_precision(instant, new.precision, new)
 
 
-def _whole(value: dt.datetime, precision: int | None, new: LogicalType) -> dt.datetime:
+def _with_precision(value: dt.datetime, precision: int | None, new: LogicalType) -> dt.datetime:
     if precision is not None and precision < 6 and value.microsecond % 10 ** (6 - precision):
-        raise _misfit(new)
+        raise _cast_error(new)
     return value
 
 
@@ -242,7 +248,7 @@ def _json(old: LogicalType, new: LogicalType, value: Value) -> str:
     try:
         msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        raise _misfit(new) from None
+        raise _cast_error(new) from None
     return text
 
 
@@ -251,11 +257,11 @@ _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}
 
 def _uuid(_: LogicalType, new: LogicalType, value: Value) -> str:
     if not isinstance(value, str) or not _UUID.fullmatch(value):
-        raise _misfit(new)
+        raise _cast_error(new)
     return value
 
 
-_TO: Final[Mapping[type[LogicalType], Callable[..., Value]]] = {
+_CASTS: Final[Mapping[type[LogicalType], Callable[..., Value]]] = {
     Integer: _integer,
     Decimal: _decimal,
     Float: _float,

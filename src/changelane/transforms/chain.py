@@ -35,8 +35,8 @@ from changelane.transforms import ddl as statements
 from changelane.transforms.include_exclude import Exclude, Include
 from changelane.transforms.mask import Mask, fingerprint
 from changelane.transforms.route import Route
-from changelane.transforms.table_plan import Place, Plan, refuse_missing
-from changelane.transforms.transform import Step
+from changelane.transforms.table_plan import TableTarget, TransformPlan, refuse_missing
+from changelane.transforms.transform import Transform
 
 _OPERATIONS: Final = {
     Op.CREATE: "create",
@@ -44,7 +44,7 @@ _OPERATIONS: Final = {
     Op.DELETE: "delete",
     Op.READ: "read",
 }
-_MOST: Final = 10_000
+_MAX_CACHED: Final = 10_000
 _replace = msgspec.structs.replace
 
 # What a producer says beyond the model may quote rows, or columns by their old names.
@@ -55,33 +55,35 @@ class Chain:
     """Transforms in their order. It remembers what it made of tables, and nothing of rows.
 
     Args:
-        steps: The transforms.
+        transforms: The transforms.
         sees_all: This one chain sees the whole stream, so that it refuses a second table that goes
             where another one went before, unless ``shards`` says that they may.
     """
 
-    def __init__(self, steps: Sequence[Step], *, sees_all: bool = False) -> None:
-        self.steps = tuple(steps)
+    def __init__(self, transforms: Sequence[Transform], *, sees_all: bool = False) -> None:
+        self.transforms = tuple(transforms)
         self._sees_all = sees_all
-        self._places: dict[TableId, Place] = {}
-        self._plans: dict[tuple[TableId, TableSchema | None, Key | None], Plan] = {}
-        self._last: tuple[object, object, object, Plan] | None = None
-        self._sources: dict[TableId, Place] = {}
+        self._targets: dict[TableId, TableTarget] = {}
+        self._plans: dict[tuple[TableId, TableSchema | None, Key | None], TransformPlan] = {}
+        self._last: tuple[object, object, object, TransformPlan] | None = None
+        self._sources: dict[TableId, TableTarget] = {}
         self._topics: dict[TableId, str] = {}
-        self._feeds: dict[int, Place] = {}
-        self._weak: dict[TableId, frozenset[str]] = {}
-        self._lossy: set[TableId] = set()
-        masks = [step for step in self.steps if isinstance(step, Mask)]
+        self._feeds: dict[int, TableTarget] = {}
+        self._changed_key_columns: dict[TableId, frozenset[str]] = {}
+        self._lossy_tables: set[TableId] = set()
+        masks = [transform for transform in self.transforms if isinstance(transform, Mask)]
         self.is_masking = bool(masks)
-        self._secret = next((one.secret for one in masks if one.secret is not None), None)
-        self._thins = any(isinstance(step, Include | Exclude) for step in self.steps)
-        self._moves = any(isinstance(step, Route) for step in self.steps)
+        self._secret = next((mask.secret for mask in masks if mask.secret is not None), None)
+        self._drops_events = any(
+            isinstance(transform, Include | Exclude) for transform in self.transforms
+        )
+        self._moves_tables = any(isinstance(transform, Route) for transform in self.transforms)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (Chain, (self.steps,))
+        return (Chain, (self.transforms,))
 
     def __repr__(self) -> str:
-        return f"Chain({[step.__struct_config__.tag for step in self.steps]})"
+        return f"Chain({[transform.__struct_config__.tag for transform in self.transforms]})"
 
     def __call__(self, event: ChangeEvent) -> ChangeEvent | None:
         """Return what becomes of an event; ``None`` = it does not go on.
@@ -138,8 +140,8 @@ class Chain:
         Raises:
             TransformError: One of its columns is masked or cast, or the row lost one.
         """
-        weak = self._weak.get(table)
-        if is_row and table in self._lossy:
+        weak = self._changed_key_columns.get(table)
+        if is_row and table in self._lossy_tables:
             reason = f"rows of {table} that differ may be equal without what transforms took away"
             raise TransformError(reason, code="key_column")
         if weak and not weak.isdisjoint(key or ()):
@@ -147,13 +149,13 @@ class Chain:
             reason = f"mask, cast or project changes {names} of {table}, a part of the key"
             raise TransformError(reason, code="key_column")
 
-    def withheld(self, raw: bytes | None) -> bytes | None:
+    def redacted(self, raw: bytes | None) -> bytes | None:
         """Return what may be kept of the raw bytes of a message: with a mask, only a hash."""
         if not self.is_masking:
             return raw
         return fingerprint(raw, None if self._secret is None else self._secret.encode())
 
-    def plan(self, table: TableId, schema: TableSchema | None, key: Key | None) -> Plan:
+    def plan(self, table: TableId, schema: TableSchema | None, key: Key | None) -> TransformPlan:
         """Return what becomes of the rows of a table."""
         last = self._last
         if last is not None and last[0] is table and last[1] is schema and last[2] is key:
@@ -161,80 +163,82 @@ class Chain:
         name = (table, schema, key)
         plan = self._plans.get(name)
         if plan is None:
-            if len(self._plans) >= _MOST:
+            if len(self._plans) >= _MAX_CACHED:
                 self._plans.clear()
-            plan = self._plans[name] = Plan(self.place(table), schema, key)
+            plan = self._plans[name] = TransformPlan(self.target(table), schema, key)
             if plan.is_lossy:
-                self._lossy.add(plan.place.table)
+                self._lossy_tables.add(plan.target.table)
             if plan.masked:
-                to = plan.place.table
-                self._weak[to] = plan.masked | self._weak.get(to, frozenset())
+                to = plan.target.table
+                self._changed_key_columns[to] = plan.masked | self._changed_key_columns.get(
+                    to, frozenset()
+                )
         self._last = (table, schema, key, plan)
         return plan
 
-    def place(self, table: TableId) -> Place:
+    def target(self, table: TableId) -> TableTarget:
         """Return where the events of a table go."""
-        place = self._places.get(table)
-        if place is None:
-            if len(self._places) >= _MOST:
-                self._places.clear()
+        target = self._targets.get(table)
+        if target is None:
+            if len(self._targets) >= _MAX_CACHED:
+                self._targets.clear()
                 self._feeds.clear()
-            place = Place(table, self.steps)
-            if place.topic is not None:
-                told = self._topics.setdefault(place.table, place.topic)
-                if told != place.topic:
-                    reason = f"route gives {place.table} two topics"
+            target = TableTarget(table, self.transforms)
+            if target.topic is not None:
+                topic = self._topics.setdefault(target.table, target.topic)
+                if topic != target.topic:
+                    reason = f"route gives {target.table} two topics"
                     raise TransformError(reason, code="route")
-            self._places[table] = place
-            if place.table is not place.source and not place.is_merged:
-                self._feeds[id(place.table)] = place
-        return place
+            self._targets[table] = target
+            if target.table is not target.source and not target.is_merged:
+                self._feeds[id(target.table)] = target
+        return target
 
-    def _meet(self, place: Place) -> None:
+    def _refuse_shared_target(self, target: TableTarget) -> None:
         """Refuse a second table that goes where another one went."""
-        if not self._sees_all or place.table.name is None:
+        if not self._sees_all or target.table.name is None:
             return
-        first = self._sources.setdefault(place.table, place)
-        if first is place or (first.is_merged and place.is_merged):
+        first = self._sources.setdefault(target.table, target)
+        if first is target or (first.is_merged and target.is_merged):
             return
-        if first.source != place.source:
+        if first.source != target.source:
             reason = (
-                f"{place.source} and {first.source} would be one table, {place.table}, and their "
+                f"{target.source} and {first.source} would be one table, {target.table}, and their "
                 "keys may meet: say `shards: key` or `shards: apart` in the route of both"
             )
             raise TransformError(reason, code="tables_meet")
 
     def _passes(self, operation: str) -> bool:
-        return operation not in self.place(TableId()).refused
+        return operation not in self.target(TableId()).refused
 
-    def _transaction(self, told: Transaction | None) -> Transaction | None:
+    def _transaction(self, transaction: Transaction | None) -> Transaction | None:
         """Return a place in a transaction without the counts that hold no longer."""
-        if told is None or not (self._thins or self._moves):
-            return told
-        size, last = (None, None) if self._thins else (told.size, told.last)
-        order = None if self._moves else told.table_order
-        if (size, last, order) == (told.size, told.last, told.table_order):
-            return told
-        return Transaction(told.id, told.order, order, size, last)
+        if transaction is None or not (self._drops_events or self._moves_tables):
+            return transaction
+        size, last = (None, None) if self._drops_events else (transaction.size, transaction.last)
+        order = None if self._moves_tables else transaction.table_order
+        if (size, last, order) == (transaction.size, transaction.last, transaction.table_order):
+            return transaction
+        return Transaction(transaction.id, transaction.order, order, size, last)
 
     def _change(self, event: DataChange, operation: str) -> DataChange | None:
         plan = self.plan(event.table, event.schema, event.key)
-        place = plan.place
-        if operation in place.refused:
+        target = plan.target
+        if operation in target.refused:
             return None
-        self._meet(place)
+        self._refuse_shared_target(target)
         transaction = self._transaction(event.transaction)
         if not plan.is_changed:
             plan.check(event.after, event.after_holds)
             plan.check(event.before, event.before_holds)
-            if place.table is event.table and transaction is event.transaction:
+            if target.table is event.table and transaction is event.transaction:
                 return event
-            return _replace(event, table=place.table, transaction=transaction)
+            return _replace(event, table=target.table, transaction=transaction)
         plan.check(event.after, event.after_holds)
         plan.check(event.before, event.before_holds)
         return DataChange(
             event.op,
-            place.table,
+            target.table,
             plan.key,
             plan.image(event.before),
             plan.image(event.after),
@@ -253,63 +257,65 @@ class Chain:
         change = self._change(event.change, "update")
         if change is None:
             return None
-        told = event.change
-        other = self.plan(told.table, told.schema, told.key).image(event.other_key)
-        return HalfUpdate(change, other, event.pair)
+        half_change = event.change
+        other_image = self.plan(half_change.table, half_change.schema, half_change.key).image(
+            event.other_key
+        )
+        return HalfUpdate(change, other_image, event.pair)
 
     def _schema(self, event: SchemaChange) -> SchemaChange | None:
-        changed = statements.translate(event, self.place)
+        changed = statements.translate(event, self.target)
         if changed is None or changed is event:
             return changed
-        place = self.place(event.table)
-        plan = Plan(place, event.schema, event.key)
+        target = self.target(event.table)
+        plan = TransformPlan(target, event.schema, event.key)
         if plan.missing:
-            refuse_missing(place, plan.missing)
+            refuse_missing(target, plan.missing)
         return _replace(changed, schema=plan.schema, key=plan.key, details=NO_DETAILS)
 
     def _truncate(self, event: Truncate) -> Truncate | None:
-        place = self.place(event.table)
-        if "truncate" in place.refused:
+        target = self.target(event.table)
+        if "truncate" in target.refused:
             return None
-        statements.refuse_shard(place, "a truncate")
-        self._meet(place)
+        statements.refuse_shard(target, "a truncate")
+        self._refuse_shared_target(target)
         transaction = self._transaction(event.transaction)
-        if place.table is place.source and transaction is event.transaction:
+        if target.table is target.source and transaction is event.transaction:
             return event
-        ddl = event.ddl if place.table is place.source else None
-        return _replace(event, table=place.table, transaction=transaction, ddl=ddl)
+        ddl = event.ddl if target.table is target.source else None
+        return _replace(event, table=target.table, transaction=transaction, ddl=ddl)
 
     def _tombstone(self, event: Tombstone) -> Tombstone | None:
-        place = self.place(event.table)
-        if "tombstone" in place.refused:
+        target = self.target(event.table)
+        if "tombstone" in target.refused:
             return None
         if event.key is None:
-            if place.table is place.source:
+            if target.table is target.source:
                 return event
-            return _replace(event, table=place.table)
-        if place.table.name is None and place.is_shard_key:
+            return _replace(event, table=target.table)
+        if target.table.name is None and target.is_shard_key:
             reason = "a tombstone that does not tell its table has no shard for its key"
             raise TransformError(reason, code="unnamed_table")
-        self._meet(place)
+        self._refuse_shared_target(target)
         plan = self.plan(event.table, event.schema, Key(tuple(event.key)))
         if not plan.is_changed:
-            return event if place.table is place.source else _replace(event, table=place.table)
+            return event if target.table is target.source else _replace(event, table=target.table)
         moved_to = plan.image(event.moved_to)
-        return Tombstone(place.table, plan.image(event.key), plan.schema, moved_to)
+        return Tombstone(target.table, plan.image(event.key), plan.schema, moved_to)
 
     def _control(self, event: Control) -> Control | None:
-        place = self.place(event.table)
-        if "control" in place.refused:
+        target = self.target(event.table)
+        if "control" in target.refused:
             return None
-        told: dict[str, Any] = {"table": place.table}
-        steps = [step for _, step in (*place.steps, *place.unsure)]
-        if any(isinstance(step, Mask) for step in steps):
-            told |= {"text": None, "details": NO_DETAILS}  # it may quote a row
-        return _replace(event, **told)
+        changes: dict[str, Any] = {"table": target.table}
+        transforms = [transform for _, transform in (*target.transforms, *target.unsure_transforms)]
+        if any(isinstance(transform, Mask) for transform in transforms):
+            changes |= {"text": None, "details": NO_DETAILS}  # it may quote a row
+        return _replace(event, **changes)
 
     def _marker(self, event: TransactionMarker) -> TransactionMarker:
         details = event.details
-        if (self._thins or self._moves) and _COLLECTIONS in details:
+        if (self._drops_events or self._moves_tables) and _COLLECTIONS in details:
             # counts per table by names that the tables have no longer
             details = {name: value for name, value in details.items() if name != _COLLECTIONS}
         transaction = self._transaction(event.transaction)

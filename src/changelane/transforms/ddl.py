@@ -42,29 +42,29 @@ from changelane.ddl.render import UnwritableError, literal_text, written
 from changelane.errors import TransformError
 from changelane.event import SchemaChange
 from changelane.schema import Column, TableId
-from changelane.transforms.table_plan import Place, Resolved
+from changelane.transforms.table_plan import ResolvedColumn, TableTarget
 from changelane.types import UNKNOWN, LogicalType
 
-Places = Callable[[TableId], Place]
+TargetOf = Callable[[TableId], TableTarget]
 
 _replace = msgspec.structs.replace
 
 # What says nothing about the shape of a table; it is not written again.
-_BESIDE = (AddIndex, DropIndex, RenameIndex, Other)
+_NOT_REWRITTEN = (AddIndex, DropIndex, RenameIndex, Other)
 
 
-def refuse_shard(place: Place, what: str) -> None:
+def refuse_shard(target: TableTarget, action: str) -> None:
     """Refuse what is said of one shard and would hold for the table of all of them.
 
     Raises:
         TransformError: The table is one of several that are one from now on.
     """
-    if place.is_merged:
-        reason = f"{what} of {place.source}, whose rows share {place.table} with other tables"
+    if target.is_merged:
+        reason = f"{action} of {target.source}, whose rows share {target.table} with other tables"
         raise TransformError(reason, code="shard_statement")
 
 
-def translate(event: SchemaChange, places: Places) -> SchemaChange | None:
+def translate(event: SchemaChange, target_of: TargetOf) -> SchemaChange | None:
     """Return a statement as it is said of the tables from now on; ``None`` = nothing is left of it.
 
     The schema and the key that the producer lists are for the caller to change.
@@ -72,21 +72,21 @@ def translate(event: SchemaChange, places: Places) -> SchemaChange | None:
     Raises:
         TransformError: It cannot be said.
     """
-    place = places(event.table)
-    is_touched = _is_touched(place)
-    found = statements_of(event)
-    if not found:
-        if "schema" in place.refused or (place.is_merged and not event.ddl):
+    target = target_of(event.table)
+    is_touched = _is_touched(target)
+    statements = statements_of(event)
+    if not statements:
+        if "schema" in target.refused or (target.is_merged and not event.ddl):
             return None
         if not is_touched:
             return event
         if event.ddl:
-            raise _untold(place, "its SQL is not read here")
-        return _replace(event, table=place.table)
+            raise _untranslatable(target, "its SQL is not read here")
+        return _replace(event, table=target.table)
     texts: list[str] = []
     is_same = not is_touched
-    for statement in found:
-        text = _statement(statement, event, places)
+    for statement in statements:
+        text = _statement(statement, event, target_of)
         is_same &= text == statement.text
         if text is not None:
             texts.append(text)
@@ -94,51 +94,53 @@ def translate(event: SchemaChange, places: Places) -> SchemaChange | None:
         return None
     if is_same:
         return event
-    ddl = event.ddl if texts == [one.text for one in found] else "; ".join(texts)
+    ddl = event.ddl if texts == [statement.text for statement in statements] else "; ".join(texts)
     action = action_of(ddl, event.source.product, event.action)
-    return _replace(event, table=place.table, ddl=ddl, action=action)
+    return _replace(event, table=target.table, ddl=ddl, action=action)
 
 
-def _is_touched(place: Place) -> bool:
-    return place.table is not place.source or place.changes_columns or place.is_merged
+def _is_touched(target: TableTarget) -> bool:
+    return target.table is not target.source or target.changes_columns or target.is_merged
 
 
-def _untold(place: Place, why: str) -> TransformError:
-    name = str(place.source) or "a table that is not named"
+def _untranslatable(target: TableTarget, why: str) -> TransformError:
+    name = str(target.source) or "a table that is not named"
     reason = f"a statement about {name} cannot be said of what transforms make of it: {why}"
     return TransformError(reason, code="untranslated_statement")
 
 
-def _statement(statement: Statement, event: SchemaChange, places: Places) -> str | None:
+def _statement(statement: Statement, event: SchemaChange, target_of: TargetOf) -> str | None:
     """Return the text of one statement from now on; ``None`` when nothing is left of it."""
-    place = places(statement.table)
+    target = target_of(statement.table)
     if not statement.changes:
-        if "schema" in place.refused:
+        if "schema" in target.refused:
             return None
-        if _is_touched(place) or _is_touched(places(event.table)):
-            raise _untold(place, statement.reason or "it names no change")
+        if _is_touched(target) or _is_touched(target_of(event.table)):
+            raise _untranslatable(target, statement.reason or "it names no change")
         return statement.text
-    kept: list[Change] = []
+    kept_changes: list[Change] = []
     for change in statement.changes:
-        _check_computed(change, statement, place)
-        kept.extend(_change(change, place, places))
-    if not kept:
+        _check_computed(change, statement, target)
+        kept_changes.extend(_change(change, target, target_of))
+    if not kept_changes:
         return None
-    if tuple(kept) == statement.changes and place.table is place.source:
+    if tuple(kept_changes) == statement.changes and target.table is target.source:
         return statement.text
     dialect = dialect_of(event.source.product)
-    kept = [change for change in kept if not _is_beside(change, kept, dialect)]
-    if not kept:
+    kept_changes = [
+        change for change in kept_changes if not _is_omitted(change, kept_changes, dialect)
+    ]
+    if not kept_changes:
         return None
     if dialect is None:  # then no statement is read
-        raise _untold(place, "its SQL is not read here")
+        raise _untranslatable(target, "its SQL is not read here")
     try:
-        return written(kept, dialect, place.table)
+        return written(kept_changes, dialect, target.table)
     except UnwritableError as error:
-        raise _untold(place, str(error)) from None
+        raise _untranslatable(target, str(error)) from None
 
 
-def _check_computed(change: Change, statement: Statement, place: Place) -> None:
+def _check_computed(change: Change, statement: Statement, target: TableTarget) -> None:
     """Refuse that a new column is converted whose values MySQL may count (AUTO_INCREMENT).
 
     Raises:
@@ -147,149 +149,159 @@ def _check_computed(change: Change, statement: Statement, place: Place) -> None:
     if not isinstance(change, AddColumn) or change.default is not None or change.column.nullable:
         return
     name = change.column.name
-    keys = (one for one in statement.changes if isinstance(one, AddIndex | SetPrimaryKey))
-    is_keyed = any(name in (one.columns or ()) for one in keys)
-    if is_keyed and place.resolve(name, change.column).converts:
-        raise _untold(place, "rows get what the source computes for a column of another type")
+    keys = (change for change in statement.changes if isinstance(change, AddIndex | SetPrimaryKey))
+    is_keyed = any(name in (key.columns or ()) for key in keys)
+    if is_keyed and target.resolve(name, change.column).converts:
+        raise _untranslatable(
+            target, "rows get what the source computes for a column of another type"
+        )
 
 
-def _is_beside(change: Change, kept: list[Change], dialect: Dialect | None) -> bool:
+def _is_omitted(change: Change, kept_changes: list[Change], dialect: Dialect | None) -> bool:
     """Say whether a change need not be written again; MySQL may count in a column of a key."""
-    added = {one.column.name for one in kept if isinstance(one, AddColumn)}
+    added = {
+        change_of_column.column.name
+        for change_of_column in kept_changes
+        if isinstance(change_of_column, AddColumn)
+    }
     if dialect == "mysql" and isinstance(change, AddIndex) and added & set(change.columns or ()):
         return False
-    return isinstance(change, _BESIDE)
+    return isinstance(change, _NOT_REWRITTEN)
 
 
-def _change(change: Change, place: Place, places: Places) -> Iterator[Change]:
+def _change(change: Change, target: TableTarget, target_of: TargetOf) -> Iterator[Change]:
     match change:
         case CreateTable():
-            yield from _create(change, places)
+            yield from _create(change, target_of)
         case DropTable():
-            yield from _whole_table(change, places, "a drop")
+            yield from _whole_table(change, target_of, "a drop")
         case TruncateTable():
-            yield from _whole_table(change, places, "a truncate", "truncate")
+            yield from _whole_table(change, target_of, "a truncate", "truncate")
         case RenameTable():
-            yield from _rename_table(change, places)
+            yield from _rename_table(change, target_of)
         case CreateDatabase():
-            if not place.ignores_statements:
+            if not target.ignores_statements:
                 yield change
         case DropDatabase():
             # tables of it may have gone elsewhere, or others may have come
-            if place.may_move and not place.ignores_statements:
-                raise _untold(place, "it drops a database, and not all its tables go where it says")
-            if not place.ignores_statements:
+            if target.may_move and not target.ignores_statements:
+                raise _untranslatable(
+                    target, "it drops a database, and not all its tables go where it says"
+                )
+            if not target.ignores_statements:
                 yield change
-        case _ if "schema" in place.refused:
+        case _ if "schema" in target.refused:
             return
-        case _ if place.is_merged:
+        case _ if target.is_merged:
             if not isinstance(change, AddColumn | AddIndex | Other):
-                refuse_shard(place, "a change of columns")
+                refuse_shard(target, "a change of columns")
             # a column that one shard gets comes with its rows
         case _:
-            yield from _inside(change, place)
+            yield from _column_changes(change, target)
 
 
 def _whole_table(
-    change: DropTable | TruncateTable, places: Places, what: str, operation: str = "schema"
+    change: DropTable | TruncateTable, target_of: TargetOf, action: str, operation: str = "schema"
 ) -> Iterator[Change]:
-    place = places(change.table)
-    if operation not in place.refused:
-        refuse_shard(place, what)
-        yield _replace(change, table=place.table)
+    target = target_of(change.table)
+    if operation not in target.refused:
+        refuse_shard(target, action)
+        yield _replace(change, table=target.table)
 
 
-def _rename_table(change: RenameTable, places: Places) -> Iterator[Change]:
-    old, new = places(change.table), places(change.new_table)
-    gone = ["schema" in one.refused for one in (old, new)]
-    if all(gone):
+def _rename_table(change: RenameTable, target_of: TargetOf) -> Iterator[Change]:
+    old, new = target_of(change.table), target_of(change.new_table)
+    refusals = ["schema" in target.refused for target in (old, new)]
+    if all(refusals):
         return
     refuse_shard(old, "a rename")
     refuse_shard(new, "a rename")
-    if any(gone):
-        raise _untold(old, "it gets a name that include or exclude treats otherwise")
-    if old.steps != new.steps:
-        raise _untold(old, "it gets a name whose columns are transformed otherwise")
+    if any(refusals):
+        raise _untranslatable(old, "it gets a name that include or exclude treats otherwise")
+    if old.transforms != new.transforms:
+        raise _untranslatable(old, "it gets a name whose columns are transformed otherwise")
     if old.table != new.table:
         yield RenameTable(old.table, new.table)
 
 
-def _create(change: CreateTable, places: Places) -> Iterator[Change]:
-    place = places(change.table)
-    if "schema" in place.refused or place.is_merged:
+def _create(change: CreateTable, target_of: TargetOf) -> Iterator[Change]:
+    target = target_of(change.table)
+    if "schema" in target.refused or target.is_merged:
         return  # the table of all shards is made when the first row comes
-    is_like_before = change.like is None or not _is_touched(places(change.like))
-    if not _is_touched(place) and is_like_before:
+    is_like_before = change.like is None or not _is_touched(target_of(change.like))
+    if not _is_touched(target) and is_like_before:
         yield change
         return
     columns: list[Column] = []
     defaults: list[tuple[str, str]] = []
-    told = dict(change.defaults)
+    column_defaults = dict(change.defaults)
     for column in change.columns:
-        found = place.resolve(column.name, column)
-        made, default = _column(found, column, told.get(column.name))
-        if made is not None:
-            columns.append(made)
-            defaults.extend([(made.name, default)] if default is not None else [])
-    if change.is_partial and place.changes_columns:
-        raise _untold(place, "it does not tell all columns of the table")
-    key = tuple(place.key_column(name, None) for name in change.key)
+        resolved = target.resolve(column.name, column)
+        new_column, default = _column(resolved, column, column_defaults.get(column.name))
+        if new_column is not None:
+            columns.append(new_column)
+            defaults.extend([(new_column.name, default)] if default is not None else [])
+    if change.is_partial and target.changes_columns:
+        raise _untranslatable(target, "it does not tell all columns of the table")
+    key = tuple(target.key_column(name, None) for name in change.key)
     like = None
     if change.like is not None:
-        other = places(change.like)
-        if other.steps != place.steps or other.is_merged:
-            raise _untold(place, "the table that it is like is transformed otherwise")
-        like = other.table
+        like_target = target_of(change.like)
+        if like_target.transforms != target.transforms or like_target.is_merged:
+            raise _untranslatable(target, "the table that it is like is transformed otherwise")
+        like = like_target.table
     yield _replace(
-        change, table=place.table, columns=tuple(columns), key=key, defaults=tuple(defaults),
+        change, table=target.table, columns=tuple(columns), key=key, defaults=tuple(defaults),
         like=like,
     )  # fmt: skip
 
 
 def _column(
-    found: Resolved, column: Column, default: str | None
+    resolved: ResolvedColumn, column: Column, default: str | None
 ) -> tuple[Column | None, str | None]:
     """Return what becomes of a column that a statement defines, and the text of its default."""
-    made = None if found.moved is None else found.moved.column
-    if made is None:
+    new_column = None if resolved.moved is None else resolved.moved.column
+    if new_column is None:
         return None, None
-    if not found.converts:
-        return made, default
-    return _replace(made, generated=False, **_default(found, column)), _default_text(found, column)
+    if not resolved.converts:
+        return new_column, default
+    return _replace(new_column, generated=False, **_default(resolved, column)), _default_text(
+        resolved, column
+    )
 
 
-def _default(found: Resolved, column: Column) -> dict[str, Any]:
-    text = _default_text(found, column)
-    return {"default": UNSET if text is None else found.value(column.default)}
+def _default(resolved: ResolvedColumn, column: Column) -> dict[str, Any]:
+    text = _default_text(resolved, column)
+    return {"default": UNSET if text is None else resolved.value(column.default)}
 
 
-def _default_text(found: Resolved, column: Column) -> str | None:
+def _default_text(resolved: ResolvedColumn, column: Column) -> str | None:
     if column.default is UNSET or column.default is None:
         return None
-    return literal_text(found.value(column.default))
+    return literal_text(resolved.value(column.default))
 
 
-def _inside(change: Change, place: Place) -> Iterator[Change]:
+def _column_changes(change: Change, target: TableTarget) -> Iterator[Change]:
     """Yield what becomes of a change of columns of a table that no other one shares."""
     match change:
         case AddColumn():
-            yield from _add(change, place)
+            yield from _added_column(change, target)
         case DropColumn():
-            if (name := _name(place, change.name)) is not None:
+            if (name := _name(target, change.name)) is not None:
                 yield _replace(change, name=name)
         case RenameColumn():
-            yield from _renamed(change, place, change.new_name)
+            yield from _renamed(change, target, change.new_name)
         case ModifyColumn():
-            yield from _modified(change, place)
+            yield from _modified(change, target)
         case SetPrimaryKey():
-            names = tuple(place.key_column(name, None) for name in change.columns)
+            names = tuple(target.key_column(name, None) for name in change.columns)
             yield SetPrimaryKey(names)
         case AddIndex() if change.columns is not None:
-            mapped = [_name(place, name) for name in change.columns]
-            known = tuple(name for name in mapped if name is not None)
-            if len(known) == len(mapped):
-                yield _replace(change, columns=known)
-        case AddIndex(columns=None) | Other() if place.changes_columns:
+            mapped = [_name(target, name) for name in change.columns]
+            mapped_names = tuple(name for name in mapped if name is not None)
+            if len(mapped_names) == len(mapped):
+                yield _replace(change, columns=mapped_names)
+        case AddIndex(columns=None) | Other() if target.changes_columns:
             pass  # it may name a column
         case DropPrimaryKey() | DropConstraint():
             yield change
@@ -299,24 +311,24 @@ def _inside(change: Change, place: Place) -> Iterator[Change]:
             raise TypeError(f"not a change of columns: {type(change).__name__}")
 
 
-def _name(place: Place, name: str) -> str | None:
-    moved = place.resolve(name, None).moved
+def _name(target: TableTarget, name: str) -> str | None:
+    moved = target.resolve(name, None).moved
     return None if moved is None else moved.name
 
 
-def _add(change: AddColumn, place: Place) -> Iterator[Change]:
-    found = place.resolve(change.column.name, change.column)
-    made, default = _column(found, change.column, change.default)
-    if made is None:
+def _added_column(change: AddColumn, target: TableTarget) -> Iterator[Change]:
+    resolved = target.resolve(change.column.name, change.column)
+    new_column, default = _column(resolved, change.column, change.default)
+    if new_column is None:
         return
-    if found.converts:
-        made, default = _filling(change, found, made, place)
-    after = None if change.after is None else _name(place, change.after)
-    yield AddColumn(made, default, change.first, after, change.if_not_exists)
+    if resolved.converts:
+        new_column, default = _backfilled_column(change, resolved, new_column, target)
+    after = None if change.after is None else _name(target, change.after)
+    yield AddColumn(new_column, default, change.first, after, change.if_not_exists)
 
 
-def _filling(
-    change: AddColumn, found: Resolved, made: Column, place: Place
+def _backfilled_column(
+    change: AddColumn, resolved: ResolvedColumn, new_column: Column, target: TableTarget
 ) -> tuple[Column, str | None]:
     """Give a column the default by which rows from before get what becomes of theirs.
 
@@ -325,68 +337,76 @@ def _filling(
     """
     column = change.column
     if column.generated:
-        raise _untold(place, "rows get what the source computes for a column of another type")
+        raise _untranslatable(
+            target, "rows get what the source computes for a column of another type"
+        )
     if column.default is not UNSET and column.default is not None:
-        value = found.value(column.default)
+        value = resolved.value(column.default)
         if value is not None and (text := literal_text(value)) is not None:
-            return _replace(made, default=value), text
-        raise _untold(place, "the default of a column has no text in its new type")
+            return _replace(new_column, default=value), text
+        raise _untranslatable(target, "the default of a column has no text in its new type")
     if change.default is not None:
-        if literal(change.default, made.type) is UNSET:
-            return made, change.default  # an expression, whose values stay unknown
-        raise _untold(place, "the default of a column would be another in its new type")
+        if literal(change.default, new_column.type) is UNSET:
+            return new_column, change.default  # an expression, whose values stay unknown
+        raise _untranslatable(target, "the default of a column would be another in its new type")
     if column.nullable:
-        return made, None
+        return new_column, None
     # outside MySQL there are no rows yet, or this cannot be
     before = zero(column.type)
-    value, after = found.value(before), zero(made.type)
-    is_alike = column.nullable is False or type(made.type) is type(column.type)
+    value, after = resolved.value(before), zero(new_column.type)
+    is_alike = column.nullable is False or type(new_column.type) is type(column.type)
     if is_alike and (type(value), value) == (type(after), after):
-        return made, None
+        return new_column, None
     if before is not None and value is not None and (text := literal_text(value)) is not None:
-        return _replace(made, default=value), text
-    raise _untold(place, "what rows get in a column that is NOT NULL has no text in its new type")
+        return _replace(new_column, default=value), text
+    raise _untranslatable(
+        target, "what rows get in a column that is NOT NULL has no text in its new type"
+    )
 
 
-def _renamed(change: RenameColumn | ModifyColumn, place: Place, new_name: str) -> Iterator[Change]:
-    old, new = place.resolve(change.name, None), place.resolve(new_name, None)
+def _renamed(
+    change: RenameColumn | ModifyColumn, target: TableTarget, new_name: str
+) -> Iterator[Change]:
+    old, new = target.resolve(change.name, None), target.resolve(new_name, None)
     if old.moved is None and new.moved is None:
         return
     if old.moved is None:
-        raise _untold(place, "a column that project drops gets a name that it keeps")
+        raise _untranslatable(target, "a column that project drops gets a name that it keeps")
     if new.moved is None:
         yield DropColumn(old.moved.name)
         return
     if old.path != new.path:
-        raise _untold(place, "a column gets a name under which mask or cast do not know it")
-    if old.found != new.found:
-        raise _untold(place, "a column that mask wants to find gets another name")
+        raise _untranslatable(
+            target, "a column gets a name under which mask or cast do not know it"
+        )
+    if old.found_columns != new.found_columns:
+        raise _untranslatable(target, "a column that mask wants to find gets another name")
     if old.moved.name != new.moved.name:
         yield RenameColumn(old.moved.name, new.moved.name)
 
 
-def _modified(change: ModifyColumn, place: Place) -> Iterator[Change]:
+def _modified(change: ModifyColumn, target: TableTarget) -> Iterator[Change]:
     new_name = change.new_name or change.name
-    names = list(_renamed(change, place, new_name))
-    if any(isinstance(one, DropColumn) for one in names):
+    names = list(_renamed(change, target, new_name))
+    if any(isinstance(name, DropColumn) for name in names):
         yield from names
         return
     kind: LogicalType = UNKNOWN if change.type is None else change.type
     column = Column(new_name, kind, change.source_type)
-    found = place.resolve(new_name, column)
-    old = place.resolve(change.name, None).moved
-    if found.moved is None or found.moved.column is None or old is None:
+    resolved = target.resolve(new_name, column)
+    old = target.resolve(change.name, None).moved
+    if resolved.moved is None or resolved.moved.column is None or old is None:
         return
-    name = found.moved.name
+    name = resolved.moved.name
     parts: dict[str, Any] = {
         "name": old.name,
         "new_name": None if name == old.name else name,
-        "after": None if change.after is None else _name(place, change.after),
+        "after": None if change.after is None else _name(target, change.after),
     }
-    if found.converts:
-        made = found.moved.column
-        parts |= {"type": change.type and made.type, "source_type": None}
-        parts |= {"nullable": True} if made.nullable else {}
+    if resolved.converts:
+        moved_column = resolved.moved.column
+        parts |= {"type": change.type and moved_column.type, "source_type": None}
+        parts |= {"nullable": True} if moved_column.nullable else {}
         parts |= {"generated": UNSET if change.generated is UNSET else False}
         if isinstance(change.default, str):
             parts["default"] = None  # said in the values of the old type

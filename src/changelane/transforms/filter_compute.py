@@ -77,11 +77,11 @@ class Compute(
         return bool(covers(self.tables, table))
 
 
-Expressed = Filter | Compute
+SqlTransform = Filter | Compute
 
 
 def check_use(
-    steps: Sequence[Expressed],
+    transforms: Sequence[SqlTransform],
     *,
     sink: str,
     keyless: str,
@@ -90,7 +90,7 @@ def check_use(
     """Refuse expressions where they would not mean what they say.
 
     Args:
-        steps: The transforms of a pipeline that are expressions.
+        transforms: The transforms of a pipeline that are expressions.
         sink: The ``type`` of its sink.
         keyless: What becomes of tables without a key.
         keeps: The mode, and what a delete leaves: by table, and of all others under ``*``.
@@ -98,12 +98,14 @@ def check_use(
     Raises:
         ConfigError: The reason.
     """
-    if steps and sink not in {"delta", "iceberg"}:
-        what = "Hudi tables" if sink == "hudi" else f"the sink {sink}"
-        msg = f"filter and compute are for Delta and Iceberg tables; {what} cannot have them yet"
+    if transforms and sink not in {"delta", "iceberg"}:
+        sink_name = "Hudi tables" if sink == "hudi" else f"the sink {sink}"
+        msg = (
+            f"filter and compute are for Delta and Iceberg tables; {sink_name} cannot have them yet"
+        )
         raise ConfigError(msg)
-    for step in steps:
-        if not isinstance(step, Filter):
+    for transform in transforms:
+        if not isinstance(transform, Filter):
             continue
         if keyless != "quarantine":
             msg = (
@@ -112,19 +114,21 @@ def check_use(
             )
             raise ConfigError(msg)
         for table, (mode, deletes) in keeps.items():
-            if (mode, deletes) == ("upsert", "hard") or not _means(step, table):
+            if (mode, deletes) == ("upsert", "hard") or not _may_cover(transform, table):
                 continue
-            kept = f"mode: {mode}" if mode != "upsert" else f"deletes: {deletes}"
+            setting = f"mode: {mode}" if mode != "upsert" else f"deletes: {deletes}"
             whose = "tables" if table == "*" else f"the table {table}"
             msg = (
-                f"filter: a row that does not pass leaves its table, and {whose} with `{kept}` "
+                f"filter: a row that does not pass leaves its table, and {whose} with `{setting}` "
                 "would keep it: filter where the table is read, or keep it as `mode: upsert`"
             )
             raise ConfigError(msg)
 
 
-def _means(step: Filter, table: str) -> bool:
+def _may_cover(transform: Filter, table: str) -> bool:
     """Say whether a filter may be meant for a table of the options, whose name may be bare."""
-    if table == "*" or "*" in step.tables or covers(step.tables, TableId(name=table)):
+    if table == "*" or "*" in transform.tables or covers(transform.tables, TableId(name=table)):
         return True
-    return any(one.rpartition(".")[2] == table or one.endswith("*") for one in step.tables)
+    return any(
+        pattern.rpartition(".")[2] == table or pattern.endswith("*") for pattern in transform.tables
+    )

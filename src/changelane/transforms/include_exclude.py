@@ -4,7 +4,7 @@
 from typing import Literal
 
 from changelane.schema import TableId
-from changelane.transforms.transform import Step, covers
+from changelane.transforms.transform import Transform, covers
 
 Operation = Literal[
     "create", "update", "delete", "read", "truncate", "schema", "tombstone", "transaction",
@@ -14,7 +14,7 @@ Operation = Literal[
 _TABLELESS = frozenset({"transaction", "watermark", "message"})
 
 
-class Include(Step, frozen=True, kw_only=True, tag="include", tag_field="type"):
+class Include(Transform, frozen=True, kw_only=True, tag="include", tag_field="type"):
     """Only these tables and operations go on; one that is not given lets all pass.
 
     Events of no table (transactions, heartbeats, messages) pass a list of tables; a tombstone that
@@ -46,7 +46,7 @@ class Include(Step, frozen=True, kw_only=True, tag="include", tag_field="type"):
         return self.operations is None or operation in self.operations
 
 
-class Exclude(Step, frozen=True, kw_only=True, tag="exclude", tag_field="type"):
+class Exclude(Transform, frozen=True, kw_only=True, tag="exclude", tag_field="type"):
     """These operations of these tables do not go on; one that is not given means all.
 
     A tombstone that does not name its table passes a list of tables.

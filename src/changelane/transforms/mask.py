@@ -17,14 +17,14 @@ import msgspec
 from changelane.errors import TransformError
 from changelane.schema import Column
 from changelane.transforms.canonical_text import canonical_text
-from changelane.transforms.transform import ColumnStep, Convert, Moved, Step
+from changelane.transforms.transform import ColumnTransform, Convert, MovedColumn, Transform
 from changelane.types import UNKNOWN, LogicalType, String, Value
 
-SHORTEST_SECRET: Final = 16
+MIN_SECRET_LENGTH: Final = 16
 """Characters that a secret must have at least."""
 
 
-class Mask(ColumnStep, frozen=True, kw_only=True, tag="mask", tag_field="type"):
+class Mask(ColumnTransform, frozen=True, kw_only=True, tag="mask", tag_field="type"):
     """Hides the values of columns. The columns of a key cannot be masked.
 
     Attributes:
@@ -58,8 +58,8 @@ class Mask(ColumnStep, frozen=True, kw_only=True, tag="mask", tag_field="type"):
         if is_keyed != (self.secret is not None):
             verb = "needs" if is_keyed else "takes no"
             raise ValueError(f"mask with the method {self.method} {verb} secret")
-        if self.secret is not None and len(self.secret) < SHORTEST_SECRET:
-            raise ValueError(f"the secret of a mask has at least {SHORTEST_SECRET} characters")
+        if self.secret is not None and len(self.secret) < MIN_SECRET_LENGTH:
+            raise ValueError(f"the secret of a mask has at least {MIN_SECRET_LENGTH} characters")
         if (self.method == "truncate") != (self.keep is not None):
             verb = "needs" if self.method == "truncate" else "takes no"
             raise ValueError(f"mask with the method {self.method} {verb} keep")
@@ -74,19 +74,19 @@ class Mask(ColumnStep, frozen=True, kw_only=True, tag="mask", tag_field="type"):
         return any(name in self.columns for name in columns)
 
     @property
-    def wanted(self) -> frozenset[str]:
+    def required_columns(self) -> frozenset[str]:
         return frozenset(self.columns if self.when_missing == "refuse" else ())
 
-    def move(self, name: str, column: Column | None) -> Moved | None:
+    def move(self, name: str, column: Column | None) -> MovedColumn | None:
         if name not in self.columns:
-            return Moved(name, column)
+            return MovedColumn(name, column)
         kind = UNKNOWN if column is None else column.type
         masked = None
         if column is not None and self.method == "null":
             masked = Column(name, kind, column.source_type, nullable=True)
         elif column is not None:
             masked = Column(name, String(), nullable=column.nullable)
-        return Moved(name, masked, self._convert(kind), keeps_key=False, is_masked=True)
+        return MovedColumn(name, masked, self._convert(kind), keeps_key=False, is_masked=True)
 
     def _convert(self, kind: LogicalType) -> Convert:
         secret = (self.secret or "").encode("utf-8", "surrogatepass")
@@ -125,46 +125,48 @@ def _truncate(keep: int, is_end: bool, kind: LogicalType, value: Value) -> str: 
 
 _LOWER: Final = string.ascii_lowercase
 _UPPER: Final = string.ascii_uppercase
-_KEPT: Final = frozenset(string.punctuation + " ")
+_UNCHANGED: Final = frozenset(string.punctuation + " ")
 
 
 def _token(secret: bytes, kind: LogicalType, value: Value) -> str:
     text = _text(kind, value)
-    alphabets = [_alphabet(one) for one in text]
+    alphabets = [_alphabet(character) for character in text]
     if text and not any(alphabets):
         alphabets = [_LOWER] * len(text)  # nothing but punctuation is a value, too
     seed = hmac.digest(secret, b"token\0" + text.encode("utf-8", "surrogatepass"), "sha256")
     for attempt in range(256):
         chance = hashlib.shake_256(seed + bytes([attempt])).digest(4 * len(text))
         token = "".join(
-            one
+            character
             if alphabet is None
             else alphabet[int.from_bytes(chance[4 * at : 4 * at + 4]) % len(alphabet)]
-            for at, (one, alphabet) in enumerate(zip(text, alphabets, strict=True))
+            for at, (character, alphabet) in enumerate(zip(text, alphabets, strict=True))
         )
         if token != text or not text:
             return token
     raise TransformError("a value that has no token", code="mask")
 
 
-def _alphabet(one: str) -> str | None:
+def _alphabet(character: str) -> str | None:
     """Return what may take the place of a character; ``None`` = it stays."""
-    if one in _KEPT:
+    if character in _UNCHANGED:
         return None
-    if one.isascii() and one.isdigit():
+    if character.isascii() and character.isdigit():
         return string.digits
-    return _UPPER if one.isupper() else _LOWER
+    return _UPPER if character.isupper() else _LOWER
 
 
-def masks_of(steps: Sequence[Step]) -> str:
+def masks_of(transforms: Sequence[Transform]) -> str:
     """Return a name for what the masks among some transforms hide; empty = they hide nothing.
 
     It tells of all transforms, because one before a mask may give a column its name; of no secret.
     """
-    if not any(isinstance(step, Mask) for step in steps):
+    if not any(isinstance(transform, Mask) for transform in transforms):
         return ""
-    told = [{**msgspec.to_builtins(step, enc_hook=str), "secret": None} for step in steps]
-    return hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:16]
+    transform_values = [
+        {**msgspec.to_builtins(transform, enc_hook=str), "secret": None} for transform in transforms
+    ]
+    return hashlib.sha256(msgspec.json.encode(transform_values)).hexdigest()[:16]
 
 
 def fingerprint(raw: bytes | None, secret: bytes | None) -> bytes | None:

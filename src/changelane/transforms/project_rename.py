@@ -6,10 +6,10 @@ from collections.abc import Iterable
 import msgspec
 
 from changelane.schema import Column
-from changelane.transforms.transform import ColumnStep, Moved
+from changelane.transforms.transform import ColumnTransform, MovedColumn
 
 
-class Project(ColumnStep, frozen=True, kw_only=True, tag="project", tag_field="type"):
+class Project(ColumnTransform, frozen=True, kw_only=True, tag="project", tag_field="type"):
     """Keeps some columns, or drops some. The key must stay.
 
     Attributes:
@@ -28,12 +28,12 @@ class Project(ColumnStep, frozen=True, kw_only=True, tag="project", tag_field="t
     def names(self, columns: Iterable[str]) -> bool:
         return any(self.move(name, None) is None for name in columns)
 
-    def move(self, name: str, column: Column | None) -> Moved | None:
+    def move(self, name: str, column: Column | None) -> MovedColumn | None:
         stays = name in self.keep if self.keep is not None else name not in (self.drop or ())
-        return Moved(name, column) if stays else None
+        return MovedColumn(name, column) if stays else None
 
 
-class Rename(ColumnStep, frozen=True, kw_only=True, tag="rename", tag_field="type"):
+class Rename(ColumnTransform, frozen=True, kw_only=True, tag="rename", tag_field="type"):
     """Gives columns other names; a key column keeps its place in the key.
 
     Attributes:
@@ -52,8 +52,10 @@ class Rename(ColumnStep, frozen=True, kw_only=True, tag="rename", tag_field="typ
     def names(self, columns: Iterable[str]) -> bool:
         return any(name in self.columns for name in columns)
 
-    def move(self, name: str, column: Column | None) -> Moved | None:
+    def move(self, name: str, column: Column | None) -> MovedColumn | None:
         new = self.columns.get(name)
         if new is None:
-            return Moved(name, column)
-        return Moved(new, None if column is None else msgspec.structs.replace(column, name=new))
+            return MovedColumn(name, column)
+        return MovedColumn(
+            new, None if column is None else msgspec.structs.replace(column, name=new)
+        )

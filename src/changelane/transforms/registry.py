@@ -7,20 +7,20 @@ from typing import Any, Final
 
 from changelane.errors import ConfigError, UnknownNameError
 from changelane.transforms.cast import Cast
-from changelane.transforms.filter_compute import WITHOUT_SPARK, Compute, Expressed, Filter
+from changelane.transforms.filter_compute import WITHOUT_SPARK, Compute, Filter, SqlTransform
 from changelane.transforms.include_exclude import Exclude, Include
 from changelane.transforms.mask import Mask
 from changelane.transforms.project_rename import Project, Rename
 from changelane.transforms.route import Route
-from changelane.validation import fitted
+from changelane.validation import parse_as
 
-PureStep = Route | Include | Exclude | Project | Rename | Mask | Cast
+PureTransform = Route | Include | Exclude | Project | Rename | Mask | Cast
 """The transforms that need no Spark."""
 
-AnyStep = PureStep | Expressed
+AnyTransform = PureTransform | SqlTransform
 """All transforms."""
 
-STEPS: Final[Mapping[str, type[AnyStep]]] = {
+TRANSFORM_TYPES: Final[Mapping[str, type[AnyTransform]]] = {
     "route": Route,
     "include": Include,
     "exclude": Exclude,
@@ -45,24 +45,24 @@ def check_names(raw: object) -> None:
     """
     if not isinstance(raw, Sequence) or isinstance(raw, str):
         raise ConfigError("transforms is a list; each one begins with `- type: ...`")
-    for number, one in enumerate(raw, 1):
-        if not isinstance(one, Mapping) or "type" not in one:
-            raise ConfigError(f"transform {number} needs a type: {', '.join(STEPS)}")
-        kind = STEPS.get(str(one["type"]))
+    for number, raw_transform in enumerate(raw, 1):
+        if not isinstance(raw_transform, Mapping) or "type" not in raw_transform:
+            raise ConfigError(f"transform {number} needs a type: {', '.join(TRANSFORM_TYPES)}")
+        kind = TRANSFORM_TYPES.get(str(raw_transform["type"]))
         if kind is None:
-            raise UnknownNameError("transform", str(one["type"]), STEPS)
-        for key in one:
+            raise UnknownNameError("transform", str(raw_transform["type"]), TRANSFORM_TYPES)
+        for key in raw_transform:
             if key not in {"type", *kind.__struct_fields__}:
-                known = {"type", *kind.__struct_fields__}
-                raise UnknownNameError(f"key in {one['type']}", str(key), known)
-        secret = one.get("secret")
+                keys = {"type", *kind.__struct_fields__}
+                raise UnknownNameError(f"key in {raw_transform['type']}", str(key), keys)
+        secret = raw_transform.get("secret")
         if secret is not None and not _VARIABLE.fullmatch(str(secret)):
             raise ConfigError(
                 f"transform {number}: the secret comes from the environment: `secret: ${{NAME}}`"
             )
 
 
-def steps_of(filled: object, written: Any = None) -> tuple[AnyStep, ...]:
+def transforms_of(filled: object, written: Any = None) -> tuple[AnyTransform, ...]:
     """Return the transforms of a list whose secrets are filled in.
 
     Args:
@@ -72,44 +72,46 @@ def steps_of(filled: object, written: Any = None) -> tuple[AnyStep, ...]:
     Raises:
         ConfigError: A value does not fit; it is not quoted.
     """
-    found: list[AnyStep] = []
-    told: list[Any] = list(filled) if isinstance(filled, Sequence) else []
-    for number, one in enumerate(told, 1):
+    transforms: list[AnyTransform] = []
+    raw_transforms: list[Any] = list(filled) if isinstance(filled, Sequence) else []
+    for number, raw_transform in enumerate(raw_transforms, 1):
         try:
-            told_as = written[number - 1] if isinstance(written, Sequence) else None
-            found.append(fitted(one, AnyStep, written=told_as))  # type: ignore[arg-type]
+            written_transform = written[number - 1] if isinstance(written, Sequence) else None
+            transforms.append(parse_as(raw_transform, AnyTransform, written=written_transform))  # type: ignore[arg-type]
         except ConfigError as error:
             raise ConfigError(f"transform {number} does not fit: {error}") from None
-    return tuple(found)
+    return tuple(transforms)
 
 
-def pure_steps_of(filled: object, written: Any = None) -> tuple[PureStep, ...]:
+def pure_transforms_of(filled: object, written: Any = None) -> tuple[PureTransform, ...]:
     """Return the transforms of a list that is applied without Spark.
 
     Args:
-        filled: As of :func:`steps_of`.
-        written: As of :func:`steps_of`.
+        filled: As of :func:`transforms_of`.
+        written: As of :func:`transforms_of`.
 
     Raises:
         ConfigError: A value does not fit, or a transform needs Spark.
     """
-    pure, expressed = apart(steps_of(filled, written))
+    pure, expressed = split_transforms(transforms_of(filled, written))
     if expressed:
         raise ConfigError(WITHOUT_SPARK)
     return pure
 
 
-def apart(steps: Sequence[AnyStep]) -> tuple[tuple[PureStep, ...], tuple[Expressed, ...]]:
+def split_transforms(
+    transforms: Sequence[AnyTransform],
+) -> tuple[tuple[PureTransform, ...], tuple[SqlTransform, ...]]:
     """Return the transforms that need no Spark, and after them those that do.
 
     Raises:
         ConfigError: One that needs none comes after one that does.
     """
-    pure: list[PureStep] = []
-    expressed: list[Expressed] = []
-    for number, step in enumerate(steps, 1):
-        if isinstance(step, Filter | Compute):
-            expressed.append(step)
+    pure: list[PureTransform] = []
+    expressed: list[SqlTransform] = []
+    for number, transform in enumerate(transforms, 1):
+        if isinstance(transform, Filter | Compute):
+            expressed.append(transform)
         elif expressed:
             msg = (
                 f"transform {number} comes after a filter or compute: those see what all others "
@@ -117,5 +119,5 @@ def apart(steps: Sequence[AnyStep]) -> tuple[tuple[PureStep, ...], tuple[Express
             )
             raise ConfigError(msg)
         else:
-            pure.append(step)
+            pure.append(transform)
     return tuple(pure), tuple(expressed)

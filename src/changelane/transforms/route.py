@@ -10,7 +10,7 @@ import msgspec
 
 from changelane.errors import TransformError
 from changelane.schema import TableId
-from changelane.transforms.transform import Step
+from changelane.transforms.transform import Transform
 
 _HOLE: Final = re.compile(r"\{([^{}]*)\}")
 _PARTS: Final = ("database", "schema", "table")
@@ -19,7 +19,7 @@ _META: Final = re.compile(r"[.^$*+?{}\[\]\\|()]")
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
-class Route(Step, frozen=True, kw_only=True, tag="route", tag_field="type"):
+class Route(Transform, frozen=True, kw_only=True, tag="route", tag_field="type"):
     r"""Gives the tables whose full name a regular expression matches other names.
 
     Templates hold ``{1}`` or ``{name}`` for a group of the expression, and ``{database}``,
@@ -52,9 +52,9 @@ class Route(Step, frozen=True, kw_only=True, tag="route", tag_field="type"):
         templates = [text for text in self._templates if text is not None]
         if not templates and self.topic is None:
             raise ValueError("route needs a database, schema, table or topic to route to")
-        for text, known in [(one, groups | set(_PARTS)) for one in templates]:
-            _check(text, known)
-        _check(self.topic or "x", set(_PARTS))
+        for text, names in [(template, groups | set(_PARTS)) for template in templates]:
+            _check_template(text, names)
+        _check_template(self.topic or "x", set(_PARTS))
         if not self.shard_column:
             raise ValueError("shard_column is empty")
         if self.shards == "refuse" and not self._tells_tables_apart:
@@ -73,12 +73,12 @@ class Route(Step, frozen=True, kw_only=True, tag="route", tag_field="type"):
         """Whether the new names tell the old ones: then no two tables become one."""
         if not _META.search(_ESCAPED.sub("", self.pattern)):
             return True  # one name
-        told: set[str] = set()
+        references: set[str] = set()
         for part, text in zip(_PARTS, self._templates, strict=True):
             holes = _HOLE.findall(f"{{{part}}}" if text is None else text)
             if len(holes) == 1:
-                told.update(holes)
-        return told.issuperset(_PARTS)
+                references.update(holes)
+        return references.issuperset(_PARTS)
 
     @property
     def is_merging(self) -> bool:
@@ -102,7 +102,7 @@ class Route(Step, frozen=True, kw_only=True, tag="route", tag_field="type"):
             return match.group(int(hole) if hole.isdigit() else hole) or ""
 
         parts = (
-            old[part] if text is None else _filled(text, value) or None
+            old[part] if text is None else _template_text(text, value) or None
             for part, text in zip(_PARTS, self._templates, strict=True)
         )
         new = TableId(*parts)
@@ -119,7 +119,7 @@ class Route(Step, frozen=True, kw_only=True, tag="route", tag_field="type"):
         if self.topic is None:
             return None
         parts = dict(zip(_PARTS, msgspec.structs.astuple(table), strict=True))
-        topic = _filled(self.topic, lambda hole: parts[hole] or "")
+        topic = _template_text(self.topic, lambda hole: parts[hole] or "")
         if not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
             raise TransformError("no topic can have the name that route gives it", code="route")
         return topic
@@ -142,19 +142,19 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _groups(pattern: str) -> set[str]:
-    found = _compiled(pattern)
-    if set(found.groupindex) & set(_PARTS):
+    compiled = _compiled(pattern)
+    if set(compiled.groupindex) & set(_PARTS):
         raise ValueError("a group of route may not be called database, schema or table")
-    return set(found.groupindex) | {str(number) for number in range(1, found.groups + 1)}
+    return set(compiled.groupindex) | {str(number) for number in range(1, compiled.groups + 1)}
 
 
-def _check(text: str, known: set[str]) -> None:
+def _check_template(text: str, names: set[str]) -> None:
     for hole in _HOLE.findall(text):
-        if hole not in known:
-            raise ValueError(f"route knows no {{{hole}}}; there are: {', '.join(sorted(known))}")
+        if hole not in names:
+            raise ValueError(f"route knows no {{{hole}}}; there are: {', '.join(sorted(names))}")
     if not text:
         raise ValueError("a template of route is empty")
 
 
-def _filled(text: str, value: Callable[[str], str]) -> str:
+def _template_text(text: str, value: Callable[[str], str]) -> str:
     return _HOLE.sub(lambda hole: value(hole[1]), text)

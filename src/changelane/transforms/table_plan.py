@@ -11,30 +11,36 @@ from changelane.event import Completeness, Image, Key
 from changelane.schema import Column, TableId, TableSchema
 from changelane.transforms.include_exclude import Exclude, Include
 from changelane.transforms.route import Route, shard_name
-from changelane.transforms.transform import OPERATIONS, ColumnStep, Convert, Moved, Step
+from changelane.transforms.transform import (
+    OPERATIONS,
+    ColumnTransform,
+    Convert,
+    MovedColumn,
+    Transform,
+)
 from changelane.types import UNAVAILABLE, String, Value
 
 MOST_NAMES: Final = 10_000
 """Columns of rows without a schema that are remembered per table."""
 
-Wanted = tuple[int, str]
+RequiredColumn = tuple[int, str]
 """A column that the step of this number wants to find."""
 
 
-class Resolved(msgspec.Struct, frozen=True):
+class ResolvedColumn(msgspec.Struct, frozen=True):
     """What becomes of one column after all steps.
 
     Attributes:
         moved: ``None`` = it goes.
         converts: In this order.
         path: The steps that convert it: columns with one path become alike.
-        found: What steps want and find in it.
+        found_columns: What steps want and find in it.
     """
 
-    moved: Moved | None
+    moved: MovedColumn | None
     converts: tuple[Convert, ...] = ()
     path: tuple[int, ...] = ()
-    found: frozenset[Wanted] = frozenset()
+    found_columns: frozenset[RequiredColumn] = frozenset()
     keeps_key: bool = True
     is_masked: bool = False
 
@@ -47,14 +53,14 @@ class Resolved(msgspec.Struct, frozen=True):
         return value
 
 
-class Place:
+class TableTarget:
     """Where the events of one table go.
 
     Attributes:
         source: The table.
         table: What it is called from now on.
         refused: Operations whose events do not go on.
-        steps: The transforms of columns that cover it, with their numbers.
+        transforms: The transforms of columns that cover it, with their numbers.
         added: Columns that tell its shard, with their value.
         is_merged: Other tables may go there, too.
         topic: The topic of its messages, where a route tells one.
@@ -62,42 +68,45 @@ class Place:
         ignores_statements: No statement goes on, of whatever table.
     """
 
-    def __init__(self, table: TableId, steps: Sequence[Step]) -> None:
+    def __init__(self, table: TableId, transforms: Sequence[Transform]) -> None:
         self.source = table
         self.refused: set[str] = set()
-        self.steps: list[tuple[int, ColumnStep]] = []
-        self.unsure: list[tuple[int, ColumnStep]] = []
+        self.transforms: list[tuple[int, ColumnTransform]] = []
+        self.unsure_transforms: list[tuple[int, ColumnTransform]] = []
         self.is_merged = self.is_shard_key = False
         self.topic: str | None = None
-        self.may_move = any(isinstance(step, Route | Include | Exclude) for step in steps)
+        self.may_move = any(
+            isinstance(transform, Route | Include | Exclude) for transform in transforms
+        )
         self.ignores_statements = any(
-            isinstance(step, Include | Exclude) and not step.passes_any("schema") for step in steps
+            isinstance(transform, Include | Exclude) and not transform.passes_any("schema")
+            for transform in transforms
         )
         added: list[tuple[int, str, str]] = []
-        for number, step in enumerate(steps):
-            match step:
+        for number, transform in enumerate(transforms):
+            match transform:
                 case Include() | Exclude():
-                    self.refused.update(op for op in OPERATIONS if not step.passes(table, op))
+                    self.refused.update(op for op in OPERATIONS if not transform.passes(table, op))
                 case Route():
-                    if step.covers(table) is None and step.shards == "key":
+                    if transform.covers(table) is None and transform.shards == "key":
                         self.is_shard_key = True
-                    if not step.covers(table):
+                    if not transform.covers(table):
                         continue
-                    if step.is_merging:
+                    if transform.is_merging:
                         self.is_merged = True
-                    if step.shards == "key":
+                    if transform.shards == "key":
                         self.is_shard_key = True
-                        added.append((number, step.shard_column, shard_name(table)))
-                    table = step.destination(table)
-                    self.topic = step.topic_of(table) or self.topic
-                case ColumnStep():
-                    covered = step.covers(table)
+                        added.append((number, transform.shard_column, shard_name(table)))
+                    table = transform.destination(table)
+                    self.topic = transform.topic_of(table) or self.topic
+                case ColumnTransform():
+                    covered = transform.covers(table)
                     if covered is None:
-                        self.unsure.append((number, step))
+                        self.unsure_transforms.append((number, transform))
                     elif covered:
-                        self.steps.append((number, step))
+                        self.transforms.append((number, transform))
                 case _:
-                    raise TypeError(f"not a transform: {type(step).__name__}")
+                    raise TypeError(f"not a transform: {type(transform).__name__}")
         self.table = self.source if table == self.source else table
         self.added = tuple(
             (self._after(number, name, Column(name, String(), None, nullable=False)), value)
@@ -107,44 +116,50 @@ class Place:
     @property
     def changes_columns(self) -> bool:
         """Whether rows may look different there."""
-        return bool(self.steps or self.added)
+        return bool(self.transforms or self.added)
 
     @property
-    def wanted(self) -> frozenset[Wanted]:
+    def required_columns(self) -> frozenset[RequiredColumn]:
         """The columns that must be there."""
-        return frozenset((number, name) for number, step in self.steps for name in step.wanted)
+        return frozenset(
+            (number, name)
+            for number, transform in self.transforms
+            for name in transform.required_columns
+        )
 
-    def resolve(self, name: str, column: Column | None) -> Resolved:
+    def resolve(self, name: str, column: Column | None) -> ResolvedColumn:
         """Return what becomes of a column.
 
         Raises:
             TransformError: The event does not tell its table, and a transform of single tables
                 would change the column.
         """
-        for _, step in self.unsure:
-            if step.names((name,)):
-                reason = f"{_kind(step)} of column {name!r}: the event does not tell its table"
+        for _, transform in self.unsure_transforms:
+            if transform.names((name,)):
+                reason = f"{_kind(transform)} of column {name!r}: the event does not tell its table"
                 raise TransformError(reason, code="unnamed_table")
         return self._after(-1, name, column)
 
-    def _after(self, start: int, name: str, column: Column | None) -> Resolved:
+    def _after(self, start: int, name: str, column: Column | None) -> ResolvedColumn:
         converts: list[Convert] = []
         path: list[int] = []
-        found: set[Wanted] = set()
+        found_names: set[RequiredColumn] = set()
         keeps_key, is_masked = True, False
-        moved: Moved | None = Moved(name, column)
-        for number, step in self.steps:
+        moved: MovedColumn | None = MovedColumn(name, column)
+        for number, transform in self.transforms:
             if number <= start or moved is None:
                 continue
-            if moved.name in step.wanted:
-                found.add((number, moved.name))
-            moved = step.move(moved.name, moved.column)
+            if moved.name in transform.required_columns:
+                found_names.add((number, moved.name))
+            moved = transform.move(moved.name, moved.column)
             if moved is not None and moved.convert is not None:
                 converts.append(moved.convert)
                 path.append(number)
                 keeps_key &= moved.keeps_key
                 is_masked |= moved.is_masked
-        return Resolved(moved, tuple(converts), tuple(path), frozenset(found), keeps_key, is_masked)
+        return ResolvedColumn(
+            moved, tuple(converts), tuple(path), frozenset(found_names), keeps_key, is_masked
+        )
 
     def key_column(self, name: str, column: Column | None) -> str:
         """Return what a key column is called from now on.
@@ -152,29 +167,29 @@ class Place:
         Raises:
             TransformError: It goes, or its values would not tell rows apart any more.
         """
-        found = self.resolve(name, column)
+        resolved = self.resolve(name, column)
         verb = None
-        if found.moved is None:
+        if resolved.moved is None:
             verb = "project drops"
-        elif found.is_masked:
+        elif resolved.is_masked:
             verb = "mask hides"
-        elif not found.keeps_key:
+        elif not resolved.keeps_key:
             verb = "cast changes, so that keys may meet or part,"
-        if found.moved is None or verb is not None:
+        if resolved.moved is None or verb is not None:
             reason = f"{verb} column {name!r} of {self.source}, which is a part of the key"
             raise TransformError(reason, code="key_column")
-        return found.moved.name
+        return resolved.moved.name
 
 
-def _kind(step: Step) -> str:
-    return str(step.__struct_config__.tag)
+def _kind(transform: Transform) -> str:
+    return str(transform.__struct_config__.tag)
 
 
-class Plan:
+class TransformPlan:
     """What becomes of the rows of one table, with one schema and key.
 
     Attributes:
-        place: Where they go.
+        target: Where they go.
         schema: The columns from now on.
         key: The key columns from now on.
         is_changed: Whether rows may look different.
@@ -183,13 +198,13 @@ class Plan:
         masked: Columns, as they are called from now on, that cannot be a key.
     """
 
-    def __init__(self, place: Place, schema: TableSchema | None, key: Key | None) -> None:
-        self.place = place
-        self._found: dict[str, Resolved] = {}
-        self._known = {} if schema is None else schema.by_name
+    def __init__(self, target: TableTarget, schema: TableSchema | None, key: Key | None) -> None:
+        self.target = target
+        self._resolved: dict[str, ResolvedColumn] = {}
+        self._columns = {} if schema is None else schema.by_name
         self._has_schema = schema is not None
-        self.is_changed = place.changes_columns or bool(place.unsure)
-        self.schema, self.key, self.missing = schema, key, frozenset[Wanted]()
+        self.is_changed = target.changes_columns or bool(target.unsure_transforms)
+        self.schema, self.key, self.missing = schema, key, frozenset[RequiredColumn]()
         self._key_names = frozenset(() if key is None else key.columns)
         self.keeps_details = not self.is_changed
         if not self.is_changed:
@@ -197,50 +212,72 @@ class Plan:
             self.is_lossy = False
             return
         if key is not None:
-            names = tuple(place.key_column(name, self._known.get(name)) for name in key.columns)
+            names = tuple(target.key_column(name, self._columns.get(name)) for name in key.columns)
             self.key = Key((*names, *self._added_names()), key.origin)
             self.key = key if self.key == key else self.key
         if schema is not None:
-            self._take(schema)
-        resolved = self._found.values()
+            self._resolve_schema(schema)
+        resolved = self._resolved.values()
         self.masked = frozenset(
-            one.moved.name for one in resolved if one.moved is not None and not one.keeps_key
+            resolution.moved.name
+            for resolution in resolved
+            if resolution.moved is not None and not resolution.keeps_key
         )
-        self.is_lossy = bool(self.masked) or any(one.moved is None for one in resolved)
+        self.is_lossy = bool(self.masked) or any(
+            resolution.moved is None for resolution in resolved
+        )
 
-    def _take(self, schema: TableSchema) -> None:
-        found = [self._resolve(column.name) for column in schema.columns]
-        columns = [one.moved.column for one in found if one.moved is not None]
-        columns.extend(one.moved.column for one, _ in self.place.added if one.moved is not None)
-        made = tuple(column for column in columns if column is not None)
-        twice = {column.name for column in made if sum(c.name == column.name for c in made) > 1}
-        if twice:
-            self._collide(min(twice))
-        self.missing = self._missing(found)
-        if made == schema.columns and not any(one.converts for one in found):
+    def _resolve_schema(self, schema: TableSchema) -> None:
+        resolutions = [self._resolve(column.name) for column in schema.columns]
+        columns = [
+            resolution.moved.column for resolution in resolutions if resolution.moved is not None
+        ]
+        columns.extend(
+            resolution.moved.column
+            for resolution, _ in self.target.added
+            if resolution.moved is not None
+        )
+        new_columns = tuple(column for column in columns if column is not None)
+        repeated_names = {
+            column.name
+            for column in new_columns
+            if sum(c.name == column.name for c in new_columns) > 1
+        }
+        if repeated_names:
+            self._refuse_same_name(min(repeated_names))
+        self.missing = self._missing(resolutions)
+        if new_columns == schema.columns and not any(
+            resolution.converts for resolution in resolutions
+        ):
             self.keeps_details = True
         else:
-            self.schema = TableSchema(made)
+            self.schema = TableSchema(new_columns)
 
     def _added_names(self) -> Iterable[str]:
-        return (one.moved.name for one, _ in self.place.added if one.moved is not None)
+        return (
+            resolution.moved.name
+            for resolution, _ in self.target.added
+            if resolution.moved is not None
+        )
 
-    def _collide(self, name: str) -> None:
-        reason = f"two columns of {self.place.source} would be called {name!r}"
+    def _refuse_same_name(self, name: str) -> None:
+        reason = f"two columns of {self.target.source} would be called {name!r}"
         raise TransformError(reason, code="two_columns")
 
-    def _resolve(self, name: str) -> Resolved:
-        found = self._found.get(name)
-        if found is None:
-            found = self.place.resolve(name, self._known.get(name))
-            if len(self._found) >= MOST_NAMES:
-                self._found.clear()
-            self._found[name] = found
-        return found
+    def _resolve(self, name: str) -> ResolvedColumn:
+        resolved = self._resolved.get(name)
+        if resolved is None:
+            resolved = self.target.resolve(name, self._columns.get(name))
+            if len(self._resolved) >= MOST_NAMES:
+                self._resolved.clear()
+            self._resolved[name] = resolved
+        return resolved
 
-    def _missing(self, resolved: Iterable[Resolved]) -> frozenset[Wanted]:
-        found = (one.found for one, _ in self.place.added)
-        return self.place.wanted.difference(*(one.found for one in resolved), *found)
+    def _missing(self, resolved: Iterable[ResolvedColumn]) -> frozenset[RequiredColumn]:
+        added_names = (resolution.found_columns for resolution, _ in self.target.added)
+        return self.target.required_columns.difference(
+            *(resolution.found_columns for resolution in resolved), *added_names
+        )
 
     def check(self, image: Image | None, holds: Completeness) -> None:
         """Refuse a row that lacks a column which a mask wants to hide: it may be called otherwise.
@@ -248,13 +285,13 @@ class Plan:
         Raises:
             TransformError: It does.
         """
-        if image is None or not self.place.wanted:
+        if image is None or not self.target.required_columns:
             return
         missing = self.missing
         if not self._has_schema and holds is Completeness.FULL:
             missing = self._missing([self._resolve(name) for name in image])
         if missing and not self._key_names.issuperset(image):
-            refuse_missing(self.place, missing)
+            refuse_missing(self.target, missing)
 
     def image(self, image: Image | None) -> Image | None:
         """Return what a row becomes.
@@ -264,28 +301,28 @@ class Plan:
         """
         if image is None or not self.is_changed:
             return image
-        made: dict[str, Value] = {}
+        new_image: dict[str, Value] = {}
         for name, value in image.items():
-            found = self._found.get(name) or self._resolve(name)
-            if found.moved is None:
+            resolved = self._resolved.get(name) or self._resolve(name)
+            if resolved.moved is None:
                 continue
-            new = found.moved.name
-            if new in made:
-                self._collide(new)
+            new = resolved.moved.name
+            if new in new_image:
+                self._refuse_same_name(new)
             try:
-                made[new] = found.value(value) if found.converts else value
+                new_image[new] = resolved.value(value) if resolved.converts else value
             except TransformError as error:
-                reason = f"column {name!r} of {self.place.source} holds {error.reason}"
+                reason = f"column {name!r} of {self.target.source} holds {error.reason}"
                 raise TransformError(reason, code=error.code) from None
-        for one, value in self.place.added:
-            if one.moved is not None:
-                if one.moved.name in made:
-                    self._collide(one.moved.name)
-                made[one.moved.name] = one.value(value)
-        return made
+        for resolution, value in self.target.added:
+            if resolution.moved is not None:
+                if resolution.moved.name in new_image:
+                    self._refuse_same_name(resolution.moved.name)
+                new_image[resolution.moved.name] = resolution.value(value)
+        return new_image
 
 
-def refuse_missing(place: Place, missing: Iterable[Wanted]) -> None:
+def refuse_missing(target: TableTarget, missing: Iterable[RequiredColumn]) -> None:
     """Refuse what lacks columns that a mask wants to hide.
 
     Raises:
@@ -293,7 +330,7 @@ def refuse_missing(place: Place, missing: Iterable[Wanted]) -> None:
     """
     names = ", ".join(sorted({repr(name) for _, name in missing}))
     reason = (
-        f"mask finds no column {names} in {place.source}: it may have another name now, and would "
+        f"mask finds no column {names} in {target.source}: it may have another name now, and would "
         "go on unmasked (`when_missing: pass` lets such tables pass)"
     )
     raise TransformError(reason, code="mask_missing")

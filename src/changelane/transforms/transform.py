@@ -18,7 +18,7 @@ Convert = Callable[[Any], Any]
 """From a value that is neither NULL nor unavailable to what takes its place."""
 
 
-class Moved(msgspec.Struct, frozen=True):
+class MovedColumn(msgspec.Struct, frozen=True):
     """What becomes of a column.
 
     Attributes:
@@ -36,7 +36,7 @@ class Moved(msgspec.Struct, frozen=True):
     is_masked: bool = False
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Transform(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One transform of a list; it changes nothing where it says nothing."""
 
     def covers(self, table: TableId) -> bool | None:
@@ -57,17 +57,17 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         del columns
         return False
 
-    def move(self, name: str, column: Column | None) -> Moved | None:
+    def move(self, name: str, column: Column | None) -> MovedColumn | None:
         """Return what becomes of a column of a covered table; ``None`` = it goes."""
-        return Moved(name, column)
+        return MovedColumn(name, column)
 
     @property
-    def wanted(self) -> frozenset[str]:
+    def required_columns(self) -> frozenset[str]:
         """Columns without which a covered table is not what the transform was written for."""
         return frozenset()
 
 
-class ColumnStep(Step, frozen=True, kw_only=True):
+class ColumnTransform(Transform, frozen=True, kw_only=True):
     """A transform of columns, for the tables whose full name matches one of its globs.
 
     Attributes:

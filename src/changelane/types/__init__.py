@@ -248,7 +248,7 @@ class Record(LogicalType, frozen=True):
 
 
 class Unknown(LogicalType, frozen=True):
-    """The message does not say: values are what JSON says (B-20)."""
+    """The message does not say: values are what JSON says."""
 
     def __str__(self) -> str:
         return "unknown"

@@ -155,11 +155,11 @@ def to_json(kind: LogicalType) -> Convert | None:
             element = _nullable(to_json(kind.element) or _same)
             return lambda values: [element(value) for value in values]
         case Map():
-            one, two = (
+            key_form, value_form = (
                 _nullable(to_json(kind.key) or _same),
                 _nullable(to_json(kind.value) or _same),
             )
-            return lambda pairs: [[one(key), two(value)] for key, value in pairs]
+            return lambda pairs: [[key_form(key), value_form(value)] for key, value in pairs]
         case Record():
             fields = {name: _nullable(to_json(field) or _same) for name, field in kind.fields}
             return lambda record: {
@@ -194,8 +194,8 @@ def untyped_form(value: Value) -> Value:
         case tuple():
             return [untyped_form(item) for item in value]
         case dict():
-            made = {name: untyped_form(item) for name, item in value.items()}
-            return value if all(made[name] is value[name] for name in made) else made
+            forms = {name: untyped_form(item) for name, item in value.items()}
+            return value if all(forms[name] is value[name] for name in forms) else forms
         case _:
             return value
 
@@ -205,8 +205,12 @@ def untyped_text(value: Value) -> str:
     return str(value) if type(value) is int else value_text(_TEXT, untyped_form(value))
 
 
-def _unless_same(told: list[Value], made: list[Value]) -> list[Value]:
-    return told if all(one is other for one, other in zip(told, made, strict=True)) else made
+def _unless_same(original: list[Value], converted: list[Value]) -> list[Value]:
+    return (
+        original
+        if all(before is after for before, after in zip(original, converted, strict=True))
+        else converted
+    )
 
 
 def _wrong(kind: LogicalType) -> DecodeError:
@@ -353,8 +357,10 @@ def from_json(kind: LogicalType) -> Convert:
             element = _nullable(from_json(kind.element))
             return _list_of(kind, lambda values: [element(value) for value in values])
         case Map():
-            one, two = _nullable(from_json(kind.key)), _nullable(from_json(kind.value))
-            return _list_of(kind, lambda pairs: [(one(key), two(value)) for key, value in pairs])
+            read_key, read_value = _nullable(from_json(kind.key)), _nullable(from_json(kind.value))
+            return _list_of(
+                kind, lambda pairs: [(read_key(key), read_value(value)) for key, value in pairs]
+            )
         case Record():
             return _record_from(kind)
         case _:
@@ -417,7 +423,7 @@ def number_form(value: Value) -> Value:
         case float():
             return decimal.Decimal(repr(value)) if math.isfinite(value) else _float_to(value)
         case decimal.Decimal() if value.as_tuple().exponent == 0:
-            return int(value)  # JSON tells whole numbers from others (B-20)
+            return int(value)  # JSON tells whole numbers from others
         case decimal.Decimal() if value.is_finite():
             return value
         case _:

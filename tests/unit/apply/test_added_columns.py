@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from changelane import Message, get_codec
 from changelane.apply.added_columns import (
     Cause,
-    Default,
-    Listing,
-    Traits,
+    ColumnTraits,
+    DefaultKind,
+    SchemaColumns,
     additions,
-    implied,
-    lacking,
-    listing,
-    newest,
+    columns_of_schema,
+    later_additions,
+    newest_schema,
+    unlisted_order,
 )
 from changelane.event import Completeness, DataChange, Key, Op, Source
 from changelane.position import OffsetPosition, PostgresPosition
@@ -32,34 +32,42 @@ from changelane.testing.reference.upsert import MemoryTables
 from changelane.types import UNAVAILABLE, Integer, String
 
 T: Final = TableId("shop", "public", "t")
-ID: Final = Traits("id", nullable=False)
-A: Final = Traits("a", nullable=True)
-FIVE: Final = Traits("c", True, Default.LITERAL, ('{"v":5}', "INT"))
+ID: Final = ColumnTraits("id", nullable=False)
+A: Final = ColumnTraits("a", nullable=True)
+FIVE: Final = ColumnTraits("c", True, DefaultKind.LITERAL, ('{"v":5}', "INT"))
 
 
-def listed(order: int, *columns: Traits, complete: bool = True) -> Listing:
-    return listing(bytes([order]), columns, is_complete=complete)
+def listed(order: int, *columns: ColumnTraits, complete: bool = True) -> SchemaColumns:
+    return columns_of_schema(bytes([order]), columns, is_complete=complete)
 
 
 @pytest.mark.parametrize(
     ("before", "column", "cause"),
     [
-        ((ID, A), Traits("c", nullable=True), None),
-        ((ID, A), Traits("c", nullable=False), Cause.NOT_NULL),
-        ((ID, A), Traits("c"), Cause.UNTOLD),
+        ((ID, A), ColumnTraits("c", nullable=True), None),
+        ((ID, A), ColumnTraits("c", nullable=False), Cause.NOT_NULL),
+        ((ID, A), ColumnTraits("c"), Cause.UNTOLD),
         ((ID, A), FIVE, Cause.DEFAULT),
-        ((ID, A), Traits("c", True, Default.COMPUTED), Cause.COMPUTED),
+        ((ID, A), ColumnTraits("c", True, DefaultKind.COMPUTED), Cause.COMPUTED),
         # another column is gone: a rename is possible
-        ((ID, A, Traits("b", nullable=True)), Traits("c", nullable=True), Cause.RENAMED),
-        ((ID, A, Traits("b", nullable=False)), Traits("c", nullable=True), Cause.RENAMED),
+        (
+            (ID, A, ColumnTraits("b", nullable=True)),
+            ColumnTraits("c", nullable=True),
+            Cause.RENAMED,
+        ),
+        (
+            (ID, A, ColumnTraits("b", nullable=False)),
+            ColumnTraits("c", nullable=True),
+            Cause.RENAMED,
+        ),
         # but one that has another default was not renamed
-        ((ID, A, Traits("b", nullable=True)), FIVE, Cause.DEFAULT),
-        ((ID, A, Traits("b", True, Default.LITERAL, FIVE.value)), FIVE, Cause.RENAMED),
-        ((ID, A, Traits("b", True, None)), FIVE, Cause.RENAMED),
+        ((ID, A, ColumnTraits("b", nullable=True)), FIVE, Cause.DEFAULT),
+        ((ID, A, ColumnTraits("b", True, DefaultKind.LITERAL, FIVE.value)), FIVE, Cause.RENAMED),
+        ((ID, A, ColumnTraits("b", True, None)), FIVE, Cause.RENAMED),
     ],
 )
 def test_what_a_schema_says_of_rows_from_before_a_column(
-    before: tuple[Traits, ...], column: Traits, cause: Cause | None
+    before: tuple[ColumnTraits, ...], column: ColumnTraits, cause: Cause | None
 ) -> None:
     (held, later) = listed(1, *before), listed(5, ID, A, column)
     for earlier, batch in ((held, [later]), (None, [later, held])):
@@ -73,37 +81,39 @@ def test_what_a_schema_says_of_rows_from_before_a_column(
 
 
 def test_a_column_that_went_before_another_came_was_not_renamed() -> None:
-    b, c = Traits("b", nullable=True), Traits("c", nullable=True)
+    b, c = ColumnTraits("b", nullable=True), ColumnTraits("c", nullable=True)
     batch = [listed(9, ID, c), listed(5, ID), listed(1, ID, b)]
     assert additions(None, batch) == []
-    assert newest(None, batch) == batch[0]
+    assert newest_schema(None, batch) == batch[0]
 
 
 def test_an_event_that_does_not_list_all_columns_shows_none_that_is_gone() -> None:
     held = listed(1, ID, A)
-    (one,) = additions(held, [listed(5, ID, Traits("c"), complete=False)], {"id", "a"})
+    (one,) = additions(held, [listed(5, ID, ColumnTraits("c"), complete=False)], {"id", "a"})
     assert (one.cause, one.gone) == (Cause.UNTOLD, ())
     assert additions(held, [listed(5, ID, complete=False), listed(6, ID, A)], {"id", "a"}) == []
-    assert newest(held, [listed(5, ID, complete=False)]) == held
+    assert newest_schema(held, [listed(5, ID, complete=False)]) == held
     # nor is there a first schema that a column could be new to
-    assert additions(None, [listed(1, ID, complete=False), listed(2, ID, A, Traits("c"))]) == []
+    assert (
+        additions(None, [listed(1, ID, complete=False), listed(2, ID, A, ColumnTraits("c"))]) == []
+    )
 
 
 def test_the_names_of_columns_differ_by_more_than_case() -> None:
-    held = listed(1, ID, Traits("Name", nullable=True))
-    assert additions(held, [listed(2, ID, Traits("name"))], {"id", "name"}) == []
+    held = listed(1, ID, ColumnTraits("Name", nullable=True))
+    assert additions(held, [listed(2, ID, ColumnTraits("name"))], {"id", "name"}) == []
 
 
 def test_an_order_says_which_rows_know_a_column() -> None:
-    added = additions(listed(1, ID), [listed(5, ID, Traits("N"), FIVE)], {"id"})
-    assert [implied("N", bytes([base]), added) for base in (4, 5)] == [b"", b"\x05"]
-    assert implied("a", b"\x04", added) == b"\x04"
+    added = additions(listed(1, ID), [listed(5, ID, ColumnTraits("N"), FIVE)], {"id"})
+    assert [unlisted_order("N", bytes([base]), added) for base in (4, 5)] == [b"", b"\x05"]
+    assert unlisted_order("a", b"\x04", added) == b"\x04"
     # a default is written into the rows from before
     (default,) = additions(listed(1, ID), [listed(5, ID, FIVE)], {"id"})
-    assert implied("c", b"\x04", [default]) == b"\x04"
-    assert lacking(b"\x04", {"id"}, [default]) == (default,)
-    assert lacking(b"\x05", {"id"}, [default]) == ()
-    assert lacking(b"\x04", {"id", "c"}, [default]) == ()
+    assert unlisted_order("c", b"\x04", [default]) == b"\x04"
+    assert later_additions(b"\x04", {"id"}, [default]) == (default,)
+    assert later_additions(b"\x05", {"id"}, [default]) == ()
+    assert later_additions(b"\x04", {"id", "c"}, [default]) == ()
 
 
 # -- the tables in memory ----------------------------------------------------------------------

@@ -8,9 +8,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from changelane.apply import Cell, KeyState, key_bytes, pack, resolve, row_of, steps
+from changelane.apply import (
+    ColumnVersion,
+    KeyState,
+    key_bytes,
+    operations_of,
+    pack_orders,
+    resolve,
+    row_of,
+)
 from changelane.event import DataChange, HalfUpdate, Image, Key, Op, Source, Transaction, Truncate
-from changelane.position import DEPARTURE, PostgresPosition, SequencePosition, encode_order
+from changelane.position import DELETE_PHASE, PostgresPosition, SequencePosition, encode_order
 from changelane.schema import Column, TableId, TableSchema
 from changelane.testing.reference.upsert import MemoryTables
 from changelane.types import UNAVAILABLE, Integer, String
@@ -118,20 +126,20 @@ def test_3_a_partial_update_before_any_base_row_waits_for_it() -> None:
 
 def test_4_a_delete_that_was_remembered_before_a_crash_takes_the_row_at_replay() -> None:
     held = KeyState(
-        deleted=order(2, DEPARTURE),  # the side table was written, the target was not
-        whole=order(1),
-        cells={name: Cell(order(1), 1) for name in ("id", "a", "b")},
+        deleted=order(2, DELETE_PHASE),  # the side table was written, the target was not
+        full_row_order=order(1),
+        cells={name: ColumnVersion(order(1), 1) for name in ("id", "a", "b")},
     )
-    replayed = resolve({b"[1]": held}, steps(delete(2, 1)))
+    replayed = resolve({b"[1]": held}, operations_of(delete(2, 1)))
     assert row_of(replayed.states[b"[1]"], ("id", "a", "b")) is None
     assert not replayed.states[b"[1]"].cells
 
 
 def test_4_a_move_that_was_remembered_before_a_crash_takes_the_row_along_at_replay() -> None:
-    first = steps(insert(1, 1, "a", "toast"))
+    first = operations_of(insert(1, 1, "a", "toast"))
     state = resolve({}, first).states[b"[1]"]
-    crashed = msgspec.structs.replace(state, deleted=order(2, DEPARTURE), moved_to=b"[2]")
-    replayed = resolve({b"[1]": crashed}, steps(update(2, 2, old=1, a="a")), keys=("id",))
+    crashed = msgspec.structs.replace(state, deleted=order(2, DELETE_PHASE), moved_to=b"[2]")
+    replayed = resolve({b"[1]": crashed}, operations_of(update(2, 2, old=1, a="a")), keys=("id",))
     assert row_of(replayed.states[b"[1]"], SCHEMA.names) is None
     moved = row_of(replayed.states[b"[2]"], ("id", "a", "b"))
     assert moved == ({"id": 2, "a": "a", "b": "toast"}, frozenset())
@@ -408,7 +416,7 @@ def test_worked_example_after_each_batch() -> None:
         "u@100": (((1, "paid", None), order(100), {"total": b""}), b""),
         "c@130": (((1, "new", 99), order(130), None), b""),
         "r@50": (((1, "new", 99), order(130), None), b""),
-        "d@120": (((1, "new", 99), order(130), None), order(120, DEPARTURE)),
+        "d@120": (((1, "new", 99), order(130), None), order(120, DELETE_PHASE)),
     }
     for name, after in expected.items():
         tables.apply([events[name]])
@@ -417,7 +425,7 @@ def test_worked_example_after_each_batch() -> None:
 
 
 def test_worked_example_in_any_order() -> None:
-    end = (((1, "new", 99), order(130), None), order(120, DEPARTURE))
+    end = (((1, "new", 99), order(130), None), order(120, DELETE_PHASE))
     for arrival in itertools.permutations(_example().values()):
         assert _stored(one_by_one(*arrival)) == end
-    assert pack(dict.fromkeys(COLUMNS, order(130))) == (order(130), None)
+    assert pack_orders(dict.fromkeys(COLUMNS, order(130))) == (order(130), None)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from changelane import get_codec
-from changelane.apply.deduplication import ALONE, ordinal_of
+from changelane.apply.deduplication import ONLY_CHANGE, ordinal_of
 from changelane.codec import Codec
 from changelane.conversion.partition import EVENT_ID
 from changelane.event import DataChange, Op, Source, Transaction
@@ -20,9 +20,9 @@ from changelane.position import (
     EventIdPosition,
     LsnPosition,
     MySqlPosition,
-    Names,
     OffsetPosition,
     Position,
+    PositionScope,
     PostgresPosition,
     ScnPosition,
     SequencePosition,
@@ -40,31 +40,34 @@ NUMBERED = Transaction("7", 3, 2)
 @pytest.mark.parametrize(
     ("position", "names"),
     [
-        (MySqlPosition("binlog.000001", 4, 1), Names.ROW),
-        (PostgresPosition(5, 4), Names.GROUP),
-        (ScnPosition(5), Names.GROUP),
-        (ScnPosition(5, 6), Names.GROUP),
-        (ScnPosition(5, 6, " 0x0001.0002.0003 ", 0), Names.ROW),
-        (ScnPosition(5, tx_seq=1), Names.ROW),
-        (LsnPosition("1:2:3"), Names.GROUP),
-        (LsnPosition("1:2:3", "1:2:2"), Names.GROUP),
-        (LsnPosition("1:2:3", "1:2:2", 1), Names.ROW),
-        (SequencePosition(5), Names.ROW),
-        (EventIdPosition("t", 0, 5), Names.EVENT),
-        (OffsetPosition("t", 0, 5), Names.MESSAGE),
-        (TimePosition(5, 5), Names.MESSAGE),
+        (MySqlPosition("binlog.000001", 4, 1), PositionScope.ROW),
+        (PostgresPosition(5, 4), PositionScope.GROUP),
+        (ScnPosition(5), PositionScope.GROUP),
+        (ScnPosition(5, 6), PositionScope.GROUP),
+        (ScnPosition(5, 6, " 0x0001.0002.0003 ", 0), PositionScope.ROW),
+        (ScnPosition(5, tx_seq=1), PositionScope.ROW),
+        (LsnPosition("1:2:3"), PositionScope.GROUP),
+        (LsnPosition("1:2:3", "1:2:2"), PositionScope.GROUP),
+        (LsnPosition("1:2:3", "1:2:2", 1), PositionScope.ROW),
+        (SequencePosition(5), PositionScope.ROW),
+        (EventIdPosition("t", 0, 5), PositionScope.EVENT),
+        (OffsetPosition("t", 0, 5), PositionScope.MESSAGE),
+        (TimePosition(5, 5), PositionScope.MESSAGE),
     ],
 )
 def test_a_position_is_the_name_of_a_row_of_a_group_or_of_a_message(
-    position: Position, names: Names
+    position: Position, names: PositionScope
 ) -> None:
-    assert position.names is names
-    assert (position.code in BY_MESSAGE) == (names is Names.MESSAGE)
-    is_event, is_row = names is Names.EVENT, names in {Names.EVENT, Names.ROW}
-    assert ordinal_of(position, None, is_snapshot=False) == (ALONE if is_row else None)
-    assert ordinal_of(position, NUMBERED, is_snapshot=False) == (ALONE if is_row else 3)
+    assert position.scope is names
+    assert (position.code in BY_MESSAGE) == (names is PositionScope.MESSAGE)
+    is_event, is_row = (
+        names is PositionScope.EVENT,
+        names in {PositionScope.EVENT, PositionScope.ROW},
+    )
+    assert ordinal_of(position, None, is_snapshot=False) == (ONLY_CHANGE if is_row else None)
+    assert ordinal_of(position, NUMBERED, is_snapshot=False) == (ONLY_CHANGE if is_row else 3)
     # all rows of a snapshot have its position
-    of_group = ALONE if is_event else None
+    of_group = ONLY_CHANGE if is_event else None
     assert ordinal_of(position, None, is_snapshot=True) == of_group
     shared = {str(position.__struct_config__.tag)}
     assert ordinal_of(position, None, is_snapshot=False, shared=shared) == of_group
@@ -108,13 +111,13 @@ TIDB = (
 @pytest.mark.parametrize(
     ("codec", "text", "ordinal"),
     [
-        ("debezium-json", DEBEZIUM % ("c", MYSQL, "null"), ALONE),
-        ("debezium-json", DEBEZIUM % ("c", MYSQL, BLOCK), ALONE),
+        ("debezium-json", DEBEZIUM % ("c", MYSQL, "null"), ONLY_CHANGE),
+        ("debezium-json", DEBEZIUM % ("c", MYSQL, BLOCK), ONLY_CHANGE),
         ("debezium-json", DEBEZIUM % ("r", MYSQL + ',"snapshot":"true"', "null"), None),
         ("debezium-json", DEBEZIUM % ("r", MYSQL + ',"snapshot":"incremental"', "null"), None),
         ("debezium-json", DEBEZIUM % ("c", POSTGRES, "null"), None),
         ("debezium-json", DEBEZIUM % ("c", POSTGRES, BLOCK), 5),
-        ("debezium-json", DEBEZIUM % ("t", POSTGRES, "null"), ALONE),
+        ("debezium-json", DEBEZIUM % ("t", POSTGRES, "null"), ONLY_CHANGE),
         ("canal-json", TIDB, None),
     ],
 )
@@ -127,7 +130,7 @@ def test_an_id_of_changelanes_own_is_that_of_one_event_a_row_of_a_snapshot_too()
     text = DEBEZIUM % ("r", '"connector":"x","db":"shop","table":"facts","snapshot":"true"', "null")
     message = Message(text.encode(), None, ((EVENT_ID, b"t-0-5-0-0"),), "copy", 0, 9)
     assert built(get_codec("debezium-json"), message) == [None]
-    assert built(get_codec("debezium-json"), message, event_ids=True) == [ALONE]
+    assert built(get_codec("debezium-json"), message, event_ids=True) == [ONLY_CHANGE]
 
 
 # -- in memory

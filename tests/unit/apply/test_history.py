@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from changelane.apply import Departure, Upsert, key_bytes, steps, typed
+from changelane.apply import KeyDelete, Upsert, key_bytes, operations_of, sort_key
 from changelane.apply import history as rule
 from changelane.apply.history import Version
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Key, Op, Transaction, Truncate
-from changelane.position import DEPARTURE, PostgresPosition, at_phase, encode_order
+from changelane.position import DELETE_PHASE, PostgresPosition, at_phase, encode_order
 from changelane.schema import Column, TableId, TableSchema
 from changelane.testing.conformance import EFFORT
 from changelane.testing.histories import (
@@ -83,24 +83,24 @@ def replayed(events: Sequence[ChangeEvent]) -> Shown:
         change = event.change if isinstance(event, HalfUpdate) else event
         time = None if change.source_time_ns is None else change.source_time_ns // 1000
         if isinstance(event, Truncate):
-            (step,) = steps(event)
+            (step,) = operations_of(event)
             for key in list(live):
                 close(key, step.order, time)
             continue
-        for step in steps(event, keys=KEY):
-            if isinstance(step, Departure):
+        for step in operations_of(event, keys=KEY):
+            if isinstance(step, KeyDelete):
                 close(step.key, step.order, time)
                 continue
             assert isinstance(step, Upsert)
             was = live.get(step.key)
             if was is not None and was.order == step.order:  # a tie
                 for name, value in step.values.items():
-                    was.row[name] = max(was.row.get(name, value), value, key=typed)
+                    was.row[name] = max(was.row.get(name, value), value, key=sort_key)
                 continue
-            held = dict(was.row) if was is not None and not step.whole else {}
+            held = dict(was.row) if was is not None and not step.is_full_row else {}
             if step.moved_from is not None:
                 held = {}
-                close(step.key, at_phase(step.order, DEPARTURE), time)
+                close(step.key, at_phase(step.order, DELETE_PHASE), time)
             close(step.key, step.order, time)
             live[step.key] = _Open(step.order, {**held, **step.values}, time)
     for key in list(live):
@@ -111,7 +111,7 @@ def replayed(events: Sequence[ChangeEvent]) -> Shown:
 def shown(told: Mapping[bytes, Sequence[Version]]) -> Shown:
     return {
         key: [
-            (dict(one.row), one.unknown, one.order, one.until, one.from_us, one.until_us)
+            (dict(one.row), one.unknown, one.order, one.end_order, one.from_us, one.until_us)
             for one in versions
         ]
         for key, versions in told.items()
@@ -176,7 +176,7 @@ def without_truncates(past: Any, _: Any) -> Any:
 
 
 def last_call_wins(one: Any, other: Any) -> Any:
-    return msgspec.structs.replace(other, whole=one.whole or other.whole)
+    return msgspec.structs.replace(other, is_full_row=one.is_full_row or other.is_full_row)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def last_call_wins(one: Any, other: Any) -> Any:
     [
         ("_ends", without_ends),
         ("_ends", without_truncates),
-        ("_joined", last_call_wins),
+        ("_joined_change", last_call_wins),
     ],
 )
 def test_a_mutation_of_the_rule_is_noticed(
@@ -210,8 +210,8 @@ def collapsed(told: Shown, columns: Sequence[str]) -> Shown:
         kept: list[tuple[Any, ...]] = []
         for row, lacking, order, until, begun, ended in versions:
             if kept and kept[-1][3] == order:
-                before = [(typed(kept[-1][0][c]), c in kept[-1][1]) for c in columns]
-                if before == [(typed(row[c]), c in lacking) for c in columns]:
+                before = [(sort_key(kept[-1][0][c]), c in kept[-1][1]) for c in columns]
+                if before == [(sort_key(row[c]), c in lacking) for c in columns]:
                     kept[-1] = (row, lacking, kept[-1][2], until, kept[-1][4], ended)
                     continue
             kept.append((row, lacking, order, until, begun, ended))
@@ -276,7 +276,7 @@ def of(tables: HistoryTables, id: int = 1) -> list[tuple[Any, ...]]:
         (
             *("?" if c in one.unknown else one.row[c] for c in ("a", "b")),
             at(one.order),
-            at(one.until),
+            at(one.end_order),
         )
         for one in found
     ]

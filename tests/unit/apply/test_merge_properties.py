@@ -15,25 +15,25 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from changelane.apply import (
-    EMPTY,
+    EMPTY_STATE,
     RULE,
-    Cell,
+    ColumnVersion,
     KeyState,
     Rule,
     canonical,
+    compact,
     is_live,
     join,
     key_bytes,
     key_values,
-    newest,
-    pack,
-    settle,
+    newest_order,
+    pack_orders,
+    sort_key,
     stored_state,
-    typed,
-    unpack,
+    unpack_orders,
 )
 from changelane.event import DataChange, Truncate
-from changelane.position import DEPARTURE, at_phase, encode_order
+from changelane.position import DELETE_PHASE, at_phase, encode_order
 from changelane.testing.compare import same_value
 from changelane.testing.conformance import EFFORT
 from changelane.testing.histories import (
@@ -203,14 +203,17 @@ def test_soft_deletes_change_nothing_of_the_rows_that_are_there(
     assert there == {key: {**row, DELETED: False} for key, row in told.rows.items()}
     assert soft.incomplete(TABLE) == told.unknown
     for key, stored in soft.stored(TABLE).items():
-        state, orders = soft.states(TABLE)[key], unpack(stored.order, stored.columns, COLUMNS)
+        state, orders = (
+            soft.states(TABLE)[key],
+            unpack_orders(stored.order, stored.columns, COLUMNS),
+        )
         assert stored.row[DELETED] == (not is_live(state, max(truncates(told), default=b"")))
         assert any(orders.values())
 
 
 def truncates(told: History) -> list[bytes]:
     return [
-        encode_order(event.position, phase=DEPARTURE)
+        encode_order(event.position, phase=DELETE_PHASE)
         for event in told.events
         if isinstance(event, Truncate) and event.position is not None
     ]
@@ -234,24 +237,24 @@ def test_where_rows_are_told_whole_what_was_last_known_of_them_is_the_newest_tha
 
 
 class NoTombstones(Rule):
-    def remembered(self, deleted: bytes) -> bytes:
+    def stored_delete(self, deleted: bytes) -> bytes:
         return b"" if deleted else deleted
 
 
 class NoTruncateRegister(Rule):
-    def truncated(self, order: bytes) -> bytes:
+    def stored_truncate(self, order: bytes) -> bytes:
         return order[:0]
 
 
 class LastCallWins(Rule):
     """``<=`` for ``<``."""
 
-    def wins(self, new: Cell, old: Cell) -> bool:
+    def wins(self, new: ColumnVersion, old: ColumnVersion) -> bool:
         return new.order >= old.order
 
 
 class NothingIsMasked(Rule):
-    def masked(self, order: bytes, cleared: bytes) -> bool:
+    def is_cleared(self, order: bytes, cleared: bytes) -> bool:
         return not order and not cleared
 
 
@@ -319,9 +322,9 @@ states = st.builds(
     KeyState,
     deleted=orders,
     moved_to=st.sampled_from([None, b"[1]", b"[2]"]),
-    whole=orders,
-    cells=st.dictionaries(st.sampled_from("abc"), st.builds(Cell, orders, values)),
-).map(lambda state: join(state, EMPTY))
+    full_row_order=orders,
+    cells=st.dictionaries(st.sampled_from("abc"), st.builds(ColumnVersion, orders, values)),
+).map(lambda state: join(state, EMPTY_STATE))
 
 
 @given(states, states, states)
@@ -329,29 +332,31 @@ def test_joining_states_is_a_semilattice(one: KeyState, two: KeyState, three: Ke
     assert join(one, two) == join(two, one)
     assert join(join(one, two), three) == join(one, join(two, three))
     assert join(one, one) == one
-    assert join(one, EMPTY) == one
+    assert join(one, EMPTY_STATE) == one
 
 
 @given(states, states, orders)
 def test_settling_early_loses_nothing(one: KeyState, two: KeyState, truncated: bytes) -> None:
-    late = settle(join(one, two), truncated)
-    early = settle(join(settle(one, truncated), two), truncated)
+    late = compact(join(one, two), truncated)
+    early = compact(join(compact(one, truncated), two), truncated)
     assert is_live(late, truncated) == is_live(early, truncated)
     assert late.cells == early.cells
 
 
 @given(st.dictionaries(st.sampled_from(COLUMNS), st.one_of(st.none(), orders)))
 def test_packed_orders_unpack(told: dict[str, bytes | None]) -> None:
-    base, exceptions = pack(told)
+    base, exceptions = pack_orders(told)
     expected = {column: order or None for column, order in told.items()}
-    assert unpack(base, exceptions, told) == expected
-    assert newest(base, exceptions) == max((order or b"" for order in told.values()), default=b"")
+    assert unpack_orders(base, exceptions, told) == expected
+    assert newest_order(base, exceptions) == max(
+        (order or b"" for order in told.values()), default=b""
+    )
     assert exceptions is None or base not in exceptions.values()
 
 
 @given(states.filter(is_live))
 def test_a_stored_row_gives_its_registers_back(state: KeyState) -> None:
-    settled = settle(state)
+    settled = compact(state)
     orders_of = {column: settled.cell(column).order or None for column in "abc"}
     values_of = {column: settled.cell(column).value for column in "abc"}
     again = stored_state(values_of, orders_of, deleted=settled.deleted, moved_to=settled.moved_to)
@@ -457,13 +462,13 @@ ASCENDING: list[list[Any]] = [
 @pytest.mark.parametrize("ascending", ASCENDING)
 def test_ties_compare_values_by_type(ascending: list[Any]) -> None:
     for one, other in itertools.combinations(ascending, 2):
-        assert typed(one) < typed(other)
-    assert typed(decimal.Decimal("1.0")) == typed(decimal.Decimal("1.00")) == typed(1)
+        assert sort_key(one) < sort_key(other)
+    assert sort_key(decimal.Decimal("1.0")) == sort_key(decimal.Decimal("1.00")) == sort_key(1)
 
 
 @given(st.lists(scalars, max_size=4))
 def test_any_values_have_one_order(found: list[Any]) -> None:
     for one, other in itertools.combinations(found, 2):
-        assert (typed(one) < typed(other)) + (typed(other) < typed(one)) + (
-            typed(one) == typed(other)
+        assert (sort_key(one) < sort_key(other)) + (sort_key(other) < sort_key(one)) + (
+            sort_key(one) == sort_key(other)
         ) == 1

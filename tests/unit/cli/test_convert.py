@@ -202,7 +202,7 @@ def test_a_budget_is_a_number_or_a_share(text):
 
 
 def test_a_run_without_messages_is_within_any_share():
-    assert Budget.parse("0%", "--max-failures").holds(0, 0)
+    assert Budget.parse("0%", "--max-failures").allows(0, 0)
 
 
 def test_fail_fast_stops_at_the_first_failure_and_writes_no_output(tmp_path):

@@ -12,7 +12,11 @@ from hypothesis import strategies as st
 
 from changelane import Message, get_codec
 from changelane.cli import main
-from changelane.conversion.group_transactions import MARK, CollectTransactions, Incomplete
+from changelane.conversion.group_transactions import (
+    INCOMPLETE_MARK,
+    CollectTransactions,
+    IncompleteTransaction,
+)
 from changelane.conversion.join_update_halves import JoinHalves
 from changelane.conversion.stateful import run
 from changelane.event import (
@@ -153,19 +157,19 @@ def test_incomplete_transaction_is_marked_and_told_at_the_end():
     told = []
     mark, one, three = collected(operation("a", 3, 5), operation("a", 1, 5), report=told.append)
     assert isinstance(mark, Control)
-    assert (mark.type, mark.text) == (MARK, "a: 2 of 5 operations")
+    assert (mark.type, mark.text) == (INCOMPLETE_MARK, "a: 2 of 5 operations")
     assert mark.details == {"id": "a", "operations": 2, "size": 5}
     assert ids([one, three]) == ["a-1", "a-3"]
-    assert told == [Incomplete("a", 2, 5)]
+    assert told == [IncompleteTransaction("a", 2, 5)]
 
 
 def test_mark_can_be_left_out():
-    assert ids(collected(operation("a", 1), marks=False)) == ["a-1"]
-    assert str(Incomplete("a", 1)) == "a: 1 of an unknown number of operations"
+    assert ids(collected(operation("a", 1), has_marks=False)) == ["a-1"]
+    assert str(IncompleteTransaction("a", 1)) == "a: 1 of an unknown number of operations"
 
 
 def test_transaction_without_a_new_operation_for_long_is_released():
-    collect = CollectTransactions(most_waiting=3, marks=False)
+    collect = CollectTransactions(max_waiting=3, has_marks=False)
     assert collect.push(operation("a", 1, 9)) == ()
     assert collect.push(operation("b", 1, 9)) == ()
     assert collect.push(operation("a", 2, 9)) == ()  # waits anew
@@ -175,7 +179,7 @@ def test_transaction_without_a_new_operation_for_long_is_released():
 
 
 def test_operation_that_comes_after_its_transaction_was_released_passes():
-    collect = CollectTransactions(most_waiting=1, marks=False)
+    collect = CollectTransactions(max_waiting=1, has_marks=False)
     late = operation("a", 2, 2)
     collect.push(operation("a", 1, 2))
     assert ids(collect.push(Watermark()))[0] == "a-1"
@@ -183,18 +187,18 @@ def test_operation_that_comes_after_its_transaction_was_released_passes():
 
 
 def test_oldest_transaction_is_released_when_too_much_is_held():
-    collect = CollectTransactions(most_held=4, marks=False)
+    collect = CollectTransactions(max_buffered=4, has_marks=False)
     for event in (*whole("a", 9)[:2], *whole("b", 9)[:2]):
         assert collect.push(event) == ()
     assert ids(collect.push(operation("b", 3, 9))) == ["a-1", "a-2"]
-    assert collect.state.held == 3
+    assert collect.state.buffered_count == 3
     assert next(iter(collect.state.open))[2] == "b"
 
 
 def test_transaction_larger_than_the_bound_passes_in_parts():
     told = []
     events = whole("a", 20)
-    found = collected(*events, most_held=5, marks=False, report=told.append)
+    found = collected(*events, max_buffered=5, has_marks=False, report=told.append)
     assert found == events
     assert len(told) == 1
 
@@ -265,7 +269,7 @@ def test_any_order_and_any_pause_give_whole_transactions_once(events, pauses):
             collect = CollectTransactions(state=state)
         found.extend(collect.push(event))
     found.extend(collect.flush())
-    assert collect.state.held == 0
+    assert collect.state.buffered_count == 0
     assert sorted(ids(found)) == sorted(ids(STREAM))
     runs = [event.transaction.id for event in found]
     assert all(
@@ -278,11 +282,11 @@ def test_any_order_and_any_pause_give_whole_transactions_once(events, pauses):
 @settings(max_examples=30 * EFFORT, deadline=None)
 @given(st.permutations([*STREAM, Watermark(), SchemaChange(TABLE, "alter")]), st.integers(1, 8))
 def test_nothing_is_lost_and_little_is_held_whatever_the_bounds(events, bound):
-    collect = CollectTransactions(most_waiting=bound, most_held=bound, marks=False)
+    collect = CollectTransactions(max_waiting=bound, max_buffered=bound, has_marks=False)
     found = []
     for event in events:
         found.extend(collect.push(event))
-        assert collect.state.held <= bound
+        assert collect.state.buffered_count <= bound
     found.extend(collect.flush())
     assert len(found) == len(events)
     assert sorted(map(repr, found)) == sorted(map(repr, events))
@@ -364,5 +368,5 @@ def test_halves_of_a_transaction_that_come_in_any_order_are_one_update():
 def test_shareplex_messages_are_collected():
     codec = get_codec("shareplex-json")
     events = [codec.decode(Message(line.encode()))[0] for line in LINES]
-    found = collected(*events, marks=False)
+    found = collected(*events, has_marks=False)
     assert [event.transaction.order for event in found] == [1, 2, 3]

@@ -96,13 +96,13 @@ def test_a_line_beyond_the_limit_is_refused_and_never_held(monkeypatch):
 
 
 def test_records_are_recognised_by_topic_and_value():
-    assert message_files.recognise(b'{"topic":"t","value":"x"}') is LineForm.RECORDS
-    assert message_files.recognise(b'{"topic":"t","value":null}') is LineForm.RECORDS
-    assert message_files.recognise(b'{"topic":null,"value_base64":"AA=="}') is LineForm.RECORDS
-    assert message_files.recognise(b'{"topic":"t","payload":"x"}') is LineForm.VALUES
-    assert message_files.recognise(b'{"value":"x"}') is LineForm.VALUES
-    assert message_files.recognise(b"[1]") is None
-    assert message_files.recognise(b'{"topic"') is None
+    assert message_files.line_form_of(b'{"topic":"t","value":"x"}') is LineForm.RECORDS
+    assert message_files.line_form_of(b'{"topic":"t","value":null}') is LineForm.RECORDS
+    assert message_files.line_form_of(b'{"topic":null,"value_base64":"AA=="}') is LineForm.RECORDS
+    assert message_files.line_form_of(b'{"topic":"t","payload":"x"}') is LineForm.VALUES
+    assert message_files.line_form_of(b'{"value":"x"}') is LineForm.VALUES
+    assert message_files.line_form_of(b"[1]") is None
+    assert message_files.line_form_of(b'{"topic"') is None
 
 
 def test_the_first_object_settles_the_form_of_the_whole_file():

@@ -17,10 +17,10 @@ from changelane.conversion.partition import (
     EVENT_ID,
     Address,
     Delivery,
-    PlaceError,
-    Refused,
-    counts,
-    encoder,
+    DestinationError,
+    RejectedMessage,
+    empty_counts,
+    event_encoder,
 )
 from changelane.conversion.summary import Summary
 from changelane.errors import ConfigError
@@ -30,7 +30,7 @@ from changelane.pipeline.config import load, parse
 from changelane.pipeline.error_budget import Budget
 from changelane.pipeline.kafka import KafkaSink
 from changelane.transforms.chain import Chain
-from changelane.transforms.registry import steps_of
+from changelane.transforms.registry import transforms_of
 
 NATIVE = "native-json"
 CAPTURED = Path(__file__).resolve().parents[2] / "golden" / "debezium-json" / "captured"
@@ -50,17 +50,17 @@ def delivery(
     on_loss = more.pop("on_loss", "raise")
     place = {name: more.pop(name) for name in ("by_source", "is_same_broker") if name in more}
     partitions = {"out": 4, "in": 8, "cdc.shop.orders": 2}
-    write = encoder(get_codec(target), on_loss, Address(topic, **place), partitions.get)
-    return Delivery(get_codec(source), write, counts=more.pop("counts", counts()), **more)
+    write = event_encoder(get_codec(target), on_loss, Address(topic, **place), partitions.get)
+    return Delivery(get_codec(source), write, counts=more.pop("counts", empty_counts()), **more)
 
 
-def sent(found: list[Message | Refused]) -> list[Message]:
+def sent(found: list[Message | RejectedMessage]) -> list[Message]:
     assert all(isinstance(one, Message) for one in found), found
     return [one for one in found if isinstance(one, Message)]
 
 
-def refused(found: list[Message | Refused]) -> list[str]:
-    return [one.code for one in found if isinstance(one, Refused)]
+def refused(found: list[Message | RejectedMessage]) -> list[str]:
+    return [one.code for one in found if isinstance(one, RejectedMessage)]
 
 
 def test_a_message_without_a_key_keeps_the_partition_that_it_came_from() -> None:
@@ -101,27 +101,27 @@ def test_event_ids_name_the_message_the_event_and_the_message_of_it() -> None:
 def test_what_has_no_place_is_set_aside_and_the_rest_goes_on(
     topic: str, message: Message, code: str
 ) -> None:
-    counted = counts()
+    counted = empty_counts()
     target = delivery(topic, is_same_broker=True, counts=counted)
     assert refused(target.push(message)) == [code]
     assert counted.refused == {code: 1}
-    assert counted.done["written"] == 0
+    assert counted.totals["written"] == 0
 
 
 def test_losses_are_set_aside_or_counted() -> None:
-    counted = counts()
+    counted = empty_counts()
     strict = delivery(target="lindorm-json", counts=counted)
     assert refused(strict.push(told(0, position={"domain": "sequence", "value": 1}))) == [
         "unsupported"
     ]
     assert not counted.losses  # it is set aside whole
-    counted = counts()
+    counted = empty_counts()
     usual = delivery(target="canal-json", on_loss=DEFAULT, counts=counted)
     assert len(sent(usual.push(told(0, position={"domain": "sequence", "value": 1})))) == 1
     assert counted.losses["position", "a sequence position is not written"] == 1
     unknown = {"schema": [{"name": "id", "type": "float64"}], "after": {"id": "NaN"}}
     assert refused(usual.push(told(0, **unknown))) == ["unsupported"]
-    counted = counts()
+    counted = empty_counts()
     lenient = delivery(target="canal-json", on_loss="warn", counts=counted)
     assert len(sent(lenient.push(told(0, position={"domain": "sequence", "value": 1})))) == 1
     assert counted.losses["position", "a sequence position is not written"] == 1
@@ -145,7 +145,7 @@ def test_one_partition_becomes_what_convert_makes_of_it(name: str, target: str) 
     told = [line.content for line in Lines(io.BytesIO(output.getvalue()), LineForm.RECORDS)]
     expected = [(m.key, m.value, m.headers) for m in told if isinstance(m, Message)]
 
-    counted = counts()
+    counted = empty_counts()
     write = delivery("out", source="debezium-json", target=target, on_loss="warn", counts=counted)
     found = [one for message in messages for one in write.push(message)] + write.flush()
     assert [(m.key, m.value, m.headers) for m in found if isinstance(m, Message)] == expected
@@ -170,30 +170,30 @@ def test_halves_of_one_batch_become_an_update_and_others_are_set_aside_with_thei
     None
 ):
     target = delivery(event_id=True)
-    found: list[Message | Refused] = []
+    found: list[Message | RejectedMessage] = []
     for message in halves(("d", 1, "p"), ("d", 2, "q"), ("c", 1, "p")):
         found += target.push(message)
     (joined,) = sent(found)
     assert json.loads(joined.value or b"")["op"] == "u"
     assert dict(joined.headers)[EVENT_ID] == b"in-3-2-0-0"
     (left,) = target.flush()
-    assert isinstance(left, Refused)
+    assert isinstance(left, RejectedMessage)
     assert (left.code, left.origin.message.offset) == ("orphan_half", 1)
     assert target.flush() == []
 
 
 def test_what_is_remembered_of_joined_halves_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("changelane.conversion.partition.MOST_WAITING", 5)
-    assert join_update_halves.MOST_WAITING == 10_000
+    monkeypatch.setattr("changelane.conversion.partition.MAX_WAITING", 5)
+    assert join_update_halves.MAX_WAITING == 10_000
     target = delivery()
     waiting, *_ = halves(("d", 0, "first"))
     target.push(waiting)
     for number in range(1, 100):
         for message in halves(("d", number, str(number)), ("c", number, str(number))):
             target.push(message)
-    assert len(target._held) <= 4 * 5 + 4
+    assert len(target._origins) <= 4 * 5 + 4
     (left,) = target.flush()
-    assert isinstance(left, Refused)
+    assert isinstance(left, RejectedMessage)
     assert left.origin.message == waiting
 
 
@@ -215,21 +215,21 @@ SOURCE: dict[str, Any] = {
 def test_transforms_come_before_the_target_and_a_mask_hides_what_is_set_aside() -> None:
     route = {"type": "route", "pattern": r"shop\.orders", "table": "new"}
     mask = {"type": "mask", "columns": ["v"], "method": "null", "when_missing": "pass"}
-    steps = steps_of(
+    steps = transforms_of(
         [
             {"type": "exclude", "tables": ["*.secrets"]},
             route | {"topic": "cdc.shop.orders"},
             mask,
         ]
     )
-    counted = counts()
+    counted = empty_counts()
     target = delivery("out", chain=Chain(steps), counts=counted)
     (one,) = sent(target.push(told(0)))
     assert (one.topic, json.loads(one.value or b"")["table"]["name"]) == ("cdc.shop.orders", "new")
     assert target.push(told(1, table={"database": "shop", "name": "secrets"})) == []
-    assert counted.done["excluded"] == 1
+    assert counted.totals["excluded"] == 1
     (refused_one,) = target.push(told(2, value=b"{broken secret"))
-    assert isinstance(refused_one, Refused)
+    assert isinstance(refused_one, RejectedMessage)
     assert b"secret" not in (refused_one.origin.message.value or b"")
 
 
@@ -237,8 +237,8 @@ def test_a_profile_tells_topic_key_and_partition_and_topics_that_are_not_there_a
     profile = profiles.load("debezium", {"topic_prefix": "shop"})
     for known, codes in (({"shop.orders": 5, "shop.shop.orders": 5}, []), ({}, ["no_topic"])):
         codec = profile.codec("debezium-json")
-        write = encoder(codec, "warn", Address(""), known.get, profile)
-        target = Delivery(get_codec(NATIVE), write, counts=counts(), event_id=True)
+        write = event_encoder(codec, "warn", Address(""), known.get, profile)
+        target = Delivery(get_codec(NATIVE), write, counts=empty_counts(), event_id=True)
         found = target.push(told(0))
         assert refused(found) == codes
         for one in found:
@@ -294,8 +294,8 @@ def keyed(offset: int, key: bytes | None, *, good: bool = True, partition: int =
 
 
 def test_once_a_message_is_set_aside_later_ones_of_its_key_wait_in_its_partition() -> None:
-    counted = counts()
-    target = delivery(holds=True, counts=counted)
+    counted = empty_counts()
+    target = delivery(blocks_keys=True, counts=counted)
     stream = [
         keyed(0, b"a"),
         keyed(1, b"a", good=False),
@@ -306,14 +306,16 @@ def test_once_a_message_is_set_aside_later_ones_of_its_key_wait_in_its_partition
         keyed(6, b"a", partition=4),
     ]
     found = [one for message in stream for one in target.push(message)]
-    told_of = [(one.code, one.origin.message.offset) for one in found if isinstance(one, Refused)]
+    told_of = [
+        (one.code, one.origin.message.offset) for one in found if isinstance(one, RejectedMessage)
+    ]
     # messages without a key are of one key of their partition
     assert told_of == [("malformed_json", 1), ("held", 3), ("malformed_json", 4), ("held", 5)]
     assert counted.refused == {"malformed_json": 2, "held": 2}
-    assert counted.done["written"] == 3
+    assert counted.totals["written"] == 3
     assert refused(delivery().push(keyed(1, b"a", good=False))) == ["malformed_json"]
-    assert delivery().push(keyed(1, b"a"), waits=True), "nothing waits unless the sink says so"
-    held = delivery(holds=True).push(keyed(1, b"a"), waits=True)
+    assert delivery().push(keyed(1, b"a"), is_blocked=True), "nothing waits unless the sink says so"
+    held = delivery(blocks_keys=True).push(keyed(1, b"a"), is_blocked=True)
     assert refused(held) == ["held"]
     assert held[0].origin.number is None  # type: ignore[union-attr] - it is refused
 
@@ -324,22 +326,22 @@ def test_of_a_message_only_the_events_behind_one_that_is_set_aside_wait() -> Non
     body |= {"data": rows, "pkNames": ["id"], "es": 1, "ts": 1, "old": None, "sql": ""}
     message = Message(json.dumps(body).encode(), b"k", (), "in", 3, 7)
 
-    def refusing(number: int | None, only: int | None = None) -> list[Message | Refused]:
-        target = delivery(source="canal-json", holds=True)
+    def refusing(number: int | None, only: int | None = None) -> list[Message | RejectedMessage]:
+        target = delivery(source="canal-json", blocks_keys=True)
         deliver = target._deliver
         seen = iter(range(9)) if only is None else iter([only])
 
         def fails(event: Any, origin: Any, topic: Any) -> Any:
             if next(seen) == number:
-                raise PlaceError("no_topic", "there is no such topic")
+                raise DestinationError("no_topic", "there is no such topic")
             return deliver(event, origin, topic)
 
         target._deliver = fails  # type: ignore[method-assign]
-        return target.push(message, only=only)
+        return target.push(message, event_index=only)
 
     found = refusing(1)
     assert [isinstance(one, Message) for one in found] == [True, False, False]
-    aside = [(one.code, one.origin.number) for one in found if isinstance(one, Refused)]
+    aside = [(one.code, one.origin.number) for one in found if isinstance(one, RejectedMessage)]
     assert aside == [("no_topic", 1), ("held", 2)]
     # and each comes again alone
     (one,) = sent(refusing(None, only=2))
@@ -372,15 +374,17 @@ def test_keys_are_not_held_where_what_waits_could_not_be_replayed() -> None:
 
 
 def test_halves_that_the_end_of_a_batch_parted_are_joined_when_both_are_replayed() -> None:
-    aside: list[Refused] = []
+    aside: list[RejectedMessage] = []
     for message in halves(("d", 1, "p"), ("c", 1, "p")):
         target = delivery()
         assert target.push(message) == []
-        aside += [one for one in target.flush() if isinstance(one, Refused)]
+        aside += [one for one in target.flush() if isinstance(one, RejectedMessage)]
     assert [one.code for one in aside] == ["orphan_half", "orphan_half"]
     again = delivery()
     found = [
-        made for one in aside for made in again.push(one.origin.message, only=one.origin.number)
+        made
+        for one in aside
+        for made in again.push(one.origin.message, event_index=one.origin.number)
     ]
     (joined,) = sent([*found, *again.flush()])
     assert json.loads(joined.value or b"")["op"] == "u"

@@ -119,11 +119,11 @@ OFFSETS = {0: (0, 1000), 1: (10, 15), 2: (7, 7), 3: (100, 200)}
 )
 def test_each_partition_gives_as_much_as_it_has(most, shares):
     first = shares_of(OFFSETS, most)
-    assert {one.number: one.most for one in first} == shares
+    assert {one.number: one.max_messages for one in first} == shares
     assert sum(shares.values()) == min(most or 1105, 1105)
     assert all(one.start == OFFSETS[one.number][0] for one in first)
     for one in shares_of(OFFSETS, most, is_latest=True):
-        assert (one.start, one.end) == (one.end - one.most, OFFSETS[one.number][1])
+        assert (one.start, one.end) == (one.end - one.max_messages, OFFSETS[one.number][1])
 
 
 def test_a_broker_that_is_not_there_is_told_soon(tmp_path):

@@ -10,7 +10,13 @@ import pytest
 from datahub_fake import FakeService, Time, even_shards
 
 from changelane import Message, get_codec
-from changelane.conversion.partition import Coming, Origin, PlaceError, Refused, counts
+from changelane.conversion.partition import (
+    DestinationError,
+    IncomingMessage,
+    Origin,
+    RejectedMessage,
+    empty_counts,
+)
 from changelane.datahub.records import MOST_RECORD_BYTES, numbered
 from changelane.datahub.sender import Sending
 from changelane.datahub.service import Content, ServiceError, Topic
@@ -21,7 +27,7 @@ from changelane.pipeline.kafka import KafkaSource
 from changelane.position import SequencePosition
 from changelane.profiles.datahub import hash_of
 from changelane.transforms.chain import Chain
-from changelane.transforms.registry import steps_of
+from changelane.transforms.registry import transforms_of
 
 TABLE = {"database": "shop", "name": "orders"}
 SCHEMA = [{"name": "id", "type": "int64"}, {"name": "v", "type": "string"}]
@@ -72,15 +78,15 @@ def insert(offset: int, id: int = 1, **more: Any) -> Message:
 
 def sent(
     service: FakeService, *messages: Message, steps: list[Any] | None = None, **sink: Any
-) -> list[Refused]:
+) -> list[RejectedMessage]:
     told = pipeline(**sink)
     assert isinstance(told.source, KafkaSource)
     assert isinstance(told.sink, DataHubSink)
-    chain = Chain(steps_of(steps or []))
+    chain = Chain(transforms_of(steps or []))
     sending = Sending(
-        told.source, told.sink, service, Time().patience(), chain=chain, counts=counts()
+        told.source, told.sink, service, Time().patience(), chain=chain, counts=empty_counts()
     )
-    return list(sending.send(map(Coming, messages)))
+    return list(sending.send(map(IncomingMessage, messages)))
 
 
 def tuples(fields: list[tuple[str, str]] = FIELDS, **more: Any) -> FakeService:
@@ -435,7 +441,7 @@ def test_a_sequence_rises_with_the_offset_and_fits_into_64_bits() -> None:
     assert found == sorted(set(found))
     assert found[-1] == (1 << 63) - 1
     for wrong in ((1 << 40, 0, 0), (0, 4096, 0), (0, 0, 2048)):
-        with pytest.raises(PlaceError, match="too large"):
+        with pytest.raises(DestinationError, match="too large"):
             sequence(*wrong)
 
 

@@ -45,7 +45,7 @@ def captured(name: str, edit: Edit | None = None) -> list[Message]:
 def found(messages: list[Message], **more: Any) -> dict[str, Finding]:
     """The warnings by the setting that they name, and what is said at the end as ``end``."""
     topics = {message.topic or "" for message in messages}
-    more = {"topics": topics, "read": topics} | more
+    more = {"topics": topics, "read_topics": topics} | more
     *warnings, end = findings("debezium-json", messages, **more)
     assert {one.state for one in warnings} <= {"warning"}
     assert end.state == "ok"
@@ -172,7 +172,7 @@ def test_topics_beside_the_rows_are_looked_for(name: str, server: str, settings:
     names = {"set heartbeat", "set include", f"add {server}"}
 
     def of_topics(topics: set[str] | None, read: tuple[str, ...] = ()) -> set[str]:
-        told = found(rows, topics=topics, read=read)
+        told = found(rows, topics=topics, read_topics=read)
         return {fix for fix in told if fix.startswith(tuple(names))}
 
     assert of_topics(set()) == settings

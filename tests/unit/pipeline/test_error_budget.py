@@ -4,7 +4,7 @@ import pytest
 
 from changelane.errors import BudgetError, ConfigError
 from changelane.pipeline.config import parse
-from changelane.pipeline.error_budget import LEAST, Budget, beyond
+from changelane.pipeline.error_budget import MIN_EVENTS, Budget, over_budget_text
 from changelane.spark.rows.batch_stats import BatchReport
 from changelane.spark.run.query import check_budget
 from changelane.spark.run.tables import RunReport
@@ -18,18 +18,18 @@ LEAST_PIPELINE = {
 
 def test_a_count_holds_at_any_time_and_a_share_once_there_is_enough() -> None:
     count, share = Budget.parse("2", "x"), Budget.parse("1%", "x")
-    assert (count.goes_on(2, 2), count.goes_on(3, 10**9)) == (True, False)
-    assert share.goes_on(1, 1), "one of one tells nothing yet"
-    assert not share.holds(1, 1), "at the end it does"
-    assert share.goes_on(LEAST // 100, LEAST)
-    assert not share.goes_on(LEAST // 100 + 1, LEAST)
+    assert (count.allows_so_far(2, 2), count.allows_so_far(3, 10**9)) == (True, False)
+    assert share.allows_so_far(1, 1), "one of one tells nothing yet"
+    assert not share.allows(1, 1), "at the end it does"
+    assert share.allows_so_far(MIN_EVENTS // 100, MIN_EVENTS)
+    assert not share.allows_so_far(MIN_EVENTS // 100 + 1, MIN_EVENTS)
 
 
 def test_what_is_beyond_is_told_by_reason_the_most_first() -> None:
     found = {"no_key": 2, "malformed_json": 30}
-    assert beyond(None, found, 32, is_ended=True) is None
-    assert beyond(Budget.parse("40", "x"), found, 50, is_ended=True) is None
-    told = beyond(Budget.parse("0.5%", "x"), found, 6000, is_ended=False)
+    assert over_budget_text(None, found, 32, is_ended=True) is None
+    assert over_budget_text(Budget.parse("40", "x"), found, 50, is_ended=True) is None
+    told = over_budget_text(Budget.parse("0.5%", "x"), found, 6000, is_ended=False)
     assert told == "32 set aside (malformed_json 30, no_key 2) of 6,000, more than the 0.5% allowed"
 
 
@@ -42,7 +42,7 @@ def test_the_budget_of_a_pipeline_is_a_number_or_a_share() -> None:
     share = budget(max_quarantined="2.5%")
     assert share is not None
     assert share.percent is not None
-    assert share.holds(25, 1000)
+    assert share.allows(25, 1000)
     for wrong, words in (
         ({"max_quarantined": "many"}, "a number such as 12 or a share such as 0.5%"),
         ({"max_quarantined": -1}, "at least 0"),

@@ -22,7 +22,7 @@ def source(**more: Any) -> KafkaSource:
 def test_topics_are_named_one_by_one_or_by_a_pattern() -> None:
     assert source(topics="a").names == ("a",)
     assert source(topics=["a", "b"]).names == ("a", "b")
-    assert source(pattern="shop[.].*").told == "pattern shop[.].*"
+    assert source(pattern="shop[.].*").label == "pattern shop[.].*"
 
 
 @pytest.mark.parametrize(

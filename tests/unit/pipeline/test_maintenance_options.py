@@ -6,7 +6,7 @@ from changelane.errors import ConfigError
 from changelane.formats.contract.options import seconds
 from changelane.pipeline.config import Pipeline, parse
 from changelane.pipeline.options import Maintenance
-from changelane.spark.run.trigger import Pace
+from changelane.spark.run.trigger import AdaptiveTrigger
 
 
 def pipeline(**options: object) -> Pipeline:
@@ -67,7 +67,7 @@ def test_intervals_may_be_parts_of_a_second_and_nothing_else() -> None:
     assert pipeline(interval="500ms").options.interval_ms == 500
     assert pipeline(interval="250 milliseconds").options.interval_ms == 250
     quick = pipeline(trigger="continuous", interval="500ms", max_interval="2s").options
-    assert Pace.of(quick) == Pace(0.5, 2, 100_000)
+    assert AdaptiveTrigger.of(quick) == AdaptiveTrigger(0.5, 2, 100_000)
     for options in ({"purge_after": "1500ms"}, {"maintenance": {"keep": "1500ms"}}):
         with pytest.raises(ConfigError, match="in whole seconds"):
             pipeline(**options)
@@ -83,12 +83,14 @@ def test_deletes_are_not_forgotten_at_once(span: str) -> None:
 
 
 def test_maintenance_is_on_unless_it_is_switched_off() -> None:
-    assert pipeline().options.upkeep == Maintenance()
-    assert pipeline(maintenance="auto").options.upkeep == Maintenance()
-    assert pipeline(maintenance="off").options.upkeep is None
-    assert pipeline(maintenance=False).options.upkeep is None  # as YAML reads off
-    assert pipeline(maintenance=True).options.upkeep == Maintenance()
-    assert pipeline(maintenance={"keep": "1 day"}).options.upkeep == Maintenance(keep="1 day")
+    assert pipeline().options.maintenance_limits == Maintenance()
+    assert pipeline(maintenance="auto").options.maintenance_limits == Maintenance()
+    assert pipeline(maintenance="off").options.maintenance_limits is None
+    assert pipeline(maintenance=False).options.maintenance_limits is None  # as YAML reads off
+    assert pipeline(maintenance=True).options.maintenance_limits == Maintenance()
+    assert pipeline(maintenance={"keep": "1 day"}).options.maintenance_limits == Maintenance(
+        keep="1 day"
+    )
     assert pipeline().options.purge_after is None
 
 

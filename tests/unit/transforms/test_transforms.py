@@ -38,7 +38,7 @@ from changelane.transforms.chain import Chain
 from changelane.transforms.include_exclude import Exclude, Include
 from changelane.transforms.mask import Mask
 from changelane.transforms.project_rename import Project, Rename
-from changelane.transforms.registry import check_names, steps_of
+from changelane.transforms.registry import check_names, transforms_of
 from changelane.transforms.route import Route
 from changelane.types import (
     UNAVAILABLE,
@@ -309,7 +309,7 @@ def test_a_value_of_every_type_is_masked_and_its_states_stay(data, method):
 
 def test_the_secret_is_never_shown():
     chain = Chain([mask()])
-    assert SECRET not in repr(chain) + repr(chain.steps) + str(chain.steps[0])
+    assert SECRET not in repr(chain) + repr(chain.transforms) + str(chain.transforms[0])
     again = pickle.loads(pickle.dumps(chain))
     assert again(change()) == chain(change())
 
@@ -565,7 +565,7 @@ def test_a_secret_written_into_the_file_is_refused_and_not_shown():
         check_names([{"type": "mask", "columns": ["a"], "method": "hash", "secret": SECRET}])
     assert SECRET not in str(caught.value)
     with pytest.raises(ConfigError, match="at least 16") as caught:
-        steps_of([{"type": "mask", "columns": ["a"], "method": "hash", "secret": "hunter2"}])
+        transforms_of([{"type": "mask", "columns": ["a"], "method": "hash", "secret": "hunter2"}])
     assert "hunter2" not in str(caught.value)
 
 
@@ -587,7 +587,7 @@ def test_a_secret_written_into_the_file_is_refused_and_not_shown():
 )
 def test_transforms_that_make_no_sense_are_refused(raw, reason):
     with pytest.raises(ConfigError, match=reason):
-        steps_of([raw])
+        transforms_of([raw])
 
 
 def test_a_list_is_read_in_its_order():
@@ -596,8 +596,8 @@ def test_a_list_is_read_in_its_order():
         {"type": "mask", "columns": ["ssn"], "method": "truncate", "keep": 2, "side": "end"},
     ]
     check_names(raw)
-    assert steps_of(raw) == (
+    assert transforms_of(raw) == (
         Include(tables=("shop.*",)),
         Mask(columns=("ssn",), method="truncate", keep=2, side="end"),
     )
-    assert msgspec.structs.asdict(steps_of(raw)[0])["operations"] is None
+    assert msgspec.structs.asdict(transforms_of(raw)[0])["operations"] is None

@@ -4,16 +4,24 @@
 from collections.abc import Collection, Iterable, Mapping
 
 from changelane.apply.keys import key_values
-from changelane.apply.merge.key_occupants import NOBODY, Place, named
-from changelane.apply.merge.key_timeline import Carried, Timeline, foreign
-from changelane.apply.operations import Departure, Step, Upsert
-from changelane.apply.rejection import AMBIGUOUS, Problem
-from changelane.apply.row_state import EMPTY, NOTHING, Cell, KeyState, Rule, Within, is_live
-from changelane.apply.transactions import IMMEDIATE, name_of
-from changelane.position import ARRIVAL, DEPARTURE, at_phase, domain_of
+from changelane.apply.merge.key_occupants import NO_ROW, TransactionKey, identifies_row
+from changelane.apply.merge.key_timeline import RowFragment, Timeline, state_without
+from changelane.apply.operations import KeyDelete, RowOperation, Upsert
+from changelane.apply.rejection import AMBIGUOUS, Rejection
+from changelane.apply.row_state import (
+    EMPTY_STATE,
+    NO_ORDER,
+    ColumnVersion,
+    KeyState,
+    Rule,
+    TransactionRecord,
+    is_live,
+)
+from changelane.apply.transactions import IMMEDIATE_DOMAINS, name_of_transaction
+from changelane.position import DELETE_PHASE, UPSERT_PHASE, at_phase, domain_of
 
 
-class Work:
+class BatchState:
     """The keys of one batch, and what becomes of them."""
 
     def __init__(
@@ -21,63 +29,67 @@ class Work:
         states: Mapping[bytes, KeyState],
         *,
         truncated: bytes,
-        horizon: bytes,
+        tombstone_watermark: bytes,
         complete: Collection[bytes],
         keys: tuple[str, ...],
         rule: Rule,
     ) -> None:
         self.states = states
         self.truncates = [truncated] if truncated else []
-        self.horizon = horizon
+        self.tombstone_watermark = tombstone_watermark
         self.complete = complete
         self.keys = keys
         self.rule = rule
-        self.lines: dict[bytes, Timeline] = {}
-        self.places: dict[tuple[bytes, bytes | None], Place] = {}
+        self.timelines: dict[bytes, Timeline] = {}
+        self.transaction_keys: dict[tuple[bytes, bytes | None], TransactionKey] = {}
         self.forgotten: dict[bytes, bytes] = {}  # up to where, by key
-        self.touched: set[bytes] = set()
-        self.problems: list[Problem] = []
+        self.touched_keys: set[bytes] = set()
+        self.rejections: list[Rejection] = []
 
-    def line(self, key: bytes) -> Timeline:
-        line = self.lines.get(key)
-        if line is None:
-            line = self.lines[key] = Timeline(self.states.get(key, EMPTY))
-        return line
+    def timeline(self, key: bytes) -> Timeline:
+        timeline = self.timelines.get(key)
+        if timeline is None:
+            timeline = self.timelines[key] = Timeline(self.states.get(key, EMPTY_STATE))
+        return timeline
 
-    def open(self, told: Iterable[Step]) -> None:
+    def open_transactions(self, batch_operations: Iterable[RowOperation]) -> None:
         """Find the keys inside transactions that may have several rows.
 
         Those that a departure leaves, or leads to, if its before image tells more than the key, or
         nothing says that constraints are immediate.
         """
         for key, state in self.states.items():
-            for within in state.transactions:
-                if within.steps:
-                    self._place(key, within.transaction).remember(within)
+            for record in state.transactions:
+                if record.operations:
+                    self._transaction_key(key, record.transaction).add_record(record)
                 else:
-                    self.forgotten[key] = within.last
-        steps = list(told)
-        departures = {(step.key, step.order) for step in steps if isinstance(step, Departure)}
-        for step in steps:
-            if isinstance(step, Departure):
-                left, came = step.key, step.moved_to
-                is_named = named(step.before, self._parts(left))
-                is_told = is_named or domain_of(step.order) not in IMMEDIATE
-            elif isinstance(step, Upsert) and step.moved_from is not None:
+                    self.forgotten[key] = record.last
+        operations = list(batch_operations)
+        key_deletes = {
+            (operation.key, operation.order)
+            for operation in operations
+            if isinstance(operation, KeyDelete)
+        }
+        for operation in operations:
+            if isinstance(operation, KeyDelete):
+                old_key, new_key = operation.key, operation.moved_to
+                is_named = identifies_row(operation.before, self._parts(old_key))
+                is_explicit = is_named or domain_of(operation.order) not in IMMEDIATE_DOMAINS
+            elif isinstance(operation, Upsert) and operation.moved_from is not None:
                 # the half of a key change that tells no row that left
-                left, came = step.moved_from, step.key
-                start = at_phase(step.order, DEPARTURE)
-                is_told = (left, start) not in departures
-                if (left, name_of(step)) not in self.places:
-                    is_told = is_told and not self._is_applied(left, start)
+                old_key, new_key = operation.moved_from, operation.key
+                start = at_phase(operation.order, DELETE_PHASE)
+                is_explicit = (old_key, start) not in key_deletes
+                if (old_key, name_of_transaction(operation)) not in self.transaction_keys:
+                    is_explicit = is_explicit and not self._is_applied(old_key, start)
             else:
                 continue
-            transaction = name_of(step)
-            if came is None or came == left or transaction is None:
+            transaction = name_of_transaction(operation)
+            if new_key is None or new_key == old_key or transaction is None:
                 continue
-            if is_told and step.order > self.horizon:
-                self._place(left, transaction)
-                self._place(came, transaction)
+            if is_explicit and operation.order > self.tombstone_watermark:
+                self._transaction_key(old_key, transaction)
+                self._transaction_key(new_key, transaction)
 
     def _is_applied(self, key: bytes, start: bytes) -> bool:
         """Say whether an earlier batch may have applied a departure that named no row.
@@ -85,34 +97,36 @@ class Work:
         A later departure hides it; where constraints are immediate for all that is known, the
         arrival of the row that left then needs no more.
         """
-        deleted = self.states.get(key, EMPTY).deleted
-        return deleted >= start if domain_of(start) in IMMEDIATE else deleted == start
+        deleted = self.states.get(key, EMPTY_STATE).deleted
+        return deleted >= start if domain_of(start) in IMMEDIATE_DOMAINS else deleted == start
 
     def _parts(self, key: bytes) -> int:
         """Return how many columns the key has."""
         return len(self.keys) or len(key_values(key))
 
-    def _place(self, key: bytes, transaction: bytes) -> Place:
-        place = self.places.get((key, transaction))
-        if place is None:
-            parts = self._parts(key)
-            place = self.places[key, transaction] = Place(key, transaction, parts, self.rule)
-        return place
+    def _transaction_key(self, key: bytes, transaction: bytes) -> TransactionKey:
+        transaction_key = self.transaction_keys.get((key, transaction))
+        if transaction_key is None:
+            column_count = self._parts(key)
+            transaction_key = self.transaction_keys[key, transaction] = TransactionKey(
+                key, transaction, column_count, self.rule
+            )
+        return transaction_key
 
-    def _cleared_before(self, line: Timeline, end: bytes) -> bytes:
+    def _cleared_before(self, timeline: Timeline, end: bytes) -> bytes:
         """Return the newest departure or truncate before *end*."""
-        cleared = [order for order, _ in line.clears if order < end]
+        cleared = [order for order, _ in timeline.deletes if order < end]
         cleared += [order for order in self.truncates if order < end]
-        return max(cleared, default=NOTHING)
+        return max(cleared, default=NO_ORDER)
 
-    def _life_start(self, line: Timeline, end: bytes) -> bytes:
+    def _life_start(self, timeline: Timeline, end: bytes) -> bytes:
         """Return after what the life of the row began that a key had just before *end*."""
-        arrived = (
-            at_phase(carried.order, DEPARTURE)
-            for carried in line.carried
-            if carried.step is not None and carried.step.moved_from and carried.order < end
+        key_insert_orders = (
+            at_phase(fragment.order, DELETE_PHASE)
+            for fragment in timeline.fragments
+            if fragment.upsert is not None and fragment.upsert.moved_from and fragment.order < end
         )
-        return max(self._cleared_before(line, end), max(arrived, default=NOTHING))
+        return max(self._cleared_before(timeline, end), max(key_insert_orders, default=NO_ORDER))
 
     def _floor(self, key: bytes, cleared: bytes, *, end: bytes | None = None) -> bytes:
         """Return up to where what was told of a key is not of the row before *end*, or may not be.
@@ -120,118 +134,173 @@ class Work:
         What is as old as the horizon may be of a row whose departure was forgotten, unless the
         row was there then, or lacks nothing that it could tell.
         """
-        line = self.lines[key]
-        orders = [*filter(None, (line.state.whole, *(c.order for c in line.state.cells.values())))]
-        if is_live(line.state, max(self.truncates, default=NOTHING), self.rule) and (
-            key in self.complete or min(orders) <= self.horizon
+        timeline = self.timelines[key]
+        orders = [
+            *filter(
+                None,
+                (timeline.state.full_row_order, *(c.order for c in timeline.state.cells.values())),
+            )
+        ]
+        if is_live(timeline.state, max(self.truncates, default=NO_ORDER), self.rule) and (
+            key in self.complete or min(orders) <= self.tombstone_watermark
         ):
             return cleared
-        floor = max(cleared, self.horizon)
-        wholes = (carried.whole for carried in line.carried)
-        is_covered = any(floor < whole and (end is None or whole < end) for whole in wholes)
+        floor = max(cleared, self.tombstone_watermark)
+        full_row_orders = (fragment.full_row_order for fragment in timeline.fragments)
+        is_covered = any(
+            floor < full_order and (end is None or full_order < end)
+            for full_order in full_row_orders
+        )
         return cleared if is_covered else floor
 
-    def _inherit(self, step: Departure, moved_to: bytes, row: Carried) -> None:
-        brought = self._brought(step, moved_to, row)
-        for place in self.places.values():
-            if place.key == moved_to and step.order[:-1] in place.places:
-                place.handed[step.order] = brought + place.inherited(step.order, brought)
+    def _inherit_row(self, key_delete: KeyDelete, moved_to: bytes, row: RowFragment) -> None:
+        inherited_rows = self._inherited_rows(key_delete, moved_to, row)
+        for transaction_key in self.transaction_keys.values():
+            if (
+                transaction_key.key == moved_to
+                and key_delete.order[:-1] in transaction_key.positions
+            ):
+                transaction_key.inherited_by_order[key_delete.order] = (
+                    inherited_rows + transaction_key.inherited(key_delete.order, inherited_rows)
+                )
                 return
-        heir = self.line(moved_to)
-        if brought:
-            self.touched.add(moved_to)
-            heir.carried += brought
+        target_timeline = self.timeline(moved_to)
+        if inherited_rows:
+            self.touched_keys.add(moved_to)
+            target_timeline.fragments += inherited_rows
 
-    def _brought(self, step: Departure, moved_to: bytes, row: Carried) -> list[Carried]:
+    def _inherited_rows(
+        self, key_delete: KeyDelete, moved_to: bytes, row: RowFragment
+    ) -> list[RowFragment]:
         """Return what a row brings to the key that it moves to."""
-        width = len(step.order)
-        found: list[Carried] = []
+        width = len(key_delete.order)
+        fragments: list[RowFragment] = []
 
         def inherited(order: bytes) -> bytes:
-            return step.order + order[-width:]
+            return key_delete.order + order[-width:]
 
-        cells = {c: Cell(inherited(cell.order), cell.value) for c, cell in row.cells.items()}
-        for column, value in (step.before or {}).items():
-            cells[column] = Cell(inherited(step.order), value)
-        if cells or row.whole:
-            whole = inherited(row.whole) if row.whole else NOTHING
-            found.append(Carried(inherited(step.order), cells, whole, is_inherited=True))
+        cells = {
+            c: ColumnVersion(inherited(cell.order), cell.value) for c, cell in row.cells.items()
+        }
+        for column, value in (key_delete.before or {}).items():
+            cells[column] = ColumnVersion(inherited(key_delete.order), value)
+        if cells or row.full_row_order:
+            full_order = inherited(row.full_row_order) if row.full_row_order else NO_ORDER
+            fragments.append(
+                RowFragment(inherited(key_delete.order), cells, full_order, is_inherited=True)
+            )
         values = key_values(moved_to) if self.keys else ()
         if self.keys and len(values) == len(self.keys):
-            order = self.rule.order(at_phase(step.order, ARRIVAL))
-            named_cells = {c: Cell(order, v) for c, v in zip(self.keys, values, strict=True)}
-            found.append(Carried(order, named_cells, NOTHING))
-        return found
+            order = self.rule.order(at_phase(key_delete.order, UPSERT_PHASE))
+            named_cells = {
+                c: ColumnVersion(order, v) for c, v in zip(self.keys, values, strict=True)
+            }
+            fragments.append(RowFragment(order, named_cells, NO_ORDER))
+        return fragments
 
-    def _begin(self, place: Place) -> None:
+    def _begin_transaction(self, transaction_key: TransactionKey) -> None:
         """Begin a transaction at a key: with the row that was there."""
-        line = self.lines[place.key]
-        start = self._life_start(line, place.first)
-        floor = self._floor(place.key, start, end=place.first)
-        base = line.view(floor, place.first, self.rule)
-        cleared = self._cleared_before(line, place.first)
-        is_empty = not base.order and bool(cleared) and cleared not in line.unsure
-        place.begin(base, is_empty=is_empty)
+        timeline = self.timelines[transaction_key.key]
+        start = self._life_start(timeline, transaction_key.first)
+        floor = self._floor(transaction_key.key, start, end=transaction_key.first)
+        base = timeline.row_as_of(floor, transaction_key.first, self.rule)
+        cleared = self._cleared_before(timeline, transaction_key.first)
+        is_empty = not base.order and bool(cleared) and cleared not in timeline.unsure_deletes
+        transaction_key.begin(base, is_empty=is_empty)
 
-    def _step(
+    def _apply_operations(
         self,
-        place: Place,
+        transaction_key: TransactionKey,
         order: bytes,
-        steps: list[Upsert | Departure],
-        reached: frozenset[bytes],
+        operations: list[Upsert | KeyDelete],
+        affected: frozenset[bytes],
     ) -> None:
-        left = [one for one in steps if isinstance(one, Departure) and one.key == place.key]
-        if not left:
-            place.upsert(order, steps)
+        key_deletes = [
+            operation
+            for operation in operations
+            if isinstance(operation, KeyDelete) and operation.key == transaction_key.key
+        ]
+        if not key_deletes:
+            transaction_key.upsert(order, operations)
             return
-        step = max(left, key=lambda one: (one.before == {}, len(one.before or ())))
-        if place.is_key_only(step) and domain_of(step.order) not in IMMEDIATE and place.is_shared:
-            if place.is_told_now(step) and place.last > self.lines[place.key].covered:
-                self.problems.append(Problem(step.key, AMBIGUOUS, step))
-            place.forget(step)
+        operation = max(
+            key_deletes,
+            key=lambda key_delete: (key_delete.before == {}, len(key_delete.before or ())),
+        )
+        if (
+            transaction_key.is_key_only(operation)
+            and domain_of(operation.order) not in IMMEDIATE_DOMAINS
+            and transaction_key.is_shared
+        ):
+            if (
+                transaction_key.is_from_batch(operation)
+                and transaction_key.last > self.timelines[transaction_key.key].covered_order
+            ):
+                self.rejections.append(Rejection(operation.key, AMBIGUOUS, operation))
+            transaction_key.remove_all_rows(operation)
             return
-        row = place.leave(step)
-        if step.moved_to is not None and step.moved_to != step.key and step.moved_to in reached:
-            fullest = max(left, key=lambda one: len(one.before or ()))
-            self._inherit(fullest, step.moved_to, row or NOBODY)
+        row = transaction_key.remove_row(operation)
+        if (
+            operation.moved_to is not None
+            and operation.moved_to != operation.key
+            and operation.moved_to in affected
+        ):
+            fullest = max(key_deletes, key=lambda key_delete: len(key_delete.before or ()))
+            self._inherit_row(fullest, operation.moved_to, row or NO_ROW)
 
-    def _end(self, place: Place) -> None:
+    def _end_transaction(self, transaction_key: TransactionKey) -> None:
         """Settle which row has the key after a transaction."""
-        line = self.lines[place.key]
-        place.rest = line.rest(place.last, self.rule)
-        truncated = max(self.truncates, default=NOTHING)
-        occupant = place.stays(truncated)
-        if occupant is None or not occupant.carried:
-            order, moved_to = place.left
+        timeline = self.timelines[transaction_key.key]
+        transaction_key.outside_state = timeline.outside_state(transaction_key.last, self.rule)
+        truncated = max(self.truncates, default=NO_ORDER)
+        occupant = transaction_key.final_occupant(truncated)
+        if occupant is None or not occupant.fragments:
+            order, moved_to = transaction_key.last_delete
             if order:
-                line.clears.append((order, moved_to))
+                timeline.deletes.append((order, moved_to))
                 if occupant is not None:
-                    line.unsure.add(order)
+                    timeline.unsure_deletes.add(order)
             return
         if occupant.start:
-            line.clears.append((occupant.start, place.key))
-        line.carried += place.told_of(occupant)
+            timeline.deletes.append((occupant.start, transaction_key.key))
+        timeline.fragments += transaction_key.new_fragments(occupant)
 
-    def _kept(self, key: bytes, state: KeyState, truncated: bytes) -> tuple[Within, ...]:
+    def _remaining_records(
+        self, key: bytes, state: KeyState, truncated: bytes
+    ) -> tuple[TransactionRecord, ...]:
         """Return what is still remembered of transactions at a key.
 
         What is older than the horizon, a truncate, or an event of an earlier batch that set the
         whole row later, cannot matter any more.
         """
-        places = [place for place in self.places.values() if place.key == key and place.steps]
-        if not places:
-            return self.states.get(key, EMPTY).transactions
-        own = frozenset().union(*(place.places for place in places))
-        later = foreign(state, own)
-        floor = max(self.horizon, truncated)
-        covered = max(floor, later.whole)
+        transaction_keys = [
+            transaction_key
+            for transaction_key in self.transaction_keys.values()
+            if transaction_key.key == key and transaction_key.operations
+        ]
+        if not transaction_keys:
+            return self.states.get(key, EMPTY_STATE).transactions
+        own_positions = frozenset().union(
+            *(transaction_key.positions for transaction_key in transaction_keys)
+        )
+        later = state_without(state, own_positions)
+        floor = max(self.tombstone_watermark, truncated)
+        covered = max(floor, later.full_row_order)
         # all or none: what one knows is without what the others do
-        forgotten = self.forgotten.get(key, NOTHING)
-        kept: list[Within] = []
-        if all(place.last <= (floor if place.is_fresh else covered) for place in places):
-            forgotten = max(forgotten, *(place.last for place in places))
+        forgotten = self.forgotten.get(key, NO_ORDER)
+        transactions: list[TransactionRecord] = []
+        if all(
+            transaction_key.last <= (floor if transaction_key.is_in_batch else covered)
+            for transaction_key in transaction_keys
+        ):
+            forgotten = max(
+                forgotten, *(transaction_key.last for transaction_key in transaction_keys)
+            )
         else:
-            kept = sorted((place.within for place in places), key=lambda one: one.transaction)
+            transactions = sorted(
+                (transaction_key.record for transaction_key in transaction_keys),
+                key=lambda record: record.transaction,
+            )
         if forgotten > floor:
-            kept.insert(0, Within(NOTHING, (), KeyState(forgotten)))
-        return tuple(kept)
+            transactions.insert(0, TransactionRecord(NO_ORDER, (), KeyState(forgotten)))
+        return tuple(transactions)

@@ -4,203 +4,237 @@
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from changelane.apply.operations import Departure, Upsert
-from changelane.apply.row_state import EMPTY, NOTHING, Cell, KeyState, Rule, join, lifted, typed
+from changelane.apply.operations import KeyDelete, Upsert
+from changelane.apply.row_state import (
+    EMPTY_STATE,
+    NO_ORDER,
+    ColumnVersion,
+    KeyState,
+    Rule,
+    join,
+    prune,
+    sort_key,
+)
 from changelane.types import Value
 
 
-class Carried(NamedTuple):
+class RowFragment(NamedTuple):
     """What one event, or the state so far, says about a row."""
 
     order: bytes
-    cells: Mapping[str, Cell]
-    whole: bytes
-    step: Upsert | None = None
+    cells: Mapping[str, ColumnVersion]
+    full_row_order: bytes
+    upsert: Upsert | None = None
     is_inherited: bool = False
 
 
-class Exit(NamedTuple):
+class TimelineDelete(NamedTuple):
     """A departure: up to *cleared* (exclusive) its row lived, then it arrived at *moved_to*."""
 
-    step: Departure
-    is_told: bool
+    key_delete: KeyDelete
+    is_explicit: bool
 
 
 class Timeline:
     """All that is known of one key in this batch.
 
     Attributes:
-        covered: Up to where a transaction does not matter any more: a later event of another one
-            set the whole row, or took it away.
+        covered_order: Transactions up to here do not matter any more: a later event of another
+            one set the whole row, or deleted it.
     """
 
     __slots__ = (
-        *("_apart", "_own", "arrivals", "carried", "clears"),
-        *("covered", "exits", "state", "unsure"),
+        *("_own_positions", "_removed_fragments", "deletes", "fragments", "key_inserts"),
+        *("covered_order", "state", "timeline_deletes", "unsure_deletes"),
     )
 
     def __init__(self, state: KeyState) -> None:
         self.state = state
-        self.arrivals: dict[bytes, Departure | None] = {}  # from where, as far as it was told
-        self.carried: list[Carried] = []
-        self.clears: list[tuple[bytes, bytes]] = []  # (order, moved_to or b"")
-        self.exits: dict[tuple[bytes, bytes | None], Exit] = {}
-        self.unsure: set[bytes] = set()  # clears, where a row may be that nothing told
-        self.covered = NOTHING
-        self._own: frozenset[bytes] = frozenset()
-        self._apart: list[Carried] = []
-        if state.cells or state.whole:
-            self.carried.append(Carried(state.upserted, state.cells, state.whole))
+        self.key_inserts: dict[bytes, KeyDelete | None] = {}  # from where, as far as it was told
+        self.fragments: list[RowFragment] = []
+        self.deletes: list[tuple[bytes, bytes]] = []  # (order, moved_to or b"")
+        self.timeline_deletes: dict[tuple[bytes, bytes | None], TimelineDelete] = {}
+        self.unsure_deletes: set[bytes] = set()  # clears, where a row may be that nothing told
+        self.covered_order = NO_ORDER
+        self._own_positions: frozenset[bytes] = frozenset()
+        self._removed_fragments: list[RowFragment] = []
+        if state.cells or state.full_row_order:
+            self.fragments.append(RowFragment(state.upserted, state.cells, state.full_row_order))
         if state.deleted:
-            self.clears.append((state.deleted, state.moved_to or b""))
+            self.deletes.append((state.deleted, state.moved_to or b""))
 
-    def view(self, low: bytes, high: bytes, rule: Rule) -> Carried:
+    def row_as_of(self, low: bytes, high: bytes, rule: Rule) -> RowFragment:
         """Return the row as of *high*, from what was told after *low*."""
-        cells: dict[str, Cell] = {}
-        whole = NOTHING
-        for carried in self.carried:
-            if low < carried.whole < high:
-                whole = max(whole, carried.whole)
-            for column, cell in carried.cells.items():
+        cells: dict[str, ColumnVersion] = {}
+        full_order = NO_ORDER
+        for fragment in self.fragments:
+            if low < fragment.full_row_order < high:
+                full_order = max(full_order, fragment.full_row_order)
+            for column, cell in fragment.cells.items():
                 if low < cell.order < high:
-                    held = cells.get(column)
-                    if held is None or rule.wins(cell, held):
+                    known_cell = cells.get(column)
+                    if known_cell is None or rule.wins(cell, known_cell):
                         cells[column] = cell
-        kept = lifted(cells, whole, rule)
-        newest = max((whole, *(cell.order for cell in kept.values())))
-        return Carried(newest, kept, whole)
+        lifted_cells = prune(cells, full_order, rule)
+        newest = max((full_order, *(cell.order for cell in lifted_cells.values())))
+        return RowFragment(newest, lifted_cells, full_order)
 
-    def without(
-        self, state: KeyState, own: frozenset[bytes], rests: Iterable[KeyState], rule: Rule
+    def remove_positions(
+        self,
+        state: KeyState,
+        own_positions: frozenset[bytes],
+        outside_states: Iterable[KeyState],
+        rule: Rule,
     ) -> None:
         """Take out what was told at some places of the log, and bring back what it had hidden.
 
         Args:
             state: The registers that the timeline began with.
-            own: The places in the log, without phases.
-            rests: The registers without those places, as they were remembered.
+            own_positions: The places in the log, without phases.
+            outside_states: The registers without those places, as they were remembered.
             rule: The decision points of the rule.
         """
-        self._own = own
-        later = foreign(state, own)
-        self.covered = max(later.whole, later.deleted)
-        del self.carried[: bool(state.cells or state.whole)]
-        del self.clears[: bool(state.deleted)]
-        known = [later, *(foreign(rest, own) for rest in rests)]
-        self.state = EMPTY
-        for one in known:
-            self.state = join(self.state, one, rule)
-            if one.cells or one.whole:
-                self.carried.append(Carried(one.upserted, one.cells, one.whole))
-            if one.deleted:
-                self.clears.append((one.deleted, one.moved_to or b""))
+        self._own_positions = own_positions
+        later = state_without(state, own_positions)
+        self.covered_order = max(later.full_row_order, later.deleted)
+        del self.fragments[: bool(state.cells or state.full_row_order)]
+        del self.deletes[: bool(state.deleted)]
+        known_states = [
+            later,
+            *(state_without(other_state, own_positions) for other_state in outside_states),
+        ]
+        self.state = EMPTY_STATE
+        for known_state in known_states:
+            self.state = join(self.state, known_state, rule)
+            if known_state.cells or known_state.full_row_order:
+                self.fragments.append(
+                    RowFragment(known_state.upserted, known_state.cells, known_state.full_row_order)
+                )
+            if known_state.deleted:
+                self.deletes.append((known_state.deleted, known_state.moved_to or b""))
 
-    def between(self, key: bytes, first: bytes, last: bytes) -> list[Upsert]:
+    def take_between(self, key: bytes, first: bytes, last: bytes) -> list[Upsert]:
         """Take out, and return, what stored rows were told between two orders.
 
         Nothing tells any more what the rows before were: they are changes of the row that
         arrived last.
         """
-        found: dict[bytes, dict[str, Cell]] = {}
-        wholes: set[bytes] = set()
+        cells_by_order: dict[bytes, dict[str, ColumnVersion]] = {}
+        full_row_orders: set[bytes] = set()
 
         def is_between(order: bytes) -> bool:
             return first < order <= last and len(order) == len(last)
 
-        for number, carried in enumerate(self.carried):
-            apart = {c: cell for c, cell in carried.cells.items() if is_between(cell.order)}
-            if carried.step is not None or not (apart or is_between(carried.whole)):
+        for number, fragment in enumerate(self.fragments):
+            later_cells = {c: cell for c, cell in fragment.cells.items() if is_between(cell.order)}
+            if fragment.upsert is not None or not (
+                later_cells or is_between(fragment.full_row_order)
+            ):
                 continue
-            for column, cell in apart.items():
-                found.setdefault(cell.order, {})[column] = cell
-            whole = NOTHING
-            if is_between(carried.whole):
-                found.setdefault(carried.whole, {})
-                wholes.add(carried.whole)
-                whole = carried.whole
-            self._apart.append(Carried(carried.order, apart, whole))
-            rest = {c: cell for c, cell in carried.cells.items() if c not in apart}
-            left = NOTHING if whole else carried.whole
-            newest = max((left, *(cell.order for cell in rest.values())))
-            self.carried[number] = Carried(newest, rest, left)
+            for column, cell in later_cells.items():
+                cells_by_order.setdefault(cell.order, {})[column] = cell
+            full_order = NO_ORDER
+            if is_between(fragment.full_row_order):
+                cells_by_order.setdefault(fragment.full_row_order, {})
+                full_row_orders.add(fragment.full_row_order)
+                full_order = fragment.full_row_order
+            self._removed_fragments.append(RowFragment(fragment.order, later_cells, full_order))
+            other_cells = {c: cell for c, cell in fragment.cells.items() if c not in later_cells}
+            other_full_order = NO_ORDER if full_order else fragment.full_row_order
+            newest = max((other_full_order, *(cell.order for cell in other_cells.values())))
+            self.fragments[number] = RowFragment(newest, other_cells, other_full_order)
         return [
-            Upsert(key, order, {c: cell.value for c, cell in cells.items()}, order in wholes)
-            for order, cells in sorted(found.items())
+            Upsert(
+                key, order, {c: cell.value for c, cell in cells.items()}, order in full_row_orders
+            )
+            for order, cells in sorted(cells_by_order.items())
         ]
 
-    def rest(self, last: bytes, rule: Rule) -> KeyState:
+    def outside_state(self, last: bytes, rule: Rule) -> KeyState:
         """Return the registers up to an order, without what :meth:`without` took out."""
         high = last + b"\xff"
-        orders = ((order, moved_to) for order, moved_to in self.clears if order < high)
-        known = [one for one in orders if self._is_foreign(one[0])]
-        deleted, moved_to = max(known, default=(NOTHING, b""))
-        cells: dict[str, Cell] = {}
-        whole = NOTHING
-        for carried in (*self.carried, *self._apart):
-            if deleted < carried.whole < high and self._is_foreign(carried.whole):
-                whole = max(whole, carried.whole)
-            for column, cell in carried.cells.items():
+        orders = ((order, moved_to) for order, moved_to in self.deletes if order < high)
+        foreign_orders = [order for order in orders if self._is_foreign(order[0])]
+        deleted, moved_to = max(foreign_orders, default=(NO_ORDER, b""))
+        cells: dict[str, ColumnVersion] = {}
+        full_order = NO_ORDER
+        for fragment in (*self.fragments, *self._removed_fragments):
+            if deleted < fragment.full_row_order < high and self._is_foreign(
+                fragment.full_row_order
+            ):
+                full_order = max(full_order, fragment.full_row_order)
+            for column, cell in fragment.cells.items():
                 if deleted < cell.order < high and self._is_foreign(cell.order):
-                    held = cells.get(column)
-                    if held is None or rule.wins(cell, held):
+                    known_cell = cells.get(column)
+                    if known_cell is None or rule.wins(cell, known_cell):
                         cells[column] = cell
-        return KeyState(deleted, moved_to or None, whole, lifted(cells, whole, rule))
+        return KeyState(deleted, moved_to or None, full_order, prune(cells, full_order, rule))
 
     def _is_foreign(self, order: bytes) -> bool:
-        return order[: len(next(iter(self._own)))] not in self._own
+        return order[: len(next(iter(self._own_positions)))] not in self._own_positions
 
 
-def when(left: Exit) -> tuple[bytes, bytes, bytes]:
+def delete_sort_key(timeline_delete: TimelineDelete) -> tuple[bytes, bytes, bytes]:
     """Return by what departures are sorted."""
-    return (left.step.order, left.step.key, left.step.moved_to or b"")
+    return (
+        timeline_delete.key_delete.order,
+        timeline_delete.key_delete.key,
+        timeline_delete.key_delete.moved_to or b"",
+    )
 
 
-def compared(before: Mapping[str, Value], row: Carried) -> set[str]:
+def shared_columns(before: Mapping[str, Value], row: RowFragment) -> set[str]:
     """Return the columns that both a before image and a row know."""
-    return set(before) if row.whole else before.keys() & row.cells.keys()
+    return set(before) if row.full_row_order else before.keys() & row.cells.keys()
 
 
-def agrees(before: Mapping[str, Value], row: Carried) -> bool:
+def is_consistent(before: Mapping[str, Value], row: RowFragment) -> bool:
     """Say whether a before image may be of a row, as far as both are known."""
     return all(
-        typed(before[column]) == typed(row.cells[column].value if column in row.cells else None)
-        for column in compared(before, row)
+        sort_key(before[column])
+        == sort_key(row.cells[column].value if column in row.cells else None)
+        for column in shared_columns(before, row)
     )
 
 
-def same_row(one: Carried, other: Carried) -> bool:
+def is_same_row(first: RowFragment, second: RowFragment) -> bool:
     """Say whether two rows know the same columns, with the same values."""
-    return one.cells.keys() == other.cells.keys() and all(
-        typed(cell.value) == typed(other.cells[column].value) for column, cell in one.cells.items()
+    return first.cells.keys() == second.cells.keys() and all(
+        sort_key(cell.value) == sort_key(second.cells[column].value)
+        for column, cell in first.cells.items()
     )
 
 
-def foreign(state: KeyState, places: frozenset[bytes]) -> KeyState:
+def state_without(state: KeyState, positions: frozenset[bytes]) -> KeyState:
     """Return registers without what was told at some places of the log."""
-    if not places:
+    if not positions:
         return state
-    width = len(next(iter(places)))
+    width = len(next(iter(positions)))
 
     def is_foreign(order: bytes) -> bool:
-        return order[:width] not in places
+        return order[:width] not in positions
 
     cells = {c: cell for c, cell in state.cells.items() if is_foreign(cell.order)}
-    whole = state.whole if is_foreign(state.whole) else NOTHING
+    full_order = state.full_row_order if is_foreign(state.full_row_order) else NO_ORDER
     if state.deleted and not is_foreign(state.deleted):
-        return KeyState(whole=whole, cells=cells)
-    return KeyState(state.deleted, state.moved_to, whole, cells)
+        return KeyState(full_row_order=full_order, cells=cells)
+    return KeyState(state.deleted, state.moved_to, full_order, cells)
 
 
-def inherited(state: KeyState, places: frozenset[bytes]) -> dict[bytes, list[Carried]]:
+def inherited_fragments(
+    state: KeyState, positions: frozenset[bytes]
+) -> dict[bytes, list[RowFragment]]:
     """Return what a stored row has from before it arrived, by the order of its departure."""
-    if not places:
+    if not positions:
         return {}
-    width = len(next(iter(places))) + 1
-    found: dict[bytes, dict[str, Cell]] = {}
+    width = len(next(iter(positions))) + 1
+    cells_by_order: dict[bytes, dict[str, ColumnVersion]] = {}
     for column, cell in state.cells.items():
-        if len(cell.order) > width and cell.order[: width - 1] in places:
-            found.setdefault(cell.order[:width], {})[column] = cell
+        if len(cell.order) > width and cell.order[: width - 1] in positions:
+            cells_by_order.setdefault(cell.order[:width], {})[column] = cell
     return {
-        start: [Carried(max(c.order for c in cells.values()), cells, NOTHING, is_inherited=True)]
-        for start, cells in found.items()
+        start: [
+            RowFragment(max(c.order for c in cells.values()), cells, NO_ORDER, is_inherited=True)
+        ]
+        for start, cells in cells_by_order.items()
     }

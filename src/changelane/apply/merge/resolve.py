@@ -13,24 +13,30 @@ from functools import partial
 
 import msgspec
 
-from changelane.apply.merge.batch_state import Work
-from changelane.apply.merge.key_occupants import NOBODY
-from changelane.apply.merge.key_timeline import Carried, Exit, Timeline, inherited, when
-from changelane.apply.operations import Departure, Step, TableTruncate, Upsert
-from changelane.apply.rejection import TOO_LATE, UNORDERED, Problem
+from changelane.apply.merge.batch_state import BatchState
+from changelane.apply.merge.key_occupants import NO_ROW
+from changelane.apply.merge.key_timeline import (
+    RowFragment,
+    Timeline,
+    TimelineDelete,
+    delete_sort_key,
+    inherited_fragments,
+)
+from changelane.apply.operations import KeyDelete, RowOperation, TableTruncate, Upsert
+from changelane.apply.rejection import TOO_LATE, UNORDERED, Rejection
 from changelane.apply.row_state import (
-    EMPTY,
-    NOTHING,
+    EMPTY_STATE,
+    NO_ORDER,
     RULE,
-    Cell,
+    ColumnVersion,
     KeyState,
     Rule,
-    lifted,
-    settle,
-    typed,
+    compact,
+    prune,
+    sort_key,
 )
-from changelane.apply.transactions import name_of
-from changelane.position import DEPARTURE, at_phase, comparable
+from changelane.apply.transactions import name_of_transaction
+from changelane.position import DELETE_PHASE, at_phase, is_comparable
 
 
 class Resolution(msgspec.Struct, frozen=True):
@@ -39,46 +45,48 @@ class Resolution(msgspec.Struct, frozen=True):
     Attributes:
         states: The new registers of every key that the steps reach, settled.
         truncated: The new ``T``. When it rose, the caller evaluates every other row, too.
-        problems: Steps that were refused, in the order of the log.
+        rejections: Steps that were refused, in the order of the log.
         tie_count: Columns whose newest order came with different values.
     """
 
     states: Mapping[bytes, KeyState]
-    truncated: bytes = NOTHING
-    problems: tuple[Problem, ...] = ()
+    truncated: bytes = NO_ORDER
+    rejections: tuple[Rejection, ...] = ()
     tie_count: int = 0
 
 
-def reach(states: Mapping[bytes, KeyState], steps: Iterable[Step]) -> frozenset[bytes]:
+def affected_keys(
+    states: Mapping[bytes, KeyState], operations: Iterable[RowOperation]
+) -> frozenset[bytes]:
     """Return every key whose state ``resolve`` needs for these steps.
 
     Keys that the steps name, and where ``moved_to`` leads from there. When a key in the answer is
     not in *states* yet, load its state and ask again.
     """
     keys: set[bytes] = set()
-    todo: list[bytes | None] = []
-    for step in steps:
-        match step:
+    keys_to_visit: list[bytes | None] = []
+    for operation in operations:
+        match operation:
             case Upsert():
-                todo += (step.key, step.moved_from)
-            case Departure():
-                todo += (step.key, step.moved_to)
+                keys_to_visit += (operation.key, operation.moved_from)
+            case KeyDelete():
+                keys_to_visit += (operation.key, operation.moved_to)
             case TableTruncate():
                 pass
-    while todo:
-        key = todo.pop()
+    while keys_to_visit:
+        key = keys_to_visit.pop()
         if key is not None and key not in keys:
             keys.add(key)
-            todo.append(states.get(key, EMPTY).moved_to)
+            keys_to_visit.append(states.get(key, EMPTY_STATE).moved_to)
     return frozenset(keys)
 
 
 def resolve(
     states: Mapping[bytes, KeyState],
-    steps: Iterable[Step],
+    operations: Iterable[RowOperation],
     *,
-    truncated: bytes = NOTHING,
-    horizon: bytes = NOTHING,
+    truncated: bytes = NO_ORDER,
+    tombstone_watermark: bytes = NO_ORDER,
     complete: Collection[bytes] = (),
     keys: tuple[str, ...] = (),
     rule: Rule = RULE,
@@ -86,238 +94,312 @@ def resolve(
     """Return the states that these steps lead to; the order in which they come does not matter.
 
     Args:
-        states: The registers so far, at least those of the keys that :func:`reach` names; a key
-            that is not in them was never seen.
-        steps: Steps of one table.
+        states: The registers so far, at least those of the keys that :func:`affected_keys` names;
+            a key that is not in them was never seen.
+        operations: Steps of one table.
         truncated: ``T``, the newest truncate so far.
-        horizon: ``H``: tombstones up to here may be forgotten, so that an older upsert is refused
-            of a row that is not there, or that may lack columns and of which nothing is so old:
-            it may be of a row that went.
+        tombstone_watermark: ``H``: tombstones up to here may be forgotten, so that an older upsert
+            is refused of a row that is not there, or that may lack columns and of which nothing is
+            so old: it may be of a row that went.
         complete: The keys whose rows lack no column: an older upsert has no effect on them.
         keys: The key columns. With them, the first half of a key change (a departure that tells
             where the row went) already makes the row at the new key, as far as it is known.
         rule: The decision points; only tests give another.
     """
-    told = list(steps)
-    work = _Resolving(
-        states, truncated=truncated, horizon=horizon, complete=complete, keys=keys, rule=rule
+    batch_operations = list(operations)
+    resolver = _BatchResolver(
+        states,
+        truncated=truncated,
+        tombstone_watermark=tombstone_watermark,
+        complete=complete,
+        keys=keys,
+        rule=rule,
     )
-    work.open(told)
-    for step in sorted(told, key=lambda step: step.order):
-        work.take(step)
-    work.follow(reach(states, told))
-    return work.result()
+    resolver.open_transactions(batch_operations)
+    for operation in sorted(batch_operations, key=lambda operation: operation.order):
+        resolver.add_operation(operation)
+    resolver.follow_moves(affected_keys(states, batch_operations))
+    return resolver.result()
 
 
-class _Resolving(Work):
+class _BatchResolver(BatchState):
     """One call of :func:`resolve`."""
 
-    def take(self, step: Step) -> None:
+    def add_operation(self, operation: RowOperation) -> None:
         """Note what a step says, unless its order cannot be compared."""
-        match step:
+        match operation:
             case TableTruncate():
-                order = self.rule.order(step.order)
-                if self.truncates and not comparable(self.truncates[0], order):
-                    self.problems.append(Problem(None, UNORDERED, step))
+                order = self.rule.order(operation.order)
+                if self.truncates and not is_comparable(self.truncates[0], order):
+                    self.rejections.append(Rejection(None, UNORDERED, operation))
                 else:
                     self.truncates.append(order)
-            case Departure():
-                if self._fits(step.key, step):
-                    self._depart(step)
+            case KeyDelete():
+                if self._is_comparable(operation.key, operation):
+                    self._add_delete(operation)
             case Upsert(key=None):
                 raise ValueError("a table without a key has no registers")
             case Upsert(key=bytes() as key):
-                if self._fits(key, step):
-                    self._arrive(key, step)
+                if self._is_comparable(key, operation):
+                    self._add_upsert(key, operation)
 
-    def _fits(self, key: bytes, step: Upsert | Departure) -> bool:
-        line = self.line(key)
-        self.touched.add(key)
-        seen = self.truncates[0] if self.truncates else max(line.state.deleted, line.state.upserted)
-        if not seen and line.carried:
-            seen = line.carried[0].order
-        if not seen and line.exits:
-            seen = next(iter(line.exits))[0]
-        if not seen or comparable(seen, step.order):
+    def _is_comparable(self, key: bytes, operation: Upsert | KeyDelete) -> bool:
+        timeline = self.timeline(key)
+        self.touched_keys.add(key)
+        last_seen = (
+            self.truncates[0]
+            if self.truncates
+            else max(timeline.state.deleted, timeline.state.upserted)
+        )
+        if not last_seen and timeline.fragments:
+            last_seen = timeline.fragments[0].order
+        if not last_seen and timeline.timeline_deletes:
+            last_seen = next(iter(timeline.timeline_deletes))[0]
+        if not last_seen or is_comparable(last_seen, operation.order):
             return True
-        self.problems.append(Problem(key, UNORDERED, step))
+        self.rejections.append(Rejection(key, UNORDERED, operation))
         return False
 
-    def _depart(self, step: Departure) -> None:
-        transaction = name_of(step)
-        if step.moved_to is not None and step.moved_to != step.key:
-            heir = self.places.get((step.moved_to, transaction))
+    def _add_delete(self, key_delete: KeyDelete) -> None:
+        transaction = name_of_transaction(key_delete)
+        if key_delete.moved_to is not None and key_delete.moved_to != key_delete.key:
+            heir = self.transaction_keys.get((key_delete.moved_to, transaction))
             if heir is not None:
-                self.touched.add(heir.key)
-                heir.add(step)
-        if (place := self.places.get((step.key, transaction))) is None:
-            self._leave(step, is_told=True)
+                self.touched_keys.add(heir.key)
+                heir.add(key_delete)
+        if (transaction_key := self.transaction_keys.get((key_delete.key, transaction))) is None:
+            self._add_timeline_delete(key_delete, is_explicit=True)
         else:
-            place.add(step)
+            transaction_key.add(key_delete)
 
-    def _leave(self, step: Departure, *, is_told: bool) -> None:
-        line = self.line(step.key)
-        self.touched.add(step.key)
-        order = self.rule.order(step.order)
-        if order != step.order:
-            step = msgspec.structs.replace(step, order=order)
-        held = line.exits.get((order, step.moved_to))
-        if held is None or (is_told and not (held.is_told and held.step.before)):
-            line.exits[order, step.moved_to] = Exit(step, is_told=is_told)
-        if (
-            step.moved_to is not None
-            and step.moved_to != step.key
-            and (step.moved_to, name_of(step)) not in self.places
+    def _add_timeline_delete(self, key_delete: KeyDelete, *, is_explicit: bool) -> None:
+        timeline = self.timeline(key_delete.key)
+        self.touched_keys.add(key_delete.key)
+        order = self.rule.order(key_delete.order)
+        if order != key_delete.order:
+            key_delete = msgspec.structs.replace(key_delete, order=order)
+        known_delete = timeline.timeline_deletes.get((order, key_delete.moved_to))
+        if known_delete is None or (
+            is_explicit and not (known_delete.is_explicit and known_delete.key_delete.before)
         ):
-            arrivals = self.line(step.moved_to).arrivals
-            arrivals[order] = step if is_told else arrivals.get(order)
+            timeline.timeline_deletes[order, key_delete.moved_to] = TimelineDelete(
+                key_delete, is_explicit=is_explicit
+            )
+        if (
+            key_delete.moved_to is not None
+            and key_delete.moved_to != key_delete.key
+            and (key_delete.moved_to, name_of_transaction(key_delete)) not in self.transaction_keys
+        ):
+            arrivals = self.timeline(key_delete.moved_to).key_inserts
+            arrivals[order] = key_delete if is_explicit else arrivals.get(order)
 
-    def _arrive(self, key: bytes, step: Upsert) -> None:
-        transaction = name_of(step)
-        if (place := self.places.get((key, transaction))) is not None:
-            place.add(step)
+    def _add_upsert(self, key: bytes, upsert: Upsert) -> None:
+        transaction = name_of_transaction(upsert)
+        if (transaction_key := self.transaction_keys.get((key, transaction))) is not None:
+            transaction_key.add(upsert)
         else:
-            self._carry(key, step)
-        if step.moved_from is None:
+            self._add_fragment(key, upsert)
+        if upsert.moved_from is None:
             return
-        left = Departure(
-            step.moved_from,
-            at_phase(step.order, DEPARTURE),
+        key_delete = KeyDelete(
+            upsert.moved_from,
+            at_phase(upsert.order, DELETE_PHASE),
             moved_to=key,
-            transaction=step.transaction,
+            transaction=upsert.transaction,
         )
-        old = self.places.get((step.moved_from, transaction))
-        if old is None:
-            self._leave(left, is_told=False)
-        elif step.moved_from != key:
+        old_transaction_key = self.transaction_keys.get((upsert.moved_from, transaction))
+        if old_transaction_key is None:
+            self._add_timeline_delete(key_delete, is_explicit=False)
+        elif upsert.moved_from != key:
             # until the message that tells the departure names the row
-            self.touched.add(step.moved_from)
-            old.add(left)
+            self.touched_keys.add(upsert.moved_from)
+            old_transaction_key.add(key_delete)
 
-    def _carry(self, key: bytes, step: Upsert) -> None:
-        order = self.rule.order(step.order)
-        cells = {column: Cell(order, value) for column, value in step.values.items()}
-        whole = order if step.whole else NOTHING
-        self.line(key).carried.append(Carried(order, cells, whole, step))
+    def _add_fragment(self, key: bytes, upsert: Upsert) -> None:
+        order = self.rule.order(upsert.order)
+        cells = {column: ColumnVersion(order, value) for column, value in upsert.values.items()}
+        full_order = order if upsert.is_full_row else NO_ORDER
+        self.timeline(key).fragments.append(RowFragment(order, cells, full_order, upsert))
 
-    def follow(self, reached: frozenset[bytes]) -> None:
+    def follow_moves(self, affected: frozenset[bytes]) -> None:
         """Settle which row each departure took, and take along what it knew."""
-        todo: list[tuple[tuple[bytes, bytes, bytes], Callable[[], None]]] = []
-        for key in sorted({place.key for place in self.places.values()}):
-            todo += self._moments(key, reached)
-        for key in reached:
-            state = self.line(key).state
-            if state.moved_to is not None and state.moved_to in reached:
+        actions: list[tuple[tuple[bytes, bytes, bytes], Callable[[], None]]] = []
+        for key in sorted(
+            {transaction_key.key for transaction_key in self.transaction_keys.values()}
+        ):
+            actions += self._transaction_actions(key, affected)
+        for key in affected:
+            state = self.timeline(key).state
+            if state.moved_to is not None and state.moved_to in affected:
                 # Late older events of this key go where its row went.
-                step = Departure(key, state.deleted, moved_to=state.moved_to)
-                self.line(key).exits.setdefault(
-                    (state.deleted, state.moved_to), Exit(step, is_told=False)
+                key_delete = KeyDelete(key, state.deleted, moved_to=state.moved_to)
+                self.timeline(key).timeline_deletes.setdefault(
+                    (state.deleted, state.moved_to), TimelineDelete(key_delete, is_explicit=False)
                 )
-        exits = [left for line in self.lines.values() for left in line.exits.values()]
-        todo += [(when(left), partial(self._follow, left)) for left in exits]
-        for _, go in sorted(todo, key=lambda one: one[0]):
-            go()
+        timeline_deletes = [
+            timeline_delete
+            for timeline in self.timelines.values()
+            for timeline_delete in timeline.timeline_deletes.values()
+        ]
+        actions += [
+            (delete_sort_key(timeline_delete), partial(self._follow_delete, timeline_delete))
+            for timeline_delete in timeline_deletes
+        ]
+        for _, action in sorted(actions, key=lambda entry: entry[0]):
+            action()
 
-    def _moments(
-        self, key: bytes, reached: frozenset[bytes]
+    def _transaction_actions(
+        self, key: bytes, affected: frozenset[bytes]
     ) -> list[tuple[tuple[bytes, bytes, bytes], Callable[[], None]]]:
         """Return what happens to a key inside transactions, each with its place in the log."""
-        places = [place for place in self.places.values() if place.key == key and place.steps]
-        line = self.line(key)
-        told_before = self.states.get(key, EMPTY)
-        for place in places:
-            place.complete([told_before, *(each.rest for each in places)])
-        own = frozenset().union(*(place.places for place in places))
-        line.without(told_before, own, [place.rest for place in places], self.rule)
-        if places and (forgotten := self.forgotten.get(key)):
+        transaction_keys = [
+            transaction_key
+            for transaction_key in self.transaction_keys.values()
+            if transaction_key.key == key and transaction_key.operations
+        ]
+        timeline = self.timeline(key)
+        stored_state = self.states.get(key, EMPTY_STATE)
+        for transaction_key in transaction_keys:
+            transaction_key.complete(
+                [
+                    stored_state,
+                    *(transaction_key.outside_state for transaction_key in transaction_keys),
+                ]
+            )
+        own_positions = frozenset().union(
+            *(transaction_key.positions for transaction_key in transaction_keys)
+        )
+        timeline.remove_positions(
+            stored_state,
+            own_positions,
+            [transaction_key.outside_state for transaction_key in transaction_keys],
+            self.rule,
+        )
+        if transaction_keys and (forgotten := self.forgotten.get(key)):
             # A row may have been there; whatever was known of it, a later row replaced it.
-            line.clears.append((forgotten, b""))
-            line.unsure.add(forgotten)
-            line.covered = max(line.covered, forgotten)
-        todo: list[tuple[tuple[bytes, bytes, bytes], Callable[[], None]]] = []
-        for place in places:
-            for step in place.steps:
-                if isinstance(step, Departure) and step.moved_to == key:
-                    place.handed[step.order] = self._brought(step, key, NOBODY)
-            for start, carried in inherited(told_before, place.places).items():
-                place.handed.setdefault(start, []).extend(carried)
-            more = line.between(place.key, place.first, place.last)
-            todo.append(((place.first, b"", b""), partial(self._begin, place)))
-            for order, steps in place.moments(more):
-                go = partial(self._step, place, order, steps, reached)
-                todo.append(((order, key, b""), go))
-            end = max(place.last, max((step.order for step in more), default=NOTHING))
-            todo.append(((end + b"\xff", b"", b""), partial(self._end, place)))
-        return todo
+            timeline.deletes.append((forgotten, b""))
+            timeline.unsure_deletes.add(forgotten)
+            timeline.covered_order = max(timeline.covered_order, forgotten)
+        actions: list[tuple[tuple[bytes, bytes, bytes], Callable[[], None]]] = []
+        for transaction_key in transaction_keys:
+            for operation in transaction_key.operations:
+                if isinstance(operation, KeyDelete) and operation.moved_to == key:
+                    transaction_key.inherited_by_order[operation.order] = self._inherited_rows(
+                        operation, key, NO_ROW
+                    )
+            for start, fragment in inherited_fragments(
+                stored_state, transaction_key.positions
+            ).items():
+                transaction_key.inherited_by_order.setdefault(start, []).extend(fragment)
+            other_upserts = timeline.take_between(
+                transaction_key.key, transaction_key.first, transaction_key.last
+            )
+            actions.append(
+                (
+                    (transaction_key.first, b"", b""),
+                    partial(self._begin_transaction, transaction_key),
+                )
+            )
+            for order, operations in transaction_key.operations_by_order(other_upserts):
+                action = partial(
+                    self._apply_operations, transaction_key, order, operations, affected
+                )
+                actions.append(((order, key, b""), action))
+            end = max(
+                transaction_key.last,
+                max((operation.order for operation in other_upserts), default=NO_ORDER),
+            )
+            actions.append(
+                ((end + b"\xff", b"", b""), partial(self._end_transaction, transaction_key))
+            )
+        return actions
 
-    def _follow(self, left: Exit) -> None:
-        step, line = left.step, self.lines[left.step.key]
-        if step.order == line.state.deleted:
+    def _follow_delete(self, timeline_delete: TimelineDelete) -> None:
+        key_delete, timeline = (
+            timeline_delete.key_delete,
+            self.timelines[timeline_delete.key_delete.key],
+        )
+        if key_delete.order == timeline.state.deleted:
             # Remembered: late older events of the key go where its row went.
-            row = line.view(
-                max(self._life_start(line, step.order), self.horizon), step.order, self.rule
+            row = timeline.row_as_of(
+                max(self._life_start(timeline, key_delete.order), self.tombstone_watermark),
+                key_delete.order,
+                self.rule,
             )
         else:
-            cleared = step.order
-            start = self._life_start(line, cleared)
-            floor = self._floor(step.key, start, end=cleared)
-            row = line.view(floor, cleared, self.rule)
+            cleared = key_delete.order
+            start = self._life_start(timeline, cleared)
+            floor = self._floor(key_delete.key, start, end=cleared)
+            row = timeline.row_as_of(floor, cleared, self.rule)
             # An event of an earlier life of the key must not follow later: either there was no
             # earlier life, or all that this one knows is newer than any event of an earlier one.
-            forwards = self._cleared_before(line, cleared) == NOTHING or len(row.whole) == len(
-                cleared
-            )
-            moved_to = (step.moved_to or b"") if forwards else b""
-            line.clears.append((cleared, moved_to))
-        if step.moved_to is not None and step.moved_to != step.key:
-            self._inherit(step, step.moved_to, row)
+            is_forwarded = self._cleared_before(timeline, cleared) == NO_ORDER or len(
+                row.full_row_order
+            ) == len(cleared)
+            moved_to = (key_delete.moved_to or b"") if is_forwarded else b""
+            timeline.deletes.append((cleared, moved_to))
+        if key_delete.moved_to is not None and key_delete.moved_to != key_delete.key:
+            self._inherit_row(key_delete, key_delete.moved_to, row)
 
-    def _displace(self, key: bytes, line: Timeline) -> None:
+    def _clear_displaced_rows(self, key: bytes, timeline: Timeline) -> None:
         """Clear what a key held before a row arrived there: it left, or is about to."""
-        for start in line.arrivals:
-            if line.view(self._life_start(line, start), start, self.rule).order:
-                line.clears.append((start, key))
+        for start in timeline.key_inserts:
+            if timeline.row_as_of(self._life_start(timeline, start), start, self.rule).order:
+                timeline.deletes.append((start, key))
 
     def result(self) -> Resolution:
-        truncated = max(self.truncates, default=NOTHING)
+        truncated = max(self.truncates, default=NO_ORDER)
         states: dict[bytes, KeyState] = {}
-        ties = 0
-        for key in sorted(self.touched):
-            line = self.lines[key]
-            self._displace(key, line)
-            state, tied = self._joined(key, line, truncated)
-            settled = settle(state, truncated, self.rule)
-            kept = self._kept(key, settled, truncated)
-            states[key] = msgspec.structs.replace(settled, transactions=kept)
-            ties += tied
-        self.problems.sort(key=lambda problem: (problem.step.order, problem.key or b""))
-        return Resolution(states, self.rule.truncated(truncated), tuple(self.problems), ties)
+        conflict_count = 0
+        for key in sorted(self.touched_keys):
+            timeline = self.timelines[key]
+            self._clear_displaced_rows(key, timeline)
+            state, key_conflicts = self._joined_state(key, timeline, truncated)
+            compacted = compact(state, truncated, self.rule)
+            transactions = self._remaining_records(key, compacted, truncated)
+            states[key] = msgspec.structs.replace(compacted, transactions=transactions)
+            conflict_count += key_conflicts
+        self.rejections.sort(
+            key=lambda rejection: (rejection.operation.order, rejection.key or b"")
+        )
+        return Resolution(
+            states, self.rule.stored_truncate(truncated), tuple(self.rejections), conflict_count
+        )
 
-    def _joined(self, key: bytes, line: Timeline, truncated: bytes) -> tuple[KeyState, int]:
-        deleted, moved_to = max(line.clears, default=(NOTHING, b""))
+    def _joined_state(
+        self, key: bytes, timeline: Timeline, truncated: bytes
+    ) -> tuple[KeyState, int]:
+        deleted, moved_to = max(timeline.deletes, default=(NO_ORDER, b""))
         cleared = max(deleted, truncated)
-        own = max((c.order for c in line.carried if not c.is_inherited), default=NOTHING)
+        own_order = max(
+            (c.order for c in timeline.fragments if not c.is_inherited), default=NO_ORDER
+        )
         floor = self._floor(key, cleared)
-        cells: dict[str, Cell] = {}
-        tied: dict[str, bytes] = {}
-        whole = NOTHING
-        for carried in line.carried:
-            if carried.is_inherited and carried.order > own:
+        cells: dict[str, ColumnVersion] = {}
+        conflict_orders: dict[str, bytes] = {}
+        full_order = NO_ORDER
+        for fragment in timeline.fragments:
+            if fragment.is_inherited and fragment.order > own_order:
                 continue  # its arrival is not known yet
-            if cleared < carried.order <= floor:
-                if carried.step is not None:
-                    self.problems.append(Problem(key, TOO_LATE, carried.step))
+            if cleared < fragment.order <= floor:
+                if fragment.upsert is not None:
+                    self.rejections.append(Rejection(key, TOO_LATE, fragment.upsert))
                 continue
-            whole = max(whole, carried.whole)
-            for column, cell in carried.cells.items():
-                held = cells.get(column)
-                if held is None:
+            full_order = max(full_order, fragment.full_row_order)
+            for column, cell in fragment.cells.items():
+                known_cell = cells.get(column)
+                if known_cell is None:
                     cells[column] = cell
                     continue
-                if held.order == cell.order and typed(held.value) != typed(cell.value):
-                    tied[column] = cell.order
-                if self.rule.wins(cell, held):
+                if known_cell.order == cell.order and sort_key(known_cell.value) != sort_key(
+                    cell.value
+                ):
+                    conflict_orders[column] = cell.order
+                if self.rule.wins(cell, known_cell):
                     cells[column] = cell
-        kept = lifted(cells, whole, self.rule)
-        ties = sum(column in kept and kept[column].order == at for column, at in tied.items())
-        return KeyState(deleted, moved_to or None, whole, kept), ties
+        lifted_cells = prune(cells, full_order, self.rule)
+        conflict_count = sum(
+            column in lifted_cells and lifted_cells[column].order == conflict_order
+            for column, conflict_order in conflict_orders.items()
+        )
+        return KeyState(deleted, moved_to or None, full_order, lifted_cells), conflict_count

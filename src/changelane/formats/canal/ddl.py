@@ -24,7 +24,7 @@ UNTOLD: Final = frozenset({"DDL", "INIT_DDL"})
 TYPES_OF_DDL: Final = frozenset({*ACTIONS, *UNTOLD, "TRUNCATE"})
 
 
-def told(kind: str, sql: str | None) -> str:
+def action_of_kind(kind: str, sql: str | None) -> str:
     """Return what a message of DDL does: what its statement says, else what its type says.
 
     >>> told("DDL", "/* nightly */ TRUNCATE TABLE `t`"), told("ERASE", None)
@@ -32,7 +32,7 @@ def told(kind: str, sql: str | None) -> str:
     """
     if kind == "TRUNCATE":
         return "truncate"
-    return statements.action_of(sql, "mysql", told=ACTIONS.get(kind, "other"))
+    return statements.action_of(sql, "mysql", action=ACTIONS.get(kind, "other"))
 
 
 def truncate_statement(database: str | None, name: str | None) -> str:

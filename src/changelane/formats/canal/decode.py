@@ -113,13 +113,17 @@ class TablePlan:
         Drops the hidden columns of *rows*.
         """
         names = self._kinds.keys()
-        more: set[str] = set()
+        other_columns: set[str] = set()
         for row in rows:
             if row is not None and not row.keys() <= names:
                 for name in self.hidden:
                     row.pop(name, None)
-                more.update(row.keys() - names)
-        return self._with(tuple(sorted(more))) if more and self.schema is not None else self
+                other_columns.update(row.keys() - names)
+        return (
+            self._with(tuple(sorted(other_columns)))
+            if other_columns and self.schema is not None
+            else self
+        )
 
     def _with(self, names: tuple[str, ...]) -> "TablePlan":
         plan = self._wider.get(names)
@@ -132,8 +136,8 @@ class TablePlan:
 
     def widen(self, names: tuple[str, ...]) -> None:
         """Add columns without a type."""
-        known = () if self.schema is None else self.schema.columns
-        self.schema = TableSchema(known + tuple(Column(name, UNKNOWN) for name in names))
+        known_columns = () if self.schema is None else self.schema.columns
+        self.schema = TableSchema(known_columns + tuple(Column(name, UNKNOWN) for name in names))
         self._kinds = self._kinds | dict.fromkeys(names, UNKNOWN)
         self._wider = {}
 
@@ -280,15 +284,15 @@ class Reader:
         # says which belong together, and no before image is better than another row's
         paired = len(old) == len(data)
         for index, row in enumerate(data):
-            here = plan.read(row, "data", index)
+            after = plan.read(row, "data", index)
             changed = old[index] if paired else None
-            there = None
+            before = None
             if changed is not None:
-                there = {**here, **plan.read(changed, "old", index)}
-            if self._dialect.update_swapped and there is not None:
-                images.append((here, there, _FULL))
+                before = {**after, **plan.read(changed, "old", index)}
+            if self._dialect.update_swapped and before is not None:
+                images.append((after, before, _FULL))
             else:
-                images.append((there, here, _FULL))
+                images.append((before, after, _FULL))
         return images
 
     def _plan(self, message: FlatMessage) -> TablePlan:
@@ -315,7 +319,7 @@ class Reader:
             return self._watermark(message)
         if not message.isDdl and (kind == "QUERY" or kind not in ddl.TYPES_OF_DDL):
             return self._control(message)
-        action = ddl.told(kind, sql)
+        action = ddl.action_of_kind(kind, sql)
         table = table_of(sql, "mysql", _table(message))
         parts = self._parts(message)
         if action == "truncate":
@@ -393,8 +397,15 @@ def _table(message: FlatMessage) -> TableId:
 def _details(
     message: FlatMessage, sql_types: Mapping[str, object] | None, *, sql: bool = True
 ) -> Details:
-    told = (message.id, message.gtid, sql_types, sql and message.sql, message.batchId, message.tidb)
-    if not any(told):
+    fields = (
+        message.id,
+        message.gtid,
+        sql_types,
+        sql and message.sql,
+        message.batchId,
+        message.tidb,
+    )
+    if not any(fields):
         return NO_DETAILS
     details: dict[str, Value] = {}
     if message.id:
@@ -407,6 +418,6 @@ def _details(
         details["sql"] = message.sql
     if message.batchId:
         details["batchId"] = message.batchId
-    if message.tidb and (rest := ticdc.rest(message.tidb)):
-        details["_tidb"] = rest
+    if message.tidb and (tidb_fields := ticdc.other_fields_of(message.tidb)):
+        details["_tidb"] = tidb_fields
     return details

@@ -129,13 +129,13 @@ class TablePlan:
             EncodeError: A value is not of its column's type.
         """
         row: JsonRow = {}
-        name, absent, whole = "", _ABSENT, write_integer
+        name, absent, write_whole = "", _ABSENT, write_integer
         try:
             for name, write in self._columns:
                 value = image.get(name, absent)
                 if value is None:
                     row[name] = None
-                elif write is whole and value.__class__ is int:
+                elif write is write_whole and value.__class__ is int:
                     row[name] = f"{value}"  # what it writes, without the call
                 elif value is absent:
                     continue
@@ -184,9 +184,9 @@ class TablePlan:
                     row[name] = value
                 elif name in image:
                     raise TypeError
-            except Foreign as found:
-                report(found.loss)
-                row[name] = found.text
+            except Foreign as foreign:
+                report(foreign.loss)
+                row[name] = foreign.text
             except NOT_A_VALUE:
                 msg = f"column {name!r} holds a value that is not of its type"
                 raise EncodeError(msg) from None
@@ -342,13 +342,13 @@ class Writer:
         last, plan = self._last
         if last is schema:
             return plan
-        known = self._plans.get(schema)
-        if known is None:
+        known_plan = self._plans.get(schema)
+        if known_plan is None:
             if len(self._plans) >= _MOST_PLANS:
                 self._plans.clear()
-            known = self._plans[schema] = TablePlan(schema, self._options)
-        self._last = schema, known
-        return known
+            known_plan = self._plans[schema] = TablePlan(schema, self._options)
+        self._last = schema, known_plan
+        return known_plan
 
     def _key(self, key: Key | None) -> msgspec.Raw:
         if key is None or not key.columns:
@@ -371,7 +371,7 @@ class Writer:
         if event.key is not None:
             report(("schema.key", "a DDL message lists no key columns"))
         kind = self._dialect.ddl_type or ddl.TYPES.get(event.action, "QUERY")
-        if ddl.told(kind, event.ddl) != event.action:
+        if ddl.action_of_kind(kind, event.ddl) != event.action:
             report(("action", f"a message of type {kind} leaves it to the statement"))
         message = self._message(event, kind, event.table, report)
         message.isDdl = True
@@ -380,7 +380,7 @@ class Writer:
 
     def _truncate(self, event: Truncate, report: Report) -> WrittenMessage:
         kind, sql = self._dialect.ddl_type or "TRUNCATE", event.ddl or ""
-        if kind != "TRUNCATE" and ddl.told(kind, sql) != "truncate":
+        if kind != "TRUNCATE" and ddl.action_of_kind(kind, sql) != "truncate":
             sql = ddl.truncate_statement(event.table.database, event.table.name)
             if event.ddl:
                 report(("ddl", f"a message of type {kind} leaves it to the statement: another"))
@@ -438,8 +438,8 @@ class Writer:
         return _text(gtid)
 
     def _id(self, details: Details, is_row: bool, report: Report) -> int:  # noqa: FBT001
-        known = self._row_details if is_row else self._details
-        for name in details.keys() - known:
+        written_details = self._row_details if is_row else self._details
+        for name in details.keys() - written_details:
             report((f"details.{name}", "Canal has no such key"))
         number = details.get("id", 0)
         if not isinstance(number, int):

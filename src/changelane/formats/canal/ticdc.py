@@ -58,12 +58,12 @@ def check_row(extension: Mapping[str, Any]) -> None:
         raise DecodeError("the row lies in a store", code="incomplete_row", path=path)
 
 
-def rest(extension: Mapping[str, Any]) -> dict[str, Any]:
+def other_fields_of(extension: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the extension says beyond its times."""
     return {name: value for name, value in extension.items() if name not in _TIMES and value}
 
 
-def written(time_stamp: int | None, name: str, more: object) -> dict[str, Any]:
+def written(time_stamp: int | None, name: str, other_fields: object) -> dict[str, Any]:
     """Return the extension of a message."""
     extension: dict[str, Any] = {} if time_stamp is None else {name: time_stamp}
-    return extension | more if isinstance(more, dict) else extension
+    return extension | other_fields if isinstance(other_fields, dict) else extension

@@ -261,18 +261,18 @@ def _read_other_instant(text: str) -> Instant | str:
 
 def _read_enum(members: tuple[str, ...], *, labels: bool) -> Read:
     ordinals = {str(ordinal): label for ordinal, label in enumerate(("", *members))}
-    known = {label: label for label in ("", *members)}
-    meanings = ordinals | known if labels else known | ordinals
+    known_labels = {label: label for label in ("", *members)}
+    meanings = ordinals | known_labels if labels else known_labels | ordinals
 
     return meanings.__getitem__
 
 
 def _read_set(members: tuple[str, ...], *, labels: bool) -> Read:
-    known = frozenset(members)
+    known_labels = frozenset(members)
     read_number = _read_integer(0, (1 << len(members)) - 1)
 
     def is_labels(text: str) -> bool:
-        return not text or known.issuperset(text.split(","))
+        return not text or known_labels.issuperset(text.split(","))
 
     def read(text: str) -> str:
         if (labels or not text.isdigit()) and is_labels(text):
@@ -373,9 +373,9 @@ def write_float(value: float) -> str:
     if not math.isfinite(value):
         return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"  # noqa: PLR0124
     sign, digits, exponent = decimal.Decimal(text).normalize().as_tuple()
-    first, *rest = map(str, digits)
-    power = int(exponent) + len(rest)
-    return f"{'-' if sign else ''}{first}.{''.join(rest) or '0'}E{power}"
+    first, *other_digits = map(str, digits)
+    power = int(exponent) + len(other_digits)
+    return f"{'-' if sign else ''}{first}.{''.join(other_digits) or '0'}E{power}"
 
 
 def _write_bytes(value: bytes) -> str:
@@ -391,14 +391,14 @@ def _write_bits(value: str) -> str:
     return str(int(value, 2))
 
 
-def _text(value: str, field: str, readable: re.Pattern[str], known: re.Pattern[str]) -> str:
+def _text(value: str, field: str, readable: re.Pattern[str], pattern: re.Pattern[str]) -> str:
     """Return a text that Python has no value for, if it is one that can be read again.
 
     Raises:
         ValueError: It is not.
         Foreign: It is, and no value of MySQL.
     """
-    if known.fullmatch(value):
+    if pattern.fullmatch(value):
         return value
     if not readable.fullmatch(value):
         raise ValueError
@@ -481,12 +481,12 @@ def _write_set(members: tuple[str, ...]) -> Write:
     def write(value: str) -> str:
         if not value:
             return "0"
-        found = [bits[label] for label in value.split(",")]
+        positions = [bits[label] for label in value.split(",")]
         mask = 0
-        for bit in found:
+        for bit in positions:
             if bit <= mask:  # a member twice, or before one that is declared before it
                 reason = "members are written once, and in the order of the column"
-                raise Foreign(str(sum(set(found))), "set", reason)
+                raise Foreign(str(sum(set(positions))), "set", reason)
             mask |= bit
         return str(mask)
 

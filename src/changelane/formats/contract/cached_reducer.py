@@ -98,20 +98,20 @@ class Reductions:
             not source_rest,
             not process_rest,
         )
-        known = self._known.get(look)
-        if known is None:
+        outcome = self._known.get(look)
+        if outcome is None:
             return self._first(event, look)
         losses: dict[Loss, None] = {}
         if before is not None:
-            before = self._image(before, known, 0, losses) if known.has_before else None
+            before = self._image(before, outcome, 0, losses) if outcome.has_before else None
         if after is not None:
-            plan = known.plan
+            plan = outcome.plan
             after = (
                 self._reduce.untyped(after, losses)
                 if plan is None
-                else plan.image(after, losses, fill=known.fills[1])
+                else plan.image(after, losses, fill=outcome.fills[1])
             )
-        lost = known.losses.get(tuple(losses))
+        lost = outcome.losses.get(tuple(losses))
         if lost is None:
             return self._first(event, look)
         if transaction is not None:
@@ -121,60 +121,60 @@ class Reductions:
         if process_rest and process_ns is not None:
             process_ns = process_ns - process_rest if self._process_size else None
         reduced = DataChange(
-            known.op,
-            known.table,
-            event.key if known.has_key else None,
+            outcome.op,
+            outcome.table,
+            event.key if outcome.has_key else None,
             before,
             after,
-            known.schema,
-            position if known.has_position else None,
+            outcome.schema,
+            position if outcome.has_position else None,
             transaction,
-            known.source,
+            outcome.source,
             source_ns,
             process_ns,
-            event.before_holds if known.has_holds else _UNKNOWN,
-            event.after_holds if known.has_holds else _UNKNOWN,
-            details if known.has_details else NO_DETAILS,
+            event.before_holds if outcome.has_holds else _UNKNOWN,
+            event.after_holds if outcome.has_holds else _UNKNOWN,
+            details if outcome.has_details else NO_DETAILS,
         )
         return (reduced,), lost
 
-    def _image(self, image: Image, known: Outcome, which: int, losses: dict[Loss, None]) -> Image:
-        plan = known.plan
+    def _image(self, image: Image, outcome: Outcome, which: int, losses: dict[Loss, None]) -> Image:
+        plan = outcome.plan
         if plan is None:
             return self._reduce.untyped(image, losses)
-        return plan.image(image, losses, fill=known.fills[which])
+        return plan.image(image, losses, fill=outcome.fills[which])
 
     def _first(self, event: DataChange, look: Look) -> Reduced:
         """Reduce a change the whole way, and keep the outcome where the next ones share it."""
         reduced, losses = self._reduce(event)
         if len(reduced) != 1 or not isinstance(reduced[0], DataChange):
             return reduced, losses
-        one, schema = reduced[0], event.schema
+        reduced_event, schema = reduced[0], event.schema
         plan = None if schema is None else self._reduce.plan(schema)
         is_delete = event.op is _DELETE
-        known = Outcome(
+        outcome = Outcome(
             (event.op, schema, event.table, event.source),
-            one.op,
-            one.table,
-            one.schema,
-            one.source,
+            reduced_event.op,
+            reduced_event.table,
+            reduced_event.schema,
+            reduced_event.source,
             {},
             plan,
             (is_delete and not self._carries.delete_partial, not self._carries.absent),
-            one.before is not None,
-            one.key is not None,
-            one.position is not None,
-            one.details is event.details,
-            one.schema is None,
+            reduced_event.before is not None,
+            reduced_event.key is not None,
+            reduced_event.position is not None,
+            reduced_event.details is event.details,
+            reduced_event.schema is None,
         )
         own: dict[Loss, None] = {}
-        if one.before is not None and event.before is not None:
-            self._image(event.before, known, 0, own)
+        if reduced_event.before is not None and event.before is not None:
+            self._image(event.before, outcome, 0, own)
         if event.after is not None:
-            self._image(event.after, known, 1, own)
+            self._image(event.after, outcome, 1, own)
         if len(self._known) >= _MOST:
             self._known.clear()
-        self._known.setdefault(look, known).losses[tuple(own)] = losses
+        self._known.setdefault(look, outcome).losses[tuple(own)] = losses
         return reduced, losses
 
 

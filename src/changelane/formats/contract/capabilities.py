@@ -28,7 +28,7 @@ from changelane.types.values import number_form, written_form
 
 
 class AbsentMeans(StrEnum):
-    """What a column that is missing from an after image means in a format (B-01)."""
+    """What a column that is missing from an after image means in a format."""
 
     NULL = "null"
     UNCHANGED = "unchanged"
@@ -79,7 +79,7 @@ class Carries(msgspec.Struct, frozen=True, kw_only=True):
         table: Parts of the table's name.
         positions: Domains of positions (``mysql``, ``postgresql`` ...).
         shared_positions: Those of them that several changes of rows may have here, though they are
-            the names of one elsewhere (:class:`~changelane.position.Names`).
+            the names of one elsewhere (:class:`~changelane.position.PositionScope`).
         transaction: Fields of the transaction.
         source: Fields of the source.
         products: Products whose changes are written; others are refused. Empty = all.
@@ -145,8 +145,8 @@ class SchemaPlan:
         for column in schema.columns:
             kind = column.type
             if type(kind) not in carries.types:
-                what, self._texts[column.name] = written_form(kind, forms.get(type(kind)))
-                loss = (f"type:{_type_name(kind)}", f"no such type; the value is written as {what}")
+                form, self._texts[column.name] = written_form(kind, forms.get(type(kind)))
+                loss = (f"type:{_type_name(kind)}", f"no such type; the value is written as {form}")
                 self.losses[loss] = None
                 kind = String()
             elif check := _extreme_check(kind, carries):
@@ -195,8 +195,8 @@ class SchemaPlan:
             if (value := result.get(name)) is not None and value is not UNAVAILABLE:
                 result[name] = write(value)
         for name, check in self._checks.items():
-            known = (value := result.get(name)) is not None and value is not UNAVAILABLE
-            if known and (loss := check(value)):
+            is_known = (value := result.get(name)) is not None and value is not UNAVAILABLE
+            if is_known and (loss := check(value)):
                 losses[loss] = None
                 result[name] = None
         return result

@@ -44,5 +44,5 @@ class Format(Protocol):
         ...
 
     def detects(self, message: Message) -> bool:
-        """Say whether a message looks like this format (a guess for people, B section 8)."""
+        """Return whether a message looks like this format: a guess for people."""
         ...

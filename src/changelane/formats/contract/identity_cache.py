@@ -21,11 +21,11 @@ class Memo:
         self._found: dict[int, tuple[Any, Any]] = {}
 
     def __call__(self, part: Any) -> Any:
-        held = self._found.get(id(part))
-        if held is not None and held[0] is part:
-            return held[1]
-        made = self._make(part)
+        entry = self._found.get(id(part))
+        if entry is not None and entry[0] is part:
+            return entry[1]
+        result = self._make(part)
         if len(self._found) >= _MEMO_SIZE:
             self._found = {}
-        self._found[id(part)] = (part, made)
-        return made
+        self._found[id(part)] = (part, result)
+        return result

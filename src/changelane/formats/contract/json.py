@@ -42,12 +42,12 @@ def translate(error: Exception) -> Exception:
     match error:
         case msgspec.ValidationError():
             text = str(error)
-            found = _PATH.search(text)
-            reason = text[: found.start()] if found else text
+            match = _PATH.search(text)
+            reason = text[: match.start()] if match else text
             # an invalid enum value or tag, or the name of a field, would be quoted
             if reason.startswith(("Invalid", "Object contains unknown field")):
                 reason = reason.partition(" '")[0].partition(" `")[0]
-            return DecodeError(reason, code="wrong_type", path=found.group(1) if found else "$")
+            return DecodeError(reason, code="wrong_type", path=match.group(1) if match else "$")
         case msgspec.DecodeError():
             reason = str(error)
             code = "truncated" if "truncated" in reason else "malformed_json"

@@ -162,9 +162,11 @@ def is_declared(field: str) -> bool:
 def _names() -> list[str]:
     """Return all that ``accept`` can name, without a producer's own fields."""
     losses = [
-        f"{group}.{part}" for group, told in LOSSES.items() for part in told.parts + told.others
+        f"{group}.{part}"
+        for group, loss_group in LOSSES.items()
+        for part in loss_group.parts + loss_group.others
     ]
-    return [*(one.value for one in LossClass), *LOSSES, *losses]
+    return [*(loss_class_.value for loss_class_ in LossClass), *LOSSES, *losses]
 
 
 class LossPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -194,8 +196,8 @@ class LossPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def accepts(self, field: str) -> bool:
         """Say whether a loss passes by its name, its group or its class."""
         name = loss_name(field)
-        wanted = {name, name.partition(".")[0], loss_class(field).value}
-        return not wanted.isdisjoint(map(loss_name, self.accept))
+        accepted_names = {name, name.partition(".")[0], loss_class(field).value}
+        return not accepted_names.isdisjoint(map(loss_name, self.accept))
 
 
 DEFAULT: Final = LossPolicy()

@@ -31,34 +31,34 @@ def too_deep(event: ChangeEvent) -> str | None:
     """
     if isinstance(event, HalfUpdate):
         return _deep_member(event.other_key or {}) or too_deep(event.change)
-    found: str | None = None
+    column: str | None = None
     if type(event) is DataChange:
         if (before := event.before) is not None and _may_nest(before):
-            found = _deep_member(before)
+            column = _deep_member(before)
         if (after := event.after) is not None and _may_nest(after):
-            found = found or _deep_member(after)
+            column = column or _deep_member(after)
     elif type(event) is Tombstone:
-        found = _deep_member(event.key or {}) or _deep_member(event.moved_to or {})
+        column = _deep_member(event.key or {}) or _deep_member(event.moved_to or {})
     if _may_nest(details := event.details):
-        found = found or _deep_member(details, _MOST_KEPT)
-    return found
+        column = column or _deep_member(details, _MOST_KEPT)
+    return column
 
 
-def _deep_member(image: Mapping[str, Any], most: int = MOST_NESTED) -> str | None:
+def _deep_member(image: Mapping[str, Any], limit: int = MOST_NESTED) -> str | None:
     for name, value in image.items():
-        if type(value) in _CONTAINERS and _may_nest(value) and is_too_deep(value, most):
+        if type(value) in _CONTAINERS and _may_nest(value) and is_too_deep(value, limit):
             return name
     return None
 
 
-def is_too_deep(value: object, most: int = MOST_NESTED) -> bool:
-    """Say whether a value has more than *most* arrays and objects inside each other.
+def is_too_deep(value: object, limit: int = MOST_NESTED) -> bool:
+    """Say whether a value has more than *limit* arrays and objects inside each other.
 
     >>> is_too_deep([[1], {"a": 2}], most=2), is_too_deep([[1], {"a": []}], most=2)
     (False, True)
     """
     level: Collection[Any] = [value]
-    for _ in range(most + 1):
+    for _ in range(limit + 1):
         level = [inner for inner in level if type(inner) in _CONTAINERS]
         if not level:
             return False

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar, get_origin
 import msgspec
 
 from changelane.errors import ConfigError, UnknownNameError
-from changelane.validation import fitted
+from changelane.validation import parse_as
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -31,7 +31,7 @@ SPANS: Final = (
 )
 
 
-def typed(owner: str, given: Mapping[str, Any], kind: type[T]) -> T:
+def typed(owner: str, raw_options: Mapping[str, Any], kind: type[T]) -> T:
     """Return options as *kind*.
 
     Values may be text, as they come from a command line or a configuration file: an option of
@@ -44,13 +44,13 @@ def typed(owner: str, given: Mapping[str, Any], kind: type[T]) -> T:
         UnknownNameError: There is no such option; the nearest one is named.
         ConfigError: A value does not fit its option.
     """
-    known = kind.__struct_fields__
-    for option in given:
-        if option not in known:
-            raise UnknownNameError(f"option of {owner}", option, known)
-    parsed = _parsed(owner, given, kind)
+    names = kind.__struct_fields__
+    for option in raw_options:
+        if option not in names:
+            raise UnknownNameError(f"option of {owner}", option, names)
+    parsed = _parsed(owner, raw_options, kind)
     try:
-        return fitted(parsed, kind, written=given, strict=False)
+        return parse_as(parsed, kind, written=raw_options, strict=False)
     except UnknownNameError:
         raise
     except ConfigError as error:
@@ -58,11 +58,13 @@ def typed(owner: str, given: Mapping[str, Any], kind: type[T]) -> T:
         raise ConfigError(msg) from None
 
 
-def _parsed(owner: str, given: Mapping[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]:
+def _parsed(
+    owner: str, raw_options: Mapping[str, Any], kind: type[msgspec.Struct]
+) -> dict[str, Any]:
     """Return options with those read from JSON text whose type is an object or a list."""
     types = {field.name: get_origin(field.type) for field in msgspec.structs.fields(kind)}
     parsed: dict[str, Any] = {}
-    for option, value in given.items():
+    for option, value in raw_options.items():
         is_text = isinstance(value, str) and types[option] in {dict, list, tuple, frozenset}
         try:
             parsed[option] = msgspec.json.decode(value) if is_text else value
@@ -97,13 +99,13 @@ def seconds(span: str) -> int:
     Raises:
         ValueError: It is none, or has parts of a second.
     """
-    whole, rest = divmod(milliseconds(span), 1000)
-    if rest:
+    whole_seconds, milliseconds_left = divmod(milliseconds(span), 1000)
+    if milliseconds_left:
         raise ValueError("it is told in whole seconds, or in greater units")
-    return whole
+    return whole_seconds
 
 
-def given(options: msgspec.Struct) -> list[str]:
+def changed_options(options: msgspec.Struct) -> list[str]:
     """Return the names of the options that are not as they are without a word."""
     usual = type(options)()
     names = options.__struct_fields__

@@ -83,7 +83,7 @@ class Reducer:
             losses["pair", "what joins the halves of an update is not written"] = None
             if half.other_key is None:
                 return changes  # a half without a pair would mean that the key stays
-        return tuple(msgspec.structs.replace(half, change=one, pair=pair) for one in changes)
+        return tuple(msgspec.structs.replace(half, change=change, pair=pair) for change in changes)
 
     def _other(self, event: ChangeEvent, losses: dict[Loss, None]) -> ChangeEvent:
         changes: dict[str, object] = {}
@@ -207,16 +207,16 @@ class Reducer:
         return result
 
     def _table(self, table: TableId, losses: dict[Loss, None]) -> TableId:
-        kept = self._carries.table
-        if len(kept) == 3:
+        parts = self._carries.table
+        if len(parts) == 3:
             return table
         for part in ("database", "schema", "name"):
-            if part not in kept and getattr(table, part) is not None:
+            if part not in parts and getattr(table, part) is not None:
                 losses[f"table.{part}", "not written"] = None
         return TableId(
-            table.database if "database" in kept else None,
-            table.schema if "schema" in kept else None,
-            table.name if "name" in kept else None,
+            table.database if "database" in parts else None,
+            table.schema if "schema" in parts else None,
+            table.name if "name" in parts else None,
         )
 
     def _position(self, position: Position | None, losses: dict[Loss, None]) -> Position | None:
@@ -232,27 +232,27 @@ class Reducer:
         self, transaction: Transaction | None, losses: dict[Loss, None]
     ) -> Transaction | None:
         """Return what survives of the place in a transaction."""
-        kept = self._carries.transaction
+        fields = self._carries.transaction
         if transaction is None:
             return None
         changes: dict[str, object] = {}
         for field in ("id", "order", "table_order", "size", "last"):
-            if field not in kept and getattr(transaction, field) not in (None, ""):
+            if field not in fields and getattr(transaction, field) not in (None, ""):
                 losses[f"transaction.{field}", "not written"] = None
                 changes[field] = None
-        if "id" not in kept:
+        if "id" not in fields:
             return None
         return msgspec.structs.replace(transaction, **changes) if changes else transaction
 
     def _source(self, source: Source, losses: dict[Loss, None]) -> Source:
-        kept, stamp = self._carries.source, self._carries.stamp
-        if len(kept) == 5:
+        fields, stamp = self._carries.source, self._carries.stamp
+        if len(fields) == 5:
             return source
         values: list[str | None] = []
         for field in ("product", "connector", "server", "version", "snapshot"):
             value = getattr(source, field)
             stamped = getattr(stamp, field)
-            if field in kept and not (field == "version" and self._is_foreign(source)):
+            if field in fields and not (field == "version" and self._is_foreign(source)):
                 values.append(value)
                 continue
             if value is not None and value != stamped:
@@ -269,9 +269,9 @@ class Reducer:
         if not size:
             losses[loss] = None
             return None
-        if rest := value % size:
+        if remainder := value % size:
             losses[loss] = None
-        return value - rest
+        return value - remainder
 
     def _is_foreign(self, source: Source) -> bool:
         """Say whether an event comes from another connector than the format's own."""

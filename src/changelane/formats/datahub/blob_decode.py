@@ -65,7 +65,7 @@ MARKER: Final = Transaction("")
 """Markers of this format name no transaction."""
 
 ROWID: Final = "rowid"
-"""The column that the format adds to rows of Oracle (A 4.2)."""
+"""The column that the format adds to rows of Oracle."""
 OLD_ROWID: Final = "rowidBefore"
 """The detail with the row id before an update, where it is another."""
 
@@ -132,20 +132,24 @@ class TablePlan:
         columns: list[Column] = []
         readers: list[tuple[str, Read]] = []
         is_oracle = self.source.product == "oracle" and not options.keep_rowid
-        for index, told in enumerate(part.dataColumn or ()):
+        for index, described_column in enumerate(part.dataColumn or ()):
             path = f"$.schema.dataColumn[{index}]"
-            if told.name in self._types:
+            if described_column.name in self._types:
                 raise DecodeError("a column is listed twice", path=f"{path}.name")
-            if told.type not in TYPES:
+            if described_column.type not in TYPES:
                 raise DecodeError("not a type of StreamX", code="unknown_type", path=f"{path}.type")
-            self._types[told.name] = told.type
-            is_float = told.type == "DOUBLE" and options.double == "float"
-            kind, read = FLOAT if is_float else TYPES[told.type]
-            readers.append((told.name, read))
-            if is_oracle and told.name == ROWID and ROWID not in (part.primaryKey or ()):
+            self._types[described_column.name] = described_column.type
+            is_float = described_column.type == "DOUBLE" and options.double == "float"
+            kind, read = FLOAT if is_float else TYPES[described_column.type]
+            readers.append((described_column.name, read))
+            if (
+                is_oracle
+                and described_column.name == ROWID
+                and ROWID not in (part.primaryKey or ())
+            ):
                 self.rowid = True
                 continue
-            columns.append(Column(told.name, kind, told.type))
+            columns.append(Column(described_column.name, kind, described_column.type))
         self.schema = TableSchema(tuple(columns))
         self._readers = tuple(readers)
         if options.missing_columns == "null":
@@ -202,8 +206,8 @@ class Reader:
         start = self._options.start_checkpoint_ms
         if start is None:
             return False
-        told = time.eventTime if time.checkpointTime is None else time.checkpointTime
-        return 0 <= told < start
+        event_time = time.eventTime if time.checkpointTime is None else time.checkpointTime
+        return 0 <= event_time < start
 
     def _plan(self, content: bytes) -> TablePlan:
         plan = self._plans.get(content)
@@ -294,15 +298,15 @@ def _refuse_image(op: str, field: str) -> None:
 
 def _without_rowid(images: dict[str, Image | None], details: Details) -> Details:
     """Move the row id of Oracle from the images to the details; a row that moved has two."""
-    told: dict[str, object] = {}
+    fields: dict[str, object] = {}
     for field in ("before", "after"):
         image = images[field]
         if image is not None and ROWID in image:
-            if told.get(ROWID, image[ROWID]) != image[ROWID]:
-                told[OLD_ROWID] = told[ROWID]
-            told[ROWID] = image[ROWID]
+            if fields.get(ROWID, image[ROWID]) != image[ROWID]:
+                fields[OLD_ROWID] = fields[ROWID]
+            fields[ROWID] = image[ROWID]
             images[field] = {name: image[name] for name in image if name != ROWID}
-    return {**told, **details}
+    return {**fields, **details}
 
 
 def _nanoseconds(value: int | None, field: str) -> int | None:

@@ -159,8 +159,8 @@ class TablePlan:
             return
         self.columns = tuple(_column(column) for column in schema.columns)
         kinds = {type(column.type) for column in schema.columns}
-        other, loss = _DOUBLES[options.double]
-        narrowed = {**NARROWED, other: loss}
+        other_type, loss = _DOUBLES[options.double]
+        narrowed = {**NARROWED, other_type: loss}
         self.losses = tuple(narrowed[kind] for kind in narrowed if kind in kinds)
         self._writers = {column.name: _writer(column.type, options) for column in schema.columns}
         self._unsigned = tuple(
@@ -301,11 +301,11 @@ class Writer:
             return (self._row(change, streamx_wire.UPDATE, sequence, report),)
         if sequence is None or self._options.updates == "one":
             return (self._row(change, streamx_wire.UPDATE_AFTER, sequence, report),)
-        gone, come = halves_of(change)
+        delete_half, insert_half = halves_of(change)
         beyond = self._plan(change.schema).beyond(change.before, change.after)
         return (
-            self._row(gone, streamx_wire.UPDATE_BEFORE, sequence, report, beyond),
-            self._row(come, streamx_wire.UPDATE_AFTER, sequence, report, beyond),
+            self._row(delete_half, streamx_wire.UPDATE_BEFORE, sequence, report, beyond),
+            self._row(insert_half, streamx_wire.UPDATE_AFTER, sequence, report, beyond),
         )
 
     def _row(
@@ -385,10 +385,10 @@ class Writer:
         if details:
             for name in details.keys() - _DETAILS:
                 report((f"details.{name}", "StreamX has no such key"))
-        told = milliseconds(event.source_time_ns, "source_time", report)
+        time_ms = milliseconds(event.source_time_ns, "source_time", report)
         handled = milliseconds(event.process_time_ns, "process_time", report)
         # what a full load writes, whose times are not known
-        event_time = -1 if told is None else told
+        event_time = -1 if time_ms is None else time_ms
         checkpoint = details.get("checkpointTime", event_time)
         if type(checkpoint) is not int:
             report(("details.checkpointTime", "not a whole number"))

@@ -53,7 +53,7 @@ TYPES: Final[dict[str, LogicalType]] = {
     "TIMESTAMP": InstantType(6),
     "DECIMAL": Decimal(),
 }
-"""DataHub's column types; a TIMESTAMP counts microseconds (A 4.5)."""
+"""DataHub's column types; a TIMESTAMP counts microseconds."""
 
 
 class FieldPart(msgspec.Struct, omit_defaults=True):

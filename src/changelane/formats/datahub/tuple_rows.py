@@ -235,14 +235,14 @@ def load(value: bytes) -> dict[str, Any]:
     return row
 
 
-def _time(one: Any, other: Any) -> int | None:
+def _time(first: Any, second: Any) -> int | None:
     """Return the time of a row in nanoseconds: BIGINT or STRING of ms, or TIMESTAMP of µs."""
-    if one is not None and other is not None and one != other:
+    if first is not None and second is not None and first != second:
         raise DecodeError("two times that differ", path=f"$.{OTHER_TIME}")
-    value = other if one is None else one
+    value = second if first is None else first
     if value is None:
         return None
-    path = f"$.{OTHER_TIME if one is None else TIME}"
+    path = f"$.{OTHER_TIME if first is None else TIME}"
     if type(value) is str and _DIGITS.fullmatch(value):
         value = int(value)
     if type(value) is not int:
@@ -264,7 +264,7 @@ def _written_time(value_ns: int | None, report: Report) -> int | None:
     return value
 
 
-def _written(kind: LogicalType, value: Any, told: LogicalType) -> Value:
+def _written(kind: LogicalType, value: Any, logical_type: LogicalType) -> Value:
     """Return the JSON form of a value in a topic's column of type *kind*."""
     match kind:
         case Integer() if type(value) is int:
@@ -280,7 +280,7 @@ def _written(kind: LogicalType, value: Any, told: LogicalType) -> Value:
         case InstantType():
             return ticks_of(value, 1_000_000)[0]
         case String():
-            return value if type(value) is str else value_text(told, value)
+            return value if type(value) is str else value_text(logical_type, value)
     raise TypeError
 
 
@@ -310,13 +310,13 @@ class Writer:
         if change.before is None:
             if sequence is not None:
                 report(("before", "without the row before, an update is half of one"))
-            come = msgspec.structs.replace(change, op=Op.CREATE)
-            return (self._row(come, "U", report),)
-        gone, come = halves_of(change)
+            insert_half = msgspec.structs.replace(change, op=Op.CREATE)
+            return (self._row(insert_half, "U", report),)
+        delete_half, insert_half = halves_of(change)
         if sequence is None or sequence < 0:
             report(("operation:u", "without a sequence, written as a delete and an insert"))
-            return (self._row(gone, "D", report), self._row(come, "I", report))
-        return (self._row(gone, "U", report), self._row(come, "U", report))
+            return (self._row(delete_half, "D", report), self._row(insert_half, "I", report))
+        return (self._row(delete_half, "U", report), self._row(insert_half, "U", report))
 
     def _row(self, change: DataChange, operation: str, report: Report) -> bytes:
         options = self._options
@@ -324,8 +324,8 @@ class Writer:
         image = change.before if is_delete else change.after
         if image is None:
             raise EncodeError("an event without the row that it is about")
-        key, wanted = change.key, options.key
-        if key is not None and wanted is not None and key.columns != wanted.columns:
+        key, option_key = change.key, options.key
+        if key is not None and option_key is not None and key.columns != option_key.columns:
             report(("key", "not the key that is configured"))
         for part in ("database", "schema"):
             if getattr(change.table, part) != getattr(options.table, part):
@@ -351,7 +351,7 @@ class Writer:
         return json.dumps(row)
 
     def _add(
-        self, row: dict[str, Any], image: Image, told: TableSchema | None, report: Report
+        self, row: dict[str, Any], image: Image, table_schema: TableSchema | None, report: Report
     ) -> None:
         schema = self._options.schema
         if schema is None:
@@ -361,7 +361,7 @@ class Writer:
                 else:
                     row[name] = value
             return
-        columns: Mapping[str, Column] = {} if told is None else told.by_name
+        columns: Mapping[str, Column] = {} if table_schema is None else table_schema.by_name
         for name in image:
             if name not in schema.names:
                 report(("column", "the topic has no such column, and its schema is fixed"))

@@ -123,8 +123,8 @@ def ticks_of(value: object, ticks_per_second: int) -> tuple[int, bool]:
     if not isinstance(value, dt.datetime) or value.tzinfo is None:
         raise TypeError
     micros = (value - EPOCH) // dt.timedelta(microseconds=1)
-    ticks, rest = divmod(micros, 1_000_000 // ticks_per_second)
-    return ticks, not rest
+    ticks, remainder = divmod(micros, 1_000_000 // ticks_per_second)
+    return ticks, not remainder
 
 
 def write_number(value: object) -> Value:

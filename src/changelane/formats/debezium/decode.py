@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages to events: one dispatcher over the record kinds, by content, never by topic (B-02).
+"""Messages to events: one dispatcher over the record kinds, by content, never by topic.
 
 A row change of a common connector is read the short way: typed classes, and a plan compiled once
 per schema. Everything else, and whatever does not fit, goes the long way, field by field; both end
@@ -79,10 +79,10 @@ class Decoder:
         envelope: Envelope[JsonRow]
         try:
             if value.startswith(b'{"schema":'):
-                found = self._blocks.find(value)
-                if found is None:
+                known_block = self._blocks.find(value)
+                if known_block is None:
                     return self._slow(message, value)
-                plan, start = found
+                plan, start = known_block
                 envelope = plan.envelope(memoryview(value)[start:-1])
                 return self._row(message, envelope, plan, self._origin(envelope.source), {})
             # a guess, the last table's plan, saves a pass where tables are declared
@@ -109,18 +109,18 @@ class Decoder:
         kind = type(block)
         if kind is PostgresSource:
             schema = block.schema
-            position, rest = source_block.read_postgres(block)
+            position, other_fields = source_block.read_postgres(block)
         else:
             schema = None
-            position, rest = source_block.read_binlog(block)
+            position, other_fields = source_block.read_binlog(block)
         words = (kind, block.version, block.name, block.snapshot, block.db, schema, block.table)
         place = self._places.get(words) or self._place(words)
         time_ns = block.ts_ns
         if time_ns is None or block.ts_us != time_ns // 1000 or block.ts_ms != time_ns // 1_000_000:
             time_ns, times = source_block.instant(block.ts_ms, block.ts_us, time_ns)
             if times is not None:
-                rest.update(times)
-        return place, position, rest, time_ns
+                other_fields.update(times)
+        return place, position, other_fields, time_ns
 
     def _place(self, words: tuple[Any, ...]) -> Place:
         names = ("version", "name", "snapshot", "db", "schema", "table")
@@ -142,7 +142,7 @@ class Decoder:
         origin: Origin,
         details: dict[str, object],
     ) -> tuple[ChangeEvent, ...]:
-        place, position, rest, time_ns = origin
+        place, position, other_fields, time_ns = origin
         process_ns = envelope.ts_ns
         if (
             process_ns is None
@@ -153,9 +153,9 @@ class Decoder:
             if times is not None:
                 details["times"] = times
         if place.rest:
-            rest.update(place.rest)
-        if rest:
-            details["source"] = rest
+            other_fields.update(place.rest)
+        if other_fields:
+            details["source"] = other_fields
         block, transaction = envelope.transaction, None
         if block is not None and block.id is not None:
             transaction = Transaction(
@@ -207,11 +207,11 @@ class Decoder:
                 key = hint.key
                 key_row = None if before is None else {name: row[name] for name in key.columns}
             else:
-                told, key_row = self._keys.read(message.key, row, plan, details)
+                event_key, key_row = self._keys.read(message.key, row, plan, details)
                 is_new = hint is None or hint.plan is not plan
-                if is_new and told is not None and row is not None and "key" not in details:
-                    place.hint = hint_of(message.key, told, row, plan)
-                key = told or key
+                if is_new and event_key is not None and row is not None and "key" not in details:
+                    place.hint = hint_of(message.key, event_key, row, plan)
+                key = event_key or key
         if before is None and op is _DELETE and key_row:
             # nothing but the message's key tells which row went (REPLICA IDENTITY NOTHING)
             before = dict(key_row)
@@ -229,7 +229,7 @@ class Decoder:
         elif plan.conversions:
             plan.convert(after, "$.after")
         if op is _CREATE and place.source.snapshot is not None:
-            op = Op.READ  # B-04
+            op = Op.READ
         if op != envelope.op:
             details["op"] = envelope.op
         change = DataChange(
@@ -271,8 +271,8 @@ class Decoder:
             self._finish(before, plan, "$.before", details)
             return False
         if op is _DELETE and not key.items() <= before.items():
-            told = read_as(key, plan) or {}
-            before.update((name, value) for name, value in told.items() if name in before)
+            typed_key = read_as(key, plan) or {}
+            before.update((name, value) for name, value in typed_key.items() if name in before)
         blank = blanked(before, key, plan, details)
         self._finish(before, plan, "$.before", details)
         before.update(dict.fromkeys(blank, UNAVAILABLE))
@@ -281,7 +281,7 @@ class Decoder:
     def _is_doubtful(
         self, place: Place, op: Op, before: JsonRow, after: JsonRow | None, key: JsonRow
     ) -> bool:
-        """Say whether columns beside the key may be fillers (B-09).
+        """Say whether columns beside the key may be fillers.
 
         PostgreSQL's REPLICA IDENTITY decides, which no message tells. But an update whose key
         stays the same has a before image under FULL only. (Without a key there are no updates
@@ -303,13 +303,17 @@ class Decoder:
             if plan.conversions:
                 plan.convert(row, path)
             return
-        found = placeholder.found(row, plan.wires)
-        odd = {name: v for name, v in found.items() if not placeholder.usual(name, v, plan.wires)}
-        if odd:
-            details["placeholders"] = odd
-        row.update(dict.fromkeys(found))
+        placeholders = placeholder.found(row, plan.wires)
+        unusual = {
+            name: v
+            for name, v in placeholders.items()
+            if not placeholder.usual(name, v, plan.wires)
+        }
+        if unusual:
+            details["placeholders"] = unusual
+        row.update(dict.fromkeys(placeholders))
         plan.convert(row, path)
-        row.update(dict.fromkeys(found, UNAVAILABLE))
+        row.update(dict.fromkeys(placeholders, UNAVAILABLE))
 
     # -- the long way --------------------------------------------------------------------------
 
@@ -342,13 +346,13 @@ class Decoder:
         fields = other_events.object_part(parts, "source")
         place = source_block.place(fields)
         place.declared = self._declared.find(place)
-        position, rest = source_block.read(fields)
-        whole = [
+        position, other_fields = source_block.read(fields)
+        integers = [
             source_block.integer(fields.get(name), f"$.source.{name}")
             for name in other_events.TIMES
         ]
-        time_ns, times = source_block.instant(*whole)
-        rest.update(times or {})
+        time_ns, times = source_block.instant(*integers)
+        other_fields.update(times or {})
         block = other_events.object_part(parts, "transaction")
         before, after = (
             other_events.loads(plan.rows_reader, parts[name], f"$.{name}")
@@ -366,14 +370,14 @@ class Decoder:
             ts_us=other_events.integer_part(parts, "ts_us"),
             ts_ns=other_events.integer_part(parts, "ts_ns"),
         )
-        more = {
+        extra_fields = {
             name: other_events.loads(_ANY, raw, f"$.{name}")
             for name, raw in parts.items()
             if name not in _ENVELOPE_FIELDS
         }
-        if more:
-            details["envelope"] = more
-        return self._row(message, envelope, plan, (place, position, rest, time_ns), details)
+        if extra_fields:
+            details["envelope"] = extra_fields
+        return self._row(message, envelope, plan, (place, position, other_fields, time_ns), details)
 
 
 def _typed(plan: RowPlan, before: JsonRow | None, after: JsonRow | None) -> list[JsonRow | None]:

@@ -88,11 +88,11 @@ class Encoder:
         return (message,)
 
     def _moved(self, event: DataChange, report: Report) -> tuple[Message, ...]:
-        """Write a key change as Debezium does: delete, tombstone, create (B 1.5)."""
+        """Write a key change as Debezium does: delete, tombstone, create."""
         before, after = event.before or {}, event.after or {}
         details = {name: value for name, value in event.details.items() if name != "key"}
         transaction = event.transaction
-        gone = msgspec.structs.replace(event, op=Op.DELETE, after=None, details=details)
+        delete = msgspec.structs.replace(event, op=Op.DELETE, after=None, details=details)
         if transaction is not None:
             transaction = msgspec.structs.replace(
                 transaction,
@@ -107,7 +107,7 @@ class Encoder:
         new, old = key_of(event, after), key_of(event, before)
         if new is None or (event.position is None and event.source_time_ns is None):
             report(("key_change", "nothing proves that both halves are one: they stay two"))
-        first = self._row(gone, report, self._header(NEW_KEY, event, new, report))
+        first = self._row(delete, report, self._header(NEW_KEY, event, new, report))
         last = self._row(come, report, self._header(OLD_KEY, event, old, report))
         if self._options.tombstones is Tombstones.FALSE:
             return first, last
@@ -183,7 +183,7 @@ class Encoder:
         return Message(wrapped(block, payload), key, headers, topic or None)
 
     def _is_doubted(self, event: DataChange) -> bool:
-        """Say whether a reader believes a before image in its key only (B-09)."""
+        """Say whether a reader believes a before image in its key only."""
         if event.key is None or "before_image" in event.details:
             return False
         match self._options.before_image:
@@ -199,18 +199,18 @@ class Encoder:
 
     def _tail(self, event: DataChange | Truncate, op: str) -> dict[str, Any]:
         details = event.details
-        rest: Any = details.get("source", _NOTHING)
+        other_fields: Any = details.get("source", _NOTHING)
         times: Any = details.get("times", _NOTHING)
-        more: Any = details.get("envelope", _NOTHING)
+        extra_fields: Any = details.get("envelope", _NOTHING)
         part: Any = details.get("transaction", _NOTHING)
         return {
             "source": blocks.source_block(
-                event.source, event.table, event.position, event.source_time_ns, rest
+                event.source, event.table, event.position, event.source_time_ns, other_fields
             ),
             "transaction": blocks.transaction_block(event.transaction, part),
             "op": details.get("op", op),
             **blocks.times_of(event.process_time_ns, times),
-            **more,
+            **extra_fields,
         }
 
     def _envelope(

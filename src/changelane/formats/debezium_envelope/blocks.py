@@ -38,7 +38,7 @@ _FIELDS: Final[Mapping[str | None, str]] = {
     "sqlserver": "schema! table! change_lsn commit_lsn event_serial_no:int64",
     "db2": "schema! table! change_lsn commit_lsn",
 }
-"""Product -> its fields in order: name, ``:type`` unless a string, ``!`` when required (B 1.4)."""
+"""Product -> its fields in order: name, ``:type`` unless a string, ``!`` when required."""
 
 _SNAPSHOTS: Final = (
     "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"
@@ -86,10 +86,10 @@ def fields_of(product: str | None) -> Mapping[str, Schema]:
     return {**_ALL, **_BLOCKS.get(product, _BLOCKS[None])}
 
 
-def times_of(time_ns: int | None, given: Mapping[str, Any]) -> dict[str, Any]:
+def times_of(time_ns: int | None, stored_times: Mapping[str, Any]) -> dict[str, Any]:
     """Return the three fields of a time."""
-    if any(name in given for name in ("ts_ms", "ts_us", "ts_ns")):
-        return {name: given.get(name) for name in ("ts_ms", "ts_us", "ts_ns")}
+    if any(name in stored_times for name in ("ts_ms", "ts_us", "ts_ns")):
+        return {name: stored_times.get(name) for name in ("ts_ms", "ts_us", "ts_ns")}
     if time_ns is None:
         return {"ts_ms": None, "ts_us": None, "ts_ns": None}
     return {"ts_ms": time_ns // 1_000_000, "ts_us": time_ns // 1000, "ts_ns": time_ns}
@@ -104,15 +104,15 @@ def _coordinates(position: Position | None) -> dict[str, Any]:
         case MySqlPosition(file, pos, row, gtid):
             return {"gtid": gtid, "file": file, "pos": pos, "row": row}
         case ScnPosition(scn, commit_scn, rs_id, ssn, tx_seq):
-            found = {
+            block = {
                 "scn": str(scn),
                 "commit_scn": None if commit_scn is None else str(commit_scn),
                 "rs_id": rs_id,
             }
-            return found | {k: v for k, v in (("ssn", ssn), ("txSeq", tx_seq)) if v}
+            return block | {k: v for k, v in (("ssn", ssn), ("txSeq", tx_seq)) if v}
         case LsnPosition(commit_lsn, change_lsn, serial):
-            found = {"change_lsn": change_lsn, "commit_lsn": commit_lsn}
-            return found if serial is None else {**found, "event_serial_no": serial}
+            block = {"change_lsn": change_lsn, "commit_lsn": commit_lsn}
+            return block if serial is None else {**block, "event_serial_no": serial}
         case SequencePosition() | OffsetPosition() | TimePosition() | None:
             return {}
 
@@ -130,11 +130,11 @@ NO_SNAPSHOT: Final = frozenset({"", "false"})
 
 
 def report_snapshot(event: DataChange, report: Report) -> None:
-    """Tell what the field ``snapshot`` makes of a row for a reader (B-04)."""
-    told = event.source.snapshot
-    if told is None:
+    """Tell what the field ``snapshot`` makes of a row for a reader."""
+    snapshot = event.source.snapshot
+    if snapshot is None:
         return
-    if told in NO_SNAPSHOT:
+    if snapshot in NO_SNAPSHOT:
         report(("source.snapshot", "read as no snapshot"))
     elif event.op is Op.CREATE:
         report(("operation:c", "read as a snapshot read, since its source names a snapshot"))
@@ -145,11 +145,11 @@ def source_block(
     table: TableId,
     position: Position | None,
     time_ns: int | None,
-    rest: Mapping[str, Any],
+    other_fields: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return a source block in the order of its product, with nulls for what is not known."""
-    known = _BLOCKS.get(source.product, _BLOCKS[None])
-    told: dict[str, Any] = {
+    block_fields = _BLOCKS.get(source.product, _BLOCKS[None])
+    source_fields: dict[str, Any] = {
         "version": source.version,
         "connector": source.product,
         "name": source.server,
@@ -158,11 +158,13 @@ def source_block(
         "schema": table.schema,
         "table": table.name,
         **_coordinates(position),
-        **times_of(time_ns, rest),
+        **times_of(time_ns, other_fields),
     }
-    told |= {name: value for name, value in rest.items() if name not in _TIME_NAMES}
-    block = {name: told.pop(name, None) for name in known}
-    block.update((name, value) for name, value in told.items() if value is not None)
+    source_fields |= {
+        name: value for name, value in other_fields.items() if name not in _TIME_NAMES
+    }
+    block = {name: source_fields.pop(name, None) for name in block_fields}
+    block.update((name, value) for name, value in source_fields.items() if value is not None)
     return block
 
 
@@ -180,11 +182,11 @@ def guessed(name: str, value: object) -> Schema:
     return Schema(kind, optional=True, field=name)
 
 
-def described(known: Mapping[str, Schema], block: Mapping[str, Any]) -> tuple[Schema, ...]:
+def described(block_fields: Mapping[str, Schema], block: Mapping[str, Any]) -> tuple[Schema, ...]:
     """Return the schemas of a block's fields: those known, optional where null, or guessed."""
     fields: list[Schema] = []
     for name, value in block.items():
-        field = known.get(name)
+        field = block_fields.get(name)
         if field is None:
             field = guessed(name, value)
         elif value is None and not field.optional:
@@ -195,8 +197,8 @@ def described(known: Mapping[str, Schema], block: Mapping[str, Any]) -> tuple[Sc
 
 def source_schema(product: str | None, block: Mapping[str, Any]) -> Schema:
     """Return the schema of a source block."""
-    known = _BLOCKS.get(product, _BLOCKS[None])
-    fields = described(known, block)
+    block_fields = _BLOCKS.get(product, _BLOCKS[None])
+    fields = described(block_fields, block)
     if product is None:
         return struct(fields, field="source")
     return struct(fields, name=f"{_CONNECTOR}{product}.Source", version=1, field="source")
@@ -206,16 +208,16 @@ _TRANSACTION: Final = parsed("id! total_order:int64! data_collection_order:int64
 
 
 def transaction_block(
-    transaction: Transaction | None, more: Mapping[str, Any]
+    transaction: Transaction | None, extra_fields: Mapping[str, Any]
 ) -> dict[str, Any] | None:
     """Return the place of an event in its transaction."""
     if transaction is None:
-        return dict(more) or None
+        return dict(extra_fields) or None
     return {
         "id": transaction.id,
         "total_order": transaction.order,
         "data_collection_order": transaction.table_order,
-        **more,
+        **extra_fields,
     }
 
 
@@ -242,16 +244,18 @@ TRANSACTION_KEY: Final = struct(
 )
 
 
-def notice(name: str | None, fields: Mapping[str, Any], known: str, **parts: Schema) -> Schema:
+def notice(
+    name: str | None, fields: Mapping[str, Any], field_names: str, **parts: Schema
+) -> Schema:
     """Return the schema of a message that is no row.
 
     Args:
         name: Its name after ``io.debezium.connector.``; ``None`` where the product is not known.
         fields: The message.
-        known: Its plain fields, in the notation of the source blocks.
+        field_names: Its plain fields, in the notation of the source blocks.
         parts: Schemas of its other fields.
     """
-    members = described({**parsed(known), **parts}, fields)
+    members = described({**parsed(field_names), **parts}, fields)
     return struct(members) if name is None else struct(members, name=_CONNECTOR + name, version=1)
 
 

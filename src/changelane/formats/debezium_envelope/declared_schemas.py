@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types that the user declares for messages without a schema (B-20)."""
+"""Types that the user declares for messages without a schema."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -51,10 +51,10 @@ class Declared:
         table = place.table
         parts = [part for part in (table.database, table.schema, table.name) if part]
         for first in range(len(parts)):
-            known = self._tables.get(".".join(parts[first:]))
-            if known is None:
+            declared = self._tables.get(".".join(parts[first:]))
+            if declared is None:
                 continue
-            columns, key = known
+            columns, key = declared
             options = self._options
             modes = modes_of(
                 options.time_precision_mode,
@@ -75,13 +75,13 @@ class Declared:
         Raises:
             DecodeError: The table would have more columns than any database allows.
         """
-        found = self._found[place.table]
-        if found is None:
+        declared = self._found[place.table]
+        if declared is None:
             raise ValueError
-        plan, key = found
+        plan, key = declared
         new = [Column(name, UNKNOWN) for name in names if name not in plan.wires]
         if not new:
-            return found
+            return declared
         columns = (*(plan.schema.columns if plan.schema else ()), *new)
         if len(columns) > _MOST_COLUMNS:
             raise DecodeError("too many columns", code="too_many_columns", path="$.after")
@@ -107,31 +107,33 @@ def _strict_envelope(wires: Mapping[str, Wire]) -> Callable[[Any], Any]:
     Classes refuse unknown names where typed dictionaries overlook them.
     """
     names = tuple(wires)
-    told = {f"c{index}": name for index, name in enumerate(names)}
+    renamed = {f"c{index}": name for index, name in enumerate(names)}
     members = [
         (f"c{index}", wire.json | None | msgspec.UnsetType, msgspec.UNSET)
         for index, wire in enumerate(wires.values())
     ]
     try:
-        kind = msgspec.defstruct("row", members, rename=told, forbid_unknown_fields=True, gc=False)
+        kind = msgspec.defstruct(
+            "row", members, rename=renamed, forbid_unknown_fields=True, gc=False
+        )
     except ValueError:
         return _misfit  # names that only the long way can read
     read = decoder(Envelope[kind]).decode  # type: ignore[valid-type]
 
-    def row(found: Any) -> dict[str, Any]:
-        values = msgspec.structs.astuple(found)
+    def row(converted: Any) -> dict[str, Any]:
+        values = msgspec.structs.astuple(converted)
         if msgspec.UNSET in values:
             pairs = zip(names, values, strict=True)
             return {name: value for name, value in pairs if value is not msgspec.UNSET}
         return dict(zip(names, values, strict=True))
 
     def envelope(value: Any) -> Any:
-        found = read(value)
-        if found.before is not None:
-            found.before = row(found.before)
-        if found.after is not None:
-            found.after = row(found.after)
-        return found
+        converted = read(value)
+        if converted.before is not None:
+            converted.before = row(converted.before)
+        if converted.after is not None:
+            converted.after = row(converted.after)
+        return converted
 
     return envelope
 

@@ -41,8 +41,8 @@ def carefully(write: Write, read: Read, event: ChangeEvent, report: Report) -> t
     losses: list[Loss] = []
     try:
         messages = write(event, losses.append)
-        told = [one for message in messages for one in read(message)]
-        if isinstance(event, DataChange) and not any(map(_is_row, told)):
+        decoded = [event for message in messages for event in read(message)]
+        if isinstance(event, DataChange) and not any(map(_is_row, decoded)):
             raise ValueError  # another kind of message, by what stands in its details
     except _WRONG:
         report(_LOSS)

@@ -82,7 +82,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         envelope: Its wire class, generic in the row; unknown fields are forbidden there.
-        integers: Fields of the source block that are whole numbers and may come as text (B-13).
+        integers: Fields of the source block that are whole numbers and may come as text.
         origin: Fills in table, source, position and transaction from the source block.
         prepare: Does what needs the JSON of the rows, before values are converted.
         settle: Does to a finished draft what only this member's documents say; may refuse it.
@@ -126,9 +126,9 @@ class MemberReader:
         if not value:
             return (self._keys.tombstone(message),)
         details: dict[str, object] = {}
-        found = self._blocks.find(value) if value.startswith(b'{"schema":{"') else None
-        if found is not None:
-            reading, start = found
+        known_block = self._blocks.find(value) if value.startswith(b'{"schema":{"') else None
+        if known_block is not None:
+            reading, start = known_block
             try:
                 envelope = reading.envelope(memoryview(value)[start:-1])
                 return self._row(message, envelope, reading.plan, details)
@@ -167,21 +167,23 @@ class MemberReader:
         if "ts_ms" in parts:
             time = integer(loads(_ANY, parts["ts_ms"], "$.ts_ms"), "$.ts_ms")
             parts["ts_ms"] = msgspec.Raw(json.dumps(time))
-        rest = {name: fields.pop(name) for name in fields.keys() - self._source_fields}
-        if rest:
-            details["source"] = {name: rest[name] for name in sorted(rest)}
+        other_fields = {name: fields.pop(name) for name in fields.keys() - self._source_fields}
+        if other_fields:
+            details["source"] = {name: other_fields[name] for name in sorted(other_fields)}
         parts["source"] = msgspec.Raw(json.dumps(fields))
-        more = {n: loads(_ANY, raw, f"$.{n}") for n, raw in parts.items() if n not in self._known}
-        if more:
-            details["envelope"] = more
-        known = json.dumps({name: raw for name, raw in parts.items() if name in self._known})
+        extra_fields = {
+            n: loads(_ANY, raw, f"$.{n}") for n, raw in parts.items() if n not in self._known
+        }
+        if extra_fields:
+            details["envelope"] = extra_fields
+        known_fields = json.dumps({name: raw for name, raw in parts.items() if name in self._known})
         try:
-            return reading.envelope(known)
+            return reading.envelope(known_fields)
         except Exception as error:
-            found = json.translate(error)
-            if not isinstance(found, DecodeError):
+            decode_error = json.translate(error)
+            if not isinstance(decode_error, DecodeError):
                 raise
-            raise found from None
+            raise decode_error from None
 
     def _row(
         self, message: Message, envelope: Any, plan: RowPlan, details: dict[str, object]
@@ -210,8 +212,8 @@ class MemberReader:
             if draft.key_row is not None:
                 plan.convert(draft.key_row, "key")
         self._member.settle(draft)
-        told = self._member.notice(draft, message)
-        return (told,) if told is not None else (_change(draft, self._member.source_offset_ms),)
+        notice = self._member.notice(draft, message)
+        return (notice,) if notice is not None else (_change(draft, self._member.source_offset_ms),)
 
 
 _NO_TABLE: Final = TableId()
@@ -252,12 +254,12 @@ def _change(draft: Draft, offset_ms: int) -> DataChange:
     )
 
 
-def rest_of(draft: Draft, told: Mapping[str, Any]) -> None:
+def keep_other_fields(draft: Draft, source_fields: Mapping[str, Any]) -> None:
     """Keep fields of the source block that the model has no place for; nulls say nothing."""
-    rest = {name: value for name, value in told.items() if value is not None}
-    if rest:
-        known: Any = draft.details.get("source", {})
-        draft.details["source"] = {**known, **rest}
+    other_fields = {name: value for name, value in source_fields.items() if value is not None}
+    if other_fields:
+        stored_fields: Any = draft.details.get("source", {})
+        draft.details["source"] = {**stored_fields, **other_fields}
 
 
 def is_envelope(value: bytes, markers: tuple[bytes, ...]) -> bool:

@@ -142,7 +142,7 @@ class MemberWriter:
     def images(
         self, event: DataChange, report: Report, fillers: Mapping[str, Any] | None = None
     ) -> Images:
-        """Return the JSON of both images; *fillers* are those of a before image (B-09)."""
+        """Return the JSON of both images; *fillers* are those of a before image."""
         details = event.details
         writer = self.rows(event.schema, event.source.product, details)
         hidden = part_of(details, "placeholders")
@@ -217,8 +217,10 @@ class MemberWriter:
 
     # -- parts ---------------------------------------------------------------------------------
 
-    def _source_block(self, told: Mapping[str, Any], details: Mapping[str, Any]) -> dict[str, Any]:
-        block = {name: told.get(name) for name in self._source}
+    def _source_block(
+        self, source_fields: Mapping[str, Any], details: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        block = {name: source_fields.get(name) for name in self._source}
         block.update(part_of(details, "source"))
         return block
 
@@ -241,18 +243,24 @@ class MemberWriter:
             tuple(map(type, source.values())),
             tuple(payload),
             tuple(map(type, payload.values())),
-            *(tuple(m.member for m in one.members) for one in parts.more_schemas.values()),
+            *(
+                tuple(m.member for m in more_schema.members)
+                for more_schema in parts.more_schemas.values()
+            ),
         )
         block = self._blocks.get(shape)
         if block is None:
             if len(self._blocks) >= _MOST:
                 self._blocks.clear()
-            one, two = before, after
+            before_or_after, after_or_before = before, after
             if self._layout.same_rows:
-                one, two = (after if one is None else one), (before if two is None else two)
+                before_or_after, after_or_before = (
+                    (after if before_or_after is None else before_or_after),
+                    (before if after_or_before is None else after_or_before),
+                )
             schemas = {
-                "before": self._row_schema(writer, one, base, 0),
-                "after": self._row_schema(writer, two, base, 1),
+                "before": self._row_schema(writer, before_or_after, base, 0),
+                "after": self._row_schema(writer, after_or_before, base, 1),
                 "source": self._source_struct(source),
                 **parts.more_schemas,
             }
@@ -278,8 +286,8 @@ class MemberWriter:
         return struct(members, optional=True, name=name or UNSET, field=field)
 
     def _source_struct(self, source: Mapping[str, Any]) -> Schema:
-        known = {name: source[name] for name in self._source_schema if name in source}
-        fields = described(self._source_schema, known)
+        described_fields = {name: source[name] for name in self._source_schema if name in source}
+        fields = described(self._source_schema, described_fields)
         extra = (n for n in source if n not in self._source_schema and n not in self._source)
         fields += tuple(guessed(name, source[name]) for name in extra)
         name = self._layout.source_name.format(name=source.get("name") or "")
@@ -291,11 +299,11 @@ class MemberWriter:
         row: Mapping[str, Any] | None,
         writer: RowWriter,
         base: str | None,
-        other: Sequence[str] | None,
+        configured: Sequence[str] | None,
     ) -> bytes | None:
         if "key" in event.details:
             return from_text(event.details["key"])
-        columns = event.key.columns if event.key is not None else other
+        columns = event.key.columns if event.key is not None else configured
         if not columns or row is None or any(name not in row for name in columns):
             return None
         payload = {name: row[name] for name in columns}

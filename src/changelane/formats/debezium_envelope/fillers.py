@@ -29,7 +29,8 @@ def blanked(before: JsonRow, key: JsonRow, plan: RowPlan, details: dict[str, obj
             fillers[name] = value
         before[name] = None
         blank.append(name)
-    details["fillers"] = fillers
+    if blank:
+        details["fillers"] = fillers
     return blank
 
 

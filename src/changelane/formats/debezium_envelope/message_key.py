@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Message keys, tombstones, and the two halves of a key change (B 1.3, 1.5, 1.7)."""
+"""Message keys, tombstones, and the two halves of a key change."""
 
 import decimal
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ MISFIT: Final = (
 _UNREADABLE: Final = (*MISFIT, DecodeError, TypeError, AttributeError)
 _MOST_KEYS: Final = 10_000
 _ROUTED: Final = "__dbz__"
-"""What the names start with that a routing transform adds to keys, to tell tables apart (B 1.3)."""
+"""What the names start with that a routing transform adds to keys, to tell tables apart."""
 
 _object = decoder(dict[str, Any]).decode
 
@@ -83,7 +83,7 @@ def read_as(key: JsonRow, plan: RowPlan) -> JsonRow | None:
 
 
 class KeyReader:
-    """Reads the keys of one codec's messages. A key that cannot be read fails nothing (B-05)."""
+    """Reads the keys of one codec's messages. A key that cannot be read fails nothing."""
 
     def __init__(self) -> None:
         self._blocks: Blocks[KeyPlan] = Blocks(KeyPlan)
@@ -132,13 +132,13 @@ class KeyReader:
             self._names.clear()
         columns = tuple(name for name in names if not name.startswith(_ROUTED))
         key = Key(columns) if columns else None
-        found = self._names[names] = (key, len(columns) == len(names))
-        return found
+        known_key = self._names[names] = (key, len(columns) == len(names))
+        return known_key
 
     def _wrapped(self, data: bytes) -> tuple[KeyPlan | None, Any]:
-        found = self._blocks.find(data)
-        if found is not None:
-            plan, start = found
+        known_block = self._blocks.find(data)
+        if known_block is not None:
+            plan, start = known_block
             try:
                 return plan, plan.rows(memoryview(data)[start:-1])
             except MISFIT:
@@ -157,13 +157,13 @@ class KeyReader:
 
     def half(self, change: DataChange, message: Message, plan: RowPlan) -> DataChange | HalfUpdate:
         """Return a half update where the headers name the other key, else the change itself."""
-        wanted = NEW_KEY if change.op is Op.DELETE else OLD_KEY
+        header_name = NEW_KEY if change.op is Op.DELETE else OLD_KEY
         for name, value in message.headers:
-            if name == wanted and value:
+            if name == header_name and value:
                 details = dict(change.details)
-                other = self._other(value, plan, details)
+                other_key = self._other(value, plan, details)
                 change = msgspec.structs.replace(change, details=details)
-                return change if other is None else HalfUpdate(change, other)
+                return change if other_key is None else HalfUpdate(change, other_key)
         return change
 
     def _other(self, data: bytes, plan: RowPlan, details: dict[str, object]) -> JsonRow | None:
@@ -181,7 +181,7 @@ class KeyReader:
         return row
 
     def tombstone(self, message: Message) -> Tombstone:
-        """Return the tombstone that a message without a value is, in any of its forms (B-11)."""
+        """Return the tombstone that a message without a value is, in any of its forms."""
         details: dict[str, object] = {}
         if message.topic is not None:
             details["topic"] = message.topic

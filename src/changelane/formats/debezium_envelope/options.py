@@ -14,7 +14,7 @@ from changelane.formats.debezium_envelope.rows.columns import (
 
 
 class BeforeImage(StrEnum):
-    """How far a before image is to be believed (B-09)."""
+    """How far a before image is to be believed."""
 
     AUTO = "auto"
     """``key`` for what Debezium tells of PostgreSQL, else ``full``."""
@@ -61,7 +61,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
-    """What a member of the family does differently, as data (B-27).
+    """What a member of the family does differently, as data.
 
     Attributes:
         absent_means: What a column means that an image does not have.

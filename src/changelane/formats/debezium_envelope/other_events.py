@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that is no row change: heartbeats, transactions, schema changes, messages (B 1.1)."""
+"""Everything that is no row change: heartbeats, transactions, schema changes, messages."""
 
 import binascii
 from collections.abc import Mapping
@@ -48,11 +48,11 @@ def loads(reader: msgspec.json.Decoder[Any], data: bytes | msgspec.Raw, path: st
     try:
         return reader.decode(data)
     except Exception as error:  # translated, and re-raised when not ours
-        found = json.translate(error)
-        if not isinstance(found, DecodeError):
+        decode_error = json.translate(error)
+        if not isinstance(decode_error, DecodeError):
             raise
-        where = found.path.replace("$", path, 1)
-        raise DecodeError(found.reason, code=found.code, path=where) from None
+        where = decode_error.path.replace("$", path, 1)
+        raise DecodeError(decode_error.reason, code=decode_error.code, path=where) from None
 
 
 def object_part(parts: Parts, name: str) -> dict[str, Any]:
@@ -81,16 +81,16 @@ def integer_part(parts: Parts, name: str) -> int | None:
 def transaction_block(
     block: Mapping[str, Any], details: dict[str, object]
 ) -> TransactionBlock | None:
-    """Return the place in a transaction; numbers may be text (B-13)."""
+    """Return the place in a transaction; numbers may be text."""
     if not block:
         return None
-    more = {
+    extra_fields = {
         name: value
         for name, value in block.items()
         if name not in TransactionBlock.__struct_fields__ and value is not None
     }
-    if more:
-        details["transaction"] = more
+    if extra_fields:
+        details["transaction"] = extra_fields
     return TransactionBlock(
         source_block.text(block.get("id"), "$.transaction.id"),
         source_block.integer(block.get("total_order"), "$.transaction.total_order"),
@@ -113,7 +113,7 @@ _SCHEMA_CHANGE: Final = frozenset({"source", "ddl", "tableChanges"})
 
 
 def is_debezium(value: bytes) -> bool:
-    """Say whether a message has the fields of Debezium's, and of no other producer's (B 8).
+    """Say whether a message has the fields of Debezium's, and of no other producer's.
 
     Raises:
         DecodeError: It is not a JSON object.
@@ -189,16 +189,16 @@ def _origin(parts: Parts, details: dict[str, object]) -> tuple[source_block.Plac
     """
     fields = object_part(parts, "source")
     place = source_block.place(fields)
-    position, rest = source_block.read(fields)
-    whole = [source_block.integer(fields.get(name), f"$.source.{name}") for name in TIMES]
-    time_ns, times = source_block.instant(*whole)
-    rest.update(times or {})
-    rest.update(place.rest)
+    position, other_fields = source_block.read(fields)
+    integers = [source_block.integer(fields.get(name), f"$.source.{name}") for name in TIMES]
+    time_ns, times = source_block.instant(*integers)
+    other_fields.update(times or {})
+    other_fields.update(place.rest)
     for name in ("db", "schema", "table"):
         if fields.get(name) is not None:
-            rest[name] = fields[name]
-    if rest:
-        details["source"] = rest
+            other_fields[name] = fields[name]
+    if other_fields:
+        details["source"] = other_fields
     return place, {"position": position, "source": place.source, "source_time_ns": time_ns}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes everything that is no row change (B 1.1); :mod:`notices` reads it."""
+"""Writes everything that is no row change; :mod:`notices` reads it."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -56,7 +56,7 @@ class Announcer:
                 return ()
 
     def _heartbeat(self, event: Watermark, report: Report) -> Message:
-        _report_origin(event, report, kept=("connector", "server"))
+        _report_origin(event, report, written_details=("connector", "server"))
         payload = _process(event, report)
         key = {"serverName": event.source.server} if event.source.server is not None else None
         schema = blocks.notice(
@@ -74,9 +74,9 @@ def _joined(*parts: str | None) -> str:
 def _process(event: Announcement, report: Report) -> dict[str, Any]:
     """Return the producer's clock: milliseconds, and more only where it told more."""
     times: Any = event.details.get("times", _NOTHING)
-    found = blocks.times_of(event.process_time_ns, times)
+    time_fields = blocks.times_of(event.process_time_ns, times)
     if times:
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: value for name, value in time_fields.items() if value is not None}
     return {"ts_ms": _millis("process_time", event.process_time_ns, report)}
 
 
@@ -89,18 +89,18 @@ def _millis(field: str, ns: int | None, report: Report) -> int | None:
 
 
 def _source(event: Any, table: TableId | None = None) -> dict[str, Any]:
-    rest: Any = event.details.get("source", _NOTHING)
+    other_fields: Any = event.details.get("source", _NOTHING)
     return blocks.source_block(
-        event.source, table or TableId(), event.position, event.source_time_ns, rest
+        event.source, table or TableId(), event.position, event.source_time_ns, other_fields
     )
 
 
 def _report_origin(
-    event: Watermark | TransactionMarker, report: Report, *, kept: tuple[str, ...]
+    event: Watermark | TransactionMarker, report: Report, *, written_details: tuple[str, ...]
 ) -> None:
     """Report what a source block would say, in a message that has none."""
     for name in event.source.__struct_fields__:
-        if name not in kept and getattr(event.source, name) is not None:
+        if name not in written_details and getattr(event.source, name) is not None:
             report((f"source.{name}", "the message has no source block"))
     if event.position is not None:
         report(("position", "the message has no source block"))
@@ -135,7 +135,7 @@ def _sent(  # noqa: PLR0917 - one kind of call
 
 
 def _transaction(event: TransactionMarker, report: Report) -> Message:
-    _report_origin(event, report, kept=("connector",))
+    _report_origin(event, report, written_details=("connector",))
     for name in ("order", "table_order", "last"):
         if getattr(event.transaction, name) is not None:
             report((f"transaction.{name}", "a marker does not tell it"))
@@ -165,13 +165,13 @@ def _message(event: LogicalMessage, report: Report) -> Message:
     if event.transaction is not None and event.transaction.size is not None:
         report(("transaction.size", "a message does not tell it"))
     times = _process(event, report)
-    more: Any = event.details.get("transaction", _NOTHING)
+    extra_fields: Any = event.details.get("transaction", _NOTHING)
     product = event.source.product or "postgresql"
     payload: dict[str, Any] = {
         "op": "m",
         **times,
         "source": _source(event),
-        "transaction": blocks.transaction_block(event.transaction, more),
+        "transaction": blocks.transaction_block(event.transaction, extra_fields),
         "message": {"prefix": event.prefix, "content": bytes_out(event.content)},
     }
     body = struct(

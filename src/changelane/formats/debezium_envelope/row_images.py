@@ -32,18 +32,18 @@ def finish(  # noqa: PLR0917 - one kind of call
     Raises:
         DecodeError: A value is not of its column's type.
     """
-    found: dict[str, Any] = {}
+    placeholders: dict[str, Any] = {}
     if placeholder.may_be_in(row):
-        found = placeholder.found(row, plan.wires)
-        kept = {
+        placeholders = placeholder.found(row, plan.wires)
+        unusual = {
             name: value
-            for name, value in found.items()
+            for name, value in placeholders.items()
             if keep_usual or not placeholder.usual(name, value, plan.wires)
         }
-        if kept:
-            details["placeholders"] = {**details.get("placeholders", {}), **kept}
-        row.update(dict.fromkeys(found))
+        if unusual:
+            details["placeholders"] = {**details.get("placeholders", {}), **unusual}
+        row.update(dict.fromkeys(placeholders))
     if plan.conversions:
         plan.convert(row, path)
-    if found or hidden:
-        row.update(dict.fromkeys((*found, *hidden), UNAVAILABLE))
+    if placeholders or hidden:
+        row.update(dict.fromkeys((*placeholders, *hidden), UNAVAILABLE))

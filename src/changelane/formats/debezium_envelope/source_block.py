@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Source blocks: who tells an event, of which table, and where it stands in the log (B 1.4, B-07).
+"""Source blocks: who tells an event, of which table, and where it stands in the log.
 
 :func:`read` reads any block by its fields, :func:`read_postgres` and :func:`read_binlog` read the
 two common ones faster and to the same result. What the model has no place for stays in *rest*,
@@ -69,7 +69,7 @@ class Place(msgspec.Struct):
 
 
 def topic_of(source: Source, table: TableId) -> str:
-    """Return the topic that Debezium names after a table (B 1.10)."""
+    """Return the topic that Debezium names after a table."""
     parts: tuple[str | None, ...] = (source.server, table.schema or table.database, table.name)
     if source.product == "sqlserver":
         parts = (source.server, table.database, table.schema, table.name)
@@ -88,34 +88,34 @@ def instant(ms: int | None, us: int | None, ns: int | None) -> tuple[int | None,
     """Return one time in nanoseconds, and the three fields where they do not follow from it."""
     if ns is not None and us == ns // 1000 and ms == ns // 1_000_000:
         return ns, None
-    given = {
+    stored = {
         name: value for name, value in zip(_TIMES, (ms, us, ns), strict=True) if value is not None
     }
-    if not given:
+    if not stored:
         return None, None
     if ns is None:
         ns = us * 1000 if us is not None else ms * 1_000_000 if ms is not None else None
-    return ns, given  # type: ignore[return-value]
+    return ns, stored  # type: ignore[return-value]
 
 
 def read_postgres(block: PostgresSource) -> tuple[Position | None, Rest]:
     """Return position and rest of PostgreSQL's block."""
-    rest: Rest = {}
+    other_fields: Rest = {}
     if (value := block.txId) is not None:
-        rest["txId"] = value
+        other_fields["txId"] = value
     if (value := block.xmin) is not None:
-        rest["xmin"] = value
+        other_fields["xmin"] = value
     if (word := block.origin) is not None:
-        rest["origin"] = word
+        other_fields["origin"] = word
     if (value := block.origin_lsn) is not None:
-        rest["origin_lsn"] = value
+        other_fields["origin_lsn"] = value
     lsn, sequence = block.lsn, block.sequence
     if lsn is None or not -_INT64 <= lsn <= _U64:
         if lsn is not None:
-            rest["lsn"] = lsn
+            other_fields["lsn"] = lsn
         if sequence is not None:
-            rest["sequence"] = sequence
-        return None, rest
+            other_fields["sequence"] = sequence
+        return None, other_fields
     # '["<last commit>","<lsn>"]', or '[null,"<lsn>"]'
     last, end = None, f'","{lsn}"]'
     if sequence is not None:
@@ -124,29 +124,29 @@ def read_postgres(block: PostgresSource) -> tuple[Position | None, Rest]:
         except ValueError:
             last = None
     if sequence != (f'[null,"{lsn}"]' if last is None else f'["{last}{end}'):
-        rest["sequence"] = sequence
+        other_fields["sequence"] = sequence
         last = None
-    return PostgresPosition(lsn if lsn >= 0 else lsn + _U64 + 1, last), rest
+    return PostgresPosition(lsn if lsn >= 0 else lsn + _U64 + 1, last), other_fields
 
 
 def read_binlog(block: MySqlSource) -> tuple[Position | None, Rest]:
     """Return position and rest of MySQL's and MariaDB's block."""
-    rest: Rest = {}
+    other_fields: Rest = {}
     if block.server_id is not None:
-        rest["server_id"] = block.server_id
+        other_fields["server_id"] = block.server_id
     if block.thread is not None:
-        rest["thread"] = block.thread
+        other_fields["thread"] = block.thread
     if block.query is not None:
-        rest["query"] = block.query
+        other_fields["query"] = block.query
     if block.sequence is not None:
-        rest["sequence"] = block.sequence
+        other_fields["sequence"] = block.sequence
     if block.file and block.pos is not None and block.row is not None:
-        return MySqlPosition(block.file, block.pos, block.row, block.gtid), rest
+        return MySqlPosition(block.file, block.pos, block.row, block.gtid), other_fields
     for name in ("file", "pos", "row", "gtid"):
         value = getattr(block, name)
         if value is not None:
-            rest[name] = value
-    return None, rest
+            other_fields[name] = value
+    return None, other_fields
 
 
 def read(fields: Mapping[str, Any]) -> tuple[Position | None, Rest]:
@@ -155,24 +155,24 @@ def read(fields: Mapping[str, Any]) -> tuple[Position | None, Rest]:
     Raises:
         DecodeError: A coordinate is not of its type.
     """
-    rest: Rest = {
+    other_fields: Rest = {
         name: value
         for name, value in fields.items()
         if value is not None and name not in _PLACE and name not in _TIMES
     }
     if "lsn" in fields and "file" not in fields:
-        return _postgres(rest), rest
+        return _postgres(other_fields), other_fields
     if "file" in fields and "pos" in fields:
-        return _binlog(rest), rest
+        return _binlog(other_fields), other_fields
     if "scn" in fields:
-        return _scn(rest), rest
+        return _scn(other_fields), other_fields
     if "commit_lsn" in fields or "change_lsn" in fields:
-        return _lsn(rest), rest
-    return None, rest
+        return _lsn(other_fields), other_fields
+    return None, other_fields
 
 
 def integer(value: object, path: str) -> int | None:
-    """Return a whole number that may come as text (B-13).
+    """Return a whole number that may come as text.
 
     Raises:
         DecodeError: It is something else.
@@ -195,73 +195,73 @@ def text(value: object, path: str) -> str | None:
     raise DecodeError("not a text", code="wrong_type", path=path)
 
 
-def _postgres(rest: Rest) -> Position | None:
-    known = {
-        name: integer(rest.pop(name, None), f"$.source.{name}")
+def _postgres(other_fields: Rest) -> Position | None:
+    position_fields = {
+        name: integer(other_fields.pop(name, None), f"$.source.{name}")
         for name in ("txId", "lsn", "xmin", "origin_lsn")
     }
     block = PostgresSource(
-        origin=text(rest.pop("origin", None), "$.source.origin"),
-        sequence=text(rest.pop("sequence", None), "$.source.sequence"),
-        **known,  # type: ignore[arg-type]
+        origin=text(other_fields.pop("origin", None), "$.source.origin"),
+        sequence=text(other_fields.pop("sequence", None), "$.source.sequence"),
+        **position_fields,  # type: ignore[arg-type]
     )
-    position, more = read_postgres(block)
-    row = rest.get("row")
+    position, extra_fields = read_postgres(block)
+    row = other_fields.get("row")
     if position is not None and isinstance(row, int):
-        position = msgspec.structs.replace(position, row=rest.pop("row"))
-    rest.update(more)
+        position = msgspec.structs.replace(position, row=other_fields.pop("row"))
+    other_fields.update(extra_fields)
     return position
 
 
-def _binlog(rest: Rest) -> Position | None:
-    known = {
-        name: integer(rest.pop(name, None), f"$.source.{name}")
+def _binlog(other_fields: Rest) -> Position | None:
+    position_fields = {
+        name: integer(other_fields.pop(name, None), f"$.source.{name}")
         for name in ("server_id", "pos", "row", "thread")
     }
     texts = {
-        name: text(rest.pop(name, None), f"$.source.{name}")
+        name: text(other_fields.pop(name, None), f"$.source.{name}")
         for name in ("gtid", "file", "query", "sequence")
     }
-    position, more = read_binlog(MySqlSource(**known, **texts))  # type: ignore[arg-type]
-    rest.update(more)
+    position, extra_fields = read_binlog(MySqlSource(**position_fields, **texts))  # type: ignore[arg-type]
+    other_fields.update(extra_fields)
     return position
 
 
 _DIGITS: Final = re.compile(r"0|[1-9]\d{0,38}", re.ASCII)
 
 
-def _scn(rest: Rest) -> Position | None:
+def _scn(other_fields: Rest) -> Position | None:
     numbers: dict[str, int] = {}
     for name in ("scn", "commit_scn"):
-        value = rest.get(name)
+        value = other_fields.get(name)
         if isinstance(value, str) and _DIGITS.fullmatch(value):
             numbers[name] = int(value)
     if "scn" not in numbers:
         return None
     for name in numbers:
-        del rest[name]
-    rs_id = rest.get("rs_id")
+        del other_fields[name]
+    rs_id = other_fields.get("rs_id")
     if isinstance(rs_id, str) and rs_id:
-        del rest["rs_id"]
+        del other_fields["rs_id"]
     else:
         rs_id = None
     # zero is what the position has when nothing is said: then it stays in the rest
-    ssn = integer(rest.get("ssn"), "$.source.ssn") or 0
-    tx_seq = integer(rest.get("txSeq"), "$.source.txSeq") or 0
+    ssn = integer(other_fields.get("ssn"), "$.source.ssn") or 0
+    tx_seq = integer(other_fields.get("txSeq"), "$.source.txSeq") or 0
     if ssn:
-        del rest["ssn"]
+        del other_fields["ssn"]
     if tx_seq:
-        del rest["txSeq"]
+        del other_fields["txSeq"]
     return ScnPosition(numbers["scn"], numbers.get("commit_scn"), rs_id, ssn, tx_seq)
 
 
-def _lsn(rest: Rest) -> Position | None:
-    commit = text(rest.get("commit_lsn"), "$.source.commit_lsn")
+def _lsn(other_fields: Rest) -> Position | None:
+    commit = text(other_fields.get("commit_lsn"), "$.source.commit_lsn")
     if not commit:
         return None
-    del rest["commit_lsn"]
-    change = text(rest.pop("change_lsn", None), "$.source.change_lsn")
-    serial = integer(rest.pop("event_serial_no", None), "$.source.event_serial_no")
+    del other_fields["commit_lsn"]
+    change = text(other_fields.pop("change_lsn", None), "$.source.change_lsn")
+    serial = integer(other_fields.pop("event_serial_no", None), "$.source.event_serial_no")
     return LsnPosition(commit, change, serial)
 
 
@@ -275,9 +275,9 @@ def place(fields: Mapping[str, Any]) -> Place:
         name: text(fields.get(name), f"$.source.{name}") for name in _PLACE if name != "snapshot"
     }
     snapshot = fields.get("snapshot")
-    rest: Rest = {}
+    other_fields: Rest = {}
     if isinstance(snapshot, bool):
-        rest["snapshot"] = snapshot
+        other_fields["snapshot"] = snapshot
         snapshot = "true" if snapshot else None
     elif not isinstance(snapshot, str | None):
         raise DecodeError("not a text", code="wrong_type", path="$.source.snapshot")
@@ -285,8 +285,8 @@ def place(fields: Mapping[str, Any]) -> Place:
         snapshot = None
     product = texts["connector"]
     if product is not None and product != product.lower():
-        rest["connector"] = product
+        other_fields["connector"] = product
         product = product.lower()
     source = Source(product, "debezium", texts["name"], texts["version"], snapshot)
     table = TableId(texts["db"], texts["schema"], texts["table"])
-    return Place(source, table, topic_of(source, table), rest)
+    return Place(source, table, topic_of(source, table), other_fields)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schema changes: Debezium's description of tables <-> columns (B 1.9, B-15)."""
+"""Schema changes: Debezium's description of tables <-> columns."""
 
 import re
 from collections.abc import Mapping
@@ -103,7 +103,7 @@ def events(
     if not changes:
         action = action_of(statement, product)
         table = table_of_text(statement, product, place.table)
-        if action == "truncate":  # B-15: the one use of a statement without described tables
+        if action == "truncate":  # the one use of a statement without described tables
             return (Truncate(table, statement, details=details, **origin),)
         return (SchemaChange(table, action, statement, details=details, **origin),)
     result: list[ChangeEvent] = []
@@ -159,8 +159,8 @@ def _described(change: TableChange, raw: Any) -> tuple[TableSchema | None, Key |
     if table is None:
         return None, None
     columns = tuple(
-        _column(column, told)
-        for column, told in zip(table.columns, raw["table"].get("columns", ()), strict=True)
+        _column(column, description)
+        for column, description in zip(table.columns, raw["table"].get("columns", ()), strict=True)
     )
     names = table.primaryKeyColumnNames
     try:
@@ -268,7 +268,7 @@ def _told(column: Column, position: int, report: Report) -> dict[str, Any]:
         members = ["'" + member.replace("'", "''") + "'" for member in kind.members]
     code, name = _NUMBERS.get(kind) or _KINDS.get(type(kind)) or (1111, str(kind).upper())
     text = column.source_type or name
-    told: dict[str, Any] = {
+    description: dict[str, Any] = {
         "name": column.name,
         "jdbcType": code,
         "nativeType": None,
@@ -285,11 +285,11 @@ def _told(column: Column, position: int, report: Report) -> dict[str, Any]:
         "defaultValueExpression": None,
         "enumValues": members,
     }
-    back = _column(msgspec.convert(told, TableColumn), told)
+    back = _column(msgspec.convert(description, TableColumn), description)
     if is_other(kind, back.type):
         report((f"type:{type_name(kind)}", f"described as {type_name(back.type)}"))
     if column.source_type not in {None, back.source_type}:
         report(("schema.source_type", "not written"))
     if column.default is not msgspec.UNSET:
         report(("schema.default", "not written"))
-    return told
+    return description

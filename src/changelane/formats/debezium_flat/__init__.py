@@ -66,10 +66,13 @@ def _carries(options: Options) -> Carries:
         *listed(options.add_fields, options.add_fields_prefix, "add_fields"),
         *listed(options.add_headers, options.add_headers_prefix, "add_headers"),
     )
-    told = {part: {one.field for one in added if one.part == part} for part in _PARTS}
+    fields_by_part = {
+        part: {added_field.field for added_field in added if added_field.part == part}
+        for part in _PARTS
+    }
     if not options.add_fields and options.add_fields_prefix:
-        told = _EVERYTHING
-    source = told[SOURCE]
+        fields_by_part = _EVERYTHING
+    source = fields_by_part[SOURCE]
     return Carries(
         operations=frozenset(Op) - ({Op.DELETE} if mode is Deletes.DROP else set()),
         kinds=_KINDS | ({"tombstone"} if mode is Deletes.REWRITE_WITH_TOMBSTONE else set()),
@@ -85,7 +88,7 @@ def _carries(options: Options) -> Carries:
         table=frozenset({"database", "schema", "name"}),  # what no field tells, the topic may
         positions=frozenset(name for name, fields in _POSITIONS.items() if fields <= source),
         transaction=frozenset(
-            name for name, field in _TRANSACTIONS.items() if field in told[TRANSACTION]
+            name for name, field in _TRANSACTIONS.items() if field in fields_by_part[TRANSACTION]
         )
         | {"id", "size"},  # of markers
         source=frozenset(
@@ -93,7 +96,7 @@ def _carries(options: Options) -> Carries:
         ),
         stamp=Source(connector="debezium"),
         source_time=_unit(source),
-        process_time=_unit(told[ENVELOPE]),
+        process_time=_unit(fields_by_part[ENVELOPE]),
         details=True,
     )
 
@@ -129,7 +132,7 @@ class FlatJson:
         return carefully(self._encoder.encode, self._decoder.decode, event, report)
 
     def detects(self, message: Message) -> bool:
-        """Say whether a row has an added field that tells its operation (B 8)."""
+        """Say whether a row has an added field that tells its operation."""
         if not message.value:
             return False
         try:

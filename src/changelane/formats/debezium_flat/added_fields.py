@@ -48,15 +48,15 @@ def every(prefix: str) -> dict[str, Added]:
     """Return all that may be added under a prefix; without one only what the user lists."""
     if not prefix:
         return {}
-    found = [Added(prefix + field, ENVELOPE, field) for field in _OF_ENVELOPE]
-    found += [
+    all_fields = [Added(prefix + field, ENVELOPE, field) for field in _OF_ENVELOPE]
+    all_fields += [
         Added(prefix + field, SOURCE, field) for field in _OF_SOURCE if field not in _OF_ENVELOPE
     ]
-    found += [Added(f"{prefix}source_{field}", SOURCE, field) for field in _OF_SOURCE]
-    found += [
+    all_fields += [Added(f"{prefix}source_{field}", SOURCE, field) for field in _OF_SOURCE]
+    all_fields += [
         Added(f"{prefix}transaction_{field}", TRANSACTION, field) for field in _OF_TRANSACTION
     ]
-    return {one.name: one for one in found}
+    return {added_field.name: added_field for added_field in all_fields}
 
 
 def listed(text: str, prefix: str, option: str) -> tuple[Added, ...]:
@@ -65,9 +65,9 @@ def listed(text: str, prefix: str, option: str) -> tuple[Added, ...]:
     Raises:
         ConfigError: An entry names no field.
     """
-    found: list[Added] = []
+    added: list[Added] = []
     for entry in filter(None, map(str.strip, text.split(","))):
-        reference, _, other = entry.partition(":")
+        reference, _, new_name = entry.partition(":")
         part, dot, field = reference.rpartition(".")
         if not dot:
             part = ENVELOPE if field in _OF_ENVELOPE else SOURCE
@@ -75,9 +75,9 @@ def listed(text: str, prefix: str, option: str) -> tuple[Added, ...]:
         if not field or not is_known:
             msg = f"{option}: {entry!r} is no field of the envelope"
             raise ConfigError(msg)
-        name = other or (f"{part}_{field}" if dot else field)
-        found.append(Added(prefix + name, part, field))
-    return tuple(found)
+        name = new_name or (f"{part}_{field}" if dot else field)
+        added.append(Added(prefix + name, part, field))
+    return tuple(added)
 
 
 class Origin(msgspec.Struct):
@@ -113,18 +113,20 @@ class Shape:
         is_plain: There is nothing else, and nothing twice.
     """
 
-    def __init__(self, names: Iterable[str], known: Mapping[str, Added]) -> None:
+    def __init__(self, names: Iterable[str], known_fields: Mapping[str, Added]) -> None:
         self.names = tuple(names)
         self.has_flag = DELETED in self.names
-        self.added = tuple(known[name] for name in self.names if name != DELETED)
-        self.told = {(one.part, one.field): one.name for one in self.added}
-        told = dict(self.told)
-        self.op = told.pop((ENVELOPE, "op"), "")
-        self.source_ms = told.pop((SOURCE, "ts_ms"), "")
-        self.process_ms = told.pop((ENVELOPE, "ts_ms"), "")
+        self.added = tuple(known_fields[name] for name in self.names if name != DELETED)
+        self.told = {
+            (added_field.part, added_field.field): added_field.name for added_field in self.added
+        }
+        fields = dict(self.told)
+        self.op = fields.pop((ENVELOPE, "op"), "")
+        self.source_ms = fields.pop((SOURCE, "ts_ms"), "")
+        self.process_ms = fields.pop((ENVELOPE, "ts_ms"), "")
         self.place = tuple(
             (name, field)
-            for (part, field), name in told.items()
+            for (part, field), name in fields.items()
             if part == SOURCE and field in _PLACE
         )
         used = sum(map(bool, (self.op, self.source_ms, self.process_ms))) + len(self.place)
@@ -140,7 +142,7 @@ class OriginReader:
         self._places: dict[tuple[Any, ...], Place] = {}
 
     def read(
-        self, told: Iterable[tuple[Added, Any]], topic: str | None, details: dict[str, Any]
+        self, values: Iterable[tuple[Added, Any]], topic: str | None, details: dict[str, Any]
     ) -> Origin:
         """Return what the added fields tell.
 
@@ -148,17 +150,17 @@ class OriginReader:
             DecodeError: A field is not of its type; the path is that of Debezium's envelope.
         """
         parts: dict[str, dict[str, Any]] = {ENVELOPE: {}, SOURCE: {}, TRANSACTION: {}}
-        for one, value in told:
+        for added_field, value in values:
             if value is not None:
-                parts[one.part].setdefault(one.field, value)
+                parts[added_field.part].setdefault(added_field.field, value)
         envelope, fields = parts[ENVELOPE], parts[SOURCE]
         place = self._place(fields, topic)
-        position, rest = source_block.read(fields) if fields else (None, {})
-        time_ns, given = _instant(fields, "$.source")
-        rest.update(given)
-        rest.update(place.rest)
-        if rest:
-            details["source"] = rest
+        position, other_fields = source_block.read(fields) if fields else (None, {})
+        time_ns, stored_times = _instant(fields, "$.source")
+        other_fields.update(stored_times)
+        other_fields.update(place.rest)
+        if other_fields:
+            details["source"] = other_fields
         process_ns, times = _instant(envelope, "$")
         if times:
             details["times"] = times
@@ -166,12 +168,14 @@ class OriginReader:
         op = source_block.text(envelope.get("op"), "$.op")
         return Origin(place, op, position, other_events.transaction_of(block), time_ns, process_ns)
 
-    def read_plain(self, shape: Shape, told: Mapping[str, Any], topic: str | None) -> Origin | None:
+    def read_plain(
+        self, shape: Shape, added_values: Mapping[str, Any], topic: str | None
+    ) -> Origin | None:
         """Return what :meth:`read` returns, for plain shapes; ``None`` = go the long way."""
-        values = tuple([told[name] for name, _ in shape.place])
-        op = told[shape.op] if shape.op else None
-        source_ms = told[shape.source_ms] if shape.source_ms else None
-        process_ms = told[shape.process_ms] if shape.process_ms else None
+        values = tuple([added_values[name] for name, _ in shape.place])
+        op = added_values[shape.op] if shape.op else None
+        source_ms = added_values[shape.source_ms] if shape.source_ms else None
+        process_ms = added_values[shape.process_ms] if shape.process_ms else None
         if (
             not _TEXT_OR_NONE.issuperset(map(type, values))
             or not (op is None or type(op) is str)
@@ -182,7 +186,7 @@ class OriginReader:
         key = (shape, topic, values)
         place = self._places.get(key)
         if place is None:
-            place = self._place({field: told[name] for name, field in shape.place}, topic)
+            place = self._place({field: added_values[name] for name, field in shape.place}, topic)
             if len(self._places) >= _MOST_PLACES:
                 self._places.clear()
             self._places[key] = place
@@ -205,9 +209,9 @@ class OriginReader:
         except TypeError:  # a list or an object, which the slow way refuses
             words, place = (), None
         if place is None:
-            found = {**self._of_topic(topic), **self._table}
-            found.update((name, fields[name]) for name in names if fields.get(name) is not None)
-            place = source_block.place(found)
+            parts = {**self._of_topic(topic), **self._table}
+            parts.update((name, fields[name]) for name in names if fields.get(name) is not None)
+            place = source_block.place(parts)
             if len(self._places) >= _MOST_PLACES:
                 self._places.clear()
             if words:
@@ -233,17 +237,19 @@ _SIZES: Final = {"ts_ns": 1, "ts_us": 1000, "ts_ms": 1_000_000}
 
 def _instant(fields: Mapping[str, Any], path: str) -> tuple[int | None, dict[str, Any]]:
     """Return one time in nanoseconds, and its fields where they do not follow from it."""
-    found: int | None = None
-    given: dict[str, int] = {}
+    time_ns: int | None = None
+    stored_times: dict[str, int] = {}
     for name, size in _SIZES.items():
         value = source_block.integer(fields.get(name), f"{path}.{name}")
         if value is None:
             continue
-        given[name] = value
-        if found is None:
-            found = value * size
-    is_odd = found is not None and any(found // _SIZES[name] != v for name, v in given.items())
-    return found, given if is_odd else {}
+        stored_times[name] = value
+        if time_ns is None:
+            time_ns = value * size
+    is_odd = time_ns is not None and any(
+        time_ns // _SIZES[name] != v for name, v in stored_times.items()
+    )
+    return time_ns, stored_times if is_odd else {}
 
 
 def flag(value: object, path: str) -> bool:
@@ -252,9 +258,9 @@ def flag(value: object, path: str) -> bool:
     Raises:
         DecodeError: It is neither true nor false.
     """
-    found = _FLAGS.get(value) if isinstance(value, str | bool) else None
-    if value is None or found is not None:
-        return bool(found)
+    flag = _FLAGS.get(value) if isinstance(value, str | bool) else None
+    if value is None or flag is not None:
+        return bool(flag)
     raise DecodeError("neither true nor false", code="wrong_type", path=path)
 
 

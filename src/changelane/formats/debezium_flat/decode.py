@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flattened rows to events: what the added fields tell of the rows' origin (B-22)."""
+"""Flattened rows to events: what the added fields tell of the rows' origin."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -81,9 +81,11 @@ class FlatPlan(RowPlan):
         self.label = parsed.label
         self.base = parsed.label.removesuffix(".Value")
         self.fillers = {c.name: filler_of(c, fields[c.name], modes) for c in columns}
-        odd = {c.name: fields[c.name] for c in columns if field_of(c, modes) != fields[c.name]}
-        if odd:
-            self.details = {"fields": plain_json(odd)}
+        unusual_fields = {
+            c.name: fields[c.name] for c in columns if field_of(c, modes) != fields[c.name]
+        }
+        if unusual_fields:
+            self.details = {"fields": plain_json(unusual_fields)}
 
 
 class Decoder:
@@ -92,11 +94,17 @@ class Decoder:
     def __init__(self, options: Options) -> None:
         prefix = options.add_fields_prefix
         names = every(prefix)
-        names |= {one.name: one for one in listed(options.add_fields, prefix, "add_fields")}
+        names |= {
+            added_field.name: added_field
+            for added_field in listed(options.add_fields, prefix, "add_fields")
+        }
         self.names: Names = names
         prefix = options.add_headers_prefix
         headers = every(prefix)
-        headers |= {one.name: one for one in listed(options.add_headers, prefix, "add_headers")}
+        headers |= {
+            added_field.name: added_field
+            for added_field in listed(options.add_headers, prefix, "add_headers")
+        }
         self._headers = headers
         modes = row_modes(options)
         self._deletes = options.delete_tombstone_handling_mode
@@ -114,9 +122,9 @@ class Decoder:
             return (self._gone(message),)
         try:
             plan: RowPlan = PLAIN
-            found = self._blocks.find(value)
-            if found is not None:
-                plan, start = found
+            known_block = self._blocks.find(value)
+            if known_block is not None:
+                plan, start = known_block
                 row = plan.rows(memoryview(value)[start:-1])
             else:
                 row = PLAIN.rows(value)
@@ -128,7 +136,7 @@ class Decoder:
         return self._slow(message, value.removeprefix(_BOM))
 
     def is_flat(self, value: bytes) -> bool:
-        """Say whether a message has the fields that tell a flattened row (B 8).
+        """Say whether a message has the fields that tell a flattened row.
 
         Raises:
             DecodeError: It is not a JSON object.
@@ -172,29 +180,29 @@ class Decoder:
         if shape is None:
             if len(self._shapes) >= _MOST_SHAPES:
                 self._shapes.clear()
-            found = (name for name in columns if name in self.names or name == DELETED)
-            shape = self._shapes[columns] = Shape(found, self.names)
+            added_names = (name for name in columns if name in self.names or name == DELETED)
+            shape = self._shapes[columns] = Shape(added_names, self.names)
         return shape
 
     def _row(self, message: Message, row: JsonRow, plan: RowPlan) -> ChangeEvent:
         details: dict[str, Any] = {}
         shape = self._shape(row)
-        told = {name: row.pop(name) for name in shape.names}
-        is_deleted = shape.has_flag and flag(told.pop(DELETED), f"$.{DELETED}")
+        added_values = {name: row.pop(name) for name in shape.names}
+        is_deleted = shape.has_flag and flag(added_values.pop(DELETED), f"$.{DELETED}")
         origin: Origin | None = None
-        if shape.is_plain and (not message.headers or self._repeats(message, shape, told)):
-            origin = self._origins.read_plain(shape, told, message.topic)
+        if shape.is_plain and (not message.headers or self._repeats(message, shape, added_values)):
+            origin = self._origins.read_plain(shape, added_values, message.topic)
         if origin is None:
-            origin = self.origin(message, told, details)
+            origin = self.origin(message, added_values, details)
         place = origin.place
         op = Op.UPDATE if origin.op is None else OPS.get(origin.op)
         if op is None:
-            path = f"$.{next((n for n in told if self.names[n].field == 'op'), 'op')}"
+            path = f"$.{next((n for n in added_values if self.names[n].field == 'op'), 'op')}"
             raise DecodeError("an unknown operation", code="unknown_op", path=path)
         if is_deleted and op is not Op.DELETE:
             details["op"], op = origin.op, Op.DELETE
         if op is Op.CREATE and place.source.snapshot is not None:
-            details["op"], op = origin.op, Op.READ  # B-04
+            details["op"], op = origin.op, Op.READ
         if plan.details:
             details.update(plan.details)
         if message.topic != place.topic:
@@ -233,16 +241,20 @@ class Decoder:
         )
         return self._keys.half(change, message, plan) if message.headers else change
 
-    def _repeats(self, message: Message, shape: Shape, told: Mapping[str, Any]) -> bool:
+    def _repeats(self, message: Message, shape: Shape, added_values: Mapping[str, Any]) -> bool:
         """Say whether the headers tell nothing that the added fields do not."""
         for name, _ in message.headers:
-            one = self._headers.get(name)
-            if one is not None and told.get(shape.told.get((one.part, one.field), "")) is None:
+            added_field = self._headers.get(name)
+            if (
+                added_field is not None
+                and added_values.get(shape.told.get((added_field.part, added_field.field), ""))
+                is None
+            ):
                 return False
         return True
 
     def believes(self, product: str | None) -> bool:
-        """Say whether a deleted row is believed beyond its key (B-09)."""
+        """Say whether a deleted row is believed beyond its key."""
         match self._before_image:
             case BeforeImage.FULL:
                 return True
@@ -250,18 +262,20 @@ class Decoder:
                 return False
         return product is not None and product not in STANDARD.fillers
 
-    def origin(self, message: Message, told: Mapping[str, Any], details: dict[str, Any]) -> Origin:
+    def origin(
+        self, message: Message, added_values: Mapping[str, Any], details: dict[str, Any]
+    ) -> Origin:
         """Return what a message tells beside its row: added fields first, then headers.
 
         Raises:
             DecodeError: One is not of its type.
         """
         names = self.names
-        fields = [(names[name], value) for name, value in told.items()]
+        fields = [(names[name], value) for name, value in added_values.items()]
         for name, value in message.headers:
-            one = self._headers.get(name)
-            if one is not None and value is not None:
-                fields.append((one, _header(one, value)))
+            added_field = self._headers.get(name)
+            if added_field is not None and value is not None:
+                fields.append((added_field, _header(added_field, value)))
         try:
             return self._origins.read(fields, message.topic, details)
         except DecodeError as error:
@@ -308,29 +322,29 @@ def is_notice(parts: Mapping[str, object], names: Names) -> bool:
     Heartbeats, transaction markers, schema changes and logical messages have fields that no row
     is likely to have and no others, and nothing is added to them.
     """
-    found = parts.keys()
-    if DELETED in found or not names.keys().isdisjoint(found):
+    part_names = parts.keys()
+    if DELETED in part_names or not names.keys().isdisjoint(part_names):
         return False
-    if "op" in found:
-        return {"source", "message"} <= found
+    if "op" in part_names:
+        return {"source", "message"} <= part_names
     return (
-        (bool(found) and found <= _TIMES)
-        or found == _TRANSACTION
-        or {"source", "ts_ms", "databaseName", "ddl", "tableChanges"} <= found
+        (bool(part_names) and part_names <= _TIMES)
+        or part_names == _TRANSACTION
+        or {"source", "ts_ms", "databaseName", "ddl", "tableChanges"} <= part_names
     )
 
 
-def _header(one: Added, value: bytes) -> Any:
+def _header(added: Added, value: bytes) -> Any:
     """Return the value of a header, as Connect's simple or JSON converter writes it."""
-    if one.field == "op" and len(value) == 1:
+    if added.field == "op" and len(value) == 1:
         return value.decode("latin-1")
     try:
         wrapped = unwrap(value)
-        found = _TEXT.decode(value if wrapped is None else wrapped[1])
+        text = _TEXT.decode(value if wrapped is None else wrapped[1])
     except MISFIT:
         return as_text(value)
-    if isinstance(found, str | int):
-        return found
+    if isinstance(text, str | int):
+        return text
     return as_text(value)
 
 
@@ -338,7 +352,7 @@ def _wire_path(path: str, fields: list[tuple[Added, Any]]) -> str:
     """Return the path in the message of a path in Debezium's envelope."""
     parts = path.removeprefix("$.").split(".")
     part, field = (parts[0], parts[1]) if len(parts) == 2 else ("envelope", parts[0])
-    for one, _ in fields:
-        if (one.part, one.field) == (part, field):
-            return f"$.{one.name}"
+    for added_field, _ in fields:
+        if (added_field.part, added_field.field) == (part, field):
+            return f"$.{added_field.name}"
     return path

@@ -123,11 +123,17 @@ class Encoder:
         # of a deleted row nobody believes more than the key
         fillers = {n: None for n in image if n not in writer.fillers} if is_gone else None
         row = writer.write(image, report, placeholders, fillers)
-        told = _Told(event)
-        added = self._added(told)
-        headers += self._added_headers(told)
+        metadata = _Told(event)
+        added = self._added(metadata)
+        headers += self._added_headers(metadata)
         topic, base = _topic(event)
-        payload = {**row, **{one.name: _value(one, told, is_gone=is_gone) for one in added}}
+        payload = {
+            **row,
+            **{
+                added_field.name: _value(added_field, metadata, is_gone=is_gone)
+                for added_field in added
+            },
+        }
         self._report_untold(event, added, headers, topic, report)
         blocks.report_snapshot(event, report)
         has_schema = self._options.schemas_enable and event.schema is not None
@@ -149,20 +155,20 @@ class Encoder:
     def _without_names(self, image: Image, report: Report) -> Image:
         """Return an image without columns that have the names of added fields."""
         names = self._decoder.names
-        taken = [name for name in image if name in names or name == DELETED]
-        if not taken:
+        taken_names = [name for name in image if name in names or name == DELETED]
+        if not taken_names:
             return image
         report(("column", "a column has the name of an added field; not written"))
-        return {name: value for name, value in image.items() if name not in taken}
+        return {name: value for name, value in image.items() if name not in taken_names}
 
-    def _added(self, told: "_Told") -> tuple[Added, ...]:
+    def _added(self, metadata: "_Told") -> tuple[Added, ...]:
         """Return the added fields in their order."""
         flag = (_FLAG,) if self._deletes in REWRITTEN else ()
-        return flag + (self._fields or told.every(self._options.add_fields_prefix))
+        return flag + (self._fields or metadata.every(self._options.add_fields_prefix))
 
-    def _added_headers(self, told: "_Told") -> Headers:
-        values = ((one, told.value(one)) for one in self._headers)
-        return tuple((one.name, _header_text(value)) for one, value in values)
+    def _added_headers(self, metadata: "_Told") -> Headers:
+        values = ((header, metadata.value(header)) for header in self._headers)
+        return tuple((added_field.name, _header_text(value)) for added_field, value in values)
 
     def _block(
         self,
@@ -179,7 +185,7 @@ class Encoder:
             if len(self._blocks) >= _MOST_WRITERS:
                 self._blocks.clear()
             members = [member for name, member in writer.fields.items() if name in row]
-            members += [_schema(one, event.source.product) for one in added]
+            members += [_schema(added_field, event.source.product) for added_field in added]
             block = json.dumps(struct(tuple(members), name=f"{base}.Value"))
             self._blocks[shape] = block
         return block
@@ -202,11 +208,15 @@ class Encoder:
             if event.op is Op.DELETE and not self._believes(event, event.source.product):
                 _report_before(event, report)
             return
-        told = _Told(event)
-        values = {one.name: told.value(one) for one in added if one.name != DELETED}
+        metadata = _Told(event)
+        values = {
+            added_field.name: metadata.value(added_field)
+            for added_field in added
+            if added_field.name != DELETED
+        }
         origin = self._decoder.origin(Message(None, None, headers, topic or None), values, {})
         _compare(event, origin, report)
-        is_flagged = any(one.name == DELETED for one in added)
+        is_flagged = any(added_field.name == DELETED for added_field in added)
         if event.op is Op.DELETE:
             if not is_flagged and origin.op != Op.DELETE:
                 report(("operation:d", "no added field tells it"))
@@ -296,7 +306,7 @@ class _Told:
 
     def __init__(self, event: DataChange) -> None:
         details = event.details
-        rest: Any = details.get("source", _NOTHING)
+        other_fields: Any = details.get("source", _NOTHING)
         times: Any = details.get("times", _NOTHING)
         part: Any = details.get("transaction", _NOTHING)
         self.parts: dict[str, Mapping[str, Any]] = {
@@ -305,14 +315,14 @@ class _Told:
                 **blocks.times_of(event.process_time_ns, times),
             },
             SOURCE: blocks.source_block(
-                event.source, event.table, event.position, event.source_time_ns, rest
+                event.source, event.table, event.position, event.source_time_ns, other_fields
             ),
             TRANSACTION: blocks.transaction_block(event.transaction, part) or {},
         }
 
-    def value(self, one: Added) -> Any:
+    def value(self, added: Added) -> Any:
         """Return what an added field holds."""
-        return self.parts[one.part].get(one.field)
+        return self.parts[added.part].get(added.field)
 
     def every(self, prefix: str) -> tuple[Added, ...]:
         """Return fields for all that the event tells, the finest of equal times only."""
@@ -320,17 +330,17 @@ class _Told:
             return ()  # a reader could not tell them from columns
         source, envelope = self.parts[SOURCE], self.parts[ENVELOPE]
         names = [*_FIRST, *(n for n in source if n not in {*_FIRST, *_LAST, "snapshot"})]
-        found = [Added(prefix + "op", ENVELOPE, "op")]
-        found += [Added(prefix + n, SOURCE, n) for n in names if source.get(n) is not None]
+        all_fields = [Added(prefix + "op", ENVELOPE, "op")]
+        all_fields += [Added(prefix + n, SOURCE, n) for n in names if source.get(n) is not None]
         if source.get("snapshot") not in {None, "false"}:
-            found.append(Added(prefix + "snapshot", SOURCE, "snapshot"))
-        found += [Added(f"{prefix}source_{n}", SOURCE, n) for n in _needed(source)]
-        found += [Added(prefix + n, ENVELOPE, n) for n in _needed(envelope)]
+            all_fields.append(Added(prefix + "snapshot", SOURCE, "snapshot"))
+        all_fields += [Added(f"{prefix}source_{n}", SOURCE, n) for n in _needed(source)]
+        all_fields += [Added(prefix + n, ENVELOPE, n) for n in _needed(envelope)]
         block = self.parts[TRANSACTION]
-        found += [
+        all_fields += [
             Added(f"{prefix}transaction_{n}", TRANSACTION, n) for n in block if block[n] is not None
         ]
-        return tuple(found)
+        return tuple(all_fields)
 
 
 def _needed(fields: Mapping[str, Any]) -> tuple[str, ...]:
@@ -343,23 +353,23 @@ def _needed(fields: Mapping[str, Any]) -> tuple[str, ...]:
     return _LAST
 
 
-def _value(one: Added, told: _Told, *, is_gone: bool) -> Any:
-    if one.name == DELETED:
+def _value(added: Added, metadata: _Told, *, is_gone: bool) -> Any:
+    if added.name == DELETED:
         return "true" if is_gone else "false"
-    return told.value(one)
+    return metadata.value(added)
 
 
-def _schema(one: Added, product: str | None) -> Schema:
+def _schema(added: Added, product: str | None) -> Schema:
     """Return the schema of an added field: that of the envelope, made optional."""
-    if one.name == DELETED:
+    if added.name == DELETED:
         return Schema("string", optional=True, field=DELETED)
-    known = {
+    written_details = {
         ENVELOPE: {"op": blocks.OP, **{field.member: field for field in blocks.TIMES}},
         SOURCE: blocks.fields_of(product),
         TRANSACTION: {field.member: field for field in blocks.transaction_schema(None).members},
-    }[one.part]
-    field = known.get(one.field)
-    return Schema("string" if field is None else field.type, optional=True, field=one.name)
+    }[added.part]
+    field = written_details.get(added.field)
+    return Schema("string" if field is None else field.type, optional=True, field=added.name)
 
 
 def _header_text(value: Any) -> bytes | None:
@@ -369,8 +379,8 @@ def _header_text(value: Any) -> bytes | None:
 
 def _topic(event: DataChange) -> tuple[str, str]:
     """Return the topic of a row, and what its schema's name starts with."""
-    kept = event.details.get("topic")
-    topic = topic_of(event.source, event.table) if kept is None else str(kept)
+    stored_topic = event.details.get("topic")
+    topic = topic_of(event.source, event.table) if stored_topic is None else str(stored_topic)
     return topic, str(event.details.get("name") or topic)
 
 
@@ -397,8 +407,8 @@ def _compare(event: DataChange, origin: Origin, report: Report) -> None:
         ("source_time", event.source_time_ns, origin.time_ns),
         ("process_time", event.process_time_ns, origin.process_ns),
     ]
-    for field, one, two in pairs:
-        if one != two:
+    for field, first, second in pairs:
+        if first != second:
             report((field, "no added field tells it"))
 
 

@@ -132,8 +132,8 @@ def _months(years: int, months: int) -> str:
 
 
 def _span(day: int, hour: int, minute: int, second: int, ns: int) -> Shown:
-    found = (day, hour, minute, second, ns)
-    if min(found) < 0 < max(found):
+    clock = (day, hour, minute, second, ns)
+    if min(clock) < 0 < max(clock):
         raise ValueError
     _check((hour, -23, 23), (minute, -59, 59), (second, -59, 59), (abs(ns), 0, NS_PER_SECOND - 1))
     total = ((day * 24 + hour) * 60 + minute) * 60 + second
@@ -163,8 +163,8 @@ def instant_of(seconds: int, ns: int) -> Shown:
         else:
             return INSTANT, Instant.of(value, len(fraction(ns)[1:]))
     # shifted by whole cycles of the calendar into the years that Python has
-    cycles, rest = divmod(seconds, _CYCLE_SECONDS)
-    local = _EPOCH + dt.timedelta(seconds=rest)
+    cycles, seconds_left = divmod(seconds, _CYCLE_SECONDS)
+    local = _EPOCH + dt.timedelta(seconds=seconds_left)
     text = f"{_year(local.year + 400 * cycles)}{local.isoformat()[4:]}{fraction(ns)}Z"
     return (INSTANT_NS if ns % 1000 else INSTANT), text
 
@@ -196,21 +196,23 @@ def zoned(parts: Parts, zone: str) -> Shown:
         ValueError: The parts are neither, or the zone is none.
     """
     kind, wall = value_of(parts)
-    found = _zone(zone)
+    time_zone = _zone(zone)
     if kind is TIME:
-        offset = found.utcoffset(None)
+        offset = time_zone.utcoffset(None)
         if offset is None:
             raise ValueError
         return TIME_TZ, f"{wall}{_offset(offset)}"
     if isinstance(wall, dt.datetime):
-        aware = wall.replace(tzinfo=found)
+        aware = wall.replace(tzinfo=time_zone)
         offset = aware.utcoffset()
         if offset is None or offset != aware.replace(fold=1).utcoffset() or offset.microseconds:
             return INSTANT, f"{wall.isoformat()} {zone}"
         digits = len(fraction(wall.microsecond * 1000)[1:])
         return INSTANT, Instant.of(wall.replace(tzinfo=dt.timezone(offset)), digits)
     if kind in (TIMESTAMP, TIMESTAMP_NS):
-        shown = _offset(found.utcoffset(None)) if isinstance(found, dt.timezone) else f" {zone}"
+        shown = (
+            _offset(time_zone.utcoffset(None)) if isinstance(time_zone, dt.timezone) else f" {zone}"
+        )
         return (INSTANT_NS if kind is TIMESTAMP_NS else INSTANT), f"{wall}{shown}"
     raise ValueError
 
@@ -325,14 +327,14 @@ def epoch_parts(value: dt.datetime | str) -> tuple[int, int]:
         ValueError: The text is no point in time.
     """
     if not isinstance(value, str):
-        seconds, rest = divmod((value - _UTC_EPOCH) // _MICROSECOND, 1_000_000)
-        return seconds, rest * 1000
+        seconds, years_left = divmod((value - _UTC_EPOCH) // _MICROSECOND, 1_000_000)
+        return seconds, years_left * 1000
     (year, month, day, hour, minute, second, ns), zone = zoned_parts(value)
     offset = _zone(zone).utcoffset(None)
     if offset is None:
         raise ValueError
-    cycles, rest = divmod((year or 0) - 2000, 400)
-    wall = dt.datetime(2000 + rest, month or 0, day or 0, hour or 0, minute or 0, second or 0)
+    cycles, years_left = divmod((year or 0) - 2000, 400)
+    wall = dt.datetime(2000 + years_left, month or 0, day or 0, hour or 0, minute or 0, second or 0)
     seconds = (wall - _EPOCH - offset) // dt.timedelta(seconds=1)
     return seconds + cycles * _CYCLE_SECONDS, ns or 0
 
@@ -353,8 +355,8 @@ def span_parts(value: dt.timedelta | int) -> Parts:
     """Return the parts of an interval of days and less; nanoseconds when it is a number."""
     ns = value if isinstance(value, int) else value // _MICROSECOND * 1000
     sign, ns = (-1, -ns) if ns < 0 else (1, ns)
-    days, rest = divmod(ns, _NS_PER_DAY)
-    seconds, rest = divmod(rest, NS_PER_SECOND)
+    days, ns_left = divmod(ns, _NS_PER_DAY)
+    seconds, ns_left = divmod(ns_left, NS_PER_SECOND)
     return (
         None,
         None,
@@ -362,5 +364,5 @@ def span_parts(value: dt.timedelta | int) -> Parts:
         sign * (seconds // 3600),
         sign * (seconds // 60 % 60),
         sign * (seconds % 60),
-        sign * rest,
+        sign * ns_left,
     )

@@ -29,12 +29,16 @@ def read(text: str, source_type: str, around: TableId) -> Told:
         around: What the record itself is named after; it holds where it is a table.
     """
     dialect = _DIALECTS.get(FAMILIES.get(source_type, OTHER).name, "postgresql")
-    found = ddl.parse(text, dialect, around)
-    changes = [change for statement in found for change in statement.changes]
+    statements = ddl.parse(text, dialect, around)
+    changes = [change for statement in statements for change in statement.changes]
     truncated = [change.table for change in changes if isinstance(change, ddl.TruncateTable)]
-    if truncated and len(truncated) == len(changes) and all(one.changes for one in found):
-        named = around.name is not None and len(truncated) == 1
-        return Told("truncate", (around,) if named else tuple(truncated))
+    if (
+        truncated
+        and len(truncated) == len(changes)
+        and all(statement.changes for statement in statements)
+    ):
+        is_named = around.name is not None and len(truncated) == 1
+        return Told("truncate", (around,) if is_named else tuple(truncated))
     action = ddl.action_of(text, dialect)
     # whatever else such a text does, no rows are sure to be gone
     action = "other" if action == "truncate" else action
@@ -44,6 +48,6 @@ def read(text: str, source_type: str, around: TableId) -> Told:
 def truncate_statement(table: TableId, source_type: str) -> str:
     """Return a TRUNCATE for a table whose statement is not known."""
     quote = "`" if FAMILIES.get(source_type, OTHER) is MYSQL else '"'
-    found = (table.database if table.schema is None else None, table.schema, table.name)
-    parts = (quote + part.replace(quote, quote * 2) + quote for part in found if part)
+    name_parts = (table.database if table.schema is None else None, table.schema, table.name)
+    parts = (quote + part.replace(quote, quote * 2) + quote for part in name_parts if part)
     return "TRUNCATE TABLE " + ".".join(parts)

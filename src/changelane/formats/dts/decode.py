@@ -139,9 +139,9 @@ class Reader:
                 if len(self._latest) >= _MOST_PLANS:
                     self._latest.clear()
                 self._latest[latest] = plan
-        found: dict[str, Column] = {}
-        before, at = read_image(plan, data, at, found, "beforeImages")
-        after, at = read_image(plan, data, at, found, "afterImages")
+        columns: dict[str, Column] = {}
+        before, at = read_image(plan, data, at, columns, "beforeImages")
+        after, at = read_image(plan, data, at, columns, "afterImages")
         born: int | None = None
         if at < len(data):
             born, at = read_long(data, at)
@@ -149,7 +149,7 @@ class Reader:
             raise truncated()
         if at < len(data) and self._options.is_strict:
             raise DecodeError("bytes after the record", code="trailing_bytes")
-        return Body(plan, before, after, found, born, len(data) - at)
+        return Body(plan, before, after, columns, born, len(data) - at)
 
     def _plan(
         self, data: bytes, at: int, source_type: str, *, in_microseconds: bool
@@ -170,14 +170,14 @@ class Reader:
         else:
             raise ValueError
         raw = data[start:at]
-        known = source_type, in_microseconds, raw
-        plan = self._plans.get(known)
+        identity = source_type, in_microseconds, raw
+        plan = self._plans.get(identity)
         if plan is None:
             plan = TablePlan(raw, fields, source_type, in_microseconds=in_microseconds)
             if len(raw) <= _MOST_CACHED_BYTES:
                 if len(self._plans) >= _MOST_PLANS:
                     self._plans.clear()
-                self._plans[known] = plan
+                self._plans[identity] = plan
         return plan, at
 
     # -- rows ----------------------------------------------------------------------------------
@@ -227,12 +227,12 @@ class Reader:
     def _table(self, name: str | None) -> TableId:
         table = self._tables.get(name)
         if table is None:
-            found = read_object_name(name)
-            if found is None:
+            object_name = read_object_name(name)
+            if object_name is None:
                 raise DecodeError("a name of too many parts", path="$.objectName")
             if len(self._tables) >= _MOST_PLANS:
                 self._tables.clear()
-            table = self._tables[name] = found
+            table = self._tables[name] = object_name
         return table
 
     def _position(self, head: Head) -> Position | None:
@@ -249,7 +249,7 @@ class Reader:
             return self._ddl(head, body)
         position = self._position(head)
         details = dict(_details(head, body, position))
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "position": position,
             "source": _SOURCES[head.sourceType],
             "source_time_ns": _time(head.sourceTimestamp),
@@ -264,10 +264,10 @@ class Reader:
             details["objectName"] = head.objectName
         if status is not None:
             transaction = _transaction(head.sourceTxid) or Transaction("")
-            return (TransactionMarker(status, transaction, **told),)
+            return (TransactionMarker(status, transaction, **fields),)
         if not is_control:
-            return (Watermark("heartbeat", **told),)
-        return (Control(operation, text, self._table(head.objectName), **told),)
+            return (Watermark("heartbeat", **fields),)
+        return (Control(operation, text, self._table(head.objectName), **fields),)
 
     def _ddl(self, head: Head, body: Body) -> tuple[ChangeEvent, ...]:
         text = body.after
@@ -285,7 +285,7 @@ class Reader:
         elif body.before is not None:
             path = "$.beforeImages"
             raise DecodeError("a row where a statement is meant", code="wrong_type", path=path)
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "position": position,
             "source": _SOURCES[head.sourceType],
             "source_time_ns": _time(head.sourceTimestamp),
@@ -295,10 +295,11 @@ class Reader:
         if statement.action == "truncate":
             transaction = _transaction(head.sourceTxid)
             return tuple(
-                Truncate(table, text, transaction=transaction, **told) for table in statement.tables
+                Truncate(table, text, transaction=transaction, **fields)
+                for table in statement.tables
             )
         table = statement.tables[0]
-        return (SchemaChange(table, statement.action, text, **told),)
+        return (SchemaChange(table, statement.action, text, **fields),)
 
 
 def _details(head: Head, body: Body, position: Position | None) -> Details:

@@ -200,12 +200,12 @@ class Writer:
         return self._record(event, _OPERATIONS[event.op], body, report, self._key(event))
 
     def _plan(self, schema: TableSchema, source_type: str) -> TablePlan:
-        known = schema, source_type
-        plan = self._plans.get(known)
+        identity = schema, source_type
+        plan = self._plans.get(identity)
         if plan is None:
             if len(self._plans) >= _MOST_PLANS:
                 self._plans.clear()
-            plan = self._plans[known] = TablePlan(schema, source_type)
+            plan = self._plans[identity] = TablePlan(schema, source_type)
         return plan
 
     def _key(self, event: DataChange) -> bytes | None:
@@ -245,12 +245,12 @@ class Writer:
         table = event.table
         around = TableId(table.database)
         source_type = self._source_type(event.source, _mute)
-        told = ddl.read(text, source_type, around)
-        if told.action != action:
+        statement = ddl.read(text, source_type, around)
+        if statement.action != action:
             report(("action", "told by the statement only, which says something else"))
-        if told.tables == (table,):
+        if statement.tables == (table,):
             table = around
-        elif action == "truncate" and len(told.tables) > 1:
+        elif action == "truncate" and len(statement.tables) > 1:
             report(("event:truncate", "its statement truncates other tables as well"))
             text = ddl.truncate_statement(table, source_type)
         body = b"\x00\x00" + _text_image(text)
@@ -300,12 +300,12 @@ class Writer:
         product = source.product
         if product is None:
             return "OTHER"
-        found = _SOURCE_TYPES.get(product)
-        if found is not None:
-            return found
-        found = _NEAREST.get(product, "OTHER")
-        report(("source.product", f"DTS has no such source type; written as {found}"))
-        return found
+        number = _SOURCE_TYPES.get(product)
+        if number is not None:
+            return number
+        number = _NEAREST.get(product, "OTHER")
+        report(("source.product", f"DTS has no such source type; written as {number}"))
+        return number
 
     def _position(self, event: Any, source_type: str, report: Report) -> str:
         position: Position | None = event.position
@@ -335,11 +335,11 @@ class Writer:
             names = [*(event.before or {}), *(event.after or {})]
             if event.schema is not None:
                 names = [column.name for column in event.schema.columns]
-            held = key_columns(tags.get(KEY_TAG, ""), names)
+            key_names = key_columns(tags.get(KEY_TAG, ""), names)
             columns = () if key is None else key.columns
-            if not columns and held:
+            if not columns and key_names:
                 del tags[KEY_TAG]
-            elif columns and held != columns:
+            elif columns and key_names != columns:
                 tags = {KEY_TAG: key_info(columns)} | tags | {KEY_TAG: key_info(columns)}
                 if key_columns(tags[KEY_TAG], names) != columns:
                     report(("key", "names no column of the row"))
@@ -394,8 +394,8 @@ def _time(value_ns: int | None, source_type: str, report: Report) -> bytes:
     if value_ns is None:
         return b"\x00"
     in_ms = source_type in _IN_MILLISECONDS
-    value, rest = divmod(value_ns, 1_000_000 if in_ms else 1_000_000_000)
-    if rest:
+    value, remainder = divmod(value_ns, 1_000_000 if in_ms else 1_000_000_000)
+    if remainder:
         report(("source_time", "cut to ms" if in_ms else "cut to s"))
     if value == 0 or (value <= SECONDS_UP_TO) is in_ms:
         report(("source_time", "so near to 1970, or so far, that readers take another unit"))

@@ -65,14 +65,14 @@ def key_columns(text: str, columns: Collection[str]) -> tuple[str, ...]:
     """
     try:
         keys = json.loads(text.encode(), dict[str, list[str]])
-        found = tuple(keys.get(_PRIMARY, ()))
+        key_names = tuple(keys.get(_PRIMARY, ()))
     except DecodeError:
-        found = ()
-    if found and all(name in columns for name in found):
-        return found
-    _, _, rest = text.partition(f'"{_PRIMARY}":["')
-    found = tuple(rest.partition('"]')[0].split('","'))
-    return found if rest and all(name in columns for name in found) else ()
+        key_names = ()
+    if key_names and all(name in columns for name in key_names):
+        return key_names
+    _, _, tail = text.partition(f'"{_PRIMARY}":["')
+    key_names = tuple(tail.partition('"]')[0].split('","'))
+    return key_names if tail and all(name in columns for name in key_names) else ()
 
 
 def key_info(columns: tuple[str, ...]) -> str:

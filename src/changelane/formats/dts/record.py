@@ -87,24 +87,24 @@ def _null(data: bytes, at: int) -> int:
 
 
 def _longs(data: bytes, at: int) -> tuple[list[int], int]:
-    found: list[int] = []
+    offsets: list[int] = []
     while True:
         count, at = read_count(data, at)
         if not count:
-            return found, at
+            return offsets, at
         for _ in range(count):
             number, at = read_long(data, at)
-            found.append(number)
+            offsets.append(number)
 
 
 def read_fields(data: bytes, at: int) -> tuple[tuple[tuple[str, int | None], ...], int]:
     """Return the names and numbers of the columns, and where they end."""
-    found: list[tuple[str, int | None]] = []
+    fields: list[tuple[str, int | None]] = []
     while True:
         count, at = read_count(data, at)
         if not count:
-            return tuple(found), at
+            return tuple(fields), at
         for _ in range(count):
             name, at = read_text(data, at)
             number, at = read_long(data, at)
-            found.append((name, number))
+            fields.append((name, number))

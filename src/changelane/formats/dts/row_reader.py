@@ -58,17 +58,17 @@ class TablePlan:
         self.names = tuple(name for name, _ in fields)
         if len(set(self.names)) != len(self.names):
             raise DecodeError("a column is named twice", path="$.fields")
-        self._columns = [(one.name, values.readers(one)) for one in settings]
-        self.schema = TableSchema(tuple(one.column for one in settings))
+        self._columns = [(setting.name, values.readers(setting)) for setting in settings]
+        self.schema = TableSchema(tuple(setting.column for setting in settings))
         self._variants: dict[tuple[Column, ...], TableSchema] = {}
         self._keys: dict[str, Key | None] = {}
 
     def read(
-        self, data: bytes, at: int, found: dict[str, Column], field: str
+        self, data: bytes, at: int, columns_by_name: dict[str, Column], field: str
     ) -> tuple[dict[str, Any], int]:
         """Return the image at *at* and where it ends.
 
-        Columns whose values tell another type than their number does are put into *found*.
+        *columns_by_name* gets the columns whose values have another type than their number states.
         """
         image: dict[str, Any] = {}
         columns = self._columns
@@ -98,7 +98,7 @@ class TablePlan:
             )
         for name, value in image.items():
             if value.__class__ is values.Typed:
-                found[name] = _typed(value, found.get(name))
+                columns_by_name[name] = _typed(value, columns_by_name.get(name))
                 image[name] = value.value
         if values.ABSENT in image.values():
             image = {name: value for name, value in image.items() if value is not values.ABSENT}
@@ -112,7 +112,7 @@ class TablePlan:
         return DecodeError(f"not a value of {kind}", code="wrong_type", path=path)
 
     def covering(
-        self, found: dict[str, Column], before: Image | None, after: Image | None
+        self, columns_by_name: dict[str, Column], before: Image | None, after: Image | None
     ) -> tuple[TableSchema, Image | None, Image | None]:
         """Return the schema with the types that the values told, and the images of these types.
 
@@ -121,20 +121,20 @@ class TablePlan:
         """
         columns: list[Column] = []
         for usual in self.schema.columns:
-            column = found.get(usual.name, usual)
+            column = columns_by_name.get(usual.name, usual)
             if column is not usual:
                 # the other image may tell a third type
                 column = _common(column, before, after)
                 before = _as(column, before, "beforeImages")
                 after = _as(column, after, "afterImages")
             columns.append(column)
-        told = tuple(columns)
-        schema = self._variants.get(told)
+        shared_columns = tuple(columns)
+        schema = self._variants.get(shared_columns)
         if schema is None:
-            schema = TableSchema(told)
+            schema = TableSchema(shared_columns)
             if len(self._variants) >= _MOST_PLANS:
                 self._variants.clear()
-            self._variants[told] = schema
+            self._variants[shared_columns] = schema
         return schema, before, after
 
     def key(self, text: str) -> Key | None:
@@ -169,12 +169,12 @@ _CLASSES: Final[dict[type[LogicalType], tuple[type, ...]]] = {
 """The classes of the values of a type, themselves and not their subclasses; others are text."""
 
 
-def _typed(value: values.Typed, held: Column | None) -> Column:
+def _typed(value: values.Typed, column: Column | None) -> Column:
     """Return the wider of the columns that two values of one column tell."""
-    if held is not None and isinstance(held.type, Decimal):
-        return held
-    if held is not None and held.type == _UNSIGNED and isinstance(value.column.type, Integer):
-        return held
+    if column is not None and isinstance(column.type, Decimal):
+        return column
+    if column is not None and column.type == _UNSIGNED and isinstance(value.column.type, Integer):
+        return column
     return value.column
 
 
@@ -199,7 +199,7 @@ def _as(column: Column, image: Image | None, field: str) -> Image | None:
 
 
 def read_image(
-    plan: TablePlan | None, data: bytes, at: int, found: dict[str, Column], field: str
+    plan: TablePlan | None, data: bytes, at: int, columns_by_name: dict[str, Column], field: str
 ) -> tuple[Image | str | None, int]:
     """Return what one of the two image fields holds, and where it ends."""
     branch = data[at]
@@ -211,4 +211,4 @@ def read_image(
         raise ValueError
     if plan is None:
         raise DecodeError("values without their columns", code="missing_field", path="$.fields")
-    return plan.read(data, at + 1, found, field)
+    return plan.read(data, at + 1, columns_by_name, field)

@@ -123,8 +123,8 @@ def writer(column: Column, number: int, family: Family, *, in_microseconds: bool
         case Integer() if family is ORACLE:
             return _oracle_integer
         case Integer():
-            found = family.numbers.get(number)
-            return _integer(found.width if found is not None else kind.bits // 8)
+            family_type = family.numbers.get(number)
+            return _integer(family_type.width if family_type is not None else kind.bits // 8)
         case Bits() if family is MYSQL:
             return _bits
         case Boolean():
@@ -372,9 +372,11 @@ _KIN: Final = (dt.datetime,)
 
 
 def _bare(text: str) -> str:
-    front, dot, rest = text.partition(".")
-    digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
-    return f"{front}{dot if digits.rstrip('0') else ''}{digits.rstrip('0')}{rest[len(digits) :]}"
+    front, dot, fraction = text.partition(".")
+    digits = fraction[: len(fraction) - len(fraction.lstrip("0123456789"))]
+    return (
+        f"{front}{dot if digits.rstrip('0') else ''}{digits.rstrip('0')}{fraction[len(digits) :]}"
+    )
 
 
 def _year(value: int) -> datetimes.Parts:

@@ -309,10 +309,10 @@ _STATED: Final = re.compile(r"#(-?[0-9]{1,9})$")
 
 def source_type(family: Family, number: int, *, is_bytes: bool = False) -> str:
     """Return the name of a number, from which :func:`number_of` finds it again."""
-    found = family.numbers.get(number)
-    if found is None:
+    family_type = family.numbers.get(number)
+    if family_type is None:
         return f"#{number}"
-    name = (is_bytes and found.bytes_name) or found.name
+    name = (is_bytes and family_type.bytes_name) or family_type.name
     return f"{name}#{number}" if number in family.alternates else name
 
 
@@ -324,13 +324,13 @@ def stated_charset(column: Column) -> str | None:
 
 def _without_arguments(text: str) -> str:
     """Return a type text without what stands in parentheses; one that is not closed stays."""
-    kept: list[str] = []
+    parts: list[str] = []
     at = 0
     # no regular expression: it would look for the end from each parenthesis that has none
     while (start := text.find("(", at)) >= 0 and (end := text.find(")", start)) >= 0:
-        kept.append(text[at:start])
+        parts.append(text[at:start])
         at = end + 1
-    return "".join(kept) + text[at:]
+    return "".join(parts) + text[at:]
 
 
 def number_of(family: Family, column: Column) -> int:
@@ -414,7 +414,7 @@ _PREFERRED: Final[dict[str, dict[Kind, int]]] = {
 
 @cache
 def _indexes(name: str) -> tuple[dict[str, int], dict[Kind, int]]:
-    family = {each.name: each for each in (MYSQL, ORACLE, POSTGRESQL, JDBC)}[name]
+    family = {member.name: member for member in (MYSQL, ORACLE, POSTGRESQL, JDBC)}[name]
     names: dict[str, int] = {}
     kinds: dict[Kind, int] = dict(_PREFERRED[name])
     for number, of in sorted(family.numbers.items(), key=lambda it: it[0] in family.alternates):

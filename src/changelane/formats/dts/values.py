@@ -77,8 +77,8 @@ class Setting(msgspec.Struct, frozen=True):
         """The column as its number tells it; without a number that is known it is text."""
         if self.number is None:
             return Column(self.name, String())
-        found = self.family.numbers.get(self.number)
-        kind = String() if found is None else found.kind
+        family_type = self.family.numbers.get(self.number)
+        kind = String() if family_type is None else family_type.kind
         return Column(self.name, kind, source_type(self.family, self.number))
 
     def typed(self, value: Value, kind: LogicalType, charset: str | None = None) -> Typed:
@@ -95,7 +95,7 @@ class Setting(msgspec.Struct, frozen=True):
 def readers(setting: Setting) -> tuple[Read, ...]:
     """Return the reader for each byte that can stand before a value: twice its branch."""
     kind = setting.column.type
-    made = (
+    readers = (
         _read_null,
         _integer(setting, kind),
         _character(setting, kind),
@@ -110,7 +110,7 @@ def readers(setting: Setting) -> tuple[Read, ...]:
         _text_object(setting, kind),
         _read_empty,
     )
-    return tuple(read for one in made for read in (one, _refuse))
+    return tuple(read for reader in readers for read in (reader, _refuse))
 
 
 def _refuse(_data: bytes, _at: int) -> tuple[Any, int]:
@@ -258,8 +258,8 @@ def _character(setting: Setting, kind: LogicalType) -> Read:
                 return content
             return setting.typed(content, Bytes())
         text = decode(content)
-        told = None if charset.encode() in plain else charset
-        return setting.typed(text, kind if is_text else String(), told)
+        charset_name = None if charset.encode() in plain else charset
+        return setting.typed(text, kind if is_text else String(), charset_name)
 
     return read
 
@@ -311,12 +311,18 @@ def _text_object(setting: Setting, kind: LogicalType) -> Read:
     def read(data: bytes, at: int) -> tuple[Any, int]:
         label, at = read_text(data, at)
         text, at = read_text(data, at)
-        told = _LABELS.get(label.upper()) or Text(label.lower())
-        if isinstance(told, Text) and told.name == "interval" and _ISO_SPAN.fullmatch(text):
-            told = Interval()
-        if type(told) is type(kind) or (stated and isinstance(kind, _TEXTS) and _is_text(told)):
+        text_type = _LABELS.get(label.upper()) or Text(label.lower())
+        if (
+            isinstance(text_type, Text)
+            and text_type.name == "interval"
+            and _ISO_SPAN.fullmatch(text)
+        ):
+            text_type = Interval()
+        if type(text_type) is type(kind) or (
+            stated and isinstance(kind, _TEXTS) and _is_text(text_type)
+        ):
             return _labelled(text, kind), at
-        return setting.typed(_labelled(text, told), told), at
+        return setting.typed(_labelled(text, text_type), text_type), at
 
     return read
 
@@ -352,34 +358,38 @@ def _nanoseconds(micros: int) -> int:
 
 def _fitting(setting: Setting, kind: LogicalType, shown: datetimes.Shown) -> Value:
     """Return a value as it is when it is of its column's type, else with its own."""
-    told, value = shown
-    if told == kind:
+    shown_type, value = shown
+    if shown_type == kind:
         return value
-    if isinstance(kind, InstantType) and isinstance(told, Timestamp) and isinstance(value, str):
+    if (
+        isinstance(kind, InstantType)
+        and isinstance(shown_type, Timestamp)
+        and isinstance(value, str)
+    ):
         return value  # a zero date has no zone
-    return setting.typed(value, told)
+    return setting.typed(value, shown_type)
 
 
 def _parts(data: bytes, at: int, *, in_microseconds: bool) -> tuple[datetimes.Parts, int]:
-    found: list[int | None] = []
+    parts: list[int | None] = []
     for _ in range(7):
         branch = data[at]
         at += 1
         if branch == 2:
             number = data[at]
             if number < 128:
-                found.append((number >> 1) ^ -(number & 1))
+                parts.append((number >> 1) ^ -(number & 1))
                 at += 1
             else:
                 number, at = read_long(data, at)
-                found.append(number)
+                parts.append(number)
         elif branch == 0:
-            found.append(None)
+            parts.append(None)
         else:
             raise ValueError
-    if in_microseconds and found[6]:
-        found[6] = _nanoseconds(found[6])
-    return tuple(found), at  # type: ignore[return-value]
+    if in_microseconds and parts[6]:
+        parts[6] = _nanoseconds(parts[6])
+    return tuple(parts), at  # type: ignore[return-value]
 
 
 # the usual form: a year of two bytes, all other parts of one byte, no fraction

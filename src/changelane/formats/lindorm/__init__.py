@@ -33,7 +33,7 @@ from changelane.formats.debezium_envelope.envelope_reader import (
     Draft,
     Member,
     MemberReader,
-    rest_of,
+    keep_other_fields,
 )
 from changelane.formats.debezium_envelope.envelope_writer import (
     Layout,
@@ -55,7 +55,7 @@ from changelane.formats.lindorm.rows import (
 )
 from changelane.message import Message
 from changelane.position import TimePosition
-from changelane.schema import TableId, named
+from changelane.schema import TableId, option_for_table
 from changelane.types import Boolean, Bytes, Float, Integer, String
 
 __all__ = ["Options", "make"]
@@ -128,7 +128,7 @@ def _member(options: Options) -> Member:
             table = tables[words] = TableId(*words)
         draft.table, draft.source = table, _ORIGIN
         if block.version is not None:
-            rest_of(draft, {"version": block.version})
+            keep_other_fields(draft, {"version": block.version})
 
     def settle(draft: Draft) -> None:
         images = hbase.read(draft.table, (draft.before, draft.after, draft.key_row))
@@ -152,7 +152,7 @@ def _member(options: Options) -> Member:
 
 
 def _tell_deleted_columns(draft: Draft, options: Options) -> None:
-    """Set a column to NULL that an update's after image does not have: it was deleted (B-43).
+    """Set a column to NULL that an update's after image does not have: it was deleted.
 
     What neither image has is left alone, and so is every missing column of other operations.
     """
@@ -175,7 +175,7 @@ def _tell_key(draft: Draft, options: Options, *, is_hbase: bool) -> None:
     row = draft.after or draft.before or draft.key_row or {}
     if draft.key is not None and not (is_hbase and row.keys().isdisjoint(draft.key.columns)):
         return
-    columns = named(options.keys, draft.table)
+    columns = option_for_table(options.keys, draft.table)
     if columns and all(name in row for name in columns):
         draft.key = Key(tuple(columns), KeyOrigin.CONFIG)
     elif is_hbase:
@@ -202,7 +202,7 @@ class Lindorm:
         return self._decode(message)
 
     def detects(self, message: Message) -> bool:
-        """Say whether a message is Lindorm's: a namespace, and no connector (B 8)."""
+        """Say whether a message is Lindorm's: a namespace, and no connector."""
         value = message.value
         if not value or b'"namespace"' not in value:
             return False
@@ -232,7 +232,7 @@ class Lindorm:
         if event.schema is None and options.schema is SchemaBlock.FULL:
             schema = generated(written.before, written.after)
             written = msgspec.structs.replace(written, schema=schema)
-        told = {
+        source_fields = {
             "version": options.version or ("v2.0" if is_hbase else "v1.0"),
             "db": table.database,
             "namespace": table.schema,
@@ -240,10 +240,10 @@ class Lindorm:
             "ts_ms": milliseconds(event.source_time_ns),
         }
         parts = Parts(
-            source=told,
+            source=source_fields,
             has_schema=options.schema is SchemaBlock.FULL,
             block=block,
-            key=named(options.keys, table),
+            key=option_for_table(options.keys, table),
             topic=None,
         )
         if not is_hbase and any(

@@ -7,7 +7,7 @@ import msgspec
 
 
 class TableKind(StrEnum):
-    """What kind of table the rows come from; no field of a message tells it (B-42)."""
+    """What kind of table the rows come from; no field of a message tells it."""
 
     AUTO = "auto"
     """HBase where a row has the column ``ROW`` and all its values are Base64 text."""
@@ -16,7 +16,7 @@ class TableKind(StrEnum):
 
 
 class SchemaBlock(StrEnum):
-    """The ``schema`` of messages (B-45)."""
+    """The ``schema`` of messages."""
 
     FULL = "full"
     """Generated from the payload."""
@@ -30,13 +30,13 @@ class Order(StrEnum):
     """What says which of two changes of a key is newer."""
 
     SOURCE_TIME = "source_time"
-    """``source.ts_ms``, ties by the message's offset: Lindorm tells nothing else (B-44)."""
+    """``source.ts_ms``, ties by the message's offset: Lindorm tells nothing else."""
     OFFSET = "offset"
     """The place in the partition; for topics that keep the order of changes."""
 
 
 class AbsentAfter(StrEnum):
-    """What a column is that the schema has and an update without before image has not (B-43)."""
+    """What a column is that the schema has and an update without before image has not."""
 
     NULL = "null"
     UNCHANGED = "unchanged"
@@ -50,7 +50,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         split_families: Name the columns of HBase tables ``family:qualifier`` instead of
             ``family_qualifier``.
         families: Table name (or its last parts) -> its column families, for names with more than
-            one ``_``; else the first one ends the family (B-40).
+            one ``_``; else the first one ends the family.
         keys: Table name (or its last parts) -> key columns, for messages without key.
         absent_after: What a column is that only the schema has, where there is no before image.
         order: What says which of two changes is newer.

@@ -14,7 +14,7 @@ from changelane.formats.contract.format import Report
 from changelane.formats.contract.losses import Loss
 from changelane.formats.debezium_envelope.rows.json_values import bytes_in, bytes_out
 from changelane.formats.lindorm.options import Options, TableKind
-from changelane.schema import Column, TableId, TableSchema, named
+from changelane.schema import Column, TableId, TableSchema, option_for_table
 from changelane.types import Boolean, Bytes, Float, Integer, LogicalType, String
 
 ROW: Final = "ROW"
@@ -33,9 +33,9 @@ def family_of(name: str, families: Iterable[str]) -> str | None:
     >>> family_of("a_b_c", []), family_of("a_b_c", ["a", "a_b"]), family_of("ROW", [])
     ('a', 'a_b', None)
     """
-    known = [family for family in families if name.startswith(f"{family}_")]
-    if known:
-        return max(known, key=len)
+    matches = [family for family in families if name.startswith(f"{family}_")]
+    if matches:
+        return max(matches, key=len)
     head, mark, _ = name.partition("_")
     return head if mark else None
 
@@ -54,7 +54,7 @@ class HBase:
         Args:
             table: Its table.
             images: The images before and after, and the message key's values: a key that is not
-                of such a row counts where nothing else tells the row only (B-05).
+                of such a row counts where nothing else tells the row only.
 
         Raises:
             DecodeError: The tables are HBase tables by option, and a value is not Base64; or two
@@ -129,7 +129,7 @@ class HBase:
     def _names(self, table: TableId) -> Any:
         if not self._options.split_families:
             return str
-        families = named(self._options.families, table) or ()
+        families = option_for_table(self._options.families, table) or ()
 
         def split(name: str) -> str:
             family = family_of(name, families)
@@ -191,12 +191,12 @@ def leave_out_deleted(event: DataChange, report: Report) -> DataChange:
     if any(name not in after for name in before):
         report(("absent", "a column that only the before image has is left out of it"))
         before = {name: value for name, value in before.items() if name in after}
-    kept = {
+    stored = {
         name: value
         for name, value in after.items()
         if value is not None or before.get(name) is None
     }
-    return msgspec.structs.replace(event, before=before or None, after=kept or after)
+    return msgspec.structs.replace(event, before=before or None, after=stored or after)
 
 
 # -- schemas from payloads -----------------------------------------------------------------------
@@ -302,13 +302,13 @@ def _held(event: DataChange) -> frozenset[str]:
 
 
 @lru_cache(maxsize=1024)
-def _losses(schema: TableSchema, held: frozenset[str]) -> tuple[Loss, ...]:
+def _losses(schema: TableSchema, names: frozenset[str]) -> tuple[Loss, ...]:
     losses: dict[Loss, None] = {}
     for column in schema.columns:
         if column.source_type is not None:
             losses["schema.source_type", "not written"] = None
         if column.type == _UNSIGNED64:
             losses["type:uint64", "written as text"] = None
-    if not schema.names <= held:
+    if not schema.names <= names:
         losses["schema", "a column that no image has is not in the schema"] = None
     return tuple(losses)

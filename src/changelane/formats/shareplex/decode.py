@@ -88,52 +88,52 @@ class Reader:
 
     def __call__(self, value: bytes) -> ChangeEvent:
         """Return the event of a message's value."""
-        message, others = load(value, text_only=self._text_only)
+        message, other_fields = load(value, text_only=self._text_only)
         operation = operation_of(message.meta.op)
         if operation is _UPDATED or operation is _INSERTED or operation is _DELETED:
-            return self._row(operation, message, others)
+            return self._row(operation, message, other_fields)
         match operation:
             case Operation.BEFORE | Operation.AFTER:
-                return self._half(operation, message, others)
+                return self._half(operation, message, other_fields)
             case Operation.TRUNCATE:
-                return self._truncate(message, others)
+                return self._truncate(message, other_fields)
             case Operation.DROP_COLUMN | Operation.DDL:
-                return self._ddl(operation, message, others)
+                return self._ddl(operation, message, other_fields)
             case _:
-                return self._control(message, others)
+                return self._control(message, other_fields)
 
     # -- rows ----------------------------------------------------------------------------------
 
-    def _row(self, operation: Operation, message: Change, others: Row) -> DataChange:
+    def _row(self, operation: Operation, message: Change, row: Row) -> DataChange:
         data, before = message.data, message.key
         if data is None:
             raise DecodeError("no columns", code="missing_field", path="$.data")
         if operation is _UPDATED:
             if before is None:
-                return self._change(_UPDATE, (None, data), message.meta, others)
+                return self._change(_UPDATE, (None, data), message.meta, row)
             # "missing in data is unchanged": the row after is the old one overlaid with `data`
             after = {**before, **data}
-            return self._change(_UPDATE, (before, after), message.meta, others)
+            return self._change(_UPDATE, (before, after), message.meta, row)
         if before:
             # Quest KB 4376090: `key` exists for updates only, by design
             raise DecodeError("only an update has it", code="unexpected_field", path="$.key")
         images = (None, data) if operation is _INSERTED else (data, None)
         op = _CREATE if operation is _INSERTED else _DELETE
-        return self._change(op, images, message.meta, others)
+        return self._change(op, images, message.meta, row)
 
-    def _half(self, operation: Operation, message: Change, others: Row) -> HalfUpdate:
+    def _half(self, operation: Operation, message: Change, row: Row) -> HalfUpdate:
         if message.data is None and message.key is None:
             raise DecodeError("no columns", code="missing_field", path="$.data")
         # `key` holds old values, `data` those of the side that the message tells
         image = {**(message.key or {}), **(message.data or {})}
         if operation is Operation.BEFORE:
-            half = self._change(_DELETE, (image, None), message.meta, others)
+            half = self._change(_DELETE, (image, None), message.meta, row)
         else:
-            half = self._change(_CREATE, (None, image), message.meta, others)
+            half = self._change(_CREATE, (None, image), message.meta, row)
             half = msgspec.structs.replace(half, after_holds=_UNKNOWN)
         return HalfUpdate(half, None, _pair(message.meta, half.transaction))
 
-    def _change(self, op: Op, images: Images, meta: Meta, others: Row) -> DataChange:
+    def _change(self, op: Op, images: Images, meta: Meta, row: Row) -> DataChange:
         before, after = images
         key: Key | None = None
         before_holds = after_holds = _UNKNOWN
@@ -144,7 +144,7 @@ class Reader:
             before_holds, after_holds = self._holds
             if before_holds is Completeness.KEY:
                 key = Key(tuple(before), KeyOrigin.PAYLOAD)
-        place = _Place(meta, others)
+        place = _Place(meta, row)
         return DataChange(
             op,
             self._table(meta.table),
@@ -164,7 +164,7 @@ class Reader:
 
     # -- everything else -----------------------------------------------------------------------
 
-    def _control(self, message: Change, others: Row) -> Control:
+    def _control(self, message: Change, row: Row) -> Control:
         """Return an operation that no document names; one that tells a row is never passed over."""
         meta = message.meta
         if self._is_strict or not meta.op or message.data or message.key:
@@ -173,7 +173,7 @@ class Reader:
                 code="unknown_operation",
                 path="$.meta.op",
             )
-        place = _Place(meta, others)
+        place = _Place(meta, row)
         return Control(
             meta.op,
             None,
@@ -185,9 +185,9 @@ class Reader:
             {**place.details, **place.told()},
         )
 
-    def _truncate(self, message: Change, others: Row) -> Truncate:
+    def _truncate(self, message: Change, row: Row) -> Truncate:
         meta, data = message.meta, dict(message.data or {})
-        place = _Place(meta, others)
+        place = _Place(meta, row)
         return Truncate(
             self._table(meta.table),
             _statement(data),
@@ -199,19 +199,19 @@ class Reader:
             {**place.details, **_rows(data, message.key)},
         )
 
-    def _ddl(self, operation: Operation, message: Change, others: Row) -> SchemaChange | Truncate:
+    def _ddl(self, operation: Operation, message: Change, row: Row) -> SchemaChange | Truncate:
         meta, data = message.meta, dict(message.data or {})
         sql: str | None = None
         action = "alter"
         if operation is Operation.DROP_COLUMN:
-            others["op"] = meta.op
+            row["op"] = meta.op
         else:
             text = data.get("sql")
             action = action_of(text if isinstance(text, str) else None, SOURCE.product)
             if action == "truncate":
-                return self._truncate(message, others)
+                return self._truncate(message, row)
             sql = _statement(data)
-        place = _Place(meta, others)
+        place = _Place(meta, row)
         return SchemaChange(
             self._table(meta.table),
             action,
@@ -234,12 +234,12 @@ class Reader:
             raise DecodeError("not a time", code="wrong_type", path=path) from None
 
     def _table(self, text: str | None) -> TableId:
-        found = self._tables.get(text or "")  # shared, so that reducers know it again
-        if found is None:
+        table = self._tables.get(text or "")  # shared, so that reducers know it again
+        if table is None:
             if len(self._tables) >= _MOST_TABLES:
                 self._tables.clear()
-            found = self._tables[text or ""] = table_of(text)
-        return found
+            table = self._tables[text or ""] = table_of(text)
+        return table
 
 
 class _Place:
@@ -251,13 +251,13 @@ class _Place:
     transaction: Transaction | None
     details: Details
 
-    def __init__(self, meta: Meta, others: Row) -> None:
+    def __init__(self, meta: Meta, row: Row) -> None:
         seq, size = meta.seq, meta.size
         if meta.idx is not None and meta.idx != f"{seq}/{size}":
             seq, size = _with_idx(meta.idx, seq, size)
         if seq is not None and size is not None and seq > size:
             raise DecodeError("beyond the size of its transaction", path="$.meta.seq")
-        details = others
+        details = row
         if meta.userid is not None:
             details["userid"] = meta.userid
         if meta.rowid is not None:
@@ -297,10 +297,10 @@ def _with_idx(idx: str, seq: int | None, size: int | None) -> tuple[int, int]:
     match = _IDX.fullmatch(idx)
     if match is None:
         raise DecodeError("not of the form seq/size", code="wrong_type", path="$.meta.idx")
-    found = int(match[1]), int(match[2])
-    if seq not in {None, found[0]} or size not in {None, found[1]}:
+    numbers = int(match[1]), int(match[2])
+    if seq not in {None, numbers[0]} or size not in {None, numbers[1]}:
         raise DecodeError("is not what seq and size say", path="$.meta.idx")
-    return found
+    return numbers
 
 
 def _scn(value: int | str) -> int:
@@ -319,13 +319,13 @@ def _pair(meta: Meta, transaction: Transaction | None) -> str | None:
     No document says whether both halves have one number in the transaction or two. The address of
     the row is the same in any case; the number stands in where there is no address.
     """
-    whole = transaction.id if transaction is not None else meta.scn
-    if whole is None:
+    transaction_id = transaction.id if transaction is not None else meta.scn
+    if transaction_id is None:
         return None
     if meta.rowid is not None:
-        return f"{whole} rowid {meta.rowid}"
+        return f"{transaction_id} rowid {meta.rowid}"
     seq = meta.seq if transaction is None else transaction.order
-    return None if seq is None else f"{whole} seq {seq}"
+    return None if seq is None else f"{transaction_id} seq {seq}"
 
 
 def table_of(text: str | None) -> TableId:

@@ -117,8 +117,8 @@ class Writer:
             report(("after", "a column that it lacks is read as unchanged"))
         data: Row = {}
         for name, value in after.items():
-            known = before.get(name, _ABSENT)
-            if known is not value and not _is_same(known, value):
+            known_value = before.get(name, _ABSENT)
+            if known_value is not value and not _is_same(known_value, value):
                 data[name] = value
         return data, dict(old or {})
 
@@ -166,21 +166,23 @@ class Writer:
         transaction = getattr(event, "transaction", None)
         scn, seq = _scn(position, report), _seq(position, transaction, report)
         size = None if transaction is None else transaction.size
-        rest = dict(details)
-        seq = _told(rest, "seq", seq)
-        size = _told(rest, "size", size)
-        trans = transaction.id if transaction is not None else _told(rest, "trans", None, str)
+        other_details = dict(details)
+        seq = _told(other_details, "seq", seq)
+        size = _told(other_details, "size", size)
+        trans = (
+            transaction.id if transaction is not None else _told(other_details, "trans", None, str)
+        )
         if size is not None and (seq or 1) > size:
             report(("transaction.size", "less than the place in it; not written"))
             size = None
         if transaction is not None and transaction.last not in {None, seq == size}:
             report(("transaction.last", "is told by seq and size alone"))
-        known = {
+        known_fields = {
             "time": self._written_time(event.source_time_ns, "source_time", report),
-            "userid": _told(rest, "userid", None, (int, str)),
+            "userid": _told(other_details, "userid", None, (int, str)),
             "op": str(op),
             "scn": scn,
-            "rowid": _told(rest, "rowid", None, str),
+            "rowid": _told(other_details, "rowid", None, str),
             "trans": trans,
             "seq": seq,
             "size": size,
@@ -189,9 +191,9 @@ class Writer:
             "posttime": self._written_time(event.process_time_ns, "process_time", report),
         }
         for name in ("host", "queue", "source"):
-            known[name] = _told(rest, name, None, str)
-        meta = {name: value for name, value in known.items() if value is not None}
-        for name, value in rest.items():
+            known_fields[name] = _told(other_details, name, None, str)
+        meta = {name: value for name, value in known_fields.items() if value is not None}
+        for name, value in other_details.items():
             if name in META:
                 report((f"details.{name}", "the key has a meaning of its own"))
             else:
@@ -208,12 +210,12 @@ class Writer:
             return None
 
 
-def _is_same(one: Value, two: Value) -> bool:
+def _is_same(value: Value, two: Value) -> bool:
     """Say whether two values are written alike: 1, True and 1.0 are not."""
-    kind = one.__class__
+    kind = value.__class__
     if kind is not two.__class__:
         return False
-    return one == two if kind is str or kind is int else repr(one) == repr(two)
+    return value == two if kind is str or kind is int else repr(value) == repr(two)
 
 
 def _reads_as_integer(value: Value) -> bool:
@@ -236,12 +238,12 @@ def _with_statement(data: Row | None, sql: str | None, report: Report) -> Row | 
     return data
 
 
-def _told(rest: Row, name: str, value: Any, kind: type | tuple[type, ...] = int) -> Any:
-    """Return *value*, else what the details say under *name*, which are taken out of *rest*."""
-    told = rest.get(name)
-    if value is None and isinstance(told, kind) and not isinstance(told, bool):
-        del rest[name]
-        return told
+def _told(row: Row, name: str, value: Any, kind: type | tuple[type, ...] = int) -> Any:
+    """Return *value*, else what the details say under *name*, which are taken out of *row*."""
+    known_value = row.get(name)
+    if value is None and isinstance(known_value, kind) and not isinstance(known_value, bool):
+        del row[name]
+        return known_value
     return value
 
 

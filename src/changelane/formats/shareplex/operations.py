@@ -45,7 +45,7 @@ def operation_of(text: str) -> Operation | None:
     >>> operation_of("UPDATE_BEFORE") is operation_of("Update Before") is Operation.BEFORE
     True
     """
-    found = OPERATIONS.get(text)
-    if found is None and len(text) <= _MOST_SPELLED:
-        found = OPERATIONS.get(" ".join(text.lower().replace("_", " ").split()))
-    return found
+    operation = OPERATIONS.get(text)
+    if operation is None and len(text) <= _MOST_SPELLED:
+        operation = OPERATIONS.get(" ".join(text.lower().replace("_", " ").split()))
+    return operation

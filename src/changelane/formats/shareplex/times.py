@@ -47,12 +47,12 @@ def writer(zone: dt.tzinfo, *, digits: int, marked: bool) -> Callable[[int], str
 
     @lru_cache(maxsize=1024)
     def write(value_ns: int) -> str:
-        seconds, rest = divmod(value_ns, _NS)
+        seconds, nanos = divmod(value_ns, _NS)
         moment = _EPOCH + seconds * _SECOND
         local = moment if marked else moment.astimezone(zone)
         text = local.replace(tzinfo=None).isoformat("T", "seconds")
         if digits:
-            text += f".{rest:09d}"
+            text += f".{nanos:09d}"
         if marked:
             return text + "Z"
         # an hour that the zone repeats is said with its offset

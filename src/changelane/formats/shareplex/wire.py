@@ -104,5 +104,5 @@ def load(value: bytes, *, text_only: bool) -> tuple[Change, Row]:
         if "unknown field" not in error.reason:
             raise
     change: AnyChange = json.loads(value, AnyTextChange if text_only else AnyChange)
-    others = json.loads(value, Others).meta
-    return change, {name: others[name] for name in others if name not in META}
+    other_fields = json.loads(value, Others).meta
+    return change, {name: other_fields[name] for name in other_fields if name not in META}

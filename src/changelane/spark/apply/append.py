@@ -16,19 +16,19 @@ from changelane.spark.rows.target import Target
 from changelane.spark.runtime.sql import COLUMNS, DELETED, ORDER, quoted
 
 
-def changes(told: DataFrame, one: Plan) -> DataFrame:
+def changes(rows: DataFrame, plan: Plan) -> DataFrame:
     """Return events as rows of the table, with its columns.
 
     Args:
-        told: ``data`` and ``truncate`` rows of one table, with what an event is known by.
-        one: How the table's events are applied.
+        rows: ``data`` and ``truncate`` rows of one table, with what an event is known by.
+        plan: How the table's events are applied.
     """
     leaves = F.col("op") == "d"
     state = {
         "_changelane_op": F.col("op"),
         "_changelane_time": F.col("source_time"),
         ORDER: F.col("order"),
-        COLUMNS: _unknown(one),
+        COLUMNS: _unknown(plan),
         "_changelane_before": F.when(~leaves, F.col("before")),
         "_changelane_transaction": F.col("transaction"),
         "_changelane_topic": F.col("topic"),
@@ -38,12 +38,12 @@ def changes(told: DataFrame, one: Plan) -> DataFrame:
         EVENT: F.col(EVENT),
         ORDINAL: F.col(ORDINAL),
     }
-    columns = one.target.columns
-    if not one.work.schemas:
+    columns = plan.target.columns
+    if not plan.work.schemas:
         nulls = (F.lit(None).cast(kind).alias(name) for name, kind in columns.items())
-        return told.select(*nulls, *(value.alias(name) for name, value in state.items()))
+        return rows.select(*nulls, *(value.alias(name) for name, value in state.items()))
     text = F.when(leaves, F.col("before")).otherwise(F.col("after"))
-    typed = latest_per_key.typed_rows(told, text, F.col("schema_id"), one.target, state)
+    typed = latest_per_key.typed_rows(rows, text, F.col("schema_id"), plan.target, state)
     return typed.select(*(F.col(quoted(name)) for name in (*columns, *state)))
 
 
@@ -56,13 +56,13 @@ def inserted(rows: DataFrame, truncated: bytes) -> DataFrame:
     return rows.where(F.col("op").isin("c", "r") & newer)
 
 
-def appended(told: DataFrame, one: Plan) -> DataFrame:
+def appended(rows: DataFrame, plan: Plan) -> DataFrame:
     """Return the rows that :func:`inserted` events add, with what they are known by."""
-    listed = _listed(one.target)
+    listed = _listed(plan.target)
     state = {ORDER: F.col("order"), COLUMNS: listed, EVENT: F.col(EVENT), ORDINAL: F.col(ORDINAL)}
-    if one.target.keeps_deleted:
+    if plan.target.keeps_deleted:
         state[DELETED] = F.lit(False)
-    return latest_per_key.typed_rows(told, F.col("after"), F.col("schema_id"), one.target, state)
+    return latest_per_key.typed_rows(rows, F.col("after"), F.col("schema_id"), plan.target, state)
 
 
 def _listed(target: Target) -> Column:
@@ -77,15 +77,17 @@ def _listed(target: Target) -> Column:
     return listed
 
 
-def _unknown(one: Plan) -> Column:
+def _unknown(plan: Plan) -> Column:
     """Return the columns that an event does not tell, as exceptions: unknown."""
     none = F.lit(None).cast("map<string,binary>")
-    if not one.work.schemas:
+    if not plan.work.schemas:
         return none
     leaves = F.col("op") == "d"
     missing = F.when(leaves, F.col("before_missing")).otherwise(F.col("after_missing"))
-    known = latest_per_key.carried(F.col("schema_id"), missing, one.target)
-    lacking = F.array_except(F.array(*(F.lit(name) for name in one.target.columns)), known)
+    carried = latest_per_key.carried(F.col("schema_id"), missing, plan.target)
+    lacking = F.array_except(F.array(*(F.lit(name) for name in plan.target.columns)), carried)
     every = (leaves & missing.isNull()) | F.col("whole") | (F.col("kind") == "truncate")
-    told = F.map_from_arrays(lacking, F.transform(lacking, lambda _: nothing()))
-    return F.when(~F.coalesce(every, F.lit(False)) & (F.size(lacking) > 0), told).otherwise(none)
+    nothing_known = F.map_from_arrays(lacking, F.transform(lacking, lambda _: nothing()))
+    return F.when(
+        ~F.coalesce(every, F.lit(False)) & (F.size(lacking) > 0), nothing_known
+    ).otherwise(none)

@@ -32,13 +32,13 @@ from changelane.spark.apply.table_writer import Batch, Commits
 from changelane.spark.evolution.compatibility import Policy
 from changelane.spark.evolution.evolution import Follower, Reading
 from changelane.spark.evolution.evolution_state import NOTHING, Evolution
-from changelane.spark.evolution.prepare import Plan, plan
+from changelane.spark.evolution.prepare import Plan, prepare_table
 from changelane.spark.lake import lake
 from changelane.spark.lake.interface import Lake, Marker, name_of
 from changelane.spark.lake.layout import Layouts
 from changelane.spark.lake.modes import APPEND, HISTORY, UPSERT, Modes
-from changelane.spark.maintenance.compaction import Keeper
-from changelane.spark.maintenance.purge import Seen, see
+from changelane.spark.maintenance.compaction import MaintenanceScheduler
+from changelane.spark.maintenance.purge import EventBounds, add_event_bounds
 from changelane.spark.rows.batch_stats import (
     APPLIED_BEFORE,
     BatchReport,
@@ -49,11 +49,16 @@ from changelane.spark.rows.batch_stats import (
 )
 from changelane.spark.rows.schema import table_id_of
 from changelane.spark.state import tombstones
-from changelane.spark.state.change_log import untaken
-from changelane.spark.state.fencing import EVERY, Fence, raise_fence
-from changelane.spark.state.history_tombstones import Ends
-from changelane.spark.state.quarantine import Misfit, Quarantine, Refused, without
-from changelane.spark.state.tombstones import Remembered, SideTable
+from changelane.spark.state.change_log import unapplied_rows
+from changelane.spark.state.fencing import ALL_PIPELINES, FencingToken, create_fencing_token
+from changelane.spark.state.history_tombstones import HistoryTombstones
+from changelane.spark.state.quarantine import (
+    Quarantine,
+    RejectedRows,
+    TableRejectedError,
+    without_rejected,
+)
+from changelane.spark.state.tombstones import TableTombstones, TombstoneTable
 
 MAX_TABLES_AT_ONCE: Final = 4
 
@@ -96,15 +101,15 @@ class Applier:
         on_step: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._spark = spark
-        self._fence: Fence | None = None
+        self._fence: FencingToken | None = None
         self._lake = lake(spark, root, table_format) if isinstance(root, str) else root
         self._policy = Policy(keyless, sources, modes, sequence, evolution, layouts)
         self.follower = Follower(spark, self._lake, self._policy)
-        self._side = SideTable(spark, self._lake)
-        self._ends = Ends(spark, self._lake)
+        self._side = TombstoneTable(spark, self._lake)
+        self._ends = HistoryTombstones(spark, self._lake)
         self._commits = Commits(self._lake, self._side, self._ends)
-        self.quarantine = Quarantine(spark, self._lake, stops=stops, masks=masks)
-        self._seen: dict[str, Seen] = {}
+        self.quarantine = Quarantine(spark, self._lake, is_stopping=stops, masks=masks)
+        self._seen: dict[str, EventBounds] = {}
         self._on_step = on_step
 
     def raise_fence(self, pipeline: str) -> None:
@@ -115,19 +120,21 @@ class Applier:
         Raises:
             FencedError: Others begin at the same moment, again and again.
         """
-        whose = EVERY if self._lake.has_one_writer else pipeline
-        self._fence = raise_fence(self._lake, tombstones.NAME, whose)
+        whose = ALL_PIPELINES if self._lake.has_one_writer else pipeline
+        self._fence = create_fencing_token(self._lake, tombstones.NAME, whose)
 
-    def keeper(self, limits: Maintenance | None, purge_after_s: int | None = None) -> Keeper:
+    def keeper(
+        self, limits: Maintenance | None, purge_after_s: int | None = None
+    ) -> MaintenanceScheduler:
         """Return what maintains the tables between the batches of this run."""
-        return Keeper(
-            self._lake, self._side, limits, purge_after_s=purge_after_s, fence=self._fence
+        return MaintenanceScheduler(
+            self._lake, self._side, limits, purge_after_s=purge_after_s, fencing_token=self._fence
         )
 
-    def take_seen(self) -> dict[str, Seen]:
+    def take_seen(self) -> dict[str, EventBounds]:
         """Return what came of each table since this was last asked, by table id."""
-        seen, self._seen = self._seen, {}
-        return seen
+        seen_tables, self._seen = self._seen, {}
+        return seen_tables
 
     def apply(
         self,
@@ -152,25 +159,27 @@ class Applier:
             BudgetError: Something cannot be applied, and this one stops at that.
         """
         report = BatchReport(marker.batch)
-        kept = events.persist(StorageLevel.MEMORY_AND_DISK)
+        cached_events = events.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            told = self.quarantine.left(kept, marker)
-            self._apply(told, marker, details or {}, report, begin, isolated=isolated)
+            new_events = self.quarantine.without_quarantined(cached_events, marker)
+            self._apply(new_events, marker, details or {}, report, begin, isolated=isolated)
         finally:
-            kept.unpersist()
+            cached_events.unpersist()
         return report
 
-    def keep_statements(self, found: Survey) -> list[Refused]:
+    def keep_statements(self, survey: Survey) -> list[RejectedRows]:
         """Keep what a batch says of the shapes of tables, before any of them takes its rows.
 
         Returns:
             Statements that are set aside now, for their tables take nothing of this batch.
         """
-        with_rows = {work.table_id for work in found.works}
-        alone = [one for one in found.statements if one.table_id not in with_rows]
+        with_rows = {work.table_id for work in survey.works}
+        statement_only = [
+            statement for statement in survey.statements if statement.table_id not in with_rows
+        ]
         # all at once: those of one place in the log keep their order
-        self.follower.keep(found)
-        refused, _ = self.follower.keep(found._replace(statements=alone))
+        self.follower.keep(survey)
+        refused, _ = self.follower.keep(survey._replace(statements=statement_only))
         return refused
 
     def check_fence(self) -> None:
@@ -194,57 +203,61 @@ class Applier:
     ) -> None:
         self.check_fence()
         self._on_step("reading")
-        before = self._side.tables()
-        alone = Isolation(report, isolated=isolated)
+        before = self._side.table_tombstones()
+        isolation = Isolation(report, isolated=isolated)
         reading = self._read(events, marker, report, begin)
-        plans, unseen, refused = self._plans(reading, before, report, alone)
+        plans, unseen, refused = self._plans(reading, before, report, isolation)
         events = reading.events
-        told = events.where(F.col("kind").isin("data", "truncate"))
-        crossed = self._crossings(told, plans, before, alone)
+        changes = events.where(F.col("kind").isin("data", "truncate"))
+        crossed = self._crossings(changes, plans, before, isolation)
         if crossed:
             events = marked(events, reduce(DataFrame.unionByName, crossed))
-            told = events.where(F.col("kind").isin("data", "truncate"))
+            changes = events.where(F.col("kind").isin("data", "truncate"))
             refused.append(crossed_refused(refused))
-        told = without(told, refused)
-        ours = [*unseen, *(each.work.table_id for each in plans)]
-        told = told.where(F.col("table_id").isin(ours))
+        changes = without_rejected(changes, refused)
+        planned_tables = [*unseen, *(plan.work.table_id for plan in plans)]
+        changes = changes.where(F.col("table_id").isin(planned_tables))
         moved: dict[str, Moved] = {}
         tardy: dict[str, DataFrame] = {}
-        met = self._met(told, plans, before)
-        for each in plans:
-            with alone.of(each.work):
-                if each.mode == HISTORY and (swapped := self._swapped(told, each)) is not None:
+        touched_tables = self._met(changes, plans, before)
+        for plan in plans:
+            with isolation.of(plan.work):
+                if plan.mode == HISTORY and (swapped := self._swapped(changes, plan)) is not None:
                     refused.append(swapped)
-                    told = without(told, [swapped])
-                if each.mode == UPSERT:
-                    self._decide(told, each, before, moved, tardy, is_met=each.name in met)
-        if alone.failed:
-            plans = [each for each in plans if each.work.table_id not in alone.failed]
-            told = told.where(~F.col("table_id").isin(*alone.failed))
-        undone = [no for each in plans for no in moves_refused(each, moved)]
+                    changes = without_rejected(changes, [swapped])
+                if plan.mode == UPSERT:
+                    self._decide(
+                        changes, plan, before, moved, tardy, is_met=plan.name in touched_tables
+                    )
+        if isolation.failed:
+            plans = [plan for plan in plans if plan.work.table_id not in isolation.failed]
+            changes = changes.where(~F.col("table_id").isin(*isolation.failed))
+        undone = [no for plan in plans for no in moves_refused(plan, moved)]
         refused += undone
         if tardy:
-            decided = {name: one.keys for name, one in moved.items()}
-            told, events = too_late.apart(told, events, tardy, decided)
+            decided = {name: moved_keys.keys for name, moved_keys in moved.items()}
+            changes, events = too_late.without_late(changes, events, tardy, decided)
             refused.append(late_refused(refused))
-        for one in refused:
-            size = events.where(one.rows).count() if one.size is None else one.size
-            report.set_aside(one.code, size)
-        self.quarantine.take(events, refused, marker, report)
-        self._remember(told, plans, unseen, moved)
-        known = tombstones.after(before, [one.work for one in plans])
-        batch = Batch(told, marker, details, known, moved, undone)
+        for rejection in refused:
+            size = (
+                events.where(rejection.rows).count() if rejection.size is None else rejection.size
+            )
+            report.set_aside(rejection.code, size)
+        self.quarantine.record_or_stop(events, refused, marker, report)
+        self._remember(changes, plans, unseen, moved)
+        remembered = tombstones.tombstones_after(before, [plan.work for plan in plans])
+        batch = Batch(changes, marker, details, remembered, moved, undone)
 
         try:
-            report.tables += self._write(batch, plans, alone, counts=bool(refused))
+            report.tables += self._write(batch, plans, isolation, counts=bool(refused))
         finally:
-            frames = (frame for one in moved.values() for frame in one)
-            for kept in (*crossed, *tardy.values(), *frames):
-                kept.unpersist()
+            frames = (frame for moved_keys in moved.values() for frame in moved_keys)
+            for cached in (*crossed, *tardy.values(), *frames):
+                cached.unpersist()
         report.skipped += sum(table.note == APPLIED_BEFORE for table in report.tables)
 
     def _write(
-        self, batch: Batch, plans: Sequence[Plan], alone: Isolation, *, counts: bool
+        self, batch: Batch, plans: Sequence[Plan], isolation: Isolation, *, counts: bool
     ) -> list[TableReport]:
         """Commit a batch to its tables, several at a time."""
         begun = count(1)
@@ -252,7 +265,7 @@ class Applier:
 
         def write(plan: Plan) -> None:
             self._on_step(f"table {next(begun)} of {len(plans)}")
-            with alone.of(plan.work):
+            with isolation.of(plan.work):
                 reports.append(self._commits.write(batch, plan, counts=counts))
 
         with ThreadPoolExecutor(MAX_TABLES_AT_ONCE) as pool:
@@ -262,56 +275,58 @@ class Applier:
     def _plans(
         self,
         reading: Reading,
-        before: Mapping[str, Remembered],
+        before: Mapping[str, TableTombstones],
         report: BatchReport,
-        alone: Isolation,
-    ) -> tuple[list[Plan], list[str], list[Refused]]:
+        isolation: Isolation,
+    ) -> tuple[list[Plan], list[str], list[RejectedRows]]:
         """Return how tables take their events, tables that only truncates tell of, and the rest."""
-        see(self._seen, reading.works)
+        add_event_bounds(self._seen, reading.works)
         plans: list[Plan] = []
         unseen: list[str] = []
         refused = reading.refused
-        met = {work.table_id for work in reading.works}
-        for table_id in dict.fromkeys(one for one in reading.told if one not in met):
-            truncated = before.get(table_id, Remembered()).truncated
-            with alone.of(Work(table_id)):
+        tables_with_rows = {work.table_id for work in reading.works}
+        for table_id in dict.fromkeys(
+            table_id for table_id in reading.told if table_id not in tables_with_rows
+        ):
+            truncated = before.get(table_id, TableTombstones()).truncated
+            with isolation.of(Work(table_id)):
                 self.follower.follow(table_id, b"", truncated, self._fence)
         for work in reading.works:
             name = name_of(work.table_id)
-            known = before.get(work.table_id, Remembered())
+            remembered = before.get(work.table_id, TableTombstones())
             newest = max(work.newest.values(), default=b"")
-            one, followed = None, NOTHING
+            table_plan, followed = None, NOTHING
             try:
-                with alone.of(work):
+                with isolation.of(work):
                     followed = self.follower.follow(
-                        work.table_id, newest, known.truncated, self._fence
+                        work.table_id, newest, remembered.truncated, self._fence
                     )
                     self.follower.name_schemas(reading, work, followed)
-                    one = plan(
+                    table_plan = prepare_table(
                         self._lake,
                         name,
                         work,
-                        known,
+                        remembered,
                         self._policy,
                         fence=self._fence,
                         followed=followed,
                     )
-            except Misfit as misfit:
+            except TableRejectedError as misfit:
                 self.follower.halt(name, misfit, followed)
                 refused.append(table_refused(work, misfit, report))
                 continue
-            if work.table_id in alone.failed:
+            if work.table_id in isolation.failed:
                 continue
-            if one is None:
+            if table_plan is None:
                 unseen.append(work.table_id)
                 continue
-            plans.append(one)
-            refused.extend(one.refused)
-            refused.extend(partitions_refused(one, self._lake.lost_partitions))
-            for each in one.refused:
-                self.follower.halt(name, each, followed)
-            if not one.target.keys and one.work.changes and one.mode != APPEND:
-                refused.append(changes_refused(one.work))
+            plans.append(table_plan)
+            refused.extend(table_plan.refused)
+            refused.extend(partitions_refused(table_plan, self._lake.lost_partitions))
+            for rejection in table_plan.refused:
+                self.follower.halt(name, rejection, followed)
+            if not table_plan.target.keys and table_plan.work.changes and table_plan.mode != APPEND:
+                refused.append(changes_refused(table_plan.work))
         return plans, unseen, refused
 
     def _read(
@@ -326,119 +341,128 @@ class Applier:
         """Leave out what tables took of the change log, which knows names and not tables."""
         if "batch" not in reading.events.columns:
             return reading
-        told_as = {work.table_id: work.told_as for work in reading.works}
-        shared = [one for one in told_as if len(self.follower.together(told_as[one])) > 1]
-        lasts = {one: self._lake.last_batch(name_of(one), marker) for one in shared}
-        taken = {one: last for one, last in lasts.items() if last is not None}
-        if not taken:
+        source_names = {work.table_id: work.told_as for work in reading.works}
+        shared = [
+            table_id
+            for table_id in source_names
+            if len(self.follower.together(source_names[table_id])) > 1
+        ]
+        lasts = {table_id: self._lake.last_batch(name_of(table_id), marker) for table_id in shared}
+        last_batches = {table_id: last for table_id, last in lasts.items() if last is not None}
+        if not last_batches:
             return reading
-        events = untaken(reading.events, taken)
+        events = unapplied_rows(reading.events, last_batches)
         rows = events.where("kind NOT IN ('schema', 'ddl')")
         again = survey(rows, BatchReport(marker.batch)).works
-        works = [work for work in again if work.table_id in told_as]
+        works = [work for work in again if work.table_id in source_names]
         for work in works:
-            work.told_as = told_as[work.table_id]
+            work.told_as = source_names[work.table_id]
         return reading._replace(events=events, works=works)
 
     def _crossings(
         self,
-        told: DataFrame,
+        rows: DataFrame,
         plans: Sequence[Plan],
-        before: Mapping[str, Remembered],
-        alone: Isolation,
+        before: Mapping[str, TableTombstones],
+        isolation: Isolation,
     ) -> list[DataFrame]:
-        found: list[DataFrame] = []
-        for each in plans:
-            with alone.of(each.work):
-                if (keys := self._crossed(told, each, before)) is not None:
-                    found.append(keys)
-        return found
+        crossed: list[DataFrame] = []
+        for plan in plans:
+            with isolation.of(plan.work):
+                if (keys := self._crossed(rows, plan, before)) is not None:
+                    crossed.append(keys)
+        return crossed
 
     def _crossed(
-        self, told: DataFrame, one: Plan, before: Mapping[str, Remembered]
+        self, changes: DataFrame, plan: Plan, before: Mapping[str, TableTombstones]
     ) -> DataFrame | None:
-        if not one.crosses or not one.target.keys or not one.work.schemas:
+        if not plan.crosses or not plan.target.keys or not plan.work.schemas:
             return None
-        mine = (F.col("table_id") == one.work.table_id) & (F.col("kind") == "data")
-        rows = told.where(mine & F.col("key").isNotNull())
-        table = self._lake.read(one.name)
-        known = before.get(one.work.table_id, Remembered())
-        return crossed_keys(rows, table, self._side, one, known)
+        is_of_table = (F.col("table_id") == plan.work.table_id) & (F.col("kind") == "data")
+        rows = changes.where(is_of_table & F.col("key").isNotNull())
+        table = self._lake.read(plan.name)
+        remembered = before.get(plan.work.table_id, TableTombstones())
+        return crossed_keys(rows, table, self._side, plan, remembered)
 
-    def _swapped(self, told: DataFrame, one: Plan) -> Refused | None:
+    def _swapped(self, rows: DataFrame, plan: Plan) -> RejectedRows | None:
         """Return the departures of a table of versions that nothing decides."""
-        if one.work.has_other_keys and key_swaps.MOVED not in one.properties:
-            self._lake.set_properties(one.name, {key_swaps.MOVED: "true"})
-        mine = (F.col("table_id") == one.work.table_id) & (F.col("kind") == "data")
-        return key_swaps.undecided(told.where(mine), one, self._ends)
+        if plan.work.has_other_keys and key_swaps.MOVED not in plan.properties:
+            self._lake.set_properties(plan.name, {key_swaps.MOVED: "true"})
+        is_of_table = (F.col("table_id") == plan.work.table_id) & (F.col("kind") == "data")
+        return key_swaps.undecided(rows.where(is_of_table), plan, self._ends)
 
     def _met(
-        self, told: DataFrame, plans: Sequence[Plan], before: Mapping[str, Remembered]
+        self, changes: DataFrame, plans: Sequence[Plan], before: Mapping[str, TableTombstones]
     ) -> set[str]:
         """Return the tables whose events change no key, and meet one that a row left before.
 
         One question for all of them: few batches meet such keys, and few tables have them.
         """
-        asked = {
-            one.work.table_id: one.name
-            for one in plans
-            if one.mode == UPSERT
-            and not one.work.has_other_keys
-            and before.get(one.work.table_id, Remembered()).has_moves
+        table_ids = {
+            plan.work.table_id: plan.name
+            for plan in plans
+            if plan.mode == UPSERT
+            and not plan.work.has_other_keys
+            and before.get(plan.work.table_id, TableTombstones()).has_key_changes
         }
-        if not asked:
+        if not table_ids:
             return set()
-        rows = told.where((F.col("kind") == "data") & F.col("table_id").isin(*asked))
-        return {asked[one] for one in self._side.moved_among(rows.select("table_id", "key"))}
+        rows = changes.where((F.col("kind") == "data") & F.col("table_id").isin(*table_ids))
+        return {
+            table_ids[table_id]
+            for table_id in self._side.tables_with_moved_keys(rows.select("table_id", "key"))
+        }
 
     def _decide(
         self,
-        told: DataFrame,
-        one: Plan,
-        before: Mapping[str, Remembered],
+        changes: DataFrame,
+        plan: Plan,
+        before: Mapping[str, TableTombstones],
         moved: "dict[str, Moved]",
         tardy: dict[str, DataFrame],
         *,
         is_met: bool,
     ) -> None:
         """Find the keys of a table that are too late, and those that the rule itself decides."""
-        if not one.target.keys:
+        if not plan.target.keys:
             return
-        known = before.get(one.work.table_id, Remembered())
-        known = known._replace(truncated=max(known.truncated, one.work.truncated))
-        mine = (F.col("table_id") == one.work.table_id) & (F.col("kind") == "data")
-        rows = told.where(mine & F.col("key").isNotNull())
-        table = self._lake.read(one.name)
-        found = too_late.late_keys(rows, table, self._side, one, known)
-        if found is not None:
-            tardy[one.work.table_id] = found
-        if not one.work.has_other_keys and not is_met:
+        remembered = before.get(plan.work.table_id, TableTombstones())
+        remembered = remembered._replace(truncated=max(remembered.truncated, plan.work.truncated))
+        is_of_table = (F.col("table_id") == plan.work.table_id) & (F.col("kind") == "data")
+        rows = changes.where(is_of_table & F.col("key").isNotNull())
+        table = self._lake.read(plan.name)
+        late_rows = too_late.late_keys(rows, table, self._side, plan, remembered)
+        if late_rows is not None:
+            tardy[plan.work.table_id] = late_rows
+        if not plan.work.has_other_keys and not is_met:
             return
-        keys = key_changes.moved_keys(rows, table, self._side, one, known, late=found)
+        keys = key_changes.moved_keys(rows, table, self._side, plan, remembered, late=late_rows)
         if keys is None:
             return
-        states = key_changes.resolved(rows, keys, table, self._side, one, remembered=known)
-        moved[one.work.table_id] = Moved(keys, states.persist(StorageLevel.MEMORY_AND_DISK))
+        states = key_changes.resolved(rows, keys, table, self._side, plan, remembered=remembered)
+        moved[plan.work.table_id] = Moved(keys, states.persist(StorageLevel.MEMORY_AND_DISK))
 
     def _remember(
         self,
-        told: DataFrame,
+        rows: DataFrame,
         plans: Sequence[Plan],
         unseen: Sequence[str],
         moved: Mapping[str, Moved],
     ) -> None:
         """Raise what is remembered of rows that are not there, before any table is written."""
-        raising = [each for each in plans if each.mode != APPEND]
-        if unseen or moved or any(each.work.is_raising for each in raising):
-            named = [*unseen, *(each.work.table_id for each in raising)]
-            theirs = told.where(F.col("table_id").isin(named))
-            self._side.remember(key_changes.raised(theirs, moved, self._side, plans))
+        raising = [plan for plan in plans if plan.mode != APPEND]
+        if unseen or moved or any(plan.work.is_raising for plan in raising):
+            table_ids = [*unseen, *(plan.work.table_id for plan in raising)]
+            table_rows = rows.where(F.col("table_id").isin(table_ids))
+            self._side.record(key_changes.raised(table_rows, moved, self._side, plans))
         modes = self._policy.modes
-        ending = [one for one in unseen if modes.of(table_id_of(one)).name == HISTORY]
+        ending = [
+            table_id for table_id in unseen if modes.of(table_id_of(table_id)).name == HISTORY
+        ]
         ending += (
-            each.work.table_id
-            for each in plans
-            if each.mode == HISTORY and (each.work.is_raising or each.work.has_other_keys)
+            plan.work.table_id
+            for plan in plans
+            if plan.mode == HISTORY and (plan.work.is_raising or plan.work.has_other_keys)
         )
         if ending:
-            self._ends.remember(told, ending)
+            self._ends.record(rows, ending)

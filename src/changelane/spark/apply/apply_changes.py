@@ -87,7 +87,7 @@ def apply_changes(
     plain = None
     if _is_plain(
         needed={"target": target, "keys": keys, "sequence_by": sequence_by},
-        more={
+        optional={
             "apply_as_deletes": apply_as_deletes,
             "apply_as_truncates": apply_as_truncates,
             "column_list": column_list,
@@ -106,46 +106,47 @@ def apply_changes(
             ignore_null_updates,
             epoch,
         )
-    kept = _mode(
+    table_mode = _mode(
         mode, stored_as_scd_type, track_history_column_list, track_history_except_column_list
     )
     marker = Marker(name, query or uuid.uuid4().hex, batch)
-    told, sequence = events, None
+    event_rows, sequence = events, None
     if plain is not None:
-        told, sequence = sequenced(events, plain)
-        _check_tracked(kept, events)
+        event_rows, sequence = sequenced(events, plain)
+        _check_tracked(table_mode, events)
     applier = Applier(
         events.sparkSession,
         path,
         table_format=table_format,
         keyless=keyless,
         sources=sources,
-        modes=Modes(kept),
+        modes=Modes(table_mode),
         sequence=sequence,
     )
     if plain is None:
-        return applier.apply(told, marker)
-    told = told.persist(StorageLevel.MEMORY_AND_DISK)
+        return applier.apply(event_rows, marker)
+    event_rows = event_rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        ties = _tie_count(told)
-        report = applier.apply(told, marker)
+        ties = _tie_count(event_rows)
+        report = applier.apply(event_rows, marker)
     finally:
-        told.unpersist()
+        event_rows.unpersist()
     report.ties = ties
     return report
 
 
-def _is_plain(*, needed: Mapping[str, object], more: Mapping[str, object]) -> bool:
+def _is_plain(*, needed: Mapping[str, object], optional: Mapping[str, object]) -> bool:
     """Say whether the rows are plain ones, by the arguments that only these have."""
-    given = [name for name, value in {**needed, **more}.items() if value is not None]
+    argument_names = [name for name, value in {**needed, **optional}.items() if value is not None]
     lacking = [name for name, value in needed.items() if value is None]
-    if given and lacking:
+    if argument_names and lacking:
         msg = (
-            f"{', '.join(given)}: rows that are not event rows need {', '.join(lacking)}, too; "
+            f"{', '.join(argument_names)}: rows that are not event rows need "
+            f"{', '.join(lacking)}, too; "
             "event rows tell all that themselves"
         )
         raise ConfigError(msg)
-    return bool(given)
+    return bool(argument_names)
 
 
 def _mode(
@@ -162,20 +163,20 @@ def _mode(
     if track is not None and track_except is not None:
         msg = "track_history_column_list and track_history_except_column_list: give one of them"
         raise ConfigError(msg)
-    found = TableMode(
+    table_mode = TableMode(
         mode or stored or UPSERT,
         None if track is None else tuple(track),
         None if track_except is None else tuple(track_except),
     )
-    if found.is_tracked and found.name != HISTORY:
+    if table_mode.is_tracked and table_mode.name != HISTORY:
         raise ConfigError("columns to track need stored_as_scd_type=2")
-    return found
+    return table_mode
 
 
 def _check_tracked(mode: TableMode, events: DataFrame) -> None:
-    named = {name.lower() for name in events.columns}
+    column_names = {name.lower() for name in events.columns}
     for name in (*(mode.track or ()), *(mode.track_except or ())):
-        if name.lower() not in named:
+        if name.lower() not in column_names:
             raise ConfigError(f"there is no column {name!r} to track")
 
 

@@ -16,11 +16,11 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from changelane.apply.deduplication import ALONE
+from changelane.apply.deduplication import ONLY_CHANGE
 from changelane.position import OffsetPosition
 from changelane.spark.evolution.prepare import Plan
 from changelane.spark.lake.modes import EVENT, ORDINAL
-from changelane.spark.rows.batch_stats import told_schema
+from changelane.spark.rows.batch_stats import event_schema_id
 from changelane.spark.runtime.sql import ORDER
 
 _COPY: Final = "_changelane_copy"
@@ -49,14 +49,14 @@ def newest(table: DataFrame) -> str:
     return bytes(row["newest"] or b"").hex()
 
 
-def is_known_by_order(one: Plan) -> bool:
+def is_known_by_order(plan: Plan) -> bool:
     """Say whether an event that comes again has the order that it had."""
     # those of other kinds are set aside
-    return one.kind[1:] != bytes([OffsetPosition.code])
+    return plan.kind[1:] != bytes([OffsetPosition.code])
 
 
 @contextmanager
-def taken(rows: DataFrame, one: Plan, table: DataFrame, high: str) -> Iterator[Taken]:
+def without_repeats(rows: DataFrame, plan: Plan, table: DataFrame, high: str) -> Iterator[Taken]:
     """Give what a table takes of event rows: those that came again are left out.
 
     A batch that stands behind all that the table took, and holds nothing twice, costs one look at
@@ -64,72 +64,74 @@ def taken(rows: DataFrame, one: Plan, table: DataFrame, high: str) -> Iterator[T
 
     Args:
         rows: Event rows of one table.
-        one: How the table's events are applied.
+        plan: How the table's events are applied.
         table: The table.
         high: The newest order that the table holds, as hexadecimal digits.
     """
-    told = rows.withColumn(EVENT, F.xxhash64(*_CONTENT, told_schema()))
-    told = told.withColumn(ORDINAL, F.coalesce("ordinal", _of_message(*_PLACE)))
-    if not is_known_by_order(one):
-        yield Taken(told)
+    identified = rows.withColumn(EVENT, F.xxhash64(*_CONTENT, event_schema_id()))
+    identified = identified.withColumn(ORDINAL, F.coalesce("ordinal", _of_message(*_PLACE)))
+    if not is_known_by_order(plan):
+        yield Taken(identified)
         return
-    lowest, greatest = _reach(rows, one)
+    lowest, greatest = _reach(rows, plan)
     is_newer = lowest.hex() > high
-    if not lowest or (is_newer and not _has_equal(told)):
-        yield Taken(told)
+    if not lowest or (is_newer and not _has_equal(identified)):
+        yield Taken(identified)
         return
-    fresh = _each_once(told)
-    held = None
+    fresh = _each_once(identified)
+    stored = None
     if not is_newer:
         place = F.col(ORDER).between(F.lit(bytearray(lowest)), F.lit(bytearray(greatest)))
-        held = table.where(place).select(
+        stored = table.where(place).select(
             F.col(ORDER).alias("held_order"),
             F.col(EVENT).alias("held_event"),
             _held_ordinal(table).alias("held_ordinal"),
         )
-        is_same = (F.col(ORDINAL) == ALONE) | (F.col(ORDINAL) == F.col("held_ordinal"))
-        fresh = fresh.join(held, _is_equal() & is_same, "left_anti")
+        is_same = (F.col(ORDINAL) == ONLY_CHANGE) | (F.col(ORDINAL) == F.col("held_ordinal"))
+        fresh = fresh.join(stored, _is_equal() & is_same, "left_anti")
     fresh = fresh.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        count, possible = _counted(fresh, held)
-        yield Taken(fresh, told.count() - count, possible)
+        count, possible = _counted(fresh, stored)
+        yield Taken(fresh, identified.count() - count, possible)
     finally:
         fresh.unpersist()
 
 
-def _reach(rows: DataFrame, one: Plan) -> tuple[bytes, bytes]:
+def _reach(rows: DataFrame, plan: Plan) -> tuple[bytes, bytes]:
     """Return the oldest and the newest order of event rows."""
-    if not one.work.truncates:
-        return one.work.reach(one.kind)
+    if not plan.work.truncates:
+        return plan.work.reach(plan.kind)
     (row,) = rows.agg(F.min("order").alias("oldest"), F.max("order").alias("newest")).collect()
     return bytes(row["oldest"] or b""), bytes(row["newest"] or b"")
 
 
-def _has_equal(told: DataFrame) -> bool:
+def _has_equal(rows: DataFrame) -> bool:
     """Say whether a batch may hold events that are equal but for their messages."""
-    sizes = told.groupBy(F.xxhash64("order", EVENT).alias("hash")).agg(F.count("*").alias("size"))
+    sizes = rows.groupBy(F.xxhash64("order", EVENT).alias("hash")).agg(F.count("*").alias("size"))
     (row,) = sizes.agg(F.max("size").alias("most")).collect()
     return (row["most"] or 0) > 1
 
 
-def _each_once(told: DataFrame) -> DataFrame:
+def _each_once(rows: DataFrame) -> DataFrame:
     # what nothing tells from others is not taken for one of them
     copy = F.when(F.col(ORDINAL).isNull(), F.monotonically_increasing_id())
-    kept = told.withColumn(_COPY, copy).dropDuplicates(["order", EVENT, ORDINAL, _COPY])
-    return kept.drop(_COPY)
+    distinct_rows = rows.withColumn(_COPY, copy).dropDuplicates(["order", EVENT, ORDINAL, _COPY])
+    return distinct_rows.drop(_COPY)
 
 
-def _counted(fresh: DataFrame, held: DataFrame | None) -> tuple[int, int]:
+def _counted(fresh: DataFrame, rows: DataFrame | None) -> tuple[int, int]:
     """Return how many rows a table takes, and how many of them are possible duplicates."""
-    has_number = F.coalesce(F.col(ORDINAL) >= ALONE, F.lit(False))
+    has_number = F.coalesce(F.col(ORDINAL) >= ONLY_CHANGE, F.lit(False))
     groups = fresh.groupBy("order", EVENT).agg(
         F.count_if(has_number).alias("numbered"), F.count_if(~has_number).alias("others")
     )
     is_met = is_met_by_other = F.lit(False)
-    if held is not None:
-        is_other = ~F.coalesce(F.col("held_ordinal") >= ALONE, F.lit(False))
-        there = held.groupBy("held_order", "held_event").agg(F.max(is_other).alias("held_other"))
-        groups = groups.join(there, _is_equal(), "left")
+    if rows is not None:
+        is_other = ~F.coalesce(F.col("held_ordinal") >= ONLY_CHANGE, F.lit(False))
+        stored_events = rows.groupBy("held_order", "held_event").agg(
+            F.max(is_other).alias("held_other")
+        )
+        groups = groups.join(stored_events, _is_equal(), "left")
         is_met = F.col("held_other").isNotNull()
         is_met_by_other = F.coalesce("held_other", F.lit(False))
     is_first = ~is_met & (F.col("numbered") == 0) & (F.col("others") > 0)

@@ -23,8 +23,8 @@ from changelane.spark.lake.interface import Lake, Marker
 from changelane.spark.rows.batch_stats import BatchReport, survey
 from changelane.spark.rows.schema import REFUSED, table_id_of
 from changelane.spark.state.change_log import ChangeLog, Pending
-from changelane.spark.state.paused_tables import Parked, Parking
-from changelane.spark.state.quarantine import without
+from changelane.spark.state.paused_tables import PausedTable, PausedTables
+from changelane.spark.state.quarantine import without_rejected
 
 MAX_BATCHES: Final = 50
 """The log is swept when this many of its oldest batches are in all tables."""
@@ -80,25 +80,29 @@ class Fanout:
         self._pipeline = pipeline
         self._cadence = cadence
         self._log = ChangeLog(lake)
-        self._parking = Parking(self._log)
+        self._parking = PausedTables(self._log)
         self._lock = threading.Lock()
         self._waiting: dict[str, dict[str, _Waiting]] = {}
         self._taken: dict[tuple[str, str], int] = {}
         self._newest: dict[str, int] = {}
         self._swept: dict[str, int] = {}
         self._parked = self._parking.tables()
-        for one in self._log.pending():
-            self._wait(one)
+        for pending in self._log.pending():
+            self._wait(pending)
 
-    def _wait(self, one: Pending) -> None:
-        mine = self._waiting.setdefault(one.query, {})
-        self._newest[one.query] = max(one.last, self._newest.get(one.query, one.last))
-        held = mine.get(one.table_id)
-        if held is None:
-            mine[one.table_id] = _Waiting(time.monotonic(), one.first, one.last, one.events)
+    def _wait(self, pending: Pending) -> None:
+        waiting_tables = self._waiting.setdefault(pending.query, {})
+        self._newest[pending.query] = max(
+            pending.last, self._newest.get(pending.query, pending.last)
+        )
+        waiting = waiting_tables.get(pending.table_id)
+        if waiting is None:
+            waiting_tables[pending.table_id] = _Waiting(
+                time.monotonic(), pending.first, pending.last, pending.events
+            )
         else:
-            held.last = one.last
-            held.events += one.events
+            waiting.last = pending.last
+            waiting.events += pending.events
 
     def take(
         self,
@@ -157,7 +161,7 @@ class Fanout:
     @property
     def parked(self) -> dict[str, str]:
         """Why tables are parked, by their names at the source."""
-        return {str(table_id_of(name)): one.reason for name, one in self._parked.items()}
+        return {str(table_id_of(name)): parked.reason for name, parked in self._parked.items()}
 
     # -- at once
 
@@ -168,7 +172,7 @@ class Fanout:
         details: Mapping[str, object] | None,
         begin: Begin | None,
     ) -> BatchReport:
-        others = events
+        open_events = events
         if self._parked:
             # a table that waits may get another name in this batch
             self._applier.check_fence()
@@ -177,13 +181,13 @@ class Fanout:
         if parked:
             is_row = F.coalesce(~F.col("kind").isin("ddl", REFUSED), F.lit(True))
             is_parked = F.coalesce(F.col("table_id").isin(*sorted(parked)) & is_row, F.lit(False))
-            others = events.where(~is_parked)
-        report = self._applied(others, marker, details, begin)
+            open_events = events.where(~is_parked)
+        report = self._applied(open_events, marker, details, begin)
         if parked:
-            self._log.keep(events, parked, marker)
+            self._log.append_tables(events, parked, marker)
         if failed := self._failed(report):
             parked |= self._together(failed)
-            self._log.keep(events, self._together(failed), marker)
+            self._log.append_tables(events, self._together(failed), marker)
             self._park(failed, marker.batch)
         for table_id in parked:
             self._wait(Pending(marker.query, table_id, marker.batch, marker.batch, 0))
@@ -199,10 +203,10 @@ class Fanout:
         """Apply events; a table that fails gets a second chance: another writer came between."""
         report = self._applier.apply(events, marker, details, isolated=True, begin=begin)
         if failed := report.failed:
-            theirs = events.where(F.col("table_id").isin(*failed))
-            again = self._applier.apply(theirs, marker, details, isolated=True)
-            done = [one for one in report.tables if one.failed is None]
-            report.tables[:] = [*done, *again.tables]
+            failed_events = events.where(F.col("table_id").isin(*failed))
+            again = self._applier.apply(failed_events, marker, details, isolated=True)
+            finished = [table for table in report.tables if table.failed is None]
+            report.tables[:] = [*finished, *again.tables]
         return report
 
     def _failed(self, report: BatchReport) -> dict[str, str]:
@@ -212,32 +216,36 @@ class Fanout:
             AllFailedError: No other table is there, so that the cause may be any.
         """
         failed = report.failed
-        theirs = {place for one in failed for place in self._applier.follower.places(one)}
-        if failed and not set(self._lake.tables()) - theirs:
+        places = {place for table_id in failed for place in self._applier.follower.places(table_id)}
+        if failed and not set(self._lake.tables()) - places:
             (reason, *_) = failed.values()
             raise AllFailedError(reason)
         return failed
 
     def _park(self, failed: Mapping[str, str], batch: int) -> None:
         now_ms = int(time.time() * 1000)
-        parked = [Parked(table_id, why, batch, now_ms) for table_id, why in failed.items()]
-        self._parking.set(*parked)
-        self._parked.update((one.table_id, one) for one in parked)
+        parked = [PausedTable(table_id, why, batch, now_ms) for table_id, why in failed.items()]
+        self._parking.record(*parked)
+        self._parked.update((table.table_id, table) for table in parked)
 
     def _resume(self, report: BatchReport) -> None:
         """Let parked tables take their events, of which someone said so."""
         if not self._parked:
             return
         self._parked = self._parking.tables()
-        resumed = {name: one for name, one in self._parked.items() if one.state == "resumed"}
+        resumed = {
+            name: parked for name, parked in self._parked.items() if parked.state == "resumed"
+        }
         if not resumed:
             return
         failed = self._merge(report, self._together(resumed))
-        taken = self._together(resumed) - self._together(failed)
-        done = [one for name, one in self._parked.items() if name in taken]
-        self._parking.set(*(msgspec.structs.replace(one, state="done") for one in done))
-        for one in done:
-            del self._parked[one.table_id]
+        taken_tables = self._together(resumed) - self._together(failed)
+        done_tables = [parked for name, parked in self._parked.items() if name in taken_tables]
+        self._parking.record(
+            *(msgspec.structs.replace(parked, state="done") for parked in done_tables)
+        )
+        for parked in done_tables:
+            del self._parked[parked.table_id]
         self._sweep(at_once=True)
 
     # -- through the log
@@ -251,25 +259,25 @@ class Fanout:
     ) -> BatchReport:
         self._applier.check_fence()
         report = BatchReport(marker.batch)
-        kept = events.persist(StorageLevel.MEMORY_AND_DISK)
+        cached_events = events.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            found = survey(kept, report)
+            batch_survey = survey(cached_events, report)
             if begin is not None:
                 begin(report)
-            works = found.works
+            works = batch_survey.works
             # what waits under names that change hands is of the tables that they meant so far
-            self._merge(report, self._free(self._applier.follower.renamed(found)))
+            self._merge(report, self._free(self._applier.follower.renamed(batch_survey)))
             # tables take their rows one by one, and a statement may be about several
-            refused = self._applier.keep_statements(found)
-            for one in refused:
-                report.set_aside(one.code, one.size or 0)
-            self._applier.quarantine.take(kept, refused, marker, report)
+            refused = self._applier.keep_statements(batch_survey)
+            for rejection in refused:
+                report.set_aside(rejection.code, rejection.size or 0)
+            self._applier.quarantine.record_or_stop(cached_events, refused, marker, report)
             if works:
                 may_hold = marker.batch <= self._newest.get(marker.query, -1)
-                told = without(kept, refused)
-                self._log.append(told, marker, details, may_hold=may_hold)
+                accepted = without_rejected(cached_events, refused)
+                self._log.append(accepted, marker, details, may_have_rows=may_hold)
         finally:
-            kept.unpersist()
+            cached_events.unpersist()
         report.logged = len(works)
         for work in works:
             batch = marker.batch
@@ -280,11 +288,11 @@ class Fanout:
         now = time.monotonic()
         due = {
             table_id
-            for mine in self._waiting.values()
-            for table_id, one in mine.items()
+            for waiting_tables in self._waiting.values()
+            for table_id, waiting in waiting_tables.items()
             if all_of_them
-            or one.events >= self._cadence.events
-            or now - one.since >= self._cadence.seconds
+            or waiting.events >= self._cadence.events
+            or now - waiting.since >= self._cadence.seconds
         }
         self._merge(report, self._free(due))
         self._sweep(at_once=all_of_them)
@@ -300,29 +308,33 @@ class Fanout:
         all of them.
         """
         failed: dict[str, str] = {}
-        for query, mine in self._waiting.items():
-            upto = max((one.last for one in mine.values()), default=-1)
+        for query, waiting_tables in self._waiting.items():
+            upto = max((waiting.last for waiting in waiting_tables.values()), default=-1)
             marker = Marker(self._pipeline, query, upto)
-            ours = sorted(set(tables) & set(mine) - self._together(failed))
-            if not ours:
+            table_ids = sorted(set(tables) & set(waiting_tables) - self._together(failed))
+            if not table_ids:
                 continue
-            taken = {table_id: self._taken_by(table_id, marker) for table_id in ours}
-            told = self._applied(self._log.rows(query, taken), marker)
-            found = self._failed(told)
-            self._park(found, upto)
-            failed |= found
-            done = set(taken) - self._together(failed)
-            for table_id in done:
+            last_batches = {table_id: self._taken_by(table_id, marker) for table_id in table_ids}
+            merge_report = self._applied(self._log.rows(query, last_batches), marker)
+            failed_tables = self._failed(merge_report)
+            self._park(failed_tables, upto)
+            failed |= failed_tables
+            finished = set(last_batches) - self._together(failed)
+            for table_id in finished:
                 self._taken[query, table_id] = upto
-                del mine[table_id]
+                del waiting_tables[table_id]
             # all of it is in the quarantine, and no commit of the table says that it was met
-            refused = {one.table for one in told.tables if not one.path and one.failed is None}
-            names = self._together(done)
-            met = {name for name in names if str(table_id_of(name)) in refused}
-            if gone := self._together(met) & done:
-                self._log.drop(query, gone, upto)
-            report.tables.extend(told.tables)
-            for code, count in told.quarantined.items():
+            refused = {
+                table.table
+                for table in merge_report.tables
+                if not table.path and table.failed is None
+            }
+            names = self._together(finished)
+            rejected_names = {name for name in names if str(table_id_of(name)) in refused}
+            if returned := self._together(rejected_names) & finished:
+                self._log.delete_tables(query, returned, upto)
+            report.tables.extend(merge_report.tables)
+            for code, count in merge_report.quarantined.items():
                 report.set_aside(code, count)
         return failed
 
@@ -331,8 +343,8 @@ class Fanout:
         key = marker.query, table_id
         if key not in self._taken:
             lasts = [
-                self._lake.last_batch(one, marker)
-                for one in self._applier.follower.places(table_id)
+                self._lake.last_batch(place, marker)
+                for place in self._applier.follower.places(table_id)
             ]
             self._taken[key] = min(-1 if last is None else last for last in lasts)
         return self._taken[key]
@@ -340,9 +352,11 @@ class Fanout:
     def _sweep(self, *, at_once: bool) -> None:
         """Forget what all tables have taken, not after every batch."""
         parked = self._together(self._parked)
-        for query, mine in self._waiting.items():
-            first = [one.first for name, one in mine.items() if name not in parked]
+        for query, waiting_tables in self._waiting.items():
+            first = [
+                waiting.first for name, waiting in waiting_tables.items() if name not in parked
+            ]
             before = min(first, default=self._newest[query] + 1)
             if before - self._swept.get(query, 0) >= (1 if at_once else MAX_BATCHES):
-                self._log.forget(query, before, set(mine) & parked)
+                self._log.delete_before(query, before, set(waiting_tables) & parked)
                 self._swept[query] = before

@@ -24,48 +24,48 @@ from changelane.spark.rows.added_columns import versions_of
 from changelane.spark.rows.latest_per_key import nothing
 from changelane.spark.rows.target import Target, lacked
 from changelane.spark.runtime.sql import COLUMNS, ORDER, quoted
-from changelane.spark.state.history_tombstones import Ends
+from changelane.spark.state.history_tombstones import HistoryTombstones
 
 _OURS: Final = "_changelane_"
 
 
 def versions(
-    rows: DataFrame, one: Plan, table: DataFrame, ends: Ends, *, has_truncates: bool
+    rows: DataFrame, plan: Plan, table: DataFrame, ends: HistoryTombstones, *, has_truncates: bool
 ) -> DataFrame:
     """Return the versions that a batch makes or changes, with every column of the table.
 
     Args:
         rows: ``data`` and ``truncate`` rows of one table.
-        one: How the table's events are applied.
+        plan: How the table's events are applied.
         table: The table.
         ends: Where lives ended, this batch's among them.
         has_truncates: Whether the table was ever truncated.
     """
-    names = key_columns(one.target)
+    names = key_columns(plan.target)
     frames: list[DataFrame] = []
     touched: list[DataFrame] = []
-    if one.work.schemas:
-        told = _told(rows.where("kind = 'data' AND key IS NOT NULL"), one)
-        keys = _keys(told, one.target)
-        upserts = told.where("NOT is_end").drop("key")
-        few = one.work.has_few_keys
-        gone = ends.of(one.work.table_id, keys, are_few=few)
-        gone = gone.join(F.broadcast(keys) if few else keys, "key")
-        frames += [upserts, _end(gone, names, F.col("order"), F.col("source_time"))]
+    if plan.work.schemas:
+        row_upserts = _told(rows.where("kind = 'data' AND key IS NOT NULL"), plan)
+        keys = _keys(row_upserts, plan.target)
+        upserts = row_upserts.where("NOT is_end").drop("key")
+        are_few = plan.work.has_few_keys
+        ends_of_keys = ends.for_keys(plan.work.table_id, keys, are_few=are_few)
+        ends_of_keys = ends_of_keys.join(F.broadcast(keys) if are_few else keys, "key")
+        frames += [upserts, _end(ends_of_keys, names, F.col("order"), F.col("source_time"))]
         touched.append(keys)
         if has_truncates:
-            frames.append(_next_truncates(upserts, names, ends.truncates(one.work.table_id)))
-    if one.work.truncated:
-        spanned = _spanned(table, one.target, rows)
+            frames.append(_next_truncates(upserts, names, ends.truncates(plan.work.table_id)))
+    if plan.work.truncated:
+        spanned = _spanned(table, plan.target, rows)
         frames.append(_end(spanned, names, F.col("cut"), F.col("cut_time")))
         touched.append(spanned)
-    held = _held(table, touched, one)
-    ended = held.where("substring(held_until, -1, 1) = unhex('00')")
-    frames += [held, _end(ended, names, F.col("held_until"), F.col("held_to"))]
-    return _written(_placed(frames, one), one)
+    stored_versions = _held(table, touched, plan)
+    ended = stored_versions.where("substring(held_until, -1, 1) = unhex('00')")
+    frames += [stored_versions, _end(ended, names, F.col("held_until"), F.col("held_to"))]
+    return _written(_placed(frames, plan), plan)
 
 
-def at(target: Target) -> dict[str, str]:
+def column_aliases(target: Target) -> dict[str, str]:
     """Return column -> the name it has here, where no name of a source meets one of ours."""
     return {name: f"c{index}" for index, name in enumerate(target.columns)}
 
@@ -77,14 +77,14 @@ def stored_columns(target: Target) -> Column:
 
 def key_columns(target: Target) -> list[str]:
     """Return the key columns as they are named here."""
-    here = at(target)
-    return [here[name] for name in target.keys]
+    aliases = column_aliases(target)
+    return [aliases[name] for name in target.keys]
 
 
-def _told(rows: DataFrame, one: Plan) -> DataFrame:
+def _told(rows: DataFrame, plan: Plan) -> DataFrame:
     """Return the upserts and departures of a batch, with typed columns."""
-    target = one.target
-    told = latest_per_key.steps(rows, moves=one.work.has_moves)
+    target = plan.target
+    steps = latest_per_key.steps(rows, moves=plan.work.has_moves)
     has = latest_per_key.carried(F.col("schema_id"), F.col("missing"), target)
     unknown = lacked(F.col("o"), F.col("schema_id"), target)
     every = F.array(*(F.lit(name) for name in target.columns))
@@ -98,16 +98,18 @@ def _told(rows: DataFrame, one: Plan) -> DataFrame:
         f"{_OURS}whole": is_whole,
         f"{_OURS}has": F.when(~is_whole, has),
     }
-    typed = latest_per_key.typed_rows(told, F.col("text"), F.col("schema_id"), target, state)
-    named = [F.col(quoted(name)).alias(here) for name, here in at(target).items()]
-    return typed.select(*named, *(F.col(ours).alias(ours.removeprefix(_OURS)) for ours in state))
+    typed = latest_per_key.typed_rows(steps, F.col("text"), F.col("schema_id"), target, state)
+    columns = [F.col(quoted(name)).alias(alias) for name, alias in column_aliases(target).items()]
+    return typed.select(
+        *columns, *(F.col(state_name).alias(state_name.removeprefix(_OURS)) for state_name in state)
+    )
 
 
-def _keys(told: DataFrame, target: Target) -> DataFrame:
+def _keys(rows: DataFrame, target: Target) -> DataFrame:
     """Return every touched key once: its canonical text, and its columns."""
     values = F.struct(*key_columns(target))
-    found = told.groupBy("key").agg(F.first(values).alias("k"))
-    return found.select("key", "k.*")
+    key_rows = rows.groupBy("key").agg(F.first(values).alias("k"))
+    return key_rows.select("key", "k.*")
 
 
 def _next_truncates(upserts: DataFrame, names: Sequence[str], truncates: DataFrame) -> DataFrame:
@@ -116,8 +118,8 @@ def _next_truncates(upserts: DataFrame, names: Sequence[str], truncates: DataFra
     Those after older versions stand in the table: these ended there.
     """
     later = F.filter("truncates", lambda truncate: truncate["o"] > F.col("o"))
-    beside = upserts.crossJoin(F.broadcast(truncates))
-    followed = beside.select(*names, F.array_min(later).alias("next")).where("next IS NOT NULL")
+    pairs = upserts.crossJoin(F.broadcast(truncates))
+    followed = pairs.select(*names, F.array_min(later).alias("next")).where("next IS NOT NULL")
     return _end(followed, names, F.col("next.o"), F.col("next.t"))
 
 
@@ -126,20 +128,20 @@ def _end(frame: DataFrame, names: Sequence[str], order: Column, time: Column) ->
     return frame.select(*names, order.alias("o"), time.alias("time"), end)
 
 
-def touched_keys(rows: DataFrame, one: Plan, table: DataFrame) -> list[DataFrame]:
+def touched_keys(rows: DataFrame, plan: Plan, table: DataFrame) -> list[DataFrame]:
     """Return the keys that a batch touches, in the key columns.
 
     Args:
         rows: ``data`` and ``truncate`` rows of one table.
-        one: How the table's events are applied.
+        plan: How the table's events are applied.
         table: The table.
     """
     touched: list[DataFrame] = []
-    if one.work.schemas:
-        told = _told(rows.where("kind = 'data' AND key IS NOT NULL"), one)
-        touched.append(_keys(told, one.target))
-    if one.work.truncated:
-        touched.append(_spanned(table, one.target, rows))
+    if plan.work.schemas:
+        upserts = _told(rows.where("kind = 'data' AND key IS NOT NULL"), plan)
+        touched.append(_keys(upserts, plan.target))
+    if plan.work.truncated:
+        touched.append(_spanned(table, plan.target, rows))
     return touched
 
 
@@ -149,7 +151,7 @@ def _spanned(table: DataFrame, target: Target, events: DataFrame) -> DataFrame:
         F.col("order").alias("cut"), F.col("source_time").alias("cut_time")
     )
     rows = table.select(
-        *(F.col(quoted(name)).alias(at(target)[name]) for name in target.keys),
+        *(F.col(quoted(name)).alias(column_aliases(target)[name]) for name in target.keys),
         F.col(ORDER).alias("o"),
         F.col(UNTIL).alias("until"),
     )
@@ -159,12 +161,12 @@ def _spanned(table: DataFrame, target: Target, events: DataFrame) -> DataFrame:
     return rows.join(F.broadcast(cuts.distinct()), spans).drop("o", "until")
 
 
-def _held(table: DataFrame, touched: Sequence[DataFrame], one: Plan) -> DataFrame:
+def _held(table: DataFrame, touched: Sequence[DataFrame], plan: Plan) -> DataFrame:
     """Return the versions that the table holds of touched keys."""
-    columns = stored_columns(one.target)
+    columns = stored_columns(plan.target)
     own = F.map_filter(columns, lambda _, order: order == F.lit(bytearray(OWN)))
     rows = table.select(
-        *(F.col(quoted(name)).alias(here) for name, here in at(one.target).items()),
+        *(F.col(quoted(name)).alias(alias) for name, alias in column_aliases(plan.target).items()),
         F.col(ORDER).alias("o"),
         F.col(VALID_FROM).alias("time"),
         F.lit(False).alias("is_end"),
@@ -174,37 +176,39 @@ def _held(table: DataFrame, touched: Sequence[DataFrame], one: Plan) -> DataFram
         F.col(VALID_TO).alias("held_to"),
         F.lit(True).alias("is_held"),
     )
-    return of_keys(rows, touched, one)
+    return of_keys(rows, touched, plan)
 
 
-def of_keys(rows: DataFrame, touched: Sequence[DataFrame], one: Plan) -> DataFrame:
+def of_keys(rows: DataFrame, touched: Sequence[DataFrame], plan: Plan) -> DataFrame:
     """Return the rows of touched keys."""
-    names = key_columns(one.target)
+    names = key_columns(plan.target)
     keys = touched[0].select(*names)
-    for more in touched[1:]:
-        keys = keys.unionByName(more.select(*names)).distinct()
-    wanted = keys.select(*(F.col(name).alias(f"w_{name}") for name in names))
+    for frame in touched[1:]:
+        keys = keys.unionByName(frame.select(*names)).distinct()
+    wanted_keys = keys.select(*(F.col(name).alias(f"w_{name}") for name in names))
     same = F.lit(True)
     for name in names:
         same = same & F.col(name).eqNullSafe(F.col(f"w_{name}"))
     # a truncate may touch every row of the table
-    few = one.work.has_few_keys and not one.work.truncated
-    return rows.join(F.broadcast(wanted) if few else wanted, same, "left_semi")
+    are_few = plan.work.has_few_keys and not plan.work.truncated
+    return rows.join(F.broadcast(wanted_keys) if are_few else wanted_keys, same, "left_semi")
 
 
-def _placed(frames: Sequence[DataFrame], one: Plan) -> DataFrame:
+def _placed(frames: Sequence[DataFrame], plan: Plan) -> DataFrame:
     """Return every version of touched keys: its columns, with their orders where they differ."""
-    names = key_columns(one.target)
-    columns = {here: name for name, here in at(one.target).items() if here not in names}
+    names = key_columns(plan.target)
+    columns = {
+        alias: name for name, alias in column_aliases(plan.target).items() if alias not in names
+    }
     every = frames[0]
-    for more in frames[1:]:
-        every = every.unionByName(more, allowMissingColumns=True)
+    for frame in frames[1:]:
+        every = every.unionByName(frame, allowMissingColumns=True)
 
-    def carried(here: str) -> Column:
-        if not one.is_exceptional:
+    def carried(alias: str) -> Column:
+        if not plan.is_exceptional:
             return ~F.col("is_end")
-        named = F.coalesce(F.array_contains("has", F.lit(columns[here])), F.lit(False))
-        return ~F.col("is_end") & (F.col("whole") | named)
+        is_carried = F.coalesce(F.array_contains("has", F.lit(columns[alias])), F.lit(False))
+        return ~F.col("is_end") & (F.col("whole") | is_carried)
 
     # of two values at one order the greater one wins
     joined = (
@@ -217,20 +221,20 @@ def _placed(frames: Sequence[DataFrame], one: Plan) -> DataFrame:
             F.max("held_until").alias("held_until"),
             F.max("held_to").alias("held_to"),
             F.max(F.col("is_held").isNull()).alias("is_told"),
-            *(F.max(F.when(carried(here), F.col(here))).alias(here) for here in columns),
-            *(F.max(carried(here)).alias(f"has_{here}") for here in columns),
+            *(F.max(F.when(carried(column), F.col(column))).alias(column) for column in columns),
+            *(F.max(carried(column)).alias(f"has_{column}") for column in columns),
         )
     )
     by_order = Window.partitionBy(*names).orderBy("o")
     so_far = by_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
 
-    def pick(here: str) -> Column:
-        own = F.struct(F.col("o").alias("o"), F.col(here).alias("v"))
-        if not one.is_exceptional:
-            return own.alias(here)
+    def pick(alias: str) -> Column:
+        own = F.struct(F.col("o").alias("o"), F.col(alias).alias("v"))
+        if not plan.is_exceptional:
+            return own.alias(alias)
         none = F.struct(nothing().alias("o"), F.lit(None).alias("v"))
-        told = F.when(F.col("is_end"), none).when(F.col(f"has_{here}"), own)
-        return F.last(told, ignorenulls=True).over(so_far).alias(here)
+        event_value = F.when(F.col("is_end"), none).when(F.col(f"has_{alias}"), own)
+        return F.last(event_value, ignorenulls=True).over(so_far).alias(alias)
 
     placed = joined.select(
         *names,
@@ -242,18 +246,18 @@ def _placed(frames: Sequence[DataFrame], one: Plan) -> DataFrame:
     return placed.where("NOT is_end")
 
 
-def _written(placed: DataFrame, one: Plan) -> DataFrame:
+def _written(placed: DataFrame, plan: Plan) -> DataFrame:
     """Return the versions that are new or change, as the table has them."""
-    names = key_columns(one.target)
-    every = at(one.target)
-    picked = {name: here for name, here in every.items() if here not in names}
+    names = key_columns(plan.target)
+    every = column_aliases(plan.target)
+    picked = {name: alias for name, alias in every.items() if alias not in names}
     moved = ~F.col("until").eqNullSafe(F.col("held_until"))
     moved = moved | ~F.col("to").eqNullSafe(F.col("held_to"))
     changed = placed.where(F.col("is_told") | moved | ~F.col("whole"))
 
-    def order(here: str) -> Column:
-        told = F.coalesce(F.col(here)["o"], nothing())
-        return F.when(told == F.col("o"), F.lit(bytearray(OWN))).otherwise(told)
+    def order(alias: str) -> Column:
+        value_order = F.coalesce(F.col(alias)["o"], nothing())
+        return F.when(value_order == F.col("o"), F.lit(bytearray(OWN))).otherwise(value_order)
 
     orders = F.map_from_arrays(
         F.array(*(F.lit(name) for name in picked)), F.array(*map(order, picked.values()))
@@ -261,8 +265,8 @@ def _written(placed: DataFrame, one: Plan) -> DataFrame:
     none = F.lit(None).cast("map<string,binary>")
     return changed.select(
         *(
-            (F.col(here) if here in names else F.col(here)["v"]).alias(name)
-            for name, here in every.items()
+            (F.col(alias) if alias in names else F.col(alias)["v"]).alias(name)
+            for name, alias in every.items()
         ),
         F.col("time").alias(VALID_FROM),
         F.col("to").alias(VALID_TO),

@@ -31,6 +31,8 @@ class Isolation:
                 raise
             self.failed.add(work.table_id)
             # its events may have come under several names
-            for told in work.told_as:
-                report = TableReport(str(table_id_of(told)), "", 0, reason_of(error), told)
+            for source_name in work.told_as:
+                report = TableReport(
+                    str(table_id_of(source_name)), "", 0, reason_of(error), source_name
+                )
                 self._report.tables.append(report)

@@ -10,25 +10,25 @@ import msgspec
 import pyarrow as pa
 
 from changelane.apply import (
-    NOTHING,
+    NO_ORDER,
     RULE,
-    Cell,
-    Departure,
+    ColumnVersion,
+    KeyDelete,
     KeyState,
-    Step,
+    RowOperation,
     Upsert,
     key_values,
-    last_known,
+    last_known_states,
     resolve,
     stored_state,
-    unpack,
+    unpack_orders,
 )
 from changelane.apply import is_live as lives
-from changelane.apply.added_columns import Addition, implied
+from changelane.apply.added_columns import Addition, unlisted_order
 from changelane.spark.apply.transaction_memory import read_within, write_within
 from changelane.spark.rows.json_values import key_text
 from changelane.spark.rows.target import Target
-from changelane.spark.state.tombstones import Remembered
+from changelane.spark.state.tombstones import TableTombstones
 
 _PYTHON: Final[dict[str, Callable[[str], Any]]] = {
     "boolean": lambda text: text == "true",
@@ -58,75 +58,88 @@ def _write(value: Any) -> str | None:
 
 
 def resolve_keys(
-    target: Target, remembered: Remembered, batches: Iterable[pa.RecordBatch]
+    target: Target, remembered: TableTombstones, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Put keys through the rule, in the worker: rows of ``TOLD`` become rows of ``RESOLVED``."""
     kinds, added = target.columns, target.additions
     read = {name: _read(kind) for name, kind in kinds.items()}
     states: dict[bytes, KeyState] = {}
-    gone: dict[bytes, KeyState] = {}
-    steps: list[Step] = []
+    deleted_states: dict[bytes, KeyState] = {}
+    steps: list[RowOperation] = []
     before: dict[tuple[bytes, bytes], dict[str, Any]] = {}
     for batch in batches:
-        for told in batch.to_pylist():
-            key = told["key"].encode()
-            values = {name: read[name](text) for name, text in told["values"] or ()}
-            match told["what"]:
+        for record in batch.to_pylist():
+            key = record["key"].encode()
+            values = {name: read[name](text) for name, text in record["values"] or ()}
+            match record["what"]:
                 case "side":
                     state = states.get(key, KeyState())
-                    other = told["other"]
+                    other_key = record["other"]
                     states[key] = msgspec.structs.replace(
                         state,
-                        deleted=told["order"] or NOTHING,
-                        moved_to=None if other is None else other.encode(),
+                        deleted=record["order"] or NO_ORDER,
+                        moved_to=None if other_key is None else other_key.encode(),
                     )
                 case "within":
                     state = states.get(key, KeyState())
-                    found_within = read_within(told["transactions"], read)
+                    found_within = read_within(record["transactions"], read)
                     states[key] = msgspec.structs.replace(state, transactions=found_within)
                 case "was":
-                    known = set(told["has"] or ())
-                    image = {name: value for name, value in values.items() if name in known}
-                    before.setdefault((key, told["order"]), image)
+                    known_columns = set(record["has"] or ())
+                    image = {name: value for name, value in values.items() if name in known_columns}
+                    before.setdefault((key, record["order"]), image)
                 case "gone":
-                    gone[key] = _stored(values, told, kinds, added)
+                    deleted_states[key] = _stored(values, record, kinds, added)
                 case "held":
-                    state, held = states.get(key, KeyState()), _stored(values, told, kinds, added)
-                    states[key] = msgspec.structs.replace(state, whole=held.whole, cells=held.cells)
+                    state, stored = (
+                        states.get(key, KeyState()),
+                        _stored(values, record, kinds, added),
+                    )
+                    states[key] = msgspec.structs.replace(
+                        state, full_row_order=stored.full_row_order, cells=stored.cells
+                    )
                 case _:
-                    steps.append(_step(key, values, told))
+                    steps.append(_step(key, values, record))
     steps = [
         msgspec.structs.replace(step, before=before.get((step.key or b"", step.order)))
         if isinstance(step, Upsert)
         else step
         for step in steps
     ]
-    truncated, purged = remembered.truncated, remembered.purged
+    truncated, purged = remembered.truncated, remembered.watermark
     if purged:
         states = {key: _before(state) for key, state in states.items()}
-    found = resolve(
+    resolution = resolve(
         states,
         steps,
         truncated=truncated,
-        horizon=purged,
+        tombstone_watermark=purged,
         complete=[key for key, state in states.items() if len(state.cells) == len(kinds)],
         keys=tuple(target.keys),
-        rule=RULE.knowing(added),
+        rule=RULE.with_additions(added),
     )
-    kept: dict[bytes, KeyState] = {}
+    ghosts: dict[bytes, KeyState] = {}
     if target.keeps_deleted:
-        left = [key for key, one in found.states.items() if not lives(one, found.truncated)]
-        refused = {id(problem.step) for problem in found.problems}
-        kept = last_known({**states, **gone}, (s for s in steps if id(s) not in refused), left)
+        dead_keys = [
+            key
+            for key, key_state in resolution.states.items()
+            if not lives(key_state, resolution.truncated)
+        ]
+        refused = {id(problem.operation) for problem in resolution.rejections}
+        ghosts = last_known_states(
+            {**states, **deleted_states}, (s for s in steps if id(s) not in refused), dead_keys
+        )
     rows: list[tuple[Any, ...]] = []
-    for key, state in found.states.items():
+    for key, state in resolution.states.items():
         shown = state
-        if (last := kept.get(key)) is not None:
-            shown = msgspec.structs.replace(state, whole=last.whole, cells=last.cells)
+        if (last := ghosts.get(key)) is not None:
+            shown = msgspec.structs.replace(
+                state, full_row_order=last.full_row_order, cells=last.cells
+            )
         had = key in states and bool(states[key].transactions)
         rows.append(
             (
-                *_row(key, shown, target, found.truncated),
+                *_row(key, shown, target, resolution.truncated),
                 *_within(state, kinds, had=had),
             )
         )
@@ -136,7 +149,7 @@ def resolve_keys(
             False,
             None,
             None,
-            problem.step.order,
+            problem.operation.order,
             (),
             (),
             problem.code,
@@ -144,7 +157,7 @@ def resolve_keys(
             None,
             None,
         )
-        for problem in found.problems
+        for problem in resolution.rejections
     )
     yield _arrow(rows)
 
@@ -156,25 +169,27 @@ def _within(
     if not state.transactions:
         return ("" if had else None, None, None)
     newest = max(state.transactions, key=lambda within: within.last)
-    until = newest.last[:-1] + b"\xff"
-    return (write_within(state.transactions, columns, _write), newest.transaction, until)
+    end = newest.last[:-1] + b"\xff"
+    return (write_within(state.transactions, columns, _write), newest.transaction, end)
 
 
 def _stored(
     values: Mapping[str, Any],
-    told: Mapping[str, Any],
+    record: Mapping[str, Any],
     columns: Iterable[str],
     added: Sequence[Addition],
 ) -> KeyState:
     """Return what a stored row says; columns that come later are not newer than its base."""
-    orders = unpack(told["order"], dict(told["orders"] or ()), columns)
-    later = {one.column for one in added if one.is_unknown}
+    orders = unpack_orders(record["order"], dict(record["orders"] or ()), columns)
+    later = {addition.column for addition in added if addition.is_unknown}
     state = stored_state(values, {c: order for c, order in orders.items() if c not in later})
-    whole = min(state.whole, told["order"])
-    if any(not orders[column] and implied(column, whole, added) for column in later):
-        whole = NOTHING  # nothing but the list of its columns says that the row lacks some
-    cells = {column: Cell(order, values[column]) for column, order in orders.items() if order}
-    return msgspec.structs.replace(state, whole=whole, cells=cells)
+    full_order = min(state.full_row_order, record["order"])
+    if any(not orders[column] and unlisted_order(column, full_order, added) for column in later):
+        full_order = NO_ORDER  # nothing but the list of its columns says that the row lacks some
+    cells = {
+        column: ColumnVersion(order, values[column]) for column, order in orders.items() if order
+    }
+    return msgspec.structs.replace(state, full_row_order=full_order, cells=cells)
 
 
 def _before(state: KeyState) -> KeyState:
@@ -183,31 +198,41 @@ def _before(state: KeyState) -> KeyState:
     Its row is still there, and the batch brings the departure again; whether events are too late
     depends on the row.
     """
-    if NOTHING < state.upserted <= state.deleted:
-        return msgspec.structs.replace(state, deleted=NOTHING, moved_to=None)
+    if NO_ORDER < state.upserted <= state.deleted:
+        return msgspec.structs.replace(state, deleted=NO_ORDER, moved_to=None)
     return state
 
 
-def _step(key: bytes, values: dict[str, Any], told: Mapping[str, Any]) -> Step:
-    has = set(told["has"] or ())
-    known = {name: value for name, value in values.items() if name in has}
-    other = None if told["other"] is None else told["other"].encode()
-    if told["what"] == "leave":
-        order = told["order"][:-1] + b"\0"
-        return Departure(key, order, other, known, told["transaction"])
-    inserts = told["what"] == "insert"
+def _step(key: bytes, values: dict[str, Any], record: Mapping[str, Any]) -> RowOperation:
+    has = set(record["has"] or ())
+    known_values = {name: value for name, value in values.items() if name in has}
+    other_key = None if record["other"] is None else record["other"].encode()
+    if record["what"] == "leave":
+        order = record["order"][:-1] + b"\0"
+        return KeyDelete(key, order, other_key, known_values, record["transaction"])
+    inserts = record["what"] == "insert"
     return Upsert(
-        key, told["order"], known, told["whole"], other, told["transaction"], inserts=inserts
+        key,
+        record["order"],
+        known_values,
+        record["whole"],
+        other_key,
+        record["transaction"],
+        inserts=inserts,
     )
 
 
 def _row(key: bytes, state: KeyState, target: Target, truncated: bytes) -> tuple[Any, ...]:
     kinds, added = target.columns, target.additions
-    cells: dict[str, Cell] = {name: state.cell(name, added) for name in kinds}
+    cells: dict[str, ColumnVersion] = {name: state.cell(name, added) for name in kinds}
     # columns that the table gets later are as old as the newest event that set the whole row
-    order, orders = state.whole, {name: cell.order for name, cell in cells.items()}
+    order, orders = state.full_row_order, {name: cell.order for name, cell in cells.items()}
     if order or not any(orders.values()):
-        orders = {name: one for name, one in orders.items() if one != implied(name, order, added)}
+        orders = {
+            name: column_order
+            for name, column_order in orders.items()
+            if column_order != unlisted_order(name, order, added)
+        }
     values = {name: _write(cell.value) for name, cell in cells.items()}
     # the key names the row to delete, whatever else is known of it
     values.update(zip(target.keys, map(key_text, key_values(key)), strict=False))

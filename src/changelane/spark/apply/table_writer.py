@@ -21,10 +21,10 @@ from changelane.spark.lake.modes import HISTORY, UPSERT
 from changelane.spark.rows import latest_per_key
 from changelane.spark.rows.batch_stats import APPLIED_BEFORE, TableReport
 from changelane.spark.rows.schema import table_id_of
-from changelane.spark.state.full_history import companion_of
-from changelane.spark.state.history_tombstones import Ends
-from changelane.spark.state.quarantine import Refused, without
-from changelane.spark.state.tombstones import Remembered, SideTable
+from changelane.spark.state.full_history import full_history_of
+from changelane.spark.state.history_tombstones import HistoryTombstones
+from changelane.spark.state.quarantine import RejectedRows, without_rejected
+from changelane.spark.state.tombstones import TableTombstones, TombstoneTable
 
 NO_POSITIONS: Final = "its events tell no positions: what their producer sends again is added again"
 
@@ -44,9 +44,9 @@ class Batch(NamedTuple):
     events: DataFrame
     marker: Marker
     details: Mapping[str, object]
-    remembered: Mapping[str, Remembered]
+    remembered: Mapping[str, TableTombstones]
     moved: Mapping[str, Moved]
-    refused: Sequence[Refused]
+    refused: Sequence[RejectedRows]
 
 
 class Commits:
@@ -58,46 +58,46 @@ class Commits:
         ends: Where the lives of versions ended.
     """
 
-    def __init__(self, lake: Lake, side: SideTable, ends: Ends) -> None:
+    def __init__(self, lake: Lake, side: TombstoneTable, ends: HistoryTombstones) -> None:
         self._lake = lake
         self._ends = ends
         self._upserts = Upserts(lake, side)
 
-    def write(self, batch: Batch, one: Plan, *, counts: bool) -> TableReport:
+    def write(self, batch: Batch, plan: Plan, *, counts: bool) -> TableReport:
         """Bring a batch to one table, unless the table holds it already.
 
         Args:
             batch: The batch.
-            one: How the table takes its events.
+            plan: How the table takes its events.
             counts: Some of its rows were set aside: what is left must be counted.
         """
-        told = dict.fromkeys(f"{refused.code}: {refused.reason}" for refused in one.refused)
-        if one.note is not None:
-            told[one.note] = None
-        if one.is_adding and domain_of(one.kind) in BY_MESSAGE:
-            told[NO_POSITIONS] = None
-        path = self._lake.path(one.name)
-        name = str(table_id_of(one.work.table_id))
-        table = TableReport(name, path, one.work.count, "; ".join(told), warning=one.warning)
-        last = self._lake.last_batch(one.name, batch.marker)
+        reasons = dict.fromkeys(f"{refused.code}: {refused.reason}" for refused in plan.refused)
+        if plan.note is not None:
+            reasons[plan.note] = None
+        if plan.is_adding and domain_of(plan.kind) in BY_MESSAGE:
+            reasons[NO_POSITIONS] = None
+        path = self._lake.path(plan.name)
+        name = str(table_id_of(plan.work.table_id))
+        table = TableReport(name, path, plan.work.count, "; ".join(reasons), warning=plan.warning)
+        last = self._lake.last_batch(plan.name, batch.marker)
         if last is not None and last >= batch.marker.batch:
             table.note = APPLIED_BEFORE
             table.events, table.applied_before = 0, table.events
             return table
-        writing = _Writing(self._lake, batch, one, counts=counts)
-        known = batch.remembered.get(one.work.table_id)
-        if one.mode == HISTORY:
-            self._versions(writing, known or Remembered())
-        elif one.mode == UPSERT:
-            if one.work.truncated and known is not None:
-                clear(self._lake.spark, self._lake, one, known.truncated)
-            if one.work.schemas and one.is_adding:
-                floor = b"" if known is None else known.truncated
+        writing = _Writing(self._lake, batch, plan, counts=counts)
+        remembered = batch.remembered.get(plan.work.table_id)
+        if plan.mode == HISTORY:
+            self._versions(writing, remembered or TableTombstones())
+        elif plan.mode == UPSERT:
+            if plan.work.truncated and remembered is not None:
+                clear(self._lake.spark, self._lake, plan, remembered.truncated)
+            if plan.work.schemas and plan.is_adding:
+                floor = b"" if remembered is None else remembered.truncated
                 rows = append.inserted(writing.changes, floor)
                 self._append(writing, rows, append.appended)
-            elif one.work.schemas:
-                moved = batch.moved.get(one.work.table_id)
-                self._upserts.merge(writing.session, writing.changes, one, known, moved)
+            elif plan.work.schemas:
+                moved = batch.moved.get(plan.work.table_id)
+                self._upserts.merge(writing.session, writing.changes, plan, remembered, moved)
         else:
             self._append(writing, writing.rows, append.changes)
         table.late, table.ties = writing.late, writing.ties
@@ -105,45 +105,45 @@ class Commits:
         return table
 
     def _append(
-        self, writing: "_Writing", rows: DataFrame, made: Callable[[DataFrame, Plan], DataFrame]
+        self, writing: "_Writing", rows: DataFrame, rows_of: Callable[[DataFrame, Plan], DataFrame]
     ) -> None:
-        """Add event rows to a table, as *made* makes rows of them, but for those that it holds."""
-        one = writing.plan
-        held = self._lake.read(one.name)
+        """Append the rows that *rows_of* makes of event rows, without those that the table has."""
+        plan = writing.plan
+        table = self._lake.read(plan.name)
         high = writing.before.high
-        if high is None or next(self._lake.marked(one.name), None) is None:
+        if high is None or next(self._lake.marked(plan.name), None) is None:
             # the commits that told it are forgotten, or of a version that told none; what is
             # kept of the newest one is as old as the last maintenance
-            high = deduplication.newest(held)
+            high = deduplication.newest(table)
             writing.before = msgspec.structs.replace(writing.before, high=high)
-        with deduplication.taken(rows, one, held, high) as taken:
-            writing.repeats = taken.repeats
-            writing.possible_duplicates = taken.possible_duplicates
-            self._lake.append(writing.session(), one.name, made(taken.rows, one))
+        with deduplication.without_repeats(rows, plan, table, high) as new_rows:
+            writing.repeats = new_rows.repeats
+            writing.possible_duplicates = new_rows.possible_duplicates
+            self._lake.append(writing.session(), plan.name, rows_of(new_rows.rows, plan))
 
-    def _versions(self, writing: "_Writing", known: Remembered) -> None:
-        one, rows = writing.plan, writing.rows
-        if one.work.has_parts and "exceptions" not in one.properties:
-            self._lake.set_properties(one.name, {"exceptions": "true"})
+    def _versions(self, writing: "_Writing", table_tombstones: TableTombstones) -> None:
+        plan, rows = writing.plan, writing.rows
+        if plan.work.has_parts and "exceptions" not in plan.properties:
+            self._lake.set_properties(plan.name, {"exceptions": "true"})
         ties = latest_per_key.tie_count(latest_per_key.steps(writing.changes, moves=False))
         spark = writing.session(ties)
-        place = companion_of(one.name) if one.table_mode.is_tracked else one.name
+        place = full_history_of(plan.name) if plan.table_mode.is_tracked else plan.name
         marker = writing.batch.marker
         last = self._lake.last_batch(place, marker)
         if last is None or last < marker.batch:
             table = self._lake.read(place)
             source = history.versions(
-                rows, one, table, self._ends, has_truncates=bool(known.truncated)
+                rows, plan, table, self._ends, has_truncates=bool(table_tombstones.truncated)
             )
-            self._run(spark, source, one._replace(name=place), merge_versions)
-        if place != one.name:
+            self._run(spark, source, plan._replace(name=place), merge_versions)
+        if place != plan.name:
             source = tracked_columns.shown(
-                rows, one, self._lake.read(one.name), self._lake.read(place)
+                rows, plan, self._lake.read(plan.name), self._lake.read(place)
             )
-            self._run(spark, source, one, merge_shown)
+            self._run(spark, source, plan, merge_shown)
 
-    def _run(self, spark: SparkSession, source: DataFrame, one: Plan, form: Form) -> None:
-        self._lake.merge(spark, one.name, source, form(one.target.keys, source.columns))
+    def _run(self, spark: SparkSession, source: DataFrame, plan: Plan, form: Form) -> None:
+        self._lake.merge(spark, plan.name, source, form(plan.target.keys, source.columns))
 
 
 class _Writing:
@@ -168,10 +168,10 @@ class _Writing:
         self.rows = batch.events.where(F.col("table_id") == plan.work.table_id)
         self.changes = self.rows.where("kind = 'data'")
         self.before = Tally.of(lake.last_commit(plan.name))
-        taken = without(self.changes, batch.refused)
-        self.late = self.before.late_in(taken, plan.work, plan.kind)
+        changes = without_rejected(self.changes, batch.refused)
+        self.late = self.before.late_in(changes, plan.work, plan.kind)
         self.ties = self.repeats = self.possible_duplicates = 0
-        self._applied = taken.count() if counts else sum(plan.work.counts.values())
+        self._applied = changes.count() if counts else sum(plan.work.counts.values())
 
     def session(self, ties: int = 0) -> SparkSession:
         """Return a session whose commits carry the marker and the sums with this batch."""
@@ -188,5 +188,5 @@ class _Writing:
         )
         oldest, newest = work.reach(self.plan.kind)
         reach = {"oldest": oldest.hex(), "newest": max(newest, work.truncated).hex()}
-        told = {"events": work.count} | reach | after.told | dict(self.batch.details)
-        return self._lake.committing(self.batch.marker, told)
+        details = {"events": work.count} | reach | after.told | dict(self.batch.details)
+        return self._lake.committing(self.batch.marker, details)

@@ -4,7 +4,7 @@
 A change of an untracked column shows in the version that it falls into. What that version was
 before is still needed when an event comes late, so that all versions are kept in a companion, a
 table of mode ``history`` beside; what the table shows of a key is always made of all of them
-(:func:`changelane.apply.history.tracked`).
+(:func:`changelane.apply.history.versions_of_tracked`).
 """
 
 from collections.abc import Sequence
@@ -19,27 +19,29 @@ from changelane.spark.rows.target import Target
 from changelane.spark.runtime.sql import COLUMNS, LIVE, ORDER, quoted
 
 
-def shown(rows: DataFrame, one: Plan, table: DataFrame, companion: DataFrame) -> DataFrame:
+def shown(rows: DataFrame, plan: Plan, table: DataFrame, companion: DataFrame) -> DataFrame:
     """Return what a table shows of touched keys, and the versions that it no longer shows.
 
     Args:
         rows: ``data`` and ``truncate`` rows of one table.
-        one: How the table's events are applied.
+        plan: How the table's events are applied.
         table: The table.
         companion: All versions, with this batch.
     """
-    target = one.target
-    touched = history.touched_keys(rows, one, table)
-    every = _versions(companion, touched, one)
-    made = _runs(every, history.key_columns(target), _tracked(one), target)
-    held = _versions(table, touched, one).select(*history.key_columns(target), "o")
+    target = plan.target
+    touched = history.touched_keys(rows, plan, table)
+    every = _versions(companion, touched, plan)
+    shown_rows = _runs(every, history.key_columns(target), _tracked(plan), target)
+    stored_versions = _versions(table, touched, plan).select(*history.key_columns(target), "o")
     keys = [*history.key_columns(target), "o"]
-    gone = held.join(made.select(*keys), _same(held, made, keys), "left_anti")
-    every = made.withColumn("live", F.lit(True)).unionByName(
-        gone.withColumn("live", F.lit(False)), allowMissingColumns=True
+    removed = stored_versions.join(
+        shown_rows.select(*keys), _same(stored_versions, shown_rows, keys), "left_anti"
+    )
+    every = shown_rows.withColumn("live", F.lit(True)).unionByName(
+        removed.withColumn("live", F.lit(False)), allowMissingColumns=True
     )
     return every.select(
-        *(F.col(here).alias(name) for name, here in history.at(target).items()),
+        *(F.col(alias).alias(name) for name, alias in history.column_aliases(target).items()),
         F.col("time").alias(VALID_FROM),
         F.col("to").alias(VALID_TO),
         F.col("until").isNull().alias(IS_CURRENT),
@@ -50,55 +52,58 @@ def shown(rows: DataFrame, one: Plan, table: DataFrame, companion: DataFrame) ->
     )
 
 
-def _same(one: DataFrame, other: DataFrame, names: Sequence[str]) -> Column:
+def _same(left: DataFrame, right: DataFrame, names: Sequence[str]) -> Column:
     same = F.lit(True)
     for name in names:
-        same = same & one[name].eqNullSafe(other[name])
+        same = same & left[name].eqNullSafe(right[name])
     return same
 
 
-def _tracked(one: Plan) -> list[str]:
+def _tracked(plan: Plan) -> list[str]:
     """Return the columns, as they are named here, whose changes make versions."""
-    mode: TableMode = one.table_mode
-    at = history.at(one.target)
+    mode: TableMode = plan.table_mode
+    at = history.column_aliases(plan.target)
     if mode.track is not None:
-        wanted = {name.lower() for name in mode.track}
-        return [here for name, here in at.items() if name.lower() in wanted]
+        tracked_names = {name.lower() for name in mode.track}
+        return [alias for name, alias in at.items() if name.lower() in tracked_names]
     unwanted = {name.lower() for name in mode.track_except or ()}
-    return [here for name, here in at.items() if name.lower() not in unwanted]
+    return [alias for name, alias in at.items() if name.lower() not in unwanted]
 
 
-def _versions(table: DataFrame, touched: Sequence[DataFrame], one: Plan) -> DataFrame:
+def _versions(table: DataFrame, touched: Sequence[DataFrame], plan: Plan) -> DataFrame:
     rows = table.select(
-        *(F.col(quoted(name)).alias(here) for name, here in history.at(one.target).items()),
+        *(
+            F.col(quoted(name)).alias(alias)
+            for name, alias in history.column_aliases(plan.target).items()
+        ),
         F.col(ORDER).alias("o"),
         F.col(UNTIL).alias("until"),
         F.col(VALID_FROM).alias("time"),
         F.col(VALID_TO).alias("to"),
-        history.stored_columns(one.target).alias("orders"),
+        history.stored_columns(plan.target).alias("orders"),
     )
-    return history.of_keys(rows, touched, one)
+    return history.of_keys(rows, touched, plan)
 
 
 def _runs(
     every: DataFrame, keys: Sequence[str], columns: Sequence[str], target: Target
 ) -> DataFrame:
     """Take neighbours in one life together whose tracked columns are equal."""
-    names = {here: name for name, here in history.at(target).items()}
+    names = {alias: name for name, alias in history.column_aliases(target).items()}
 
-    def state(here: str) -> Column:
-        order = F.try_element_at("orders", F.lit(names[here]))
+    def state(alias: str) -> Column:
+        order = F.try_element_at("orders", F.lit(names[alias]))
         is_unknown = F.coalesce(F.length(order) == 0, F.lit(False))
-        return F.struct(F.col(here).alias("v"), is_unknown.alias("u"))
+        return F.struct(F.col(alias).alias("v"), is_unknown.alias("u"))
 
-    picture = F.struct(F.lit(0).alias("any"), *(state(here).alias(here) for here in columns))
+    picture = F.struct(F.lit(0).alias("any"), *(state(column).alias(column) for column in columns))
     by_order = Window.partitionBy(*keys).orderBy("o")
     goes_on = F.lag("until").over(by_order).eqNullSafe(F.col("o"))
     goes_on = goes_on & F.lag("picture").over(by_order).eqNullSafe(F.col("picture"))
     begun = every.withColumn("picture", picture).withColumn("begins", (~goes_on).cast("int"))
     numbered = begun.withColumn("run", F.sum("begins").over(by_order))
-    rest = [here for here in names if here not in keys]
-    last = F.struct(*rest, "until", "to", "orders", F.col("o").alias("own"))
+    other_names = [name for name in names if name not in keys]
+    last = F.struct(*other_names, "until", "to", "orders", F.col("o").alias("own"))
     runs = numbered.groupBy(*keys, "run").agg(
         F.min("o").alias("o"), F.min_by("time", "o").alias("time"), F.max_by(last, "o").alias("n")
     )

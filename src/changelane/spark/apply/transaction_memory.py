@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from changelane.apply import Cell, Departure, KeyState, Upsert
-from changelane.apply.row_state import Within
+from changelane.apply import ColumnVersion, KeyDelete, KeyState, Upsert
+from changelane.apply.row_state import TransactionRecord
 
 _Texts = Mapping[str, str | None]
 
@@ -39,26 +39,33 @@ class _Within(msgspec.Struct, omit_defaults=True):
 
 
 def write_within(
-    told: Iterable[Within], columns: Iterable[str], write: Callable[[Any], str | None]
+    transactions: Iterable[TransactionRecord],
+    columns: Iterable[str],
+    write: Callable[[Any], str | None],
 ) -> str:
     """Return the text of what is remembered.
 
     Args:
-        told: What is remembered of a key.
+        transactions: What is remembered of a key.
         columns: The columns that the table has.
         write: Writes a value.
     """
     names = sorted(columns)
-    found = [
+    stored = [
         _Within(
-            one.transaction, names, [_step(s, write) for s in one.steps], _rest(one.rest, write)
+            transaction.transaction,
+            names,
+            [_step(s, write) for s in transaction.operations],
+            _rest(transaction.outside_state, write),
         )
-        for one in told
+        for transaction in transactions
     ]
-    return msgspec.json.encode(found).decode()
+    return msgspec.json.encode(stored).decode()
 
 
-def read_within(text: str, read: Mapping[str, Callable[[str | None], Any]]) -> tuple[Within, ...]:
+def read_within(
+    text: str, read: Mapping[str, Callable[[str | None], Any]]
+) -> tuple[TransactionRecord, ...]:
     """Return what a text remembers; nothing of transactions before the columns were others.
 
     Args:
@@ -66,15 +73,15 @@ def read_within(text: str, read: Mapping[str, Callable[[str | None], Any]]) -> t
         read: Reads a value, by column.
     """
     names = sorted(read)
-    found = msgspec.json.decode(text, type=list[_Within])
+    stored = msgspec.json.decode(text, type=list[_Within])
     return tuple(
-        Within(
-            one.transaction,
-            tuple(_read_step(s, read) for s in one.steps),
-            _read_rest(one.rest, read),
+        TransactionRecord(
+            transaction.transaction,
+            tuple(_read_step(s, read) for s in transaction.steps),
+            _read_rest(transaction.rest, read),
         )
-        for one in found
-        if one.columns == names
+        for transaction in stored
+        if transaction.columns == names
     )
 
 
@@ -82,22 +89,22 @@ def _texts(values: Mapping[str, Any], write: Callable[[Any], str | None]) -> dic
     return {name: write(value) for name, value in values.items()}
 
 
-def _step(step: Upsert | Departure, write: Callable[[Any], str | None]) -> _Step:
+def _step(step: Upsert | KeyDelete, write: Callable[[Any], str | None]) -> _Step:
     before = None if step.before is None else _texts(step.before, write)
-    if isinstance(step, Departure):
-        other = None if step.moved_to is None else step.moved_to.decode()
+    if isinstance(step, KeyDelete):
+        other_key = None if step.moved_to is None else step.moved_to.decode()
         return _Step(
-            step.order, step.key.decode(), other, {}, before, step.transaction, leaves=True
+            step.order, step.key.decode(), other_key, {}, before, step.transaction, leaves=True
         )
-    other = None if step.moved_from is None else step.moved_from.decode()
+    other_key = None if step.moved_from is None else step.moved_from.decode()
     return _Step(
         step.order,
         (step.key or b"").decode(),
-        other,
+        other_key,
         _texts(step.values, write),
         before,
         step.transaction,
-        step.whole,
+        step.is_full_row,
         step.inserts,
     )
 
@@ -105,30 +112,37 @@ def _step(step: Upsert | Departure, write: Callable[[Any], str | None]) -> _Step
 def _rest(state: KeyState, write: Callable[[Any], str | None]) -> _Rest:
     moved_to = None if state.moved_to is None else state.moved_to.decode()
     cells = {name: (cell.order, write(cell.value)) for name, cell in state.cells.items()}
-    return _Rest(state.deleted, moved_to, state.whole, cells)
+    return _Rest(state.deleted, moved_to, state.full_row_order, cells)
 
 
-def _read_step(told: _Step, read: Mapping[str, Callable[[str | None], Any]]) -> Upsert | Departure:
+def _read_step(
+    stored_step: _Step, read: Mapping[str, Callable[[str | None], Any]]
+) -> Upsert | KeyDelete:
     def values(texts: _Texts) -> dict[str, Any]:
         return {name: read[name](text) for name, text in texts.items()}
 
-    before = None if told.before is None else values(told.before)
-    other = None if told.other is None else told.other.encode()
-    if told.leaves:
-        return Departure(told.key.encode(), told.order, other, before, told.transaction)
+    before = None if stored_step.before is None else values(stored_step.before)
+    other_key = None if stored_step.other is None else stored_step.other.encode()
+    if stored_step.leaves:
+        return KeyDelete(
+            stored_step.key.encode(), stored_step.order, other_key, before, stored_step.transaction
+        )
     return Upsert(
-        told.key.encode(),
-        told.order,
-        values(told.values),
-        told.whole,
-        other,
-        told.transaction,
+        stored_step.key.encode(),
+        stored_step.order,
+        values(stored_step.values),
+        stored_step.whole,
+        other_key,
+        stored_step.transaction,
         before,
-        told.inserts,
+        stored_step.inserts,
     )
 
 
-def _read_rest(told: _Rest, read: Mapping[str, Callable[[str | None], Any]]) -> KeyState:
-    cells = {name: Cell(order, read[name](text)) for name, (order, text) in told.cells.items()}
-    moved_to = None if told.moved_to is None else told.moved_to.encode()
-    return KeyState(told.deleted, moved_to, told.whole, cells)
+def _read_rest(stored_rest: _Rest, read: Mapping[str, Callable[[str | None], Any]]) -> KeyState:
+    cells = {
+        name: ColumnVersion(order, read[name](text))
+        for name, (order, text) in stored_rest.cells.items()
+    }
+    moved_to = None if stored_rest.moved_to is None else stored_rest.moved_to.encode()
+    return KeyState(stored_rest.deleted, moved_to, stored_rest.whole, cells)

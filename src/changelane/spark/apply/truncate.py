@@ -10,7 +10,7 @@ from changelane.spark.rows import latest_per_key
 from changelane.spark.runtime.sql import COLUMNS, DELETED, ORDER
 
 
-def clear(spark: SparkSession, lake: Lake, one: Plan, truncated: bytes) -> None:
+def clear(spark: SparkSession, lake: Lake, plan: Plan, truncated: bytes) -> None:
     """Take the rows of a table up to T: ``DELETE WHERE U <= T``, or mark them.
 
     Those of an older table of the same name, which the source dropped, are taken in any case.
@@ -18,37 +18,37 @@ def clear(spark: SparkSession, lake: Lake, one: Plan, truncated: bytes) -> None:
     Args:
         spark: The session.
         lake: Where the table lies.
-        one: How its events are applied.
+        plan: How its events are applied.
         truncated: T.
     """
-    if one.cleared:
+    if plan.cleared:
         # all of them are of a table that went, whose key may have been another
-        floor = f"unhex('{one.cleared.hex()}')"
+        floor = f"unhex('{plan.cleared.hex()}')"
         newer = f"exists(map_values({COLUMNS}), o -> o > {floor})"
-        gone = f"{ORDER} <= {floor} AND NOT coalesce({newer}, false)"
-        retried(lambda: lake.delete(spark, one.name, gone))
+        is_gone = f"{ORDER} <= {floor} AND NOT coalesce({newer}, false)"
+        retried(lambda: lake.delete(spark, plan.name, is_gone))
     # a row without a key is told once: it has no columns of other ages
-    may_have_parts = "exceptions" in one.properties and bool(one.target.keys)
-    if may_have_parts or one.cleared != truncated:
-        _evaluate(spark, lake, one, truncated, may_have_parts=may_have_parts)
-    if one.cleared:
+    may_have_parts = "exceptions" in plan.properties and bool(plan.target.keys)
+    if may_have_parts or plan.cleared != truncated:
+        _evaluate(spark, lake, plan, truncated, may_have_parts=may_have_parts)
+    if plan.cleared:
         # last: who dies before it does all of it again
-        lake.set_properties(one.name, {CLEARED: one.cleared.hex()})
+        lake.set_properties(plan.name, {CLEARED: plan.cleared.hex()})
 
 
 def _evaluate(
-    spark: SparkSession, lake: Lake, one: Plan, truncated: bytes, *, may_have_parts: bool
+    spark: SparkSession, lake: Lake, plan: Plan, truncated: bytes, *, may_have_parts: bool
 ) -> None:
-    target = one.target
+    target = plan.target
     if may_have_parts:
         touched = latest_per_key.final(
-            latest_per_key.truncated(lake.read(one.name), target, truncated), target
+            latest_per_key.truncated(lake.read(plan.name), target, truncated), target
         )
         form = column_form(keeps_deleted=target.keeps_deleted)
-        lake.merge(spark, one.name, touched, form(target.keys, tuple(target.columns)))
+        lake.merge(spark, plan.name, touched, form(target.keys, tuple(target.columns)))
         return
     below = f"{ORDER} <= unhex('{truncated.hex()}')"
     if target.keeps_deleted:
-        lake.update(spark, one.name, {DELETED: "true"}, f"NOT {DELETED} AND {below}")
+        lake.update(spark, plan.name, {DELETED: "true"}, f"NOT {DELETED} AND {below}")
     else:
-        lake.delete(spark, one.name, below)
+        lake.delete(spark, plan.name, below)

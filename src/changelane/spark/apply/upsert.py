@@ -14,7 +14,7 @@ from changelane.spark.evolution.prepare import Plan
 from changelane.spark.lake.interface import Lake
 from changelane.spark.lake.merge import Form, column_form, row_form
 from changelane.spark.rows import latest_per_key
-from changelane.spark.state.tombstones import Remembered, SideTable
+from changelane.spark.state.tombstones import TableTombstones, TombstoneTable
 
 MAX_REMEMBERED_BYTES: Final = 32 << 20
 """So much is read whole, which takes less time than to look up the keys of a batch."""
@@ -27,15 +27,15 @@ class _Batch(NamedTuple):
 
     rows: DataFrame
     plan: Plan
-    known: Remembered | None
+    known: TableTombstones | None
     moved: Moved | None
 
     def steps(self) -> DataFrame:
         """Return what a fold decides."""
-        told = latest_per_key.steps(self.rows, moves=self.plan.work.has_moves)
+        steps = latest_per_key.steps(self.rows, moves=self.plan.work.has_moves)
         if self.moved is None:
-            return told
-        return told.join(F.broadcast(self.moved.keys), "key", "left_anti")
+            return steps
+        return steps.join(F.broadcast(self.moved.keys), "key", "left_anti")
 
 
 class Upserts:
@@ -46,7 +46,7 @@ class Upserts:
         side: What is remembered of rows that are not there.
     """
 
-    def __init__(self, lake: Lake, side: SideTable) -> None:
+    def __init__(self, lake: Lake, side: TombstoneTable) -> None:
         self._lake = lake
         self._side = side
 
@@ -54,8 +54,8 @@ class Upserts:
         self,
         begin: Callable[[int], SparkSession],
         rows: DataFrame,
-        one: Plan,
-        known: Remembered | None,
+        plan: Plan,
+        table_tombstones: TableTombstones | None,
         moved: Moved | None,
     ) -> None:
         """Merge the events of a batch into their table, in one commit.
@@ -64,61 +64,63 @@ class Upserts:
             begin: Returns what commits with the batch's marker, told for how many keys and
                 positions two whole rows differ.
             rows: ``data`` rows of one table, which has a key.
-            one: How they are applied.
-            known: What is remembered of the whole table; ``None`` when it never lost a row.
+            plan: How they are applied.
+            table_tombstones: Those of the whole table; ``None`` when it never lost a row.
             moved: The keys that the rule itself decided, and what became of them.
         """
-        target = one.target
-        batch = _Batch(rows.where("key IS NOT NULL"), one, known, moved)
+        target = plan.target
+        batch = _Batch(rows.where("key IS NOT NULL"), plan, table_tombstones, moved)
         session = begin(0)
         form = column_form(keeps_deleted=target.keeps_deleted)
-        if not one.is_exceptional and moved is None:
+        if not plan.is_exceptional and moved is None:
             folded = self._with_memory(latest_per_key.fold(batch.steps()), batch)
             changed = row_form(keeps_deleted=target.keeps_deleted)
-            if self._merge_untied(session, latest_per_key.winners(folded, target), one, changed):
+            if self._merge_untied(session, latest_per_key.winners(folded, target), plan, changed):
                 return
-        elif not one.is_uneven and self._merge_untied(
-            session, self._final(batch, apart=False), one, form
+        elif not plan.is_uneven and self._merge_untied(
+            session, self._final(batch, is_apart=False), plan, form
         ):
             return
         # two whole events at one position: column by column, the greater value wins; of whole
         # events that do not carry the same columns each column takes its newest
         session = begin(latest_per_key.tie_count(batch.steps()))
-        self._merge(session, self._final(batch, apart=True), one, form)
+        self._merge(session, self._final(batch, is_apart=True), plan, form)
 
     def _merge_untied(
-        self, session: SparkSession, source: DataFrame, one: Plan, form: Form
+        self, session: SparkSession, source: DataFrame, plan: Plan, form: Form
     ) -> bool:
         """Merge, unless two whole events share a position; say whether it was done."""
         try:
-            self._merge(session, source, one, form)
+            self._merge(session, source, plan, form)
         except Exception as error:  # PySpark's and Py4J's of many kinds: the text tells which
             if latest_per_key.is_tied(error):
                 return False
             raise
         return True
 
-    def _merge(self, session: SparkSession, source: DataFrame, one: Plan, form: Form) -> None:
+    def _merge(self, session: SparkSession, source: DataFrame, plan: Plan, form: Form) -> None:
         """Merge a source that is computed once, however often the table format reads it."""
-        told = form(one.target.keys, tuple(one.target.columns))
+        merge = form(plan.target.keys, tuple(plan.target.columns))
         try:
-            kept = source.persist(StorageLevel.MEMORY_AND_DISK)
-            self._lake.merge(session, one.name, kept, told)
+            cached_source = source.persist(StorageLevel.MEMORY_AND_DISK)
+            self._lake.merge(session, plan.name, cached_source, merge)
         finally:
             source.unpersist()
 
-    def _final(self, batch: "_Batch", *, apart: bool) -> DataFrame:
+    def _final(self, batch: "_Batch", *, is_apart: bool) -> DataFrame:
         """Return final rows; the table may hold columns of different ages afterwards."""
-        one = batch.plan
-        if "exceptions" not in one.properties:
-            self._lake.set_properties(one.name, {"exceptions": "true"})
-        parts = latest_per_key.fold_parts(batch.steps(), one.target, apart=apart)
+        plan = batch.plan
+        if "exceptions" not in plan.properties:
+            self._lake.set_properties(plan.name, {"exceptions": "true"})
+        parts = latest_per_key.fold_parts(batch.steps(), plan.target, is_apart=is_apart)
         folded = self._with_memory(parts, batch)
-        table = self._lake.read(one.name)
-        source = latest_per_key.final(latest_per_key.joined(folded, table, one.target), one.target)
+        table = self._lake.read(plan.name)
+        source = latest_per_key.final(
+            latest_per_key.joined(folded, table, plan.target), plan.target
+        )
         if batch.moved is None:
             return source
-        return source.unionByName(key_changes.final(batch.moved.states, one))
+        return source.unionByName(key_changes.final(batch.moved.states, plan))
 
     def _with_memory(self, folded: DataFrame, batch: "_Batch") -> DataFrame:
         """Raise ``d`` to what is remembered of the keys and of the table."""
@@ -127,14 +129,14 @@ class Upserts:
             return folded.withColumn("d", own)
         work = batch.plan.work
         size = batch.known.keys * (work.widest_key + _BESIDE_KEY_BYTES)
-        few = True
+        are_few = True
         if size <= MAX_REMEMBERED_BYTES:
-            gone = self._side.all_of(work.table_id)
+            tombstones = self._side.of_table(work.table_id)
         else:
-            few = work.has_few_keys
+            are_few = work.has_few_keys
             keys = latest_per_key.keys(batch.rows, moves=work.has_moves)
-            gone = self._side.of(work.table_id, keys, are_few=few)
-        beside = folded.join(F.broadcast(gone) if few else gone, "key", "left")
+            tombstones = self._side.for_keys(work.table_id, keys, are_few=are_few)
+        joined = folded.join(F.broadcast(tombstones) if are_few else tombstones, "key", "left")
         deleted = F.coalesce("deleted", latest_per_key.nothing())
         floor = F.lit(bytearray(batch.known.truncated))
-        return beside.withColumn("d", F.greatest(own, deleted, floor))
+        return joined.withColumn("d", F.greatest(own, deleted, floor))

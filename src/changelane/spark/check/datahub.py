@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a look at DataHub's topics finds before a pipeline runs; nothing is written or created."""
+"""The DataHub part of ``changelane check``: findings about topics; it writes nothing."""
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
@@ -16,126 +16,142 @@ from changelane.message import Message
 from changelane.pipeline.config_checks import Finding, ok, problem, warning
 from changelane.pipeline.datahub_sink import DataHubSink
 from changelane.pipeline.datahub_source import DataHubSource
-from changelane.spark.sources.sample import MOST, First
+from changelane.spark.sources.sample import MAX_MESSAGES, Samples
 
 TIMEOUT_S: Final = 10.0
-"""After how long a service that does not answer, or is busy, is asked no more."""
+"""The timeout of requests to DataHub, seconds."""
 _FORBIDDEN: Final = (401, 403)
 
 T = TypeVar("T")
-Looked = Generator[Finding, None, tuple[First, dict[str, Any]] | None]
+SampleFindings = Generator[Finding, None, tuple[Samples, dict[str, Any]] | None]
 
 
-def source(told: DataHubSource, position: Offsets | None) -> Looked:
-    """Yield what is found of a topic that is read.
+def source_findings(datahub_source: DataHubSource, position: Offsets | None) -> SampleFindings:
+    """Yield the findings of a source topic.
 
-    Return its first messages, and what the topic tells of the options of their format.
+    Return a sample of its messages, and the options of their format that the topic defines.
 
     Args:
-        told: The topic.
-        position: The offsets behind what was read; ``None`` = a run would begin anew.
+        datahub_source: The topic.
+        position: The offsets after the messages that were read; ``None`` = a run would start
+            from the beginning.
     """
     try:
-        service = Sdk(told)
+        service = Sdk(datahub_source)
     except MissingExtraError as error:
         yield problem("source", str(error))
         return None
-    return (yield from look(told, service, patience(TIMEOUT_S), position))
+    return (yield from check_source(datahub_source, service, patience(TIMEOUT_S), position))
 
 
-def sink(told: DataHubSink) -> Iterator[Finding]:
-    """Yield what is found of the topics that are written."""
+def sink_findings(datahub_sink: DataHubSink) -> Iterator[Finding]:
+    """Yield the findings of the sink's topics."""
     try:
-        service = Sdk(told)
+        service = Sdk(datahub_sink)
     except MissingExtraError as error:
         yield problem("sink", str(error))
         return
-    yield from target(told, service, patience(TIMEOUT_S))
+    yield from check_sink(datahub_sink, service, patience(TIMEOUT_S))
 
 
-def look(
-    told: DataHubSource, service: Readable, patience: Patience, position: Offsets | None
-) -> Looked:
-    """Do the work of :func:`source` with a service."""
-    name = told.topic
-    topic = yield from _asked(name, patience, lambda: _topic(service, name, told.project))
+def check_source(
+    datahub_source: DataHubSource, service: Readable, patience: Patience, position: Offsets | None
+) -> SampleFindings:
+    """Do the work of :func:`source_findings` with a service."""
+    name = datahub_source.topic
+    topic = yield from _call_service(
+        name, patience, lambda: _topic(service, name, datahub_source.project)
+    )
     if topic is None:
         return None
-    if topic.kind != told.kind:
+    if topic.kind != datahub_source.kind:
         fix = f"set source.format: datahub-{topic.kind.lower()}"
         yield problem("source.topic", f"it is a {topic.kind} topic", fix)
         return None
 
-    def stands() -> tuple[Offsets, Offsets]:
+    def read_offsets() -> tuple[Offsets, Offsets]:
         if position is not None:
             reader.check(service, name, position)
-        starts = position or reader.starts(service, name, told.starting)
+        starts = position or reader.starts(service, name, datahub_source.starting)
         return starts, reader.ends(service, name, starts)
 
-    found = yield from _asked(name, patience, stands)
-    if found is None:
+    offsets = yield from _call_service(name, patience, read_offsets)
+    if offsets is None:
         return None
-    starts, ends = found
-    waiting = sum(one.last - one.first for one in reader.stretches(name, starts, ends))
-    yield ok(f"topic {name}", f"{len(ends[name])} shards; {waiting:,} records would be read")
+    starts, ends = offsets
+    record_count = sum(
+        stretch.last - stretch.first for stretch in reader.stretches(name, starts, ends)
+    )
+    yield ok(f"topic {name}", f"{len(ends[name])} shards; {record_count:,} records would be read")
 
-    def read(window: list[Stretch]) -> list[Message | DecodeError]:
-        parts = (reader.messages(service, patience, name, one, topic.schema) for one in window)
+    def read_messages(window: list[Stretch]) -> list[Message | DecodeError]:
+        parts = (
+            reader.messages(service, patience, name, stretch, topic.schema) for stretch in window
+        )
         return [message for part in parts for message in part]
 
     messages: list[Message | DecodeError] | None = []
-    if waiting:
-        messages = yield from _asked(name, patience, lambda: read(_shares(name, starts, ends)))
+    if record_count:
+        messages = yield from _call_service(
+            name, patience, lambda: read_messages(_unread_sample(name, starts, ends))
+        )
     else:
-        # they were read already: it is no harm that they are gone by now
+        # they were read already, so it is no problem if they have expired
         with suppress(reader.LostError, WriteError):
-            messages = read(_before(service, name, ends))
+            messages = read_messages(_read_sample(service, name, ends))
     if messages is None:
         return None
     return {name: messages}, {} if topic.schema is None else {"topic_schema": topic.schema}
 
 
-def target(told: DataHubSink, service: Readable, patience: Patience) -> Iterator[Finding]:
-    """Do the work of :func:`sink` with a service."""
-    if not told.is_one_topic:
+def check_sink(
+    datahub_sink: DataHubSink, service: Readable, patience: Patience
+) -> Iterator[Finding]:
+    """Do the work of :func:`sink_findings` with a service."""
+    if not datahub_sink.is_one_topic:
         yield warning("sink.topic", "topics of tables are asked for when their rows come")
         return
     try:
-        topic = patience.call(f"topic {told.topic}", lambda: service.topic(told.topic))
+        topic = patience.call(
+            f"topic {datahub_sink.topic}", lambda: service.topic(datahub_sink.topic)
+        )
     except DeliveryError as error:
-        yield _refused("sink", error)
+        yield _error_finding("sink", error)
         return
-    if topic is None and told.create is None:
-        text = f"project {told.project} has no topic {told.topic}"
+    if topic is None and datahub_sink.create is None:
+        text = f"project {datahub_sink.project} has no topic {datahub_sink.topic}"
         yield problem("sink.topic", text, "create it, or give sink.create")
     elif topic is None:
-        yield ok("sink", f"a run would create the {told.kind} topic {told.topic}")
-    elif topic.kind != told.kind:
-        text = f"topic {told.topic} is a {topic.kind} topic, and {told.format} needs {told.kind}"
+        yield ok("sink", f"a run would create the {datahub_sink.kind} topic {datahub_sink.topic}")
+    elif topic.kind != datahub_sink.kind:
+        text = (
+            f"topic {datahub_sink.topic} is a {topic.kind} topic, "
+            f"and {datahub_sink.format} needs {datahub_sink.kind}"
+        )
         yield problem("sink.topic", text, "name another, or another sink.format")
     else:
-        yield ok("sink", f"the {told.kind} topic {told.topic} is there")
+        yield ok("sink", f"the {datahub_sink.kind} topic {datahub_sink.topic} is there")
 
 
 def _topic(service: Readable, name: str, project: str) -> Topic:
-    found = service.topic(name)
-    if found is None:
+    topic = service.topic(name)
+    if topic is None:
         raise DeliveryError(f"project {project} has no topic {name}")
-    return found
+    return topic
 
 
-def _asked(
-    topic: str, patience: Patience, ask: Callable[[], T]
+def _call_service(
+    topic: str, patience: Patience, call: Callable[[], T]
 ) -> Generator[Finding, None, T | None]:
-    """Return an answer of the service about what is read, or yield why there is none."""
+    """Return the response to a call about the source, or yield why it failed."""
     try:
-        return patience.call(f"topic {topic}", ask)
+        return patience.call(f"topic {topic}", call)
     except DeliveryError as error:
-        yield _refused("source", error)
+        yield _error_finding("source", error)
         return None
 
 
-def _refused(about: str, error: DeliveryError) -> Finding:
+def _error_finding(about: str, error: DeliveryError) -> Finding:
     if isinstance(error, WriteError):
         fix = f"see the endpoint of the {about}, and the network"
         return problem(about, str(error), fix, is_unreachable=True)
@@ -147,20 +163,25 @@ def _refused(about: str, error: DeliveryError) -> Finding:
     return problem(about, str(error), fix)
 
 
-def _shares(topic: str, starts: Offsets, ends: Offsets) -> list[Stretch]:
-    """Return which records that would be read to look at: the first ones of each shard."""
-    fresh = reader.stretches(topic, starts, ends)
-    share = max(1, MOST // max(1, len(fresh)))
-    return [Stretch(one.shard, one.first, min(one.last, one.first + share)) for one in fresh]
+def _unread_sample(topic: str, starts: Offsets, ends: Offsets) -> list[Stretch]:
+    """Return the sample of the unread records: the first ones of each shard."""
+    unread = reader.stretches(topic, starts, ends)
+    share = max(1, MAX_MESSAGES // max(1, len(unread)))
+    return [
+        Stretch(stretch.shard, stretch.first, min(stretch.last, stretch.first + share))
+        for stretch in unread
+    ]
 
 
-def _before(service: Readable, topic: str, ends: Offsets) -> list[Stretch]:
-    """Return which records that were read to look at: the last ones of each shard."""
-    shards = [int(one.id) for one in service.shards(topic) if one.state in {"ACTIVE", "CLOSED"}]
-    share = max(1, MOST // max(1, len(shards)))
-    found = []
+def _read_sample(service: Readable, topic: str, ends: Offsets) -> list[Stretch]:
+    """Return the sample of the records that were read: the last ones of each shard."""
+    shards = [
+        int(shard.id) for shard in service.shards(topic) if shard.state in {"ACTIVE", "CLOSED"}
+    ]
+    share = max(1, MAX_MESSAGES // max(1, len(shards)))
+    stretches = []
     for shard in shards:
         end = ends[topic].get(shard, 0)
         oldest = reader.oldest(service, topic, str(shard))
-        found.append(Stretch(shard, max(oldest, end - share), end))
-    return [one for one in found if one.first < one.last]
+        stretches.append(Stretch(shard, max(oldest, end - share), end))
+    return [stretch for stretch in stretches if stretch.first < stretch.last]

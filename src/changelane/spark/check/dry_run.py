@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What would become of the first messages of a source: read by the code of a run, in one process.
+"""The dry run of ``changelane check``: process a sample of the source in one process.
 
-Nothing is sent or stored. What only shows across messages that are far from each other (two halves
-of an update, a table that changes its shape) is not looked for.
+It uses the code of a run, and sends and stores nothing. It does not find problems between messages
+that are far apart, such as two halves of an update or a schema change.
 """
 
 import difflib
@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from changelane.codec import detect
-from changelane.conversion.partition import Refused, counts
+from changelane.conversion.partition import RejectedMessage, empty_counts
 from changelane.errors import DecodeError
 from changelane.formats.contract.losses import Loss, LossClass, LossWarnings, loss_class
 from changelane.message import Message
@@ -34,17 +34,17 @@ from changelane.position import (
     domain_of,
     is_of_stream,
 )
-from changelane.schema import named
+from changelane.schema import option_for_table
 from changelane.spark.lake.interface import Lake, name_of
 from changelane.spark.lake.modes import APPEND, HISTORY, UPSERT, mode_of, modes_of
 from changelane.spark.rows.builder import RowBuilder, row_builder
 from changelane.spark.rows.schema import AT, RowSchema, table_id_of
 from changelane.spark.sinks.kafka import delivery_of
-from changelane.spark.sources.decode_options import reading_of
-from changelane.spark.sources.sample import First
+from changelane.spark.sources.decode_options import decode_options_of
+from changelane.spark.sources.sample import Samples
 
-SHOWN: Final = 20
-"""How many tables, or reasons, are told one by one."""
+MAX_SHOWN: Final = 20
+"""The maximum number of tables, or reasons, in a finding."""
 DOMAINS: Final = {
     MySqlPosition.code: "places in MySQL's binary log",
     PostgresPosition.code: "PostgreSQL's LSNs",
@@ -57,8 +57,8 @@ DOMAINS: Final = {
 }
 
 
-class _Reasons:
-    """Why messages are set aside: how many for each code, and the first reason of it."""
+class _RejectionReasons:
+    """Counts rejected messages by code, with the first reason of each."""
 
     def __init__(self) -> None:
         self.count: Counter[str] = Counter()
@@ -69,38 +69,49 @@ class _Reasons:
         self._first.setdefault(code, reason)
 
     def __str__(self) -> str:
-        told = [f"{n} {code} ({self._first[code]})" for code, n in self.count.most_common(SHOWN)]
-        return "; ".join(told)
+        reasons = [
+            f"{count} {code} ({self._first[code]})"
+            for code, count in self.count.most_common(MAX_SHOWN)
+        ]
+        return "; ".join(reasons)
 
 
-def _judged(
-    name: str, source_format: str, told: list[Message | DecodeError], good: int, why: _Reasons
+def _sample_finding(
+    name: str,
+    source_format: str,
+    messages: list[Message | DecodeError],
+    good_count: int,
+    reasons: _RejectionReasons,
 ) -> Finding:
-    """Return whether the messages of a topic or file are what the pipeline says."""
-    about, total = f"messages of {name}", len(told)
-    if good == total:
-        return ok(about, f"all {total} first messages read as {source_format}")
-    if good:
-        rest = f"{total - good} would be set aside: {why}"
-        return warning(about, f"{good} of {total} first messages read as {source_format}; {rest}")
-    messages = [one for one in told if isinstance(one, Message)]
+    """Return whether the messages of a topic or file have the configured format."""
+    about, message_count = f"messages of {name}", len(messages)
+    if good_count == message_count:
+        return ok(about, f"all {message_count} first messages read as {source_format}")
+    if good_count:
+        consequence = f"{message_count - good_count} would be set aside: {reasons}"
+        return warning(
+            about,
+            f"{good_count} of {message_count} first messages read as {source_format}; "
+            f"{consequence}",
+        )
+    decoded = [message for message in messages if isinstance(message, Message)]
     try:
-        found, others = detect(messages)
+        detected, other_formats = detect(decoded)
     except DecodeError:
         fix = "no format recognises them"
     else:
-        names = (found, *others)
+        names = (detected, *other_formats)
         fix = f"they look like {' or '.join(names)}: set source.format"
         if source_format in names:
             fix = "the format is right, so look at its format_options and at the reasons"
-    return problem(about, f"none of the {total} first messages can be used: {why}", fix)
+    return problem(about, f"none of the {message_count} first messages can be used: {reasons}", fix)
 
 
 # -- into tables
 
 
-class _Seen:
-    """What the messages told of one table."""
+class _TableSample:
+    """The sample of one table: its schemas, and counters of its events."""
 
     def __init__(self) -> None:
         self.events = 0
@@ -109,10 +120,10 @@ class _Seen:
         self.schemas: dict[str, RowSchema] = {}
         self.domains: Counter[bytes] = Counter()
 
-    def take(self, row: tuple[Any, ...]) -> None:
+    def add(self, row: tuple[Any, ...]) -> None:
         if row[AT["kind"]] == "schema":
-            told = msgspec.json.decode(row[AT["after"]], type=RowSchema)
-            self.schemas[row[AT["schema_id"]]] = told
+            row_schema = msgspec.json.decode(row[AT["after"]], type=RowSchema)
+            self.schemas[row[AT["schema_id"]]] = row_schema
             return
         self.events += 1
         self.keyless += row[AT["kind"]] == "data" and row[AT["key"]] is None
@@ -122,8 +133,8 @@ class _Seen:
         self.unnumbered += is_placed and row[AT["ordinal"]] is None
 
 
-class TableTrial:
-    """Messages on their way into tables.
+class TableDryRun:
+    """The dry run of a pipeline into tables.
 
     Args:
         pipeline: The pipeline.
@@ -132,86 +143,102 @@ class TableTrial:
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         self._modes = modes_of(pipeline.options)
-        self._seen: dict[str, _Seen] = {}
+        self._table_samples: dict[str, _TableSample] = {}
 
-    def read(self, first: First, learnt: Mapping[str, Any] | None = None) -> Iterator[Finding]:
-        """Yield whether messages can be read.
+    def read(
+        self, samples: Samples, source_options: Mapping[str, Any] | None = None
+    ) -> Iterator[Finding]:
+        """Yield whether messages can be decoded.
 
         Args:
-            first: The messages.
-            learnt: Options of their format that the source itself tells.
+            samples: The messages.
+            source_options: Options of their format that the source itself defines.
         """
-        source, reading = self._pipeline.source, reading_of(self._pipeline)
-        reading["images"] = False
-        told_options = {**(learnt or {}), **source.format_options}
-        builder = row_builder(source.format, told_options, **reading)
-        for name, told in first.items():
-            if not told:
+        source, decode_options = self._pipeline.source, decode_options_of(self._pipeline)
+        decode_options["images"] = False
+        format_options = {**(source_options or {}), **source.format_options}
+        builder = row_builder(source.format, format_options, **decode_options)
+        for name, messages in samples.items():
+            if not messages:
                 continue
-            good, excluded, why = 0, 0, _Reasons()
-            for one in told:
-                error = self._take(builder, one, why)
-                good += not error
-                excluded += error is None
-            yield _judged(name, source.format, told, good, why)
-            if good and excluded == good:
+            good_count, excluded_count, reasons = 0, 0, _RejectionReasons()
+            for message in messages:
+                is_rejected = self._read_message(builder, message, reasons)
+                good_count += not is_rejected
+                excluded_count += is_rejected is None
+            yield _sample_finding(name, source.format, messages, good_count, reasons)
+            if good_count and excluded_count == good_count:
                 text = "the transforms let none of the first messages pass"
                 yield warning(f"messages of {name}", text)
 
-    def _take(self, builder: RowBuilder, one: Message | DecodeError, why: _Reasons) -> bool | None:
-        """Take a message; return whether it is set aside, ``None`` = transforms leave it out."""
-        if isinstance(one, DecodeError):
-            why.add(one.code, one.reason)
+    def _read_message(
+        self, builder: RowBuilder, message: Message | DecodeError, reasons: _RejectionReasons
+    ) -> bool | None:
+        """Decode a message; return whether it is rejected, ``None`` = transforms exclude it."""
+        if isinstance(message, DecodeError):
+            reasons.add(message.code, message.reason)
             return True
-        rows = builder.rows(one)
+        rows = builder.rows(message)
         if rows and rows[0][AT["kind"]] == "error":
-            why.add(rows[0][AT["code"]], rows[0][AT["reason"]])
+            reasons.add(rows[0][AT["code"]], rows[0][AT["reason"]])
             return True
         for row in rows:
             if row[AT["kind"]] in {"data", "schema", "truncate"}:
-                self._seen.setdefault(row[AT["table_id"]], _Seen()).take(row)
-        is_out = rows and all(row[AT["op"]] == "excluded" for row in rows)
-        return None if is_out else False
+                self._table_samples.setdefault(row[AT["table_id"]], _TableSample()).add(row)
+        is_excluded = rows and all(row[AT["op"]] == "excluded" for row in rows)
+        return None if is_excluded else False
 
     def tables(self, lake: Lake | None) -> Iterator[Finding]:
-        """Yield what would become of the tables that messages were of.
+        """Yield the findings of the tables in the sample.
 
         Args:
-            lake: The tables; ``None`` = they cannot be looked at.
+            lake: The lake; ``None`` = it cannot be read.
         """
-        for table_id, seen in sorted(self._seen.items())[:SHOWN]:
-            yield from self._table(table_id, seen, lake)
-        if (more := len(self._seen) - SHOWN) > 0:
-            yield ok("tables", f"and {more} more in the first messages")
+        for table_id, table_sample in sorted(self._table_samples.items())[:MAX_SHOWN]:
+            yield from self._table_findings(table_id, table_sample, lake)
+        if (unnamed_count := len(self._table_samples) - MAX_SHOWN) > 0:
+            yield ok("tables", f"and {unnamed_count} more in the first messages")
         domains: Counter[int] = Counter()
-        for seen in self._seen.values():
-            for kind, count in seen.domains.items():
-                domains[domain_of(kind)] += count
+        for table_sample in self._table_samples.values():
+            for domain, count in table_sample.domains.items():
+                domains[domain_of(domain)] += count
         if domains:
-            words = ", ".join(DOMAINS[code] for code, _ in domains.most_common())
-            yield ok("order", f"events are compared by {words}")
-        yield from self._unmet()
+            domain_names = ", ".join(DOMAINS[code] for code, _ in domains.most_common())
+            yield ok("order", f"events are compared by {domain_names}")
+        yield from self._unmatched_names()
 
-    def _unmet(self) -> Iterator[Finding]:
-        """Yield a warning where a name in the options is like that of a table, and none has it."""
+    def _unmatched_names(self) -> Iterator[Finding]:
+        """Yield a warning if a table name in the options matches no table and is similar to one."""
         options = self._pipeline.options
-        told: dict[str, Iterable[str]] = {"keys": options.keys, "tables": options.tables}
+        names_by_option: dict[str, Iterable[str]] = {"keys": options.keys, "tables": options.tables}
         if isinstance(options.maintenance, Maintenance):
-            told["maintenance.cluster"] = options.maintenance.cluster
-        tables = [table_id_of(table_id) for table_id in self._seen]
-        for option, names in told.items():
-            unnamed = [one for one in tables if named(dict.fromkeys(names, True), one) is None]
-            called = (name for one in unnamed for name in (str(one), one.name) if name)
-            known = {name.lower(): name for name in sorted(called)}
+            names_by_option["maintenance.cluster"] = options.maintenance.cluster
+        tables = [table_id_of(table_id) for table_id in self._table_samples]
+        for option, names in names_by_option.items():
+            unnamed = [
+                table
+                for table in tables
+                if option_for_table(dict.fromkeys(names, True), table) is None
+            ]
+            table_names = (name for table in unnamed for name in (str(table), table.name) if name)
+            names_by_lower = {name.lower(): name for name in sorted(table_names)}
             for name in names:
-                if any(named({name: True}, one) for one in tables):
+                if any(option_for_table({name: True}, table) for table in tables):
                     continue
-                near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.75)
-                if near:
+                similar_names = difflib.get_close_matches(
+                    name.lower(), names_by_lower, n=1, cutoff=0.75
+                )
+                if similar_names:
                     text = f"it names {name}, which no table of the first messages is called"
-                    yield warning(f"options.{option}", text, f"did you mean {known[near[0]]}?")
+                    yield warning(
+                        f"options.{option}",
+                        text,
+                        f"did you mean {names_by_lower[similar_names[0]]}?",
+                    )
 
-    def _table(self, table_id: str, seen: _Seen, lake: Lake | None) -> Iterator[Finding]:
+    def _table_findings(
+        self, table_id: str, table_sample: _TableSample, lake: Lake | None
+    ) -> Iterator[Finding]:
         options = self._pipeline.options
         table = table_id_of(table_id)
         about, mode = f"table {table}", self._modes.of(table)
@@ -225,55 +252,67 @@ class TableTrial:
                     yield problem(about, text, "move it away, or choose another place")
                     return
                 if mode != mode_of(properties):
-                    found = mode_of(properties).name
-                    text = f"it has the mode {found}, and the pipeline asks for {mode.name}"
+                    table_mode = mode_of(properties).name
+                    text = f"it has the mode {table_mode}, and the pipeline asks for {mode.name}"
                     fix = "a table keeps its mode: ask for that one, or move the table away"
                     yield problem(about, text, fix)
             else:
                 state = "the table would be made"
-        keys = dict.fromkeys(told.key for told in seen.schemas.values())
-        words = " or ".join("none" if key is None else f"({', '.join(key)})" for key in keys)
-        columns = max((len(told.columns) for told in seen.schemas.values()), default=0)
-        shape = f", key {words}, {columns} columns" if seen.schemas else ""
-        yield ok(about, f"{seen.events} events{shape}, mode {mode.name}; {state}")
-        if seen.keyless and mode.name != APPEND and options.keyless == "quarantine":
-            text = f"{seen.keyless} events name no key and would be set aside as `no_key`"
+        keys = dict.fromkeys(schema.key for schema in table_sample.schemas.values())
+        key_text = " or ".join("none" if key is None else f"({', '.join(key)})" for key in keys)
+        columns = max((len(schema.columns) for schema in table_sample.schemas.values()), default=0)
+        description = f", key {key_text}, {columns} columns" if table_sample.schemas else ""
+        yield ok(about, f"{table_sample.events} events{description}, mode {mode.name}; {state}")
+        if table_sample.keyless and mode.name != APPEND and options.keyless == "quarantine":
+            text = f"{table_sample.keyless} events name no key and would be set aside as `no_key`"
             yield warning(about, text, "give its key columns in options.keys, or options.keyless")
-        if mode.name != UPSERT or (seen.keyless and options.keyless == "append"):
-            yield from _repeats(about, seen, mode.name)
-        servers = dict.fromkeys(told.server for told in seen.schemas.values() if told.server)
+        if mode.name != UPSERT or (table_sample.keyless and options.keyless == "append"):
+            yield from _duplicate_findings(about, table_sample, mode.name)
+        servers = dict.fromkeys(
+            schema.server for schema in table_sample.schemas.values() if schema.server
+        )
         if len(servers) > 1 and options.sources == "one":
             text = f"{len(servers)} servers or routed tables feed it, and only one of them may"
             yield warning(about, text, "options.sources: many, when their keys never meet")
-        yield from self._order(about, seen, properties)
+        yield from self._order_findings(about, table_sample, properties)
 
-    def _order(self, about: str, seen: _Seen, properties: Mapping[str, str]) -> Iterator[Finding]:
-        """Yield a warning when the table compares other positions than some events tell."""
-        if not seen.domains:
+    def _order_findings(
+        self, about: str, table_sample: _TableSample, properties: Mapping[str, str]
+    ) -> Iterator[Finding]:
+        """Yield a warning when some events have another kind of position than the table."""
+        if not table_sample.domains:
             return
-        kind = bytes.fromhex(properties.get("order", ""))[:2] or min(seen.domains)
-        if odd := sum(count for other, count in seen.domains.items() if other != kind):
-            told = " and ".join(DOMAINS[domain_of(other)] for other in sorted(seen.domains))
+        kind = bytes.fromhex(properties.get("order", ""))[:2] or min(table_sample.domains)
+        if other_count := sum(
+            count for domain, count in table_sample.domains.items() if domain != kind
+        ):
+            domain_names = " and ".join(
+                DOMAINS[domain_of(domain)] for domain in sorted(table_sample.domains)
+            )
             text = (
-                f"it compares {DOMAINS[domain_of(kind)]}, and its events tell {told}: {odd} of "
-                f"{seen.events} would be set aside as `unordered`"
+                f"it compares {DOMAINS[domain_of(kind)]}, and its events tell {domain_names}: "
+                f"{other_count} of {table_sample.events} would be set aside as `unordered`"
             )
             yield warning(about, text)
 
 
-def _repeats(about: str, seen: _Seen, mode: str) -> Iterator[Finding]:
-    """Yield a warning where nothing tells that events of a table are sent again."""
-    if seen.domains and all(domain_of(kind) in BY_MESSAGE for kind in seen.domains):
+def _duplicate_findings(about: str, table_sample: _TableSample, mode: str) -> Iterator[Finding]:
+    """Yield a warning where repeated events of a table cannot be detected."""
+    if table_sample.domains and all(
+        domain_of(domain) in BY_MESSAGE for domain in table_sample.domains
+    ):
         text = "its events tell no positions: what their producer sends again is added again"
         fix = "read a format that tells positions"
         if mode == UPSERT:
             fix = f"give its key columns in options.keys, where it has some, or {fix}"
         yield warning(about, text, fix)
-    elif seen.unnumbered and mode != HISTORY:  # there its key and its position make it one version
+    elif (
+        table_sample.unnumbered and mode != HISTORY
+    ):  # in a history table, key and position identify a version
         text = (
-            f"{seen.unnumbered} events tell a position that several rows may have, and not their "
-            "number in the transaction: of equal ones that are sent again each adds a row, and is "
-            "counted as a possible duplicate"
+            f"{table_sample.unnumbered} events tell a position that several rows may have, "
+            "and not their number in the transaction: of equal ones that are sent again each adds "
+            "a row, and is counted as a possible duplicate"
         )
         yield warning(about, text, "for Debezium, set provide.transaction.metadata: true")
 
@@ -281,62 +320,70 @@ def _repeats(about: str, seen: _Seen, mode: str) -> Iterator[Finding]:
 # -- into topics
 
 
-def deliver(
+def delivery_findings(
     source: KafkaSource,
     sink: KafkaSink,
     partitions: Mapping[str, int],
     pipeline: Pipeline,
-    first: First,
+    samples: Samples,
 ) -> Iterator[Finding]:
-    """Yield what would be sent of the first messages, and where.
+    """Yield the number of messages that would be sent per topic, and the losses.
 
     Args:
-        source: What is read.
-        sink: Where messages go.
-        partitions: How many partitions its topics have.
+        source: The source.
+        sink: The sink.
+        partitions: The number of partitions of each of its topics.
         pipeline: The pipeline.
-        first: The messages.
+        samples: The messages.
     """
-    sent: Counter[str] = Counter()
+    sent_counts: Counter[str] = Counter()
     losses: Counter[tuple[str, str]] = Counter()
-    sink = msgspec.structs.replace(sink, hold_keys=False)  # each message is judged for itself
-    for name, told in first.items():
-        if not told:
+    sink = msgspec.structs.replace(
+        sink, hold_keys=False
+    )  # the dry run decides on each message alone
+    for name, messages in samples.items():
+        if not messages:
             continue
-        good, why, counted = 0, _Reasons(), counts()
-        delivery, place = None, None
-        for one in told:
-            if isinstance(one, DecodeError):
-                why.add(one.code, one.reason)
+        good_count, reasons, delivery_counts = 0, _RejectionReasons(), empty_counts()
+        delivery, partition = None, None
+        for message in messages:
+            if isinstance(message, DecodeError):
+                reasons.add(message.code, message.reason)
                 continue
-            if delivery is None or one.partition != place:
-                # what still waits for its other half is left: it may come behind
-                place = one.partition
-                delivery = delivery_of(source, sink, partitions, pipeline.pure_steps, counted)
-            made = delivery.push(one)
-            good += not any(isinstance(each, Refused) for each in made)
-            for each in made:
-                if isinstance(each, Refused):
-                    why.add(each.code, each.reason)
+            if delivery is None or message.partition != partition:
+                # an unpaired half is dropped: its other half may come after the sample
+                partition = message.partition
+                delivery = delivery_of(
+                    source, sink, partitions, pipeline.pure_steps, delivery_counts
+                )
+            converted = delivery.push(message)
+            good_count += not any(isinstance(outcome, RejectedMessage) for outcome in converted)
+            for outcome in converted:
+                if isinstance(outcome, RejectedMessage):
+                    reasons.add(outcome.code, outcome.reason)
                 else:
-                    sent[each.topic or ""] += 1
-        losses.update(counted.losses)
-        yield _judged(name, source.format, told, good, why)
-    if sent:
-        shown = ", ".join(f"{topic} ({count})" for topic, count in sent.most_common(SHOWN))
-        more = f" and {len(sent) - SHOWN} more" if len(sent) > SHOWN else ""
-        total = sum(sent.values())
-        yield ok("sink", f"they would be {total} {sink.format} messages in {shown}{more}")
-    yield from _lost(sink, losses)
+                    sent_counts[outcome.topic or ""] += 1
+        losses.update(delivery_counts.losses)
+        yield _sample_finding(name, source.format, messages, good_count, reasons)
+    if sent_counts:
+        topic_counts = ", ".join(
+            f"{topic} ({count})" for topic, count in sent_counts.most_common(MAX_SHOWN)
+        )
+        suffix = f" and {len(sent_counts) - MAX_SHOWN} more" if len(sent_counts) > MAX_SHOWN else ""
+        total = sum(sent_counts.values())
+        yield ok("sink", f"they would be {total} {sink.format} messages in {topic_counts}{suffix}")
+    yield from _loss_findings(sink, losses)
 
 
-def _lost(sink: KafkaSink, losses: Counter[Loss]) -> Iterator[Finding]:
-    """Tell what would be lost of messages that would be sent; metadata that may go is no fault."""
+def _loss_findings(sink: KafkaSink, losses: Counter[Loss]) -> Iterator[Finding]:
+    """Yield the losses of the messages that would be sent; loss of metadata is no warning."""
     by_class: dict[LossClass, list[str]] = {}
-    for (field, why), count in losses.most_common(SHOWN):
-        by_class.setdefault(loss_class(field), []).append(f"{count} {field} ({why})")
-    for one, parts in sorted(by_class.items()):
-        tell = warning if one is LossClass.DATA else ok
-        yield tell("sink", f"{sink.format} would lose of {one}: {'; '.join(parts)}")
-    for told in LossWarnings(sink.on_loss, sink.format).of(losses):
-        yield warning("sink", told)
+    for (field, reasons), count in losses.most_common(MAX_SHOWN):
+        by_class.setdefault(loss_class(field), []).append(f"{count} {field} ({reasons})")
+    for loss_class_, losses_of_class in sorted(by_class.items()):
+        finding_of = warning if loss_class_ is LossClass.DATA else ok
+        yield finding_of(
+            "sink", f"{sink.format} would lose of {loss_class_}: {'; '.join(losses_of_class)}"
+        )
+    for text in LossWarnings(sink.on_loss, sink.format).of(losses):
+        yield warning("sink", text)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``changelane check``: whether a pipeline would run, asked of everything that it needs.
+"""``changelane check``: whether a pipeline would run, with a request to each of its systems.
 
-It looks, and writes nothing: no topic, no folder, no checkpoint, no table.
+It only reads, and creates no topic, no folder, no checkpoint and no table.
 """
 
 import os
@@ -30,374 +30,411 @@ from changelane.spark.rows.expressions.expression_rows import prepared
 from changelane.spark.sinks.kafka import check_topics
 from changelane.spark.sinks.partition_counts import TopicCounts
 from changelane.spark.sources.checkpoint import Checkpoint
-from changelane.spark.sources.kafka import KafkaInput, check_starts, way_out
-from changelane.spark.sources.kafka_admin import Topic, topics
-from changelane.spark.sources.sample import MOST, MOST_FILES, First, of_files, of_topics
-from changelane.spark.state.offset_log import BatchLog, lost
+from changelane.spark.sources.kafka import KafkaInput, check_starts, data_loss_hint
+from changelane.spark.sources.kafka_admin import Topic, topic_admin
+from changelane.spark.sources.sample import (
+    MAX_FILES,
+    MAX_MESSAGES,
+    Samples,
+    sample_files,
+    sample_topics,
+)
+from changelane.spark.state.offset_log import OffsetLog, lost_checkpoint_warning
 
 TIMEOUT_MS: Final = 10_000
-"""How long a broker has for an answer."""
-LOOK_S: Final = 30.0
-"""How long first messages are waited for."""
-SHOWN: Final = 20
-"""How many topics are told, and looked into, one by one."""
+"""The timeout of requests to a broker, milliseconds."""
+SAMPLE_TIMEOUT_S: Final = 30.0
+"""The timeout of the sample of messages, seconds."""
+MAX_SHOWN: Final = 20
+"""The maximum number of topics that are listed and sampled."""
 
 
 class _Sample(NamedTuple):
-    """The first messages of a source.
+    """The sample of a source.
 
     Attributes:
-        first: The messages.
-        read: The topics that the pipeline reads.
-        topics: All topics of the broker; ``None`` = the source is no broker.
+        messages: The messages.
+        read_topics: The topics that the pipeline reads.
+        broker_topics: All topics of the broker; ``None`` = the source is not Kafka.
     """
 
-    first: First
-    read: Collection[str] = ()
-    topics: Collection[str] | None = None
+    messages: Samples
+    read_topics: Collection[str] = ()
+    broker_topics: Collection[str] | None = None
 
 
 _NO_SAMPLE: Final = _Sample({})
-Looked = Generator[Finding, None, _Sample | None]
+SampleFindings = Generator[Finding, None, _Sample | None]
 
 
-class _Ends(NamedTuple):
-    """What the broker has of each topic."""
+class _BrokerOffsets(NamedTuple):
+    """The topics of a broker, with the first and the end offset of each partition."""
 
-    facts: Mapping[str, Topic]
+    topics: Mapping[str, Topic]
     earliest: Offsets
     latest: Offsets
 
 
 def check(spark: SparkSession, pipeline: Pipeline) -> Iterator[Finding]:
-    """Yield what is found of a pipeline whose configuration is right.
+    """Yield the findings of a pipeline with a valid configuration.
 
     Args:
         spark: The session.
         pipeline: The pipeline.
     """
     source, sink = pipeline.source, pipeline.sink
-    learnt: dict[str, Any] = {}
+    format_options: dict[str, Any] = {}
     sample: _Sample | None
     if isinstance(source, FilesSource):
-        sample = yield from _files(spark, source)
-        yield from _state(spark, pipeline)
+        sample = yield from _check_files(spark, source)
+        yield from _check_checkpoint(spark, pipeline)
     elif isinstance(source, DataHubSource):
-        position = yield from _state(spark, pipeline)
-        found = yield from datahub.source(source, position)
-        first, learnt = found or ({}, {})
-        sample = _Sample(first)
+        position = yield from _check_checkpoint(spark, pipeline)
+        topic_sample = yield from datahub.source_findings(source, position)
+        samples, format_options = topic_sample or ({}, {})
+        sample = _Sample(samples)
     else:
-        sample = yield from _topics(spark, pipeline, source)
+        sample = yield from _check_topics(spark, pipeline, source)
     sample = sample or _NO_SAMPLE
     if isinstance(sink, KafkaSink):
-        assert isinstance(source, KafkaSource)  # noqa: S101 - config refuses anything else
-        counts = yield from _targets(spark, pipeline, source, sink)
+        assert isinstance(source, KafkaSource)  # noqa: S101 - the config rejects other sources
+        counts = yield from _check_sink_topics(spark, pipeline, source, sink)
         if counts is not None:
-            yield from dry_run.deliver(source, sink, counts, pipeline, sample.first)
-        yield from _connector(source, sample)
+            yield from dry_run.delivery_findings(source, sink, counts, pipeline, sample.messages)
+        yield from _connector_findings(source, sample)
         return
     if isinstance(sink, DataHubSink):
-        yield from datahub.sink(sink)
-        yield from _connector(source, sample)
+        yield from datahub.sink_findings(sink)
+        yield from _connector_findings(source, sample)
         return
-    yield from _expressions(spark, pipeline)
-    yield from _properties(spark, pipeline)
-    lake = yield from _tables(spark, pipeline)
-    tables = dry_run.TableTrial(pipeline)
-    yield from tables.read(sample.first, learnt)
+    yield from _expression_findings(spark, pipeline)
+    yield from _property_findings(spark, pipeline)
+    lake = yield from _check_tables(spark, pipeline)
+    tables = dry_run.TableDryRun(pipeline)
+    yield from tables.read(sample.messages, format_options)
     yield from tables.tables(lake)
-    yield from _connector(source, sample)
+    yield from _connector_findings(source, sample)
 
 
-def _connector(source: Source, sample: _Sample) -> Iterator[Finding]:
-    """Tell what the connector that feeds the source leaves out."""
-    messages = (message for topic in sample.first.values() for message in topic)
+def _connector_findings(source: Source, sample: _Sample) -> Iterator[Finding]:
+    """Yield the settings of the source's connector that omit information."""
+    messages = (message for topic in sample.messages.values() for message in topic)
     yield from connector_settings.findings(
         source.format,
         (message for message in messages if isinstance(message, Message)),
         format_options=source.format_options,
-        read=sample.read,
-        topics=sample.topics,
+        read_topics=sample.read_topics,
+        topics=sample.broker_topics,
     )
 
 
-def _expressions(spark: SparkSession, pipeline: Pipeline) -> Iterator[Finding]:
-    """Tell of filters and computes; what their columns are is known when events come."""
+def _expression_findings(spark: SparkSession, pipeline: Pipeline) -> Iterator[Finding]:
+    """Yield the columns of filters and computes; their types are known when events come."""
     try:
-        found = prepared(spark, pipeline.expressions, len(pipeline.pure_steps) + 1)
+        prepared_expressions = prepared(spark, pipeline.expressions, len(pipeline.pure_steps) + 1)
     except ConfigError as error:
         yield problem("transforms", str(error))
         return
-    for one in found:
-        text = f"{one.where} reads {', '.join(one.reads)}; the first messages go without it here"
+    for expression in prepared_expressions:
+        text = (
+            f"{expression.where} reads {', '.join(expression.reads)}; "
+            "the first messages go without it here"
+        )
         yield ok("transforms", text)
 
 
-def _properties(spark: SparkSession, pipeline: Pipeline) -> Iterator[Finding]:
-    """Tell of properties that Delta would make no table with, for their values."""
+def _property_findings(spark: SparkSession, pipeline: Pipeline) -> Iterator[Finding]:
+    """Yield the table properties whose values Delta rejects."""
     options = pipeline.options
-    told = {"options": options.properties}
-    told |= {f"options.tables.{name}": one.properties for name, one in options.tables.items()}
-    if pipeline.table_format != "delta" or not any(told.values()):
+    properties_by_section = {"options": options.properties}
+    properties_by_section |= {
+        f"options.tables.{name}": table.properties for name, table in options.tables.items()
+    }
+    if pipeline.table_format != "delta" or not any(properties_by_section.values()):
         return
     jvm: Any = spark._jvm
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    kind = loader.loadClass("org.apache.spark.sql.delta.DeltaConfigs$")
-    known = kind.getField("MODULE$").get(None)
-    for where, properties in told.items():
+    error_class = loader.loadClass("org.apache.spark.sql.delta.DeltaConfigs$")
+    validator = error_class.getField("MODULE$").get(None)
+    for section, properties in properties_by_section.items():
         for name, value in properties.items():
-            one = jvm.java.util.HashMap()
-            one.put(name, value)
+            property_map = jvm.java.util.HashMap()
+            property_map.put(name, value)
             try:
-                known.validateConfigurations(jvm.PythonUtils.toScalaMap(one))
-            except Exception:  # noqa: BLE001 - of many kinds, and their words quote the value
+                validator.validateConfigurations(jvm.PythonUtils.toScalaMap(property_map))
+            except Exception:  # noqa: BLE001 - of many kinds, and their text quotes the value
                 text = f"Delta does not take the value of {name}"
-                yield problem(f"{where}.properties", text, "see Delta's table properties")
+                yield problem(f"{section}.properties", text, "see Delta's table properties")
 
 
-def _refused(about: str, error: ConfigError) -> Finding:
+def _error_finding(about: str, error: ConfigError) -> Finding:
     is_unreachable = isinstance(error, UnreachableError)
     fix = "see source.servers or sink.servers, the network, and security.protocol"
     return problem(about, str(error), fix if is_unreachable else "", is_unreachable=is_unreachable)
 
 
-# -- what is read
+# -- source
 
 
-def _files(spark: SparkSession, source: FilesSource) -> Looked:
+def _check_files(spark: SparkSession, source: FilesSource) -> SampleFindings:
     try:
-        told, first = of_files(spark, source)
+        sample, messages = sample_files(spark, source)
     except ConfigError as error:
         yield problem("source", str(error), "see source.path")
         return None
-    if told.outside:
-        text = f"{len(told.outside)} symbolic links have targets outside of {source.path} and are "
-        text += f"skipped, such as {min(told.outside)}"
+    if sample.outside:
+        text = (
+            f"{len(sample.outside)} symbolic links have targets outside of {source.path} and are "
+        )
+        text += f"skipped, such as {min(sample.outside)}"
         yield warning("source", text, "set source.follow_links: true, or copy the targets")
-    for path, why in sorted(told.unlisted.items())[:SHOWN]:
-        yield warning("source", f"{path} is skipped: {why}")
-    if not (count := len(told.files)):
+    for path, reason in sorted(sample.unlisted.items())[:MAX_SHOWN]:
+        yield warning("source", f"{path} is skipped: {reason}")
+    if not (count := len(sample.files)):
         text = f"no file in {source.path} is one of {source.glob}"
         yield warning("source", text, "see source.glob, or wait for files")
         return None
-    looked = f"; the first {MOST_FILES} of them are looked into" if count > MOST_FILES else ""
-    yield ok("source", f"{count} files in {source.path}{looked}")
-    return _Sample(first)
+    suffix = f"; the first {MAX_FILES} of them are looked into" if count > MAX_FILES else ""
+    yield ok("source", f"{count} files in {source.path}{suffix}")
+    return _Sample(messages)
 
 
-def _topics(spark: SparkSession, pipeline: Pipeline, source: KafkaSource) -> Looked:
+def _check_topics(spark: SparkSession, pipeline: Pipeline, source: KafkaSource) -> SampleFindings:
     options = client_options(source.spark)
     try:
-        with topics(spark, source.servers, options, timeout_ms=TIMEOUT_MS) as broker:
+        with topic_admin(spark, source.servers, options, timeout_ms=TIMEOUT_MS) as broker:
             if source.pattern is None:
                 names = list(source.names)
             else:
-                names = broker.matching(source.pattern)
-            facts = broker.facts(names)
-            ends = _Ends(facts, broker.earliest(facts), broker.latest(facts))
-            allowed = broker.allowed(facts)
-            everywhere = broker.names()
+                names = broker.matching_names(source.pattern)
+            topics = broker.describe(names)
+            broker_offsets = _BrokerOffsets(topics, broker.earliest(topics), broker.latest(topics))
+            operations_by_topic = broker.allowed_operations(topics)
+            broker_topics = broker.names()
     except ConfigError as error:
-        yield _refused("source", error)
+        yield _error_finding("source", error)
         return None
     yield ok("source", f"the broker at {source.servers} answers")
-    if missing := [name for name in names if name not in facts]:
+    if missing := [name for name in names if name not in topics]:
         text = f"there is no topic {', '.join(missing)} at {source.servers}"
         yield problem("source.topics", text, "create it, or name another")
         return None
-    if not facts:
+    if not topics:
         yield warning("source.pattern", "no topic matches it", "topics that come are taken")
-    forbidden = [name for name, told in allowed.items() if not {"READ", "ALL"} & told]
+    forbidden = [
+        name for name, operations in operations_by_topic.items() if not {"READ", "ALL"} & operations
+    ]
     if forbidden:
         text = f"we may not read {', '.join(forbidden)}"
         yield problem("source", text, "grant READ on it")
         return None
-    starts = yield from _starts(spark, pipeline, source, ends)
+    starts = yield from _start_offsets(spark, pipeline, source, broker_offsets)
     if starts is None:
         return None
-    for name in sorted(facts)[:SHOWN]:
-        waiting = sum(max(0, end - starts[name][n]) for n, end in ends.latest[name].items())
-        parts = len(facts[name].partitions)
-        yield ok(f"topic {name}", f"{parts} partitions; {waiting:,} messages would be read")
-    if (more := len(facts) - SHOWN) > 0:
-        yield ok("source", f"and {more} more topics")
-    window = _window(starts, ends, sorted(facts)[:SHOWN])
+    for name in sorted(topics)[:MAX_SHOWN]:
+        waiting = sum(
+            max(0, end - starts[name][number])
+            for number, end in broker_offsets.latest[name].items()
+        )
+        partition_count = len(topics[name].partitions)
+        yield ok(
+            f"topic {name}", f"{partition_count} partitions; {waiting:,} messages would be read"
+        )
+    if (unnamed_count := len(topics) - MAX_SHOWN) > 0:
+        yield ok("source", f"and {unnamed_count} more topics")
+    window = _sample_window(starts, broker_offsets, sorted(topics)[:MAX_SHOWN])
     try:
-        return _Sample(of_topics(spark, source, *window, LOOK_S), facts.keys(), everywhere)
+        return _Sample(
+            sample_topics(spark, source, *window, SAMPLE_TIMEOUT_S), topics.keys(), broker_topics
+        )
     except ConfigError as error:
         yield problem("source", str(error))
         return None
 
 
-def _starts(
-    spark: SparkSession, pipeline: Pipeline, source: KafkaSource, ends: _Ends
+def _start_offsets(
+    spark: SparkSession, pipeline: Pipeline, source: KafkaSource, broker_offsets: _BrokerOffsets
 ) -> Generator[Finding, None, Offsets | None]:
-    """Return where a run would begin in each partition; ``None`` = it would not."""
-    told = source.starts
+    """Return the offsets at which a run would start; ``None`` = it would not start."""
+    start_offsets = source.starts
     try:
-        if not isinstance(told, str):
-            check_starts(told, ends.facts)
-        found = yield from _state(spark, pipeline)
+        if not isinstance(start_offsets, str):
+            check_starts(start_offsets, broker_offsets.topics)
+        state = yield from _check_checkpoint(spark, pipeline)
     except ConfigError as error:
         yield problem("source", str(error))
         return None
-    if found is not None:
-        told = found
-    elif isinstance(told, dict) and (outside := _outside(told, ends)):
-        yield problem("source.starting_offsets", outside, "name offsets that are there")
+    if state is not None:
+        start_offsets = state
+    elif isinstance(start_offsets, dict) and (
+        unavailable := _unavailable_offsets(start_offsets, broker_offsets)
+    ):
+        yield problem("source.starting_offsets", unavailable, "name offsets that are there")
         return None
     starts: Offsets = {}
-    for name, topic in ends.facts.items():
+    for name, topic in broker_offsets.topics.items():
         for number in topic.partitions:
-            first = ends.earliest[name][number]
-            if told == "latest":
-                first = ends.latest[name][number]
-            elif not isinstance(told, str):
-                first = told.get(name, {}).get(number, first)
+            first = broker_offsets.earliest[name][number]
+            if start_offsets == "latest":
+                first = broker_offsets.latest[name][number]
+            elif not isinstance(start_offsets, str):
+                first = start_offsets.get(name, {}).get(number, first)
             starts.setdefault(name, {})[number] = first
     return starts
 
 
-def _outside(told: Offsets, ends: _Ends) -> str:
-    """Return in words which offsets to start from the broker does not have; empty = none."""
+def _unavailable_offsets(offsets: Offsets, broker_offsets: _BrokerOffsets) -> str:
+    """Return as text the start offsets that the broker does not have; empty = none."""
     return "; ".join(
-        f"{topic}-{number} holds {ends.earliest[topic][number]} to {ends.latest[topic][number]}, "
+        f"{topic}-{number} holds {broker_offsets.earliest[topic][number]} "
+        f"to {broker_offsets.latest[topic][number]}, "
         f"and not {offset}"
-        for topic, number, offset in partitions(told)
-        if not ends.earliest[topic][number] <= offset <= ends.latest[topic][number]
+        for topic, number, offset in partitions(offsets)
+        if not broker_offsets.earliest[topic][number]
+        <= offset
+        <= broker_offsets.latest[topic][number]
     )
 
 
-def _window(starts: Offsets, ends: _Ends, names: list[str]) -> tuple[Offsets, Offsets]:
-    """Return which part of topics to look at: from the start on, or what is before it."""
-    found: Offsets = {}
+def _sample_window(
+    starts: Offsets, broker_offsets: _BrokerOffsets, names: list[str]
+) -> tuple[Offsets, Offsets]:
+    """Return the offsets of the sample: after the start, or the last ones before it."""
+    offsets: Offsets = {}
     for name in names:
-        earliest, latest = ends.earliest[name], ends.latest[name]
-        begin = {n: max(start, earliest[n]) for n, start in starts[name].items()}
-        if all(start >= latest[n] for n, start in begin.items()):
-            begin = {n: max(earliest[n], latest[n] - MOST) for n in begin}
-        found[name] = begin
-    return found, {name: ends.latest[name] for name in names}
+        earliest, latest = broker_offsets.earliest[name], broker_offsets.latest[name]
+        begin = {number: max(start, earliest[number]) for number, start in starts[name].items()}
+        if all(start >= latest[number] for number, start in begin.items()):
+            begin = {
+                number: max(earliest[number], latest[number] - MAX_MESSAGES) for number in begin
+            }
+        offsets[name] = begin
+    return offsets, {name: broker_offsets.latest[name] for name in names}
 
 
-# -- where it stands
+# -- checkpoint
 
 
-def _state(spark: SparkSession, pipeline: Pipeline) -> Generator[Finding, None, Offsets | None]:
-    """Tell from where a run would go on; return the offsets behind what was read, if any.
+def _check_checkpoint(
+    spark: SparkSession, pipeline: Pipeline
+) -> Generator[Finding, None, Offsets | None]:
+    """Yield where a run would continue; return the offsets after the messages it read, if any.
 
     Raises:
-        ConfigError: Messages are gone that were not read yet.
+        ConfigError: The broker has deleted messages that were not read yet.
     """
-    place = pipeline.checkpoint
+    path = pipeline.checkpoint
     try:
-        checkpoint = Checkpoint(spark, place)
-        log = BatchLog(spark, pipeline.folder, pipeline.name).read()
-        is_known = checkpoint.is_known
+        checkpoint = Checkpoint(spark, path)
+        log = OffsetLog(spark, pipeline.folder, pipeline.name).read()
+        is_checkpoint_known = checkpoint.is_created
     except Py4JJavaError as error:
-        kind = error.java_exception.getClass().getSimpleName()
-        yield problem("checkpoint", f"{place} cannot be read ({kind})")
+        error_class = error.java_exception.getClass().getSimpleName()
+        yield problem("checkpoint", f"{path} cannot be read ({error_class})")
         return None
     source = pipeline.source
-    if is_known:
+    if is_checkpoint_known:
         if not isinstance(source, KafkaSource):
-            yield ok("checkpoint", f"a run goes on behind what {place} has read")
+            yield ok("checkpoint", f"a run goes on behind what {path} has read")
             return (checkpoint.position() or None) if isinstance(source, DataHubSource) else None
-        KafkaInput(spark, source, checkpoint, way_out(pipeline)).check(log)
-        yield ok("checkpoint", f"a run goes on at the offsets of {place}")
+        KafkaInput(spark, source, checkpoint, data_loss_hint(pipeline)).check(log)
+        yield ok("checkpoint", f"a run goes on at the offsets of {path}")
         return checkpoint.position() or None
     if log:
         if isinstance(pipeline.sink, KafkaSink | DataHubSink):
-            yield warning("checkpoint", f"{place} is gone: messages would be sent again")
+            yield warning("checkpoint", f"{path} is gone: messages would be sent again")
         else:
             try:
-                yield warning("checkpoint", lost(place, pipeline.options.keyless))
+                yield warning("checkpoint", lost_checkpoint_warning(path, pipeline.options.keyless))
             except ConfigError as error:
                 yield problem("checkpoint", str(error))
         return None
-    yield from _writable(spark, "checkpoint", place)
-    begins = ""
+    yield from _folder_findings(spark, "checkpoint", path)
+    start_text = ""
     if isinstance(source, KafkaSource):
-        starts = source.starting_offsets
-        told = starts if isinstance(starts, str) else "source.starting_offsets"
-        begins = f", and begin at {told}"
-    yield ok("checkpoint", f"a run would make {place}{begins}")
+        start_offsets = source.starting_offsets
+        origin = start_offsets if isinstance(start_offsets, str) else "source.starting_offsets"
+        start_text = f", and begin at {origin}"
+    yield ok("checkpoint", f"a run would make {path}{start_text}")
     return None
 
 
-def _writable(spark: SparkSession, about: str, place: str) -> Iterator[Finding]:
-    """Yield a problem when a folder, or the nearest one above it, cannot be written."""
+def _folder_findings(spark: SparkSession, about: str, folder: str) -> Iterator[Finding]:
+    """Yield a problem when a folder, or its nearest existing parent, is not writable."""
     try:
-        system, path = file_system(spark, place)
+        system, path = file_system(spark, folder)
         while not system.exists(path) and path.getParent() is not None:
             path = path.getParent()
         is_folder = bool(system.getFileStatus(path).isDirectory())
     except Py4JJavaError as error:
-        kind = error.java_exception.getClass().getSimpleName()
-        yield problem(about, f"{place} cannot be reached ({kind})", is_unreachable=True)
+        error_class = error.java_exception.getClass().getSimpleName()
+        yield problem(about, f"{folder} cannot be reached ({error_class})", is_unreachable=True)
         return
-    local = str(path.toUri().getPath())
+    local_path = str(path.toUri().getPath())
     if not is_folder:
-        yield problem(about, f"{local} is no folder")
-    elif str(system.getScheme()) == "file" and not os.access(Path(local), os.W_OK):
-        yield problem(about, f"{local} cannot be written", "choose another place, or grant it")
+        yield problem(about, f"{local_path} is no folder")
+    elif str(system.getScheme()) == "file" and not os.access(Path(local_path), os.W_OK):
+        yield problem(about, f"{local_path} cannot be written", "choose another place, or grant it")
 
 
-# -- where it goes
+# -- sink
 
 
-def _tables(spark: SparkSession, pipeline: Pipeline) -> Generator[Finding, None, Lake | None]:
+def _check_tables(spark: SparkSession, pipeline: Pipeline) -> Generator[Finding, None, Lake | None]:
     sink = pipeline.sink
-    yield from _writable(spark, "sink", pipeline.folder)
+    yield from _folder_findings(spark, "sink", pipeline.folder)
     if isinstance(sink, IcebergSink) and sink.catalog.get("type") == "jdbc":
         text = "a jdbc catalog makes its own tables when it is opened, so it is not looked into"
         yield warning("sink.catalog", text)
         return None
     try:
         lake = lake_of(spark, pipeline)
-        there = len(lake.tables())
+        table_count = len(lake.tables())
     except ConfigError as error:
         yield problem("sink", str(error))
         return None
     except Exception as error:  # noqa: BLE001 - catalogs fail in ways of their own
-        # its words may quote an address with a password
+        # its text may quote an address with a password
         text = f"the tables cannot be listed ({type(error).__name__})"
         yield problem("sink", text, "see the sink's options", is_unreachable=True)
         return None
-    yield ok("sink", f"{there} {pipeline.table_format} tables are in {pipeline.folder}")
+    yield ok("sink", f"{table_count} {pipeline.table_format} tables are in {pipeline.folder}")
     return lake
 
 
-def _targets(
+def _check_sink_topics(
     spark: SparkSession, pipeline: Pipeline, source: KafkaSource, sink: KafkaSink
 ) -> Generator[Finding, None, dict[str, int] | None]:
-    """Tell of the topics that are written; return how many partitions the broker's have."""
+    """Yield the findings of the sink's topics; return the partition count of each topic."""
     try:
         options = client_options(sink.spark)
-        with topics(spark, sink.servers, options, timeout_ms=TIMEOUT_MS) as broker:
-            facts = broker.facts(broker.names())
-            allowed = broker.allowed([sink.topic] if sink.topic in facts else [])
+        with topic_admin(spark, sink.servers, options, timeout_ms=TIMEOUT_MS) as broker:
+            topics = broker.describe(broker.names())
+            operations_by_topic = broker.allowed_operations(
+                [sink.topic] if sink.topic in topics else []
+            )
     except ConfigError as error:
-        yield _refused("sink", error)
+        yield _error_finding("sink", error)
         return None
-    counts = {name: len(topic.partitions) for name, topic in facts.items()}
-    answers = f"the broker at {sink.servers} answers"
+    counts = {name: len(topic.partitions) for name, topic in topics.items()}
+    text = f"the broker at {sink.servers} answers"
     if sink.topic in counts:
-        answers += f"; topic {sink.topic} has {counts[sink.topic]} partitions"
-    yield ok("sink", answers)
+        text += f"; topic {sink.topic} has {counts[sink.topic]} partitions"
+    yield ok("sink", text)
     notes: list[str] = []
     try:
         check_topics(spark, source, sink, notes.append)
     except ConfigError as error:
-        yield _refused("sink", error)
+        yield _error_finding("sink", error)
         return None
-    if any(not {"WRITE", "ALL"} & may for may in allowed.values()):
+    if any(not {"WRITE", "ALL"} & operations for operations in operations_by_topic.values()):
         yield problem("sink", f"we may not write {sink.topic}", "grant WRITE on it")
         return None
-    for name, before in TopicCounts(spark, pipeline.folder, pipeline.name).known.items():
-        if changed := changed_partitions(name, before, counts.get(name, before)):
-            notes.append(changed)
+    for name, previous_count in TopicCounts(
+        spark, pipeline.folder, pipeline.name
+    ).partition_counts.items():
+        if change := changed_partitions(name, previous_count, counts.get(name, previous_count)):
+            notes.append(change)
     for note in notes:
         yield warning("sink", note)
     return counts

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from changelane.apply.column_mapping import Filling, Step
+from changelane.apply.column_mapping import ColumnBackfill, ColumnChanges
 from changelane.spark.lake.interface import Lake, Marker, retried, widens
 from changelane.spark.lake.table_sql import drop_columns, rename_column
 from changelane.spark.rows.added_columns import SOURCE_COLUMNS, property_of, renamed, source_columns
@@ -65,93 +65,101 @@ def turn_id(order: bytes, part: int) -> str:
     return hashlib.sha256(order + part.to_bytes(4, "big")).hexdigest()[:12]
 
 
-def turning(step: Step, columns: Mapping[str, str], left: Sequence[str] = ()) -> Turning:
+def turning(
+    step: ColumnChanges, columns: Mapping[str, str], already_dropped: Sequence[str] = ()
+) -> Turning:
     """Return what a turn does to a table that has these columns.
 
     Args:
         step: The turn.
         columns: The table's columns.
-        left: Those that only rows have which go, and that go with them.
+        already_dropped: Those that only rows have which go, and that go with them.
 
     Raises:
         ConflictError: A new name is there already.
     """
-    there = {name.lower(): name for name in columns}
-    gone = (*left, *step.dropped)
-    dropped = tuple(there.pop(name.lower()) for name in gone if name.lower() in there)
+    names_by_lower = {name.lower(): name for name in columns}
+    dropped_columns = (*already_dropped, *step.dropped)
+    dropped = tuple(
+        names_by_lower.pop(name.lower())
+        for name in dropped_columns
+        if name.lower() in names_by_lower
+    )
     renamed = []
     for old, new in step.renamed:
-        if (held := there.pop(old.lower(), None)) is None:
+        if (stored_name := names_by_lower.pop(old.lower(), None)) is None:
             continue
-        if new.lower() in there:
-            raise ConflictError(there[new.lower()])
-        renamed.append((held, new))
-        there[new.lower()] = new
-    done = -1 if dropped else 0
-    return Turning(turn_id(step.order, step.part), tuple(renamed), dropped, done)
+        if new.lower() in names_by_lower:
+            raise ConflictError(names_by_lower[new.lower()])
+        renamed.append((stored_name, new))
+        names_by_lower[new.lower()] = new
+    steps_done = -1 if dropped else 0
+    return Turning(turn_id(step.order, step.part), tuple(renamed), dropped, steps_done)
 
 
-def columns_after(one: Turning, columns: Mapping[str, str]) -> dict[str, str]:
+def columns_after(turning: Turning, columns: Mapping[str, str]) -> dict[str, str]:
     """Return the columns, name -> type, that a table has after a turn."""
-    after = {name: kind for name, kind in columns.items() if name not in one.dropped}
-    for old, new in one.renamed:
+    after = {name: kind for name, kind in columns.items() if name not in turning.dropped}
+    for old, new in turning.renamed:
         after[new] = after.pop(old)
     return after
 
 
-def statements(table: str, one: Turning) -> list[str]:
+def statements(table: str, turning: Turning) -> list[str]:
     """Return a turn's statements, for people."""
-    renames = [rename_column(table, old, new) for old, new in one.renamed]
-    return [*([drop_columns(table, one.dropped)] if one.dropped else []), *renames]
+    renames = [rename_column(table, old, new) for old, new in turning.renamed]
+    return [*([drop_columns(table, turning.dropped)] if turning.dropped else []), *renames]
 
 
-def turn(lake: Lake, name: str, one: Turning, properties: Mapping[str, str]) -> dict[str, str]:
+def turn(lake: Lake, name: str, turning: Turning, properties: Mapping[str, str]) -> dict[str, str]:
     """Make a table follow a turn; return its properties then."""
-    if not one.is_nothing and TURNING not in _told(properties):
-        told = msgspec.json.encode(one).decode()
-        lake.set_properties(name, {TURNING: told})
-        properties = {**properties, TURNING: told}
-    return finish(lake, name, one, properties)
+    if not turning.is_nothing and TURNING not in _told(properties):
+        alteration = msgspec.json.encode(turning).decode()
+        lake.set_properties(name, {TURNING: alteration})
+        properties = {**properties, TURNING: alteration}
+    return finish(lake, name, turning, properties)
 
 
 def unfinished(properties: Mapping[str, str]) -> Turning | None:
     """Return the turn that a crash left in the middle."""
-    told = _told(properties).get(TURNING)
-    return None if told is None else msgspec.json.decode(told, type=Turning)
+    alteration = _told(properties).get(TURNING)
+    return None if alteration is None else msgspec.json.decode(alteration, type=Turning)
 
 
-def finish(lake: Lake, name: str, one: Turning, properties: Mapping[str, str]) -> dict[str, str]:
+def finish(
+    lake: Lake, name: str, turning: Turning, properties: Mapping[str, str]
+) -> dict[str, str]:
     """Do what of a turn is not done; return the table's properties then."""
     columns = {column.lower() for column in lake.columns(name)}
-    if one.done < 0:
-        if gone := [column for column in one.dropped if column.lower() in columns]:
-            lake.drop_columns(name, gone)
-        columns -= {column.lower() for column in one.dropped}
-        one = _advanced(lake, name, one, 0)
-    for number, (old, new) in enumerate(one.renamed[one.done :], one.done + 1):
+    if turning.done < 0:
+        if present_columns := [column for column in turning.dropped if column.lower() in columns]:
+            lake.drop_columns(name, present_columns)
+        columns -= {column.lower() for column in turning.dropped}
+        turning = _advanced(lake, name, turning, 0)
+    for number, (old, new) in enumerate(turning.renamed[turning.done :], turning.done + 1):
         # the new name was not there before this rename, nor the old one after it
         if new.lower() not in columns:
             lake.rename_column(name, old, new)
             columns ^= {old.lower(), new.lower()}
-        if number < len(one.renamed):
-            one = _advanced(lake, name, one, number)
-    if "exceptions" in properties and not one.is_nothing:
-        _rename_exceptions(lake, name, one)
-    turned = {TURNED: ",".join(filter(None, (properties.get(TURNED), one.id)))}
-    if not one.is_nothing:
+        if number < len(turning.renamed):
+            turning = _advanced(lake, name, turning, number)
+    if "exceptions" in properties and not turning.is_nothing:
+        _rename_exceptions(lake, name, turning)
+    turned = {TURNED: ",".join(filter(None, (properties.get(TURNED), turning.id)))}
+    if not turning.is_nothing:
         turned[TURNING] = ""
-        turned["schema"] = _renamed_schema(properties["schema"], one)
+        turned["schema"] = _renamed_schema(properties["schema"], turning)
         if OURS in properties:
-            turned[OURS] = _renamed_columns(properties[OURS], one)
+            turned[OURS] = _renamed_columns(properties[OURS], turning)
         if SOURCE_COLUMNS in properties:
-            turned |= property_of(renamed(source_columns(properties), _final_names(one)))
+            turned |= property_of(renamed(source_columns(properties), _final_names(turning)))
     lake.set_properties(name, turned)
     return {**properties, **turned}
 
 
-def _advanced(lake: Lake, name: str, one: Turning, done: int) -> Turning:
-    advanced = msgspec.structs.replace(one, done=done)
-    if one.renamed:
+def _advanced(lake: Lake, name: str, turning: Turning, steps_done: int) -> Turning:
+    advanced = msgspec.structs.replace(turning, done=steps_done)
+    if turning.renamed:
         lake.set_properties(name, {TURNING: msgspec.json.encode(advanced).decode()})
     return advanced
 
@@ -160,39 +168,41 @@ def _told(properties: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in properties.items() if value}
 
 
-def _final_names(one: Turning) -> dict[str, str | None]:
+def _final_names(turning: Turning) -> dict[str, str | None]:
     """Return old name -> name at the end of a turn, ``None`` for columns that went."""
     names: dict[str, str | None] = {}
     at: dict[str, str] = {}
-    for old, new in one.renamed:
+    for old, new in turning.renamed:
         first = at.pop(old, old)
         at[new] = first
         names[first] = new
-    return {**names, **dict.fromkeys(one.dropped)}
+    return {**names, **dict.fromkeys(turning.dropped)}
 
 
-def moved_columns(one: Turning) -> tuple[str, ...]:
+def moved_columns(turning: Turning) -> tuple[str, ...]:
     """Return the columns, as they are before a turn, that have other names after it or are gone."""
-    return tuple(_final_names(one))
+    return tuple(_final_names(turning))
 
 
-def _rename_exceptions(lake: Lake, name: str, one: Turning) -> None:
+def _rename_exceptions(lake: Lake, name: str, turning: Turning) -> None:
     """Rename and drop columns in the rows' exceptions, in one commit that carries the turn."""
-    marker = Marker("changelane", one.id, 0)
+    marker = Marker("changelane", turning.id, 0)
     if lake.last_batch(name, marker) is not None:
         return
     last = lake.last_commit(name)
-    names = _final_names(one)
+    names = _final_names(turning)
     key = "CASE k"
     for old, new in names.items():
         if new is not None:
             key += f" WHEN {text(old)} THEN {text(new)}"
     key += " ELSE k END"
-    kept = COLUMNS
-    if one.dropped:
-        gone = ", ".join(map(text, one.dropped))
-        kept = f"map_filter({COLUMNS}, (k, v) -> k NOT IN ({gone}))"
-    renamed = f"transform_keys({kept}, (k, v) -> {key})" if one.renamed else kept
+    column_orders = COLUMNS
+    if turning.dropped:
+        dropped_names = ", ".join(map(text, turning.dropped))
+        column_orders = f"map_filter({COLUMNS}, (k, v) -> k NOT IN ({dropped_names}))"
+    renamed = (
+        f"transform_keys({column_orders}, (k, v) -> {key})" if turning.renamed else column_orders
+    )
     touched = ", ".join(map(text, names))
     # what the newest batch told of itself stays the newest
     session = lake.committing(marker, {} if last is None else last.details)
@@ -200,10 +210,10 @@ def _rename_exceptions(lake: Lake, name: str, one: Turning) -> None:
     lake.update(session, name, sets, f"arrays_overlap(map_keys({COLUMNS}), array({touched}))")
 
 
-def _renamed_schema(told: str, one: Turning) -> str:
+def _renamed_schema(schema_text: str, turning: Turning) -> str:
     """Return the schema of a table whose columns have other names now."""
-    schema = msgspec.json.decode(told, type=RowSchema)
-    names = {old.lower(): new for old, new in _final_names(one).items()}
+    schema = msgspec.json.decode(schema_text, type=RowSchema)
+    names = {old.lower(): new for old, new in _final_names(turning).items()}
     columns = []
     for column in schema.columns:
         new = names.get(column.name.lower(), column.name)
@@ -214,18 +224,18 @@ def _renamed_schema(told: str, one: Turning) -> str:
     return msgspec.json.encode(renamed).decode()
 
 
-def _renamed_columns(told: str, one: Turning) -> str:
+def _renamed_columns(columns_text: str, turning: Turning) -> str:
     """Return the list of a table's columns that have other names now."""
-    names = {old.lower(): new for old, new in _final_names(one).items()}
-    columns = (names.get(name, name) for name in msgspec.json.decode(told, type=list[str]))
-    kept = {name.lower() for name in columns if name is not None}
-    return msgspec.json.encode(sorted(kept)).decode()
+    names = {old.lower(): new for old, new in _final_names(turning).items()}
+    columns = (names.get(name, name) for name in msgspec.json.decode(columns_text, type=list[str]))
+    column_names = {name.lower() for name in columns if name is not None}
+    return msgspec.json.encode(sorted(column_names)).decode()
 
 
 def fill(
     lake: Lake,
     name: str,
-    filling: Filling,
+    filling: ColumnBackfill,
     value: RowColumn | None,
     properties: Mapping[str, str],
 ) -> dict[str, str]:
@@ -240,47 +250,49 @@ def fill(
     """
     columns = lake.columns(name)
     column, kind = next(
-        (held, kind) for held, kind in columns.items() if held.lower() == filling.column
+        (column, kind) for column, kind in columns.items() if column.lower() == filling.column
     )
-    held = f"coalesce(try_element_at({COLUMNS}, {text(column)}), {ORDER})"
+    column_order = f"coalesce(try_element_at({COLUMNS}, {text(column)}), {ORDER})"
     before = f"unhex('{filling.order.hex()}')"
     if value is not None and value.fixed is not None and widens(value.fixed[1], kind):
         view = f"from_json({text(value.fixed[0])}, {text('v ' + value.fixed[1])}).v"
         sets = {column: f"CAST({view} AS {kind})"}
-        empty = f"{quoted(column)} IS NULL AND {held} < {before} AND length({held}) > 0"
+        empty = (
+            f"{quoted(column)} IS NULL AND {column_order} < {before} AND length({column_order}) > 0"
+        )
         retried(lambda: lake.update(lake.spark, name, sets, empty))
     else:
         if "exceptions" not in properties:
             lake.set_properties(name, {"exceptions": "true"})
             properties = {**properties, "exceptions": "true"}
         none = "cast(map() AS map<string,binary>)"
-        others = f"map_filter({COLUMNS}, (k, v) -> k != {text(column)})"
+        other_orders = f"map_filter({COLUMNS}, (k, v) -> k != {text(column)})"
         unknown = f"map({text(column)}, unhex(''))"
-        unset = {COLUMNS: f"map_concat(coalesce({others}, {none}), {unknown})"}
-        lacking = f"{quoted(column)} IS NULL AND {held} < {before}"
+        unset = {COLUMNS: f"map_concat(coalesce({other_orders}, {none}), {unknown})"}
+        lacking = f"{quoted(column)} IS NULL AND {column_order} < {before}"
         retried(lambda: lake.update(lake.spark, name, unset, lacking))
-    told = {FILLED: ",".join(filter(None, (properties.get(FILLED), filling_id(filling))))}
-    lake.set_properties(name, told)
-    return {**properties, **told}
+    new_properties = {FILLED: ",".join(filter(None, (properties.get(FILLED), filling_id(filling))))}
+    lake.set_properties(name, new_properties)
+    return {**properties, **new_properties}
 
 
 def fill_all(
     lake: Lake,
     name: str,
     properties: dict[str, str],
-    fillings: Sequence[tuple[Filling, RowColumn | None]],
+    fillings: Sequence[tuple[ColumnBackfill, RowColumn | None]],
 ) -> dict[str, str]:
     """Fill the columns that are there and not filled yet; return the table's properties."""
     filled = set(properties.get(FILLED, "").split(","))
-    wanted = [one for one in fillings if filling_id(one[0]) not in filled]
-    if wanted:
+    missing_fillings = [filling for filling in fillings if filling_id(filling[0]) not in filled]
+    if missing_fillings:
         columns = {column.lower() for column in lake.columns(name)}
-        for filling, value in wanted:
+        for filling, value in missing_fillings:
             if filling.column in columns:
                 properties = fill(lake, name, filling, value, properties)
     return properties
 
 
-def filling_id(filling: Filling) -> str:
+def filling_id(filling: ColumnBackfill) -> str:
     """Return what names a filling of a table."""
     return hashlib.sha256(filling.order + filling.column.encode()).hexdigest()[:12]

@@ -8,14 +8,14 @@ import msgspec
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from changelane.pipeline.lake_sinks import OWN
+from changelane.pipeline.lake_sinks import OWN_PREFIX
 from changelane.spark.evolution.evolution_state import KEY_CHANGED, Evolution, Followed
 from changelane.spark.lake.interface import widens
 from changelane.spark.lake.layout import Layouts
 from changelane.spark.lake.modes import APPEND, HISTORY, Modes, TableMode
 from changelane.spark.rows.batch_stats import Work
 from changelane.spark.rows.schema import RowColumn, RowSchema
-from changelane.spark.state.quarantine import Misfit, Refused
+from changelane.spark.state.quarantine import RejectedRows, TableRejectedError
 
 OTHER_SERVER: Final = (
     "another server feeds this table, or another table that is routed here: give each server a "
@@ -51,7 +51,7 @@ class Policy(msgspec.Struct, frozen=True):
     layouts: Layouts = Layouts()
 
 
-def mine(work: Work, kind: str) -> Column:
+def is_of_table(work: Work, kind: str) -> Column:
     """Return the condition of a table's rows of one kind."""
     return (F.col("table_id") == work.table_id) & (F.col("kind") == kind)
 
@@ -72,7 +72,7 @@ class Admission:
     def __init__(
         self,
         work: Work,
-        held: Mapping[str, str],
+        table_columns: Mapping[str, str],
         properties: Mapping[str, str],
         policy: Policy,
         *,
@@ -86,11 +86,11 @@ class Admission:
         self.widened: dict[str, str] = {}
         self.replaced: list[str] = []
         self.lacking: dict[str, str] = {}
-        self.misfits: list[Misfit] = []
-        self.refused: list[Refused] = []
-        self._there = {name.lower() for name in held}
-        self._names = {name.lower(): name for name in held}
-        self._held = {name.lower(): kind for name, kind in held.items()}
+        self.misfits: list[TableRejectedError] = []
+        self.refused: list[RejectedRows] = []
+        self._there = {name.lower() for name in table_columns}
+        self._names = {name.lower(): name for name in table_columns}
+        self._held = {name.lower(): kind for name, kind in table_columns.items()}
         self._policy = policy
         self._mode = mode
         self._can_widen = can_widen
@@ -106,11 +106,11 @@ class Admission:
         for name in work.newest_first:
             try:
                 self._admit(work.schemas[name], work.newest.get(name, b""))
-            except Misfit as misfit:
+            except TableRejectedError as misfit:
                 self.misfits.append(misfit)
-                rows = mine(work, "data") & (F.col("schema_id") == name)
+                rows = is_of_table(work, "data") & (F.col("schema_id") == name)
                 count = work.counts.get(name, 0)
-                self.refused.append(Refused(rows, misfit.code, misfit.reason, count))
+                self.refused.append(RejectedRows(rows, misfit.code, misfit.reason, count))
             else:
                 self.admitted.append(name)
 
@@ -119,11 +119,11 @@ class Admission:
             self._check_key(schema, newest)
         is_other = None not in (schema.server, self._server) and schema.server != self._server
         if is_other and self._policy.sources == "one":
-            raise Misfit("source_conflict", OTHER_SERVER)
+            raise TableRejectedError("source_conflict", OTHER_SERVER)
         for name, kind in self._wanted(schema).items():
             lower = name.lower()
-            known = self._names.setdefault(lower, name)
-            (self.widened if lower in self._there else self.added)[known] = kind
+            first_name = self._names.setdefault(lower, name)
+            (self.widened if lower in self._there else self.added)[first_name] = kind
             self._held[lower] = kind
         if self._is_new and not self.admitted:
             self._key = schema.key
@@ -133,13 +133,17 @@ class Admission:
         if self._is_new and not self.admitted:
             may_lack = self._policy.keyless == "append" and self._mode.name != HISTORY
             if schema.key is None and not may_lack:
-                raise Misfit("no_key", "the table has no key: name its key columns under `keys`")
+                raise TableRejectedError(
+                    "no_key", "the table has no key: name its key columns under `keys`"
+                )
         elif schema.key is None and self._key is not None:
-            raise Misfit("no_key", "the event names no key")
+            raise TableRejectedError("no_key", "the event names no key")
         elif schema.key != self._key and b"" < self._followed.key_order < newest:
-            raise Misfit(KEY_CHANGED, _rekeyed(self._key, schema.key))
+            raise TableRejectedError(KEY_CHANGED, _rekeyed(self._key, schema.key))
         elif schema.key != self._key:
-            raise Misfit("schema_mismatch", "the key columns are not those of the table")
+            raise TableRejectedError(
+                "schema_mismatch", "the key columns are not those of the table"
+            )
 
     def _wanted(self, schema: RowSchema) -> dict[str, str]:
         """Return the columns that the table lacks, or has in a narrower type.
@@ -148,42 +152,51 @@ class Admission:
             Misfit: It cannot have them, or must not, or its own cannot hold these values.
         """
         if len({column.name.lower() for column in schema.columns}) < len(schema.columns):
-            raise Misfit("case_collision", "columns differ by case only, or not at all")
-        wanted: dict[str, str] = {}
+            raise TableRejectedError("case_collision", "columns differ by case only, or not at all")
+        column_types: dict[str, str] = {}
         self._unmet = []
         for column in schema.columns:
             if not column.name:
-                raise Misfit("schema_mismatch", "a column has no name")
-            if column.name.lower().startswith(OWN):
-                raise Misfit("schema_mismatch", f"column names must not begin {OWN}")
+                raise TableRejectedError("schema_mismatch", "a column has no name")
+            if column.name.lower().startswith(OWN_PREFIX):
+                raise TableRejectedError(
+                    "schema_mismatch", f"column names must not begin {OWN_PREFIX}"
+                )
             if column.name.lower() in self._mode.reserved:
                 reason = f"{column.name!r} is the name of a column of the mode {self._mode.name}"
-                raise Misfit("schema_mismatch", reason)
-            there = self._held.get(column.name.lower())
-            if there is None:
+                raise TableRejectedError("schema_mismatch", reason)
+            table_type = self._held.get(column.name.lower())
+            if table_type is None:
                 if self._may_add(column):
-                    wanted[column.name] = column.spark
+                    column_types[column.name] = column.spark
             elif column.fixed is not None:
-                if not widens(column.spark, there):
+                if not widens(column.spark, table_type):
                     reason = f"the default of column {column.name!r} is {column.spark}"
-                    raise Misfit("schema_mismatch", f"{reason} and {there} in the table{CAST}")
-            elif widens(column.spark, there):
+                    raise TableRejectedError(
+                        "schema_mismatch", f"{reason} and {table_type} in the table{CAST}"
+                    )
+            elif widens(column.spark, table_type):
                 continue
-            elif self._may_widen(column.name.lower(), there, column.spark):
-                wanted[column.name] = column.spark
+            elif self._may_widen(column.name.lower(), table_type, column.spark):
+                column_types[column.name] = column.spark
             elif self._is_reborn and column.name.lower() in self._there:
                 # its values are of rows that went
                 self.replaced.append(self._names[column.name.lower()])
                 self._there.discard(column.name.lower())
-                wanted[column.name] = column.spark
+                column_types[column.name] = column.spark
             else:
-                reason = f"column {column.name!r} is {there} in the table"
-                raise Misfit("schema_mismatch", f"{reason} and {column.spark} in the events{CAST}")
+                reason = f"column {column.name!r} is {table_type} in the table"
+                raise TableRejectedError(
+                    "schema_mismatch", f"{reason} and {column.spark} in the events{CAST}"
+                )
         if self._unmet:
-            more = len(self._unmet) - MAX_NAMED
-            named = [*self._unmet[:MAX_NAMED], *([f"{more} more"] if more > 0 else [])]
-            raise Misfit("schema_change", f"{STRICT}, and {', '.join(named)}: {MEND}")
-        return wanted
+            unnamed_count = len(self._unmet) - MAX_NAMED
+            reasons = [
+                *self._unmet[:MAX_NAMED],
+                *([f"{unnamed_count} more"] if unnamed_count > 0 else []),
+            ]
+            raise TableRejectedError("schema_change", f"{STRICT}, and {', '.join(reasons)}: {MEND}")
+        return column_types
 
     def _may_add(self, column: RowColumn) -> bool:
         """Say whether the table gets a column that it lacks; else the column is left out."""
@@ -196,11 +209,11 @@ class Admission:
             self._unmet.append(f"column {column.name!r} ({column.spark}) is new")
         return False
 
-    def _may_widen(self, name: str, there: str, kind: str) -> bool:
+    def _may_widen(self, name: str, table_type: str, kind: str) -> bool:
         """Say whether a column could become so wide; whether it may is noted."""
         if name not in self._there:
-            return widens(there, kind)
-        if not self._can_widen(there, kind):
+            return widens(table_type, kind)
+        if not self._can_widen(table_type, kind):
             return False
         if self._policy.evolution.schema_changes != "evolve":
             self._lacks(self._names[name], kind)

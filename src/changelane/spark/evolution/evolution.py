@@ -15,9 +15,16 @@ import msgspec
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from changelane.apply.column_mapping import Shape, Step
-from changelane.apply.schema_history import Altered, Ended, Fill, Renamed, Turn, shadowed
-from changelane.apply.table_mapping import End, Place, Tables
+from changelane.apply.column_mapping import ColumnChanges, ColumnMapping
+from changelane.apply.schema_history import (
+    Backfill,
+    SchemaChangeEntry,
+    TableAltered,
+    TableDropped,
+    TableRenamed,
+    table_of_shadow,
+)
+from changelane.apply.table_mapping import LakeTable, TableEnd, TableMapping
 from changelane.ddl import dialect_of, parse
 from changelane.spark.evolution import alter
 from changelane.spark.evolution.column_names import fixed_column, named_columns
@@ -57,9 +64,9 @@ from changelane.spark.rows.schema import (
     table_id_of,
     table_id_text,
 )
-from changelane.spark.state.ddl_log import SchemaLog
-from changelane.spark.state.fencing import Fence
-from changelane.spark.state.quarantine import Misfit, Refused
+from changelane.spark.state.ddl_log import DdlLog
+from changelane.spark.state.fencing import FencingToken
+from changelane.spark.state.quarantine import RejectedRows, TableRejectedError
 
 LATE: Final = "a statement came after events that are newer than it, and it moves their columns"
 THERE: Final = "events came before the statement that names their column, which is there already"
@@ -81,7 +88,7 @@ class Reading(NamedTuple):
     events: DataFrame
     works: list[Work]
     schemas: Mapping[str, RowSchema]
-    refused: list[Refused]
+    refused: list[RejectedRows]
     spans: list[Span]
     told: list[str]
 
@@ -99,115 +106,122 @@ class Follower:
         self._lake = lake
         self._policy = policy
         self._shadows = policy.evolution.shadow_tables == "skip"
-        self.log = SchemaLog(spark, lake, shadows=self._shadows)
+        self.log = DdlLog(spark, lake, shadows=self._shadows)
 
     # -- reading ------------------------------------------------------------------------------
 
     def read(self, events: DataFrame, report: BatchReport) -> Reading:
         """Survey a batch, keep its statements, and name tables and schemas for the lake."""
-        found = survey(events, report)
-        refused, fresh = self.keep(found)
-        tables = self.log.tables
-        turned = [turn for one in fresh for turn in self.log.turns(one)]
-        told = [table_id_text(*tables.place(turn.table, turn.order)) for turn in turned]
-        if tables.turns:
-            spans = spans_of(found.works, tables)
+        batch_survey = survey(events, report)
+        refused, fresh = self.keep(batch_survey)
+        tables = self.log.table_mapping
+        turned = [turn for statement in fresh for turn in self.log.entries_of(statement)]
+        table_ids = [table_id_text(*tables.lake_table(turn.table, turn.order)) for turn in turned]
+        if tables.entries:
+            spans = spans_of(batch_survey.works, tables)
             leaves = partial(self._leaves_unknown, tables)
-            if needs_labels(spans, found.works, leaves):
+            if needs_labels(spans, batch_survey.works, leaves):
                 events = labelled(events, spans, leaves)
                 counted = BatchReport(report.batch)
                 again = survey(events.where("kind NOT IN ('schema', 'ddl')"), counted)
-                found = found._replace(works=again.works)
-            for work in found.works:
+                batch_survey = batch_survey._replace(works=again.works)
+            for work in batch_survey.works:
                 names = {s.table_id for s in spans if table_id_text(*s.place) == work.table_id}
                 work.told_as = tuple(sorted(names)) or (work.table_id,)
         else:
             spans = []
-        landed = [work for work in found.works if not self._is_shadow(work, report)]
-        return Reading(events, landed, found.schemas, refused, spans, told)
+        landed = [work for work in batch_survey.works if not self._is_shadow(work, report)]
+        return Reading(events, landed, batch_survey.schemas, refused, spans, table_ids)
 
-    def keep(self, found: Survey) -> tuple[list[Refused], list[Statements]]:
+    def keep(self, survey: Survey) -> tuple[list[RejectedRows], list[Statements]]:
         """Keep the statements of a batch; return those that are set aside, and the new ones."""
-        works = {work.table_id: work for work in found.works}
-        refused, kept = self._sorted_out(found.statements, works)
-        return refused, self.log.add(kept)
+        works = {work.table_id: work for work in survey.works}
+        refused, accepted = self._sorted_out(survey.statements, works)
+        return refused, self.log.record(accepted)
 
     def _is_shadow(self, work: Work, report: BatchReport) -> bool:
-        if not self._shadows or shadowed(table_id_of(work.table_id)) is None:
+        if not self._shadows or table_of_shadow(table_id_of(work.table_id)) is None:
             return False
         report.shadows += work.count
         report.events -= work.count
         return True
 
     def _sorted_out(
-        self, told: Iterable[Statements], works: Mapping[str, Work]
-    ) -> tuple[list[Refused], list[Statements]]:
+        self, statements: Iterable[Statements], works: Mapping[str, Work]
+    ) -> tuple[list[RejectedRows], list[Statements]]:
         """Return statements that are set aside, and those that turn tables."""
-        refused: list[Refused] = []
-        kept: list[Statements] = []
-        for one in told:
-            usual = table_id_of(one.table_id)
-            dialect = dialect_of(one.told.product)
-            found = () if dialect is None else parse(one.told.ddl, dialect, usual)
-            unread = [s for s in found if s.action in SHAPING and not s.changes]
+        refused: list[RejectedRows] = []
+        accepted: list[Statements] = []
+        for statement in statements:
+            usual = table_id_of(statement.table_id)
+            dialect = dialect_of(statement.told.product)
+            changes = () if dialect is None else parse(statement.told.ddl, dialect, usual)
+            unread = [s for s in changes if s.action in SHAPING and not s.changes]
             if unread:
                 reason = f"{UNREAD}: {unread[0].reason}"
-                refused.append(Refused(_row_of(one), "unread_ddl", reason, 1))
-            if one in self.log.kept:  # as it was judged before the batch died, or was logged
-                kept.append(one)
+                refused.append(RejectedRows(_row_of(statement), "unread_ddl", reason, 1))
+            if (
+                statement in self.log.statements
+            ):  # as it was judged before the batch died, or was logged
+                accepted.append(statement)
                 continue
-            if not (turns := self.log.turns(one)):
+            if not (turns := self.log.entries_of(statement)):
                 continue
             if self._policy.sources == "many":
                 if not all(map(self._takes_nothing, turns)):
-                    refused.append(Refused(_row_of(one), "source_conflict", SHARED, 1))
-            elif not self._is_comparable(one, works):
-                refused.append(Refused(_row_of(one), "unordered", UNORDERED, 1))
-            elif renames_newer(self._lake, self.log.tables, turns):
-                refused.append(Refused(_row_of(one), "late_statement", RENAMED_LATE, 1))
+                    refused.append(RejectedRows(_row_of(statement), "source_conflict", SHARED, 1))
+            elif not self._is_comparable(statement, works):
+                refused.append(RejectedRows(_row_of(statement), "unordered", UNORDERED, 1))
+            elif renames_newer(self._lake, self.log.table_mapping, turns):
+                refused.append(RejectedRows(_row_of(statement), "late_statement", RENAMED_LATE, 1))
             else:
-                kept.append(one)
-        return refused, kept
+                accepted.append(statement)
+        return refused, accepted
 
-    def _takes_nothing(self, turn: Turn) -> bool:
+    def _takes_nothing(self, turn: SchemaChangeEntry) -> bool:
         """Say whether a turn is as good as none: it makes a table, or an empty column."""
-        if isinstance(turn, Ended):
+        if isinstance(turn, TableDropped):
             return not self._lake.exists(name_of(table_id_text(turn.table)))
-        if not isinstance(turn, Altered) or _moves(turn) or turn.key is not None:
+        if not isinstance(turn, TableAltered) or _moves(turn) or turn.key is not None:
             return False
-        return all(one.fill is Fill.NULL for one in turn.added)
+        return all(addition.fill is Backfill.NULL for addition in turn.added)
 
-    def _is_comparable(self, one: Statements, works: Mapping[str, Work]) -> bool:
+    def _is_comparable(self, statements: Statements, works: Mapping[str, Work]) -> bool:
         """Say whether the orders of a table's events can be compared with a statement's."""
         domains: set[bytes] = set()
         places: set[bytes] = set()
-        if (work := works.get(one.table_id)) is not None:
+        if (work := works.get(statements.table_id)) is not None:
             domains |= set(work.domains)
             places |= work.places
-        name = name_of(one.table_id)
+        name = name_of(statements.table_id)
         if self._lake.exists(name):
             properties = self._lake.properties(name)
             domains |= {bytes.fromhex(properties.get("order", ""))[:2]} - {b""}
-            held = properties.get("place", "").replace(":", "")
-            if held.endswith("many"):
+            place_bytes = properties.get("place", "").replace(":", "")
+            if place_bytes.endswith("many"):
                 return False
-            places |= {bytes.fromhex(held)} - {b""}
-        mine = place_of(one.order)
+            places |= {bytes.fromhex(place_bytes)} - {b""}
+        mine = place_of(statements.order)
         same_epoch = {place for place in places if any(place[:4] == own[:4] for own in mine)}
-        return (not domains or one.order[:2] in domains) and same_epoch <= mine
+        return (not domains or statements.order[:2] in domains) and same_epoch <= mine
 
     def _has_rows_only(self, table_id: str) -> bool:
         """Say whether a table keeps nothing but the newest rows."""
         return self._policy.modes.of(table_id_of(table_id)).name == UPSERT
 
-    def _leaves_unknown(self, tables: Tables, span: Span) -> bool:
+    def _leaves_unknown(self, tables: TableMapping, span: Span) -> bool:
         """Say whether events leave a column that came after them with a value that was not told."""
         if not self._has_rows_only(table_id_text(*span.place)):
             return False
-        shape = Shape(tables.altered(span.place), keep=self._policy.evolution.keeps_columns)
-        return any(fixed_column(one) is None for one in shape.reading((), span.sample).fillings)
+        shape = ColumnMapping(
+            tables.alterations(span.place), keep=self._policy.evolution.keeps_columns
+        )
+        return any(
+            fixed_column(filling) is None
+            for filling in shape.event_columns((), span.sample).backfills
+        )
 
-    def halt(self, name: str, why: Misfit | Refused, followed: Followed) -> None:
+    def halt(self, name: str, why: TableRejectedError | RejectedRows, followed: Followed) -> None:
         """Keep in a table's properties that its key became another, for people."""
         if why.code == KEY_CHANGED:
             halted = Halted(followed.key_order, why.code, why.reason)
@@ -219,42 +233,53 @@ class Follower:
         if followed.shape is None:
             work.schemas = {name: reading.schemas[name.partition(AT)[0]] for name in work.counts}
             return
-        named: dict[str, RowSchema] = {}
+        named_schemas: dict[str, RowSchema] = {}
         for schema_id in work.counts:
             base, _, number = schema_id.partition(AT)
             sample = work.oldest[schema_id] if not number else reading.spans[int(number)].sample
-            one = named_columns(reading.schemas[base], followed.shape, sample)
+            row_schema = named_columns(reading.schemas[base], followed.shape, sample)
             if not self._has_rows_only(work.table_id):
-                told = tuple(column for column in one.columns if column.fixed is None)
-                one = msgspec.structs.replace(one, columns=told)
-            named[schema_id] = one
-        work.schemas = named
+                read_columns = tuple(
+                    column for column in row_schema.columns if column.fixed is None
+                )
+                row_schema = msgspec.structs.replace(row_schema, columns=read_columns)
+            named_schemas[schema_id] = row_schema
+        work.schemas = named_schemas
 
     # -- tables that share names -----------------------------------------------------------------
 
     def together(self, table_ids: Iterable[str]) -> set[str]:
         """Return names, as ``table_id``, and those that may have meant the same tables."""
-        tables = self.log.tables
-        found = set(table_ids)
-        for one in [table_id_of(table_id) for table_id in found]:
-            found.update(map(table_id_text, tables.together(one)))
-        return found
+        tables = self.log.table_mapping
+        connected = set(table_ids)
+        for table in [table_id_of(table_id) for table_id in connected]:
+            connected.update(map(table_id_text, tables.related_names(table)))
+        return connected
 
     def places(self, table_id: str) -> set[str]:
         """Return the tables of the lake that a name ever meant."""
-        met = timeline(table_id_of(table_id), self.log.tables)
-        return {name_of(table_id_text(*place)) for _, place in met}
+        periods = timeline(table_id_of(table_id), self.log.table_mapping)
+        return {name_of(table_id_text(*place)) for _, place in periods}
 
-    def renamed(self, found: Survey) -> set[str]:
+    def renamed(self, survey: Survey) -> set[str]:
         """Return the names of tables that new statements of a batch rename."""
-        fresh = (one for one in found.statements if one not in self.log.kept)
-        renames = (t for one in fresh for t in self.log.turns(one) if isinstance(t, Renamed))
-        return {table_id_text(name) for one in renames for name in (one.table, one.new_table)}
+        fresh = (
+            statement for statement in survey.statements if statement not in self.log.statements
+        )
+        renames = (
+            t
+            for statement in fresh
+            for t in self.log.entries_of(statement)
+            if isinstance(t, TableRenamed)
+        )
+        return {
+            table_id_text(name) for rename in renames for name in (rename.table, rename.new_table)
+        }
 
     # -- following ----------------------------------------------------------------------------
 
     def follow(
-        self, table_id: str, newest: bytes, truncated: bytes, fence: Fence | None
+        self, table_id: str, newest: bytes, truncated: bytes, fence: FencingToken | None
     ) -> Followed:
         """Make a table follow the turns that it has not followed yet.
 
@@ -279,9 +304,9 @@ class Follower:
 
     def known(self, table_id: str, newest: bytes, truncated: bytes) -> Followed:
         """Return what the log says of a table, as if it had followed everything."""
-        place = Place(table_id_of(table_id), generation_of(table_id))
-        tables = self.log.tables
-        altered, ends = tables.altered(place), tables.ends(place)
+        place = LakeTable(table_id_of(table_id), generation_of(table_id))
+        tables = self.log.table_mapping
+        altered, ends = tables.alterations(place), tables.ends(place)
         if not altered and not ends:
             return NOTHING
         orders = [*(turn.order for turn in altered), *(end.order for end in ends)]
@@ -291,17 +316,21 @@ class Follower:
             ends = []
         cleared = self._cleared(table_id, ends, newest, truncated)
         turns = [turn for turn in altered if turn.order >= cleared]
-        shape = Shape(turns, keep=self._policy.evolution.keeps_columns)
+        shape = ColumnMapping(turns, keep=self._policy.evolution.keeps_columns)
         return Followed(
             shape,
             cleared=cleared,
             created=_created(shape, cleared),
-            fillings=tuple((one, fixed_column(one)) for one in shape.fillings if only_rows),
+            fillings=tuple(
+                (filling, fixed_column(filling)) for filling in shape.backfills if only_rows
+            ),
             key_order=max((turn.order for turn in turns if turn.key is not None), default=b""),
             newest=max(orders),
         )
 
-    def _cleared(self, table_id: str, ends: list[End], newest: bytes, truncated: bytes) -> bytes:
+    def _cleared(
+        self, table_id: str, ends: list[TableEnd], newest: bytes, truncated: bytes
+    ) -> bytes:
         """Return up to where rows go with their table; empty = none do."""
         for end in reversed(ends):
             is_told = end.is_replaced or end.order < newest or end.order <= truncated
@@ -313,49 +342,50 @@ class Follower:
         return b""
 
     def _turned(
-        self, name: str, followed: Followed, shape: Shape, properties: Mapping[str, str]
+        self, name: str, followed: Followed, shape: ColumnMapping, properties: Mapping[str, str]
     ) -> tuple[Followed, Mapping[str, str]]:
         """Make a table take its turns; return how far it came, and its properties then."""
         if (begun := alter.unfinished(properties)) is not None:
             properties = alter.finish(self._lake, name, begun, properties)
         late, waiting = unfollowed(shape, properties)
         for number in late:
-            if _moves(shape.turns[number]):
-                halted = Halted(shape.turns[number].order, "late_statement", LATE)
-                until = self._until(shape, number)
-                return followed._replace(shape=until, halted=halted), properties
+            if _moves(shape.entries[number]):
+                halted = Halted(shape.entries[number].order, "late_statement", LATE)
+                end = self._until(shape, number)
+                return followed._replace(shape=end, halted=halted), properties
         if self._policy.evolution.schema_changes == "ignore":
-            first = waiting[0] if waiting else len(shape.turns)
+            first = waiting[0] if waiting else len(shape.entries)
             return followed._replace(shape=self._until(shape, first)), properties
         for number in waiting:
-            found = self._next(name, shape.steps[number], properties, followed.cleared)
+            found = self._next(name, shape.changes[number], properties, followed.cleared)
             if isinstance(found, Halted):
-                until = self._until(shape, number)
-                return followed._replace(shape=until, halted=found), properties
+                end = self._until(shape, number)
+                return followed._replace(shape=end, halted=found), properties
             properties = alter.turn(self._lake, name, found, properties)
         return followed, properties
 
     def _next(
-        self, name: str, step: Step, properties: Mapping[str, str], cleared: bytes
+        self, name: str, step: ColumnChanges, properties: Mapping[str, str], cleared: bytes
     ) -> alter.Turning | Halted:
         """Return what a turn does to a table, or why the table cannot follow it."""
         try:
-            one = turned(self._lake, name, step, cleared)
+            turning = turned(self._lake, name, step, cleared)
         except alter.ConflictError:
             return Halted(step.order, "late_statement", THERE)
-        if mode_of(properties).name != UPSERT and not one.is_nothing:
+        if mode_of(properties).name != UPSERT and not turning.is_nothing:
             return Halted(step.order, "mode_conflict", PAST)
-        if not self._lake.can_rename and not one.is_nothing:
+        if not self._lake.can_rename and not turning.is_nothing:
             return Halted(step.order, "schema_change", FIXED)
-        if moves_newer(self._lake, name, one, step.order):
+        if moves_newer(self._lake, name, turning, step.order):
             return Halted(step.order, "late_statement", LATE)
-        if self._policy.evolution.schema_changes == "strict" and not one.is_nothing:
-            wanted = tuple(alter.statements(self._lake.sql(name), one))
-            return Halted(step.order, "schema_change", STRICT, wanted)
-        return one
+        if self._policy.evolution.schema_changes == "strict" and not turning.is_nothing:
+            statements = tuple(alter.statements(self._lake.sql(name), turning))
+            return Halted(step.order, "schema_change", STRICT, statements)
+        return turning
 
-    def _until(self, shape: Shape, count: int) -> Shape:
-        return Shape(shape.turns, keep=self._policy.evolution.keeps_columns, turned=count)
+    def _until(self, shape: ColumnMapping, count: int) -> ColumnMapping:
+        keeps_columns = self._policy.evolution.keeps_columns
+        return ColumnMapping(shape.entries, keep=keeps_columns, followed_count=count)
 
     def _tell(
         self,
@@ -367,45 +397,51 @@ class Follower:
         newest: bytes,
     ) -> None:
         """Keep in the table's properties, for people, whether it is halted, gone or renamed."""
-        place = Place(table_id_of(table_id), generation_of(table_id))
-        called = self.log.tables.called(place)
-        ended = max((end.order for end in self.log.tables.ends(place)), default=b"")
+        place = LakeTable(table_id_of(table_id), generation_of(table_id))
+        called = self.log.table_mapping.current_name(place)
+        ended = max((end.order for end in self.log.table_mapping.ends(place)), default=b"")
         is_told = ended <= max(followed.cleared, newest)
         is_gone = not is_told and not is_newer(self._lake, name, properties, ended)
-        told = {
+        state_properties = {
             "halted": "" if followed.halted is None else followed.halted.text,
             "dropped": ended.hex() if is_gone else "",
             "named": "" if called == place.table else table_id_text(called),
         }
-        changed = {key: value for key, value in told.items() if properties.get(key, "") != value}
+        changed = {
+            key: value
+            for key, value in state_properties.items()
+            if properties.get(key, "") != value
+        }
         # why a table's key is wrong is told where its events are met
-        held = Halted.of(properties.get("halted", ""))
-        if changed.get("halted") == "" and held is not None and held.code == KEY_CHANGED:
+        halted = Halted.of(properties.get("halted", ""))
+        if changed.get("halted") == "" and halted is not None and halted.code == KEY_CHANGED:
             del changed["halted"]
         if changed:
             self._lake.set_properties(name, changed)
 
 
-def unfollowed(shape: Shape, properties: Mapping[str, str]) -> tuple[list[int], list[int]]:
+def unfollowed(shape: ColumnMapping, properties: Mapping[str, str]) -> tuple[list[int], list[int]]:
     """Return the turns that a table has not followed: those that came late, and all."""
-    done = set(properties.get(alter.TURNED, "").split(","))
-    ids = [alter.turn_id(turn.order, turn.part) for turn in shape.turns]
-    waiting = [number for number, one in enumerate(ids) if one not in done]
-    return [number for number in waiting if done.intersection(ids[number:])], waiting
+    done_ids = set(properties.get(alter.TURNED, "").split(","))
+    ids = [alter.turn_id(turn.order, turn.part) for turn in shape.entries]
+    waiting = [number for number, turn_id in enumerate(ids) if turn_id not in done_ids]
+    return [number for number in waiting if done_ids.intersection(ids[number:])], waiting
 
 
-def _row_of(one: Statements) -> Column:
-    is_mine: Column = (F.col("kind") == "ddl") & (F.col("table_id") == one.table_id)
-    text = msgspec.json.encode(one.told).decode()
-    return is_mine & (F.col("order") == F.lit(bytearray(one.order))) & (F.col("after") == text)
+def _row_of(statements: Statements) -> Column:
+    is_mine: Column = (F.col("kind") == "ddl") & (F.col("table_id") == statements.table_id)
+    text = msgspec.json.encode(statements.told).decode()
+    return (
+        is_mine & (F.col("order") == F.lit(bytearray(statements.order))) & (F.col("after") == text)
+    )
 
 
-def _moves(turn: Altered) -> bool:
+def _moves(turn: TableAltered) -> bool:
     return bool(turn.renamed or turn.dropped)
 
 
-def _created(shape: Shape, cleared: bytes) -> dict[str, str]:
+def _created(shape: ColumnMapping, cleared: bytes) -> dict[str, str]:
     """Return what a table that is made now has followed: everything."""
-    ids = [alter.turn_id(turn.order, turn.part) for turn in shape.turns]
-    told = {alter.TURNED: ",".join(ids), CLEARED: cleared.hex()}
-    return {key: value for key, value in told.items() if value}
+    ids = [alter.turn_id(turn.order, turn.part) for turn in shape.entries]
+    new_properties = {alter.TURNED: ",".join(ids), CLEARED: cleared.hex()}
+    return {key: value for key, value in new_properties.items() if value}

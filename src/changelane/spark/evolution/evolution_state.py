@@ -6,9 +6,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from changelane.apply.column_mapping import Filling, Shape
+from changelane.apply.column_mapping import ColumnBackfill, ColumnMapping
 from changelane.pipeline.options import Options
-from changelane.position import shown_order
+from changelane.position import order_text
 from changelane.spark.rows.schema import RowColumn
 
 KEY_CHANGED: Final = "key_changed"
@@ -45,7 +45,7 @@ class Halted(msgspec.Struct, frozen=True):
     @property
     def where(self) -> str:
         """The place in the source's log, for people."""
-        return shown_order(self.order)
+        return order_text(self.order)
 
     @classmethod
     def of(cls, text: str) -> "Halted | None":
@@ -99,11 +99,11 @@ class Followed(NamedTuple):
         newest: The newest statement about the table; empty = none.
     """
 
-    shape: Shape | None = None
+    shape: ColumnMapping | None = None
     halted: Halted | None = None
     cleared: bytes = b""
     created: Mapping[str, str] = {}
-    fillings: tuple[tuple[Filling, RowColumn | None], ...] = ()
+    fillings: tuple[tuple[ColumnBackfill, RowColumn | None], ...] = ()
     key_order: bytes = b""
     newest: bytes = b""
 

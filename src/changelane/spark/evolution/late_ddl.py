@@ -8,17 +8,17 @@ them: under the new names, which are then taken for the old ones.
 from collections.abc import Iterable
 from typing import Final
 
-from changelane.apply.column_mapping import Step
-from changelane.apply.schema_history import Renamed, Turn
-from changelane.apply.table_mapping import Place, Tables
+from changelane.apply.column_mapping import ColumnChanges
+from changelane.apply.schema_history import SchemaChangeEntry, TableRenamed
+from changelane.apply.table_mapping import LakeTable, TableMapping
 from changelane.schema import TableId
 from changelane.spark.evolution.alter import ConflictError, Turning, moved_columns, turning
 from changelane.spark.evolution.prepare import is_newer
 from changelane.spark.lake.interface import Lake, name_of
 from changelane.spark.lake.lookup import holds_newer_value
 from changelane.spark.rows.schema import table_id_text
-from changelane.spark.state.change_log import waits_newer
-from changelane.spark.state.tombstones import remembers_newer
+from changelane.spark.state.change_log import has_newer_events
+from changelane.spark.state.tombstones import has_newer_tombstone
 
 RENAMED_LATE: Final = (
     "the table was renamed before events that tables of these names took already, and is not "
@@ -26,7 +26,7 @@ RENAMED_LATE: Final = (
 )
 
 
-def turned(lake: Lake, name: str, step: Step, cleared: bytes) -> Turning:
+def turned(lake: Lake, name: str, step: ColumnChanges, cleared: bytes) -> Turning:
     """Return what a turn does to a table.
 
     A table of its name that went may have left a column where another is to come: of that only
@@ -41,30 +41,30 @@ def turned(lake: Lake, name: str, step: Step, cleared: bytes) -> Turning:
     Raises:
         ConflictError: The column is the table's own: events came before the statement.
     """
-    left: list[str] = []
+    dropped_columns: list[str] = []
     while True:
         try:
-            return turning(step, lake.columns(name), left)
+            return turning(step, lake.columns(name), dropped_columns)
         except ConflictError as error:
             if not cleared or holds_newer_value(lake.read(name), [error.column], cleared):
                 raise
-            left.append(error.column)
+            dropped_columns.append(error.column)
 
 
-def moves_newer(lake: Lake, name: str, one: Turning, order: bytes) -> bool:
+def moves_newer(lake: Lake, name: str, turning: Turning, order: bytes) -> bool:
     """Say whether a turn moves a value that was told behind it: of the column that came then.
 
     Args:
         lake: The tables.
         name: The table.
-        one: The turn.
+        turning: The turn.
         order: Its place in the log.
     """
-    columns = moved_columns(one)
+    columns = moved_columns(turning)
     return bool(columns) and holds_newer_value(lake.read(name), columns, order)
 
 
-def renames_newer(lake: Lake, tables: Tables, turns: Iterable[Turn]) -> bool:
+def renames_newer(lake: Lake, tables: TableMapping, turns: Iterable[SchemaChangeEntry]) -> bool:
     """Say whether statements rename tables of which events are there, or wait, from behind them.
 
     Args:
@@ -73,19 +73,19 @@ def renames_newer(lake: Lake, tables: Tables, turns: Iterable[Turn]) -> bool:
         turns: What the statements do.
     """
     return any(
-        _has_newer(lake, name, tables.place(name, one.order), one.order)
-        for one in turns
-        if isinstance(one, Renamed)
-        for name in (one.table, one.new_table)
+        _has_newer(lake, name, tables.lake_table(name, turn.order), turn.order)
+        for turn in turns
+        if isinstance(turn, TableRenamed)
+        for name in (turn.table, turn.new_table)
     )
 
 
-def _has_newer(lake: Lake, named: TableId, place: Place, order: bytes) -> bool:
-    if waits_newer(lake, table_id_text(named), order):
+def _has_newer(lake: Lake, table: TableId, place: LakeTable, order: bytes) -> bool:
+    if has_newer_events(lake, table_id_text(table), order):
         return True
     table_id = table_id_text(*place)
     name = name_of(table_id)
     properties = lake.properties(name) if lake.exists(name) else {}
     if "schema" in properties and is_newer(lake, name, properties, order):
         return True
-    return remembers_newer(lake, table_id, order)
+    return has_newer_tombstone(lake, table_id, order)

@@ -10,11 +10,11 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from changelane.apply.table_mapping import Place, Tables
+from changelane.apply.table_mapping import LakeTable, TableMapping
 from changelane.schema import TableId
 from changelane.spark.rows.batch_stats import AT, Work
 from changelane.spark.rows.schema import table_id_of, table_id_text
-from changelane.spark.state.quarantine import TOLD
+from changelane.spark.state.quarantine import SOURCE_NAMES
 
 
 class Span(NamedTuple):
@@ -28,7 +28,7 @@ class Span(NamedTuple):
 
     table_id: str
     after: bytes
-    place: Place
+    place: LakeTable
 
     @property
     def sample(self) -> bytes:
@@ -36,7 +36,7 @@ class Span(NamedTuple):
         return self.after + b"\0"
 
 
-def spans_of(works: Sequence[Work], tables: Tables) -> list[Span]:
+def spans_of(works: Sequence[Work], tables: TableMapping) -> list[Span]:
     """Return the spans that the events of a batch stand in.
 
     Args:
@@ -50,24 +50,24 @@ def spans_of(works: Sequence[Work], tables: Tables) -> list[Span]:
     ]
 
 
-def timeline(table: TableId, tables: Tables) -> list[tuple[bytes, Place]]:
+def timeline(table: TableId, tables: TableMapping) -> list[tuple[bytes, LakeTable]]:
     """Return the turns that matter to events of a name, and which table it means after each."""
-    cuts = {b"", *tables.renamed(table)}
-    for place in {tables.place(table, cut + b"\0") for cut in cuts}:
-        cuts |= {turn.order for turn in tables.altered(place)}
+    cuts = {b"", *tables.name_change_orders(table)}
+    for place in {tables.lake_table(table, cut + b"\0") for cut in cuts}:
+        cuts |= {turn.order for turn in tables.alterations(place)}
         cuts |= {end.order for end in tables.ends(place)}
-    return [(cut, tables.place(table, cut + b"\0")) for cut in sorted(cuts)]
+    return [(cut, tables.lake_table(table, cut + b"\0")) for cut in sorted(cuts)]
 
 
-def _met(turns: Sequence[tuple[bytes, Place]], work: Work) -> list[tuple[bytes, Place]]:
+def _met(turns: Sequence[tuple[bytes, LakeTable]], work: Work) -> list[tuple[bytes, LakeTable]]:
     """Return the part of a timeline that events of a batch stand in."""
     newest = max((*work.newest.values(), *work.truncated_in.values()), default=b"")
     oldest = b"" if work.truncates else min(work.oldest.values(), default=b"")
     ends = [after for after, _ in turns[1:]]
     return [
-        one
-        for one, end in zip(turns, [*ends, None], strict=True)
-        if one[0] < newest and (end is None or end >= oldest)
+        turn
+        for turn, end in zip(turns, [*ends, None], strict=True)
+        if turn[0] < newest and (end is None or end >= oldest)
     ]
 
 
@@ -85,16 +85,16 @@ def needs_labels(
     for span in spans:
         by_table.setdefault(span.table_id, []).append(span)
     for work in works:
-        mine = by_table.get(work.table_id, [])
-        if any(table_id_text(*span.place) != work.table_id for span in mine):
+        intervals = by_table.get(work.table_id, [])
+        if any(table_id_text(*span.place) != work.table_id for span in intervals):
             return True
         oldest = min(work.oldest.values(), default=None)
         if oldest is None:
             continue
         newest = max(work.newest.values())
-        if any(oldest <= span.after < newest for span in mine):
+        if any(oldest <= span.after < newest for span in intervals):
             return True
-        reached = [span for span in mine if span.after < oldest]
+        reached = [span for span in intervals if span.after < oldest]
         if reached and leaves(reached[-1]):
             return True
     return False
@@ -116,8 +116,8 @@ def labelled(events: DataFrame, spans: Sequence[Span], leaves: Callable[[Span], 
         within = F.col("table_id") == span.table_id
         if span.after:
             within = within & (F.col("order") > F.lit(bytearray(span.after)))
-        found, at = F.lit(table_id_text(*span.place)), F.lit(f"{AT}{index}")
-        place = F.when(within, found) if place is None else place.when(within, found)
+        table_id, at = F.lit(table_id_text(*span.place)), F.lit(f"{AT}{index}")
+        place = F.when(within, table_id) if place is None else place.when(within, table_id)
         number = F.when(within, at) if number is None else number.when(within, at)
         if leaves(span):
             hidden.append(number == at)
@@ -125,14 +125,14 @@ def labelled(events: DataFrame, spans: Sequence[Span], leaves: Callable[[Span], 
         return events
     is_row = F.col("kind").isin("data", "truncate")
     label = F.concat("schema_id", F.coalesce(number, F.lit("")))
-    whole: Column = F.col("whole")
-    for one in hidden:
-        whole = F.when(F.coalesce(one, F.lit(False)), F.lit(False)).otherwise(whole)
+    is_full: Column = F.col("whole")
+    for is_hidden in hidden:
+        is_full = F.when(F.coalesce(is_hidden, F.lit(False)), F.lit(False)).otherwise(is_full)
     return events.withColumns(
         {
-            TOLD: F.struct("table_id", "whole"),
+            SOURCE_NAMES: F.struct("table_id", "whole"),
             "table_id": F.when(is_row, F.coalesce(place, "table_id")).otherwise(F.col("table_id")),
             "schema_id": F.when(F.col("kind") == "data", label).otherwise(F.col("schema_id")),
-            "whole": whole,
+            "whole": is_full,
         }
     )

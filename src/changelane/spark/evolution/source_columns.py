@@ -5,9 +5,9 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from changelane.apply.added_columns import Addition, Columns
-from changelane.apply.column_mapping import Filling
-from changelane.apply.schema_history import Added
+from changelane.apply.added_columns import Addition, ColumnHistory
+from changelane.apply.column_mapping import ColumnBackfill
+from changelane.apply.schema_history import ColumnAdded
 from changelane.spark.evolution.compatibility import Policy
 from changelane.spark.evolution.evolution_state import Followed
 from changelane.spark.evolution.table_properties import MANY, place_text
@@ -30,7 +30,7 @@ def new_columns(
     kind: bytes,
     followed: Followed,
     policy: Policy,
-    held: Collection[str],
+    table_columns: Collection[str],
 ) -> dict[str, str]:
     """Return the property that remembers a table's columns after a batch; nothing = it stays.
 
@@ -44,20 +44,20 @@ def new_columns(
         kind: The kind of positions that it compares (2 bytes).
         followed: Its statements: where there are some, they tell of new columns.
         policy: What the user chose. A table that stays as it is gets no columns.
-        held: The columns that it has.
+        table_columns: The columns that it has.
     """
     mode = policy.modes.of(table_id_of(work.table_id))
     if mode.name == APPEND or policy.evolution.schema_changes != "evolve":
         return {}
     before = source_columns(properties)
     if followed.shape is not None:
-        turns = followed.shape.turns
-        names = {one.name for turn in turns for one in turn.added}
+        turns = followed.shape.entries
+        names = {column.name for turn in turns for column in turn.added}
         names |= {new for turn in turns for _, new in turn.renamed}
-        after = before.without(one.lower() for one in names)
+        after = before.without(name.lower() for name in names)
     else:
         if properties and SOURCE_COLUMNS not in properties:
-            before = _of_schema(properties, held)
+            before = _of_schema(properties, table_columns)
         listings = [
             listing_of(work.schemas[schema_id], *reach)
             for (schema_id, domain), reach in work.rows.items()
@@ -68,39 +68,43 @@ def new_columns(
             before = before.reaching(bytes.fromhex(high))
         after = before.after(listings, _crossing(work, properties, before))
         if mode.name == HISTORY:
-            plain = (msgspec.structs.replace(one, value=None) for one in after.added)
+            plain = (msgspec.structs.replace(addition, value=None) for addition in after.added)
             after = msgspec.structs.replace(after, added=tuple(plain))
     is_same = _columns(after) == _columns(source_columns(properties))
     return {} if is_same else property_of(after)
 
 
-def _columns(columns: Columns) -> tuple[object, ...]:
+def _columns(columns: ColumnHistory) -> tuple[object, ...]:
     """Return what of a table's columns is worth a commit: not how far their schema reaches."""
     return None if columns.newest is None else columns.newest.columns, columns.known, columns.added
 
 
-def _crossing(work: Work, properties: Mapping[str, str], before: Columns) -> bytes:
+def _crossing(work: Work, properties: Mapping[str, str], before: ColumnHistory) -> bytes:
     """Return the newest order so far, where orders are offsets of several partitions."""
     if not work.places or not place_text(work.places, properties.get("place")).endswith(MANY):
         return b""
     return max(b"" if before.newest is None else before.newest.end, *work.newest.values())
 
 
-def _of_schema(properties: Mapping[str, str], held: Collection[str]) -> Columns:
+def _of_schema(properties: Mapping[str, str], table_columns: Collection[str]) -> ColumnHistory:
     """Return the columns of a table of an earlier version of changelane."""
     schema = msgspec.json.decode(properties["schema"], type=RowSchema)
     order = bytes.fromhex(properties.get("schema_order", ""))
-    one = msgspec.structs.replace(listing_of(schema, order, order), is_complete=True)
-    return Columns(one if order else None, tuple(sorted(column.lower() for column in held)))
+    listing = msgspec.structs.replace(listing_of(schema, order, order), is_complete=True)
+    return ColumnHistory(
+        listing if order else None, tuple(sorted(column.lower() for column in table_columns))
+    )
 
 
-def fillings(added: Collection[Addition]) -> tuple[tuple[Filling, RowColumn], ...]:
+def fillings(added: Collection[Addition]) -> tuple[tuple[ColumnBackfill, RowColumn], ...]:
     """Return the columns whose older rows have the default that the schema declares."""
     return tuple(
         (
-            Filling(one.column.lower(), Added(one.column, UNKNOWN), one.order),
-            RowColumn(one.column, "", one.value[1], fixed=one.value),
+            ColumnBackfill(
+                addition.column.lower(), ColumnAdded(addition.column, UNKNOWN), addition.order
+            ),
+            RowColumn(addition.column, "", addition.value[1], fixed=addition.value),
         )
-        for one in added
-        if one.value is not None
+        for addition in added
+        if addition.value is not None
     )

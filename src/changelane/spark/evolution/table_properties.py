@@ -10,12 +10,12 @@ from changelane.spark.evolution.evolution_state import Followed
 from changelane.spark.rows.batch_stats import Work, place_of
 from changelane.spark.rows.schema import RowSchema
 from changelane.spark.rows.schema_columns import plain_column
-from changelane.spark.state.tombstones import Remembered
+from changelane.spark.state.tombstones import TableTombstones
 
 MANY: Final = "many"
 
 
-def taken(properties: Mapping[str, str]) -> bytes:
+def newest_position(properties: Mapping[str, str]) -> bytes:
     """Return an order up to which a table has taken events, at least.
 
     It is told with its schema, and once after each statement about the table: where nothing
@@ -26,33 +26,35 @@ def taken(properties: Mapping[str, str]) -> bytes:
 
 def server_of(work: Work) -> str | None:
     """Return the server of a batch's newest events that tell one."""
-    told = (work.schemas[name].server for name in work.newest_first)
-    return next(filter(None, told), None)
+    servers = (work.schemas[name].server for name in work.newest_first)
+    return next(filter(None, servers), None)
 
 
 def batch_properties(
     work: Work,
     kind: bytes,
     properties: Mapping[str, str],
-    known: Remembered,
+    table_tombstones: TableTombstones,
     followed: Followed,
 ) -> dict[str, str]:
     """Return the properties of a table that takes a batch: its newest schema, and its places.
 
     As long as nothing changes they stay, for telling them is a commit of its own.
     """
-    told = {"order": kind.hex(), "table": work.table_id}
+    new_properties = {"order": kind.hex(), "table": work.table_id}
     newest, schema = max(work.newest.values(), default=b""), _plain(work.active)
-    is_other = properties.get("schema") != schema or taken(properties) < followed.newest
-    if is_other and newest > taken(properties):
-        told["schema"] = schema
-        told["schema_order"] = newest.hex()
+    is_other = properties.get("schema") != schema or newest_position(properties) < followed.newest
+    if is_other and newest > newest_position(properties):
+        new_properties["schema"] = schema
+        new_properties["schema_order"] = newest.hex()
     server = server_of(work)
     if server is not None and "server" not in properties:
-        told["server"] = server
+        new_properties["server"] = server
     if work.places:
-        told["place"] = place_text(work.places | place_of(known.truncated), properties.get("place"))
-    return told
+        new_properties["place"] = place_text(
+            work.places | place_of(table_tombstones.truncated), properties.get("place")
+        )
+    return new_properties
 
 
 def _plain(schema: RowSchema) -> str:
@@ -62,7 +64,7 @@ def _plain(schema: RowSchema) -> str:
     return msgspec.json.encode(plain).decode()
 
 
-def place_text(places: set[bytes], held: str | None) -> str:
+def place_text(places: set[bytes], places_text: str | None) -> str:
     """Return the newest epoch of offsets and its partition, or that there are several.
 
     A new epoch begins anew: everything before it is older (docs/merge-rule.md, Orders).
@@ -70,8 +72,8 @@ def place_text(places: set[bytes], held: str | None) -> str:
     epochs = {place[:4].hex() for place in places}
     tags = {place[4:].hex() for place in places}
     epoch = max(epochs)
-    if held is not None:
-        before, _, tag = held.partition(":")
+    if places_text is not None:
+        before, _, tag = places_text.partition(":")
         if before > epoch:
             return f"{before}:{MANY}"
         if before == epoch:

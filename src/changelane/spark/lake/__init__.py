@@ -52,5 +52,5 @@ def lake(spark: SparkSession, root: str, name: str = "delta", **options: Any) ->
     if name not in LAKES:
         raise UnknownNameError("table format", name, LAKES)
     module, kind = LAKES[name]
-    found: Lake = getattr(importlib.import_module(module), kind)(spark, root, **options)
-    return found
+    lake: Lake = getattr(importlib.import_module(module), kind)(spark, root, **options)
+    return lake

@@ -78,7 +78,11 @@ class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
     ) -> "Tally":
         """Return the sums with those of a batch."""
         _, newest = work.reach(kind)
-        times = [one for one in (self.source_time_us, work.time_us) if one is not None]
+        times = [
+            source_time_u
+            for source_time_u in (self.source_time_us, work.time_us)
+            if source_time_u is not None
+        ]
         return Tally(
             applied=self.applied + applied,
             late=self.late + late,

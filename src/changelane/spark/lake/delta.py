@@ -22,10 +22,10 @@ from changelane.spark.lake.interface import (
     Commit,
     Files,
     Marker,
-    beside,
     commit_of,
     file_system,
     own_of,
+    separate_session,
 )
 from changelane.spark.lake.merge import Merge
 from changelane.spark.lake.sql_tables import SqlLake
@@ -76,10 +76,10 @@ class Delta(SqlLake):
         system, log = file_system(self.spark, f"{path}/_delta_log")
         if not system.exists(log):
             return
-        left = [one.getPath() for one in system.listStatus(log) if _is_left(one)]
-        for one in (*left, log, log.getParent()):
+        leftovers = [status.getPath() for status in system.listStatus(log) if _is_left(status)]
+        for folder in (*leftovers, log, log.getParent()):
             with suppress(Py4JJavaError):  # a folder that holds something stays
-                system.delete(one, False)
+                system.delete(folder, False)
 
     def add_columns(self, table: str, columns: Mapping[str, str]) -> None:
         kinds = " ".join(columns.values()).lower()
@@ -103,8 +103,8 @@ class Delta(SqlLake):
         log = self._log(table)
         if not log.tableExists():
             return None
-        found = log.unsafeVolatileSnapshot().transactions().get(marker.app)
-        return int(found.get()) if found.isDefined() else None
+        transaction = log.unsafeVolatileSnapshot().transactions().get(marker.app)
+        return int(transaction.get()) if transaction.isDefined() else None
 
     def marked(self, table: str) -> Iterator[Commit]:
         jvm: Any = self.spark._jvm
@@ -120,24 +120,24 @@ class Delta(SqlLake):
                 if "FileNotFound" not in str(error.java_exception):
                     raise
                 return
-            if info.isDefined() and (told := info.get().userMetadata()).isDefined():
-                found = commit_of(info.get().getTimestamp(), told.get())
-                if found is not None:
-                    yield found
+            if info.isDefined() and (metadata := info.get().userMetadata()).isDefined():
+                commit = commit_of(info.get().getTimestamp(), metadata.get())
+                if commit is not None:
+                    yield commit
 
     def committing(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
-        session = beside(self.spark)
+        session = separate_session(self.spark)
         metadata = msgspec.json.encode(marker.told | dict(details)).decode()
         session.conf.set("spark.databricks.delta.write.txnAppId", marker.app)
         session.conf.set("spark.databricks.delta.write.txnVersion", str(marker.batch))
         session.conf.set("spark.databricks.delta.commitInfo.userMetadata", metadata)
         return session
 
-    def merge(self, session: SparkSession, table: str, source: DataFrame, told: Merge) -> None:
+    def merge(self, session: SparkSession, table: str, source: DataFrame, merge: Merge) -> None:
         if source.is_cached:
             # it is read twice and is the same both times: Delta need not keep it, too
             session.conf.set(_MATERIALIZE, "none")
-        super().merge(session, table, source, told)
+        super().merge(session, table, source, merge)
 
     def commits(self, table: str) -> int:
         return int(self._log(table).unsafeVolatileSnapshot().version())
@@ -145,11 +145,11 @@ class Delta(SqlLake):
     def files(self, table: str, small_bytes: int) -> Files:
         files = self._log(table).unsafeVolatileSnapshot().allFiles().toDF()
         small = F.count_if(F.col("size") < small_bytes)
-        (found,) = DataFrame(files, self.spark).agg(F.count(F.lit(1)), small).collect()
-        return Files(*found)
+        (row,) = DataFrame(files, self.spark).agg(F.count(F.lit(1)), small).collect()
+        return Files(*row)
 
     def compact(self, table: str, small_bytes: int, columns: Sequence[str] = ()) -> None:
-        session = beside(self.spark)
+        session = separate_session(self.spark)
         optimize = "spark.databricks.delta.optimize."
         session.conf.set(f"{optimize}minFileSize", str(small_bytes))
         session.conf.set(f"{optimize}maxFileSize", str(small_bytes * TARGET_FACTOR))
@@ -160,7 +160,7 @@ class Delta(SqlLake):
         # the log itself forgets commits after 30 days, transactions never
         if (last := self.last_commit(table)) is not None:
             self.set_properties(table, {LAST: msgspec.json.encode(last).decode()})
-        session = beside(self.spark)
+        session = separate_session(self.spark)
         # Delta asks whether less than a week is meant: it was chosen
         session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
         # it lists the files in as many tasks as this says, by default ten thousand

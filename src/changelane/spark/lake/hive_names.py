@@ -34,12 +34,12 @@ def to_hive(name: str) -> str:
     >>> to_hive("shop.order_lines"), to_hive("Shop.Gr~C3~B6~C3~9Fe")
     ('shop__order_lines', '_x53_hop___x47_r_xc3b6c39f_e')
     """
-    found = _PART.sub(_written, name)
-    if len(found) < MOST:
-        return found
+    hive_name = _PART.sub(_written, name)
+    if len(hive_name) < MOST:
+        return hive_name
     # no other name is as long
     digest = hashlib.sha256(name.encode()).hexdigest()[:_DIGEST]
-    return f"{found[: MOST - 1 - _DIGEST]}_{digest}"
+    return f"{hive_name[: MOST - 1 - _DIGEST]}_{digest}"
 
 
 def _written(part: re.Match[str]) -> str:
@@ -50,5 +50,5 @@ def _written(part: re.Match[str]) -> str:
             return "__"
         case _:
             # a byte beyond ASCII is `~` and its digits there, and nothing else has such a number
-            told = (one[1] or f"{ord(one[0]):02x}" for one in _BYTE.finditer(part[0]))
-            return f"_x{''.join(told).lower()}_"
+            digits = (byte[1] or f"{ord(byte[0]):02x}" for byte in _BYTE.finditer(part[0]))
+            return f"_x{''.join(digits).lower()}_"

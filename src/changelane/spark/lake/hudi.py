@@ -38,10 +38,10 @@ from changelane.spark.lake.interface import (
     TABLES,
     Commit,
     Marker,
-    beside,
     folders,
     own,
     own_of,
+    separate_session,
     shared,
     types_of,
     widens,
@@ -119,8 +119,8 @@ class Hudi:
     def _stored(self, session: SparkSession, table: str) -> DataFrame:
         """Return a table as it lies there, without what is Hudi's own."""
         reader = session.read.format("hudi").option("hoodie.metadata.enable", "false")
-        found = reader.load(self.path(table))
-        return found.select(*(name for name in found.columns if not name.startswith(_META)))
+        rows = reader.load(self.path(table))
+        return rows.select(*(name for name in rows.columns if not name.startswith(_META)))
 
     def tables(self) -> list[str]:
         return [f"{TABLES}/{name}" for name in folders(self.spark, self.path(TABLES))]
@@ -176,7 +176,7 @@ class Hudi:
         avro = hudi.AvroConversionUtils.convertStructTypeToAvroSchema(
             self._empty(fields)._jdf.schema(), "row_record", "hoodie.row"
         )
-        told = (
+        options = (
             hudi.common.table.HoodieTableMetaClient.newTableBuilder()
             .setTableType(OPTIONS["hoodie.datasource.write.table.type"])
             .setTableName(_table_name(table))
@@ -187,14 +187,14 @@ class Hudi:
             .setTableCreateSchema(avro.toString())
             .build()
         )
-        told.putAll(own({"buckets": str(self.spark.conf.get(_BUCKETS, "4")), **properties}))
+        options.putAll(own({"buckets": str(self.spark.conf.get(_BUCKETS, "4")), **properties}))
         clients = hudi.common.table.HoodieTableMetaClient
         clients.createTableLayoutOnStorage(
-            self._configuration(), hudi.storage.StoragePath(self.path(table)), told, 2, False
+            self._configuration(), hudi.storage.StoragePath(self.path(table)), options, 2, False
         )
         # Hudi writes this file in place, and one that is half there would stop every later run
         storage, fresh = self._storage(table), f".{uuid.uuid4().hex}"
-        hudi.common.table.HoodieTableConfig.create(storage, self._place(table, fresh), told)
+        hudi.common.table.HoodieTableConfig.create(storage, self._place(table, fresh), options)
         written = self._place(table, fresh, _FILE)
         storage.rename(written, self._place(table, _FILE))
         storage.deleteDirectory(self._place(table, fresh))
@@ -202,9 +202,11 @@ class Hudi:
     def add_columns(self, table: str, columns: Mapping[str, str]) -> None:
         self._reshape(table, columns)
 
-    def widens(self, one: str, other: str) -> bool:
+    def widens(self, current: str, wanted_type: str) -> bool:
         # Hudi reads a float as a double by its text, which is another number; decimals stay
-        return one == other or (other in {"int", "bigint"} and widens(one, other))
+        return current == wanted_type or (
+            wanted_type in {"int", "bigint"} and widens(current, wanted_type)
+        )
 
     def widen_columns(self, table: str, columns: Mapping[str, str]) -> None:
         self._reshape(table, columns)
@@ -221,31 +223,31 @@ class Hudi:
     def _reshape(self, table: str, columns: Mapping[str, str]) -> None:
         """Commit no rows of another schema: a table has the schema of its newest commit."""
         fields = self._schema(table)
-        told = {physical(name): kind for name, kind in columns.items()}
-        fields |= {field.name: field for field in self._empty(told).schema.fields}
+        physical_columns = {physical(name): kind for name, kind in columns.items()}
+        fields |= {field.name: field for field in self._empty(physical_columns).schema.fields}
         self._write(self.spark, table, self._empty(StructType(list(fields.values()))), "upsert")
 
     def _schema(self, table: str) -> dict[str, Any]:
-        gone = self._empty({_PHYSICAL[GONE]: "BOOLEAN"}).schema.fields
+        gone_fields = self._empty({_PHYSICAL[GONE]: "BOOLEAN"}).schema.fields
         stored = self._stored(self.spark, table).schema.fields
-        return {field.name: field for field in (*stored[:1], *gone, *stored[1:])}
+        return {field.name: field for field in (*stored[:1], *gone_fields, *stored[1:])}
 
     def _empty(self, fields: Mapping[str, str] | StructType) -> DataFrame:
         if isinstance(fields, StructType):
             return self.spark.createDataFrame([], fields)
-        told = ", ".join(f"{quoted(name)} {kind}" for name, kind in fields.items())
-        return self.spark.createDataFrame([], told)
+        definitions = ", ".join(f"{quoted(name)} {kind}" for name, kind in fields.items())
+        return self.spark.createDataFrame([], definitions)
 
     def set_properties(self, table: str, properties: Mapping[str, str]) -> None:
         self.tune(table, own(properties))
 
     def tune(self, table: str, properties: Mapping[str, str]) -> None:
         jvm: Any = self.spark._jvm
-        told = jvm.java.util.Properties()
-        told.putAll(dict(properties))
+        java_properties = jvm.java.util.Properties()
+        java_properties.putAll(dict(properties))
         # keeps what was there beside the file until the new one is whole
         tables = jvm.org.apache.hudi.common.table.HoodieTableConfig
-        tables.update(self._storage(table), self._place(table), told)
+        tables.update(self._storage(table), self._place(table), java_properties)
 
     def _commits(self, table: str) -> Iterator[tuple[Any, dict[str, str]]]:
         """Return the commits of a table that the timeline still has, the newest first."""
@@ -257,76 +259,78 @@ class Hudi:
 
     def _batches(self, table: str) -> dict[str, int]:
         """Return the last batch of each stream; every commit of ours tells all of them again."""
-        for _, told in self._commits(table):
-            if _BATCHES in told:
-                return msgspec.json.decode(told[_BATCHES], type=dict[str, int])
+        for _, details in self._commits(table):
+            if _BATCHES in details:
+                return msgspec.json.decode(details[_BATCHES], type=dict[str, int])
         return {}
 
     def last_batch(self, table: str, marker: Marker) -> int | None:
         return self._batches(table).get(marker.app) if self.exists(table) else None
 
     def marked(self, table: str) -> Iterator[Commit]:
-        for instant, told in self._commits(table):
-            if _DETAILS in told:
-                details = msgspec.json.decode(told[_DETAILS], type=dict[str, Any])
+        for instant, commit_details in self._commits(table):
+            if _DETAILS in commit_details:
+                details = msgspec.json.decode(commit_details[_DETAILS], type=dict[str, Any])
                 yield Commit(_time_ms(instant.getCompletionTime()), details)
 
     def last_commit(self, table: str) -> Commit | None:
         return next(self.marked(table), None)
 
     def committing(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
-        session = beside(self.spark)
+        session = separate_session(self.spark)
         _configure(session)
         session.conf.set(_APP, marker.app)
         session.conf.set(_BATCH, str(marker.batch))
         session.conf.set(_DETAILS, msgspec.json.encode(marker.told | dict(details)).decode())
         return session
 
-    def merge(self, session: SparkSession, table: str, source: DataFrame, told: Merge) -> None:
+    def merge(self, session: SparkSession, table: str, source: DataFrame, merge: Merge) -> None:
         with shared(source) as view:
             # read twice: for the rows of the table that it meets, and beside them
-            kept = session.table(view).persist()
+            cached_rows = session.table(view).persist()
             try:
-                rows = merged(kept, _logical(self._stored(session, table)), told)
+                rows = merged(cached_rows, _logical(self._stored(session, table)), merge)
                 self._write(session, table, _physical(rows), "upsert")
             finally:
-                kept.unpersist()
+                cached_rows.unpersist()
 
     def append(self, session: SparkSession, table: str, rows: DataFrame) -> None:
         with shared(rows) as view:
-            fields, told = self._schema(table), _physical(session.table(view))
+            fields, physical_rows = self._schema(table), _physical(session.table(view))
             number = F.monotonically_increasing_id().cast("string")
             state = {
                 RECORD_KEY: F.concat(F.lit(f"{uuid.uuid4().hex}-"), number),
                 _PHYSICAL[GONE]: F.lit(False),
             }
-            state |= {name: F.col(name) for name in told.columns}
+            state |= {name: F.col(name) for name in physical_rows.columns}
             values = [
                 state.get(name, F.lit(None)).cast(field.dataType).alias(name)
                 for name, field in fields.items()
             ]
-            self._write(session, table, told.select(*values), "insert")
+            self._write(session, table, physical_rows.select(*values), "insert")
 
     def update(
         self, session: SparkSession, table: str, sets: Mapping[str, str], condition: str
     ) -> None:
-        held = _logical(self._stored(session, table)).where(condition)
+        stored_rows = _logical(self._stored(session, table)).where(condition)
         values = [
             F.expr(sets[name]).cast(kind).alias(name) if name in sets else F.col(quoted(name))
-            for name, kind in held.dtypes[1:]
+            for name, kind in stored_rows.dtypes[1:]
         ]
-        told = held.select(RECORD_KEY, F.lit(False).alias(GONE), *values)
-        self._write(session, table, _physical(told), "upsert")
+        changed_rows = stored_rows.select(RECORD_KEY, F.lit(False).alias(GONE), *values)
+        self._write(session, table, _physical(changed_rows), "upsert")
 
     def delete(self, session: SparkSession, table: str, condition: str) -> None:
-        held = _logical(self._stored(session, table)).where(condition)
-        told = held.select(RECORD_KEY, F.lit(True).alias(GONE), *map(quoted, held.columns[1:]))
-        self._write(session, table, _physical(told), "upsert")
+        stored_rows = _logical(self._stored(session, table)).where(condition)
+        deleted_rows = stored_rows.select(
+            RECORD_KEY, F.lit(True).alias(GONE), *map(quoted, stored_rows.columns[1:])
+        )
+        self._write(session, table, _physical(deleted_rows), "upsert")
 
     def _write(self, session: SparkSession, table: str, rows: DataFrame, operation: str) -> None:
         parallelism = str(session.conf.get("spark.sql.shuffle.partitions"))
         batches = self._batches(table)
-        told = {
+        options = {
             **OPTIONS,
             "hoodie.table.name": _table_name(table),
             "hoodie.datasource.write.operation": operation,
@@ -336,9 +340,9 @@ class Hudi:
         }
         if (app := session.conf.get(_APP, None)) is not None:
             batches[app] = int(str(session.conf.get(_BATCH)))
-            told[_DETAILS] = str(session.conf.get(_DETAILS))
-        told[_BATCHES] = msgspec.json.encode(batches).decode()
-        rows.write.format("hudi").options(**told).mode("append").save(self.path(table))
+            options[_DETAILS] = str(session.conf.get(_DETAILS))
+        options[_BATCHES] = msgspec.json.encode(batches).decode()
+        rows.write.format("hudi").options(**options).mode("append").save(self.path(table))
 
 
 def _configure(session: SparkSession) -> None:
@@ -363,7 +367,9 @@ def physical(name: str) -> str:
         name = "_x005F_" + name[1:]
     if name[:1].isdigit():
         name = f"_x{ord(name[0]):04X}_" + name[1:]
-    return "".join(one if _is_plain(one) else f"_x{ord(one):04X}_" for one in name)
+    return "".join(
+        character if _is_plain(character) else f"_x{ord(character):04X}_" for character in name
+    )
 
 
 def _is_plain(character: str) -> bool:
@@ -378,7 +384,7 @@ def logical(name: str) -> str:
     >>> logical("order_x0020_no_x002E_")
     'order no.'
     """
-    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), name)
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), name)
 
 
 def _logical(rows: DataFrame) -> DataFrame:
@@ -387,7 +393,7 @@ def _logical(rows: DataFrame) -> DataFrame:
 
 def _physical(rows: DataFrame) -> DataFrame:
     names = ((name, _PHYSICAL.get(name) or physical(name)) for name in rows.columns)
-    return rows.select(*(F.col(quoted(name)).alias(other) for name, other in names))
+    return rows.select(*(F.col(quoted(name)).alias(alias) for name, alias in names))
 
 
 def _table_name(table: str) -> str:

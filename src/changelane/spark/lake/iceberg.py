@@ -28,9 +28,9 @@ from changelane.spark.lake.interface import (
     Commit,
     Files,
     Marker,
-    beside,
     name_of,
     own_of,
+    separate_session,
     widens,
 )
 from changelane.spark.lake.merge import Merge
@@ -89,8 +89,8 @@ class Iceberg(SqlLake):
         self._namespaces: dict[str, str] = {}
         if catalog:
             self._namespaces = {TABLES: namespace, OWN: f"{namespace}_changelane"}
-        told = f"{place}\0{namespace}" if catalog else place
-        digest = hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()
+        identity = f"{place}\0{namespace}" if catalog else place
+        digest = hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()
         self._catalog = f"changelane_{digest[:12]}"
         self._configure(spark)
 
@@ -123,19 +123,26 @@ class Iceberg(SqlLake):
         shown = self.spark.sql(f"SHOW TABLES IN {namespace}").collect()
         names = [str(row["tableName"]) for row in shown]
         if self._is_hive:
-            return sorted(name for one in names if (name := self._of_hive(one)) is not None)
+            return sorted(
+                name for table_name in names if (name := self._of_hive(table_name)) is not None
+            )
         return self.ours(sorted(f"{TABLES}/{name}" for name in names))
 
-    def _of_hive(self, there: str) -> str | None:
+    def _of_hive(self, hive_name: str) -> str | None:
         """Return the table that has a name in Hive's metastore; ``None`` = none of ours.
 
         A name that was long cannot be read back, so the table itself says which one it is.
         """
-        place = f"{quoted(self._namespaces[TABLES])}.{quoted(there)}"
-        told = self._load(f"{quoted(self._catalog)}.{place}").properties().get(f"{PREFIX}table")
-        if told is None or to_hive(name_of(told).removeprefix(f"{TABLES}/")) != there:
+        place = f"{quoted(self._namespaces[TABLES])}.{quoted(hive_name)}"
+        table_name = (
+            self._load(f"{quoted(self._catalog)}.{place}").properties().get(f"{PREFIX}table")
+        )
+        if (
+            table_name is None
+            or to_hive(name_of(table_name).removeprefix(f"{TABLES}/")) != hive_name
+        ):
             return None
-        return name_of(told)
+        return name_of(table_name)
 
     def _make(self, table: str, statement: str) -> None:
         if (namespace := self._namespaces.get(table.partition("/")[0])) is not None:
@@ -157,28 +164,28 @@ class Iceberg(SqlLake):
     def properties(self, table: str) -> dict[str, str]:
         return own_of(dict(self._table(table).properties()))
 
-    def widens(self, one: str, other: str) -> bool:
-        if one.startswith("decimal"):
+    def widens(self, current: str, wanted_type: str) -> bool:
+        if current.startswith("decimal"):
             # the specification lets a decimal grow in front of the point only
-            return widens(one, other) and _scale(one) == _scale(other)
-        return widens(one, other)
+            return widens(current, wanted_type) and _scale(current) == _scale(wanted_type)
+        return widens(current, wanted_type)
 
     def _snapshots(self, table: str) -> Iterator[Any]:
         jvm: Any = self.spark._jvm
         ancestors = jvm.org.apache.iceberg.util.SnapshotUtil.currentAncestors(self._table(table))
-        found: Iterator[Any] = ancestors.iterator()
-        return found
+        snapshots: Iterator[Any] = ancestors.iterator()
+        return snapshots
 
-    def merge(self, session: SparkSession, table: str, source: DataFrame, told: Merge) -> None:
+    def merge(self, session: SparkSession, table: str, source: DataFrame, merge: Merge) -> None:
         if source.is_cached:
-            super().merge(session, table, source, told)
+            super().merge(session, table, source, merge)
             return
         # read twice: for the files that it touches, and beside their rows
-        kept = source.persist(StorageLevel.MEMORY_AND_DISK)
+        cached_source = source.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            super().merge(session, table, kept, told)
+            super().merge(session, table, cached_source, merge)
         finally:
-            kept.unpersist()
+            cached_source.unpersist()
 
     def last_batch(self, table: str, marker: Marker) -> int | None:
         if not self.exists(table):
@@ -191,23 +198,23 @@ class Iceberg(SqlLake):
 
     def _markers(self, table: str) -> dict[str, int]:
         """Return the last batches of streams whose snapshots may be gone."""
-        held = self.properties(table).get(_MARKERS, "{}")
-        return msgspec.json.decode(held, type=dict[str, int])
+        markers = self.properties(table).get(_MARKERS, "{}")
+        return msgspec.json.decode(markers, type=dict[str, int])
 
     def marked(self, table: str) -> Iterator[Commit]:
         for snapshot in self._snapshots(table):
-            told = snapshot.summary().get(_DETAILS)
-            if told is not None:
-                details = msgspec.json.decode(told, type=dict[str, Any])
+            summary_details = snapshot.summary().get(_DETAILS)
+            if summary_details is not None:
+                details = msgspec.json.decode(summary_details, type=dict[str, Any])
                 yield Commit(snapshot.timestampMillis(), details)
 
     def committing(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
-        session = beside(self.spark)
+        session = separate_session(self.spark)
         self._configure(session)
         session.conf.set(_SNAPSHOT + _APP, marker.app)
         session.conf.set(_SNAPSHOT + _BATCH, str(marker.batch))
-        told = msgspec.json.encode(marker.told | dict(details)).decode()
-        session.conf.set(_SNAPSHOT + _DETAILS, told)
+        summary = msgspec.json.encode(marker.told | dict(details)).decode()
+        session.conf.set(_SNAPSHOT + _DETAILS, summary)
         return session
 
     def commits(self, table: str) -> int:
@@ -217,13 +224,13 @@ class Iceberg(SqlLake):
     def files(self, table: str, small_bytes: int) -> Files:
         small = F.count_if(F.col("file_size_in_bytes") < small_bytes)
         files = self.spark.table(f"{self.sql(table)}.files")
-        (found,) = files.agg(F.count(F.lit(1)), small).collect()
-        return Files(*found)
+        (row,) = files.agg(F.count(F.lit(1)), small).collect()
+        return Files(*row)
 
-    def _call(self, procedure: str, table: str, more: str) -> None:
+    def _call(self, procedure: str, table: str, arguments: str) -> None:
         name = text(self._named(table))
-        told = f"table => {name}, {more}" if more else f"table => {name}"
-        self.spark.sql(f"CALL {quoted(self._catalog)}.system.{procedure}({told})")
+        call_arguments = f"table => {name}, {arguments}" if arguments else f"table => {name}"
+        self.spark.sql(f"CALL {quoted(self._catalog)}.system.{procedure}({call_arguments})")
 
     def compact(self, table: str, small_bytes: int, columns: Sequence[str] = ()) -> None:
         options = {
@@ -231,28 +238,28 @@ class Iceberg(SqlLake):
             "target-file-size-bytes": small_bytes * TARGET_FACTOR,
             "min-input-files": 2,
         }
-        told = ", ".join(f"{text(key)}, {text(str(value))}" for key, value in options.items())
-        more = f"options => map({told})"
+        pairs = ", ".join(f"{text(key)}, {text(str(value))}" for key, value in options.items())
+        arguments = f"options => map({pairs})"
         if columns:
             order = ", ".join(f"{quoted(name)} ASC NULLS FIRST" for name in columns)
-            more += f", strategy => 'sort', sort_order => {text(order)}"
-        self._call("rewrite_data_files", table, more)
+            arguments += f", strategy => 'sort', sort_order => {text(order)}"
+        self._call("rewrite_data_files", table, arguments)
 
     def expire(self, table: str, keep_s: int) -> None:
         # markers are in the snapshots: first move them to where expiry leaves them alone
-        kept: dict[str, str] = {}
+        new_markers: dict[str, str] = {}
         markers: dict[str, int] = {}
         for snapshot in self._snapshots(table):
             summary = snapshot.summary()
             if (app := summary.get(_APP)) is not None:
                 markers.setdefault(app, int(summary.get(_BATCH)))
         if markers:
-            told = msgspec.json.encode(self._markers(table) | markers)
-            kept[_MARKERS] = told.decode()
+            stored_markers = msgspec.json.encode(self._markers(table) | markers)
+            new_markers[_MARKERS] = stored_markers.decode()
         if (last := self.last_commit(table)) is not None:
-            kept[LAST] = msgspec.json.encode(last).decode()
-        if kept:
-            self.set_properties(table, kept)
+            new_markers[LAST] = msgspec.json.encode(last).decode()
+        if new_markers:
+            self.set_properties(table, new_markers)
         before = dt.datetime.fromtimestamp(time.time() - keep_s, dt.UTC)
         older = f"TIMESTAMP '{before:%Y-%m-%d %H:%M:%S.%f}Z'"
         self._call("expire_snapshots", table, f"older_than => {older}, retain_last => 1")

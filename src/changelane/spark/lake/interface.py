@@ -68,10 +68,10 @@ class Commit(msgspec.Struct, frozen=True):
     details: Mapping[str, Any]
 
 
-def commit_of(time_ms: int, told: str) -> Commit | None:
+def commit_of(time_ms: int, metadata: str) -> Commit | None:
     """Return a commit by what it tells of itself; ``None`` = somebody else's."""
     try:
-        details = msgspec.json.decode(told, type=dict[str, Any])
+        details = msgspec.json.decode(metadata, type=dict[str, Any])
     except msgspec.DecodeError:
         return None
     is_ours = {"pipeline", "query", "batch"} <= details.keys()
@@ -145,8 +145,8 @@ class Lake(Protocol):
         """Add columns at the end."""
         ...
 
-    def widens(self, one: str, other: str) -> bool:
-        """Say whether a column of type *one* can become *other* and keep every value."""
+    def widens(self, current: str, wanted_type: str) -> bool:
+        """Say whether a column of type *current* can become *wanted_type* and keep every value."""
         ...
 
     def widen_columns(self, table: str, columns: Mapping[str, str]) -> None:
@@ -198,7 +198,7 @@ class Lake(Protocol):
         """
         ...
 
-    def merge(self, session: SparkSession, table: str, source: DataFrame, told: Merge) -> None:
+    def merge(self, session: SparkSession, table: str, source: DataFrame, merge: Merge) -> None:
         """Merge rows into a table, in one commit; no two of them meet one row of the table.
 
         Args:
@@ -206,7 +206,7 @@ class Lake(Protocol):
                 without a marker.
             table: The table.
             source: What its clauses call ``s``.
-            told: What becomes of which rows.
+            merge: What becomes of which rows.
         """
         ...
 
@@ -257,14 +257,14 @@ _WIDENINGS: Final = {
 }
 
 
-def widens(one: str, other: str) -> bool:
-    """Say whether every value of *one* is a value of *other*."""
-    one, other = (kind.lower().replace(" ", "") for kind in (one, other))
-    if one == other or other in _WIDENINGS.get(one, ()):
+def widens(current: str, wanted_type: str) -> bool:
+    """Say whether every value of *current* is a value of *wanted_type*."""
+    current, wanted_type = (kind.lower().replace(" ", "") for kind in (current, wanted_type))
+    if current == wanted_type or wanted_type in _WIDENINGS.get(current, ()):
         return True
-    if one.startswith("decimal(") and other.startswith("decimal("):
-        p, s = map(int, one[8:-1].split(","))
-        q, r = map(int, other[8:-1].split(","))
+    if current.startswith("decimal(") and wanted_type.startswith("decimal("):
+        p, s = map(int, current[8:-1].split(","))
+        q, r = map(int, wanted_type[8:-1].split(","))
         return r >= s and q - r >= p - s
     return False
 
@@ -279,8 +279,10 @@ def name_of(table_id: str) -> str:
 def file_system(spark: SparkSession, path: str) -> tuple[Any, Any]:
     """Return the file system of a path, and the path, as Hadoop has them."""
     jvm: Any = spark._jvm
-    told = jvm.org.apache.hadoop.fs.Path(path)
-    return told.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()), told
+    hadoop_path = jvm.org.apache.hadoop.fs.Path(path)
+    return hadoop_path.getFileSystem(
+        spark._jsparkSession.sessionState().newHadoopConf()
+    ), hadoop_path
 
 
 def folders(spark: SparkSession, path: str) -> list[str]:
@@ -314,7 +316,7 @@ def own_of(properties: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def beside(spark: SparkSession) -> SparkSession:
+def separate_session(spark: SparkSession) -> SparkSession:
     """Return a session of its own with the settings that values depend on."""
     session = spark.newSession()
     for key in (*REQUIRED, "spark.sql.shuffle.partitions"):

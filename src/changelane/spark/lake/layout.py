@@ -7,7 +7,7 @@ import msgspec
 
 from changelane.pipeline.lake_sinks import Partition
 from changelane.pipeline.options import Options
-from changelane.schema import TableId, named
+from changelane.schema import TableId, option_for_table
 from changelane.spark.runtime.sql import quoted
 
 LAYOUT = "layout"
@@ -39,31 +39,33 @@ class Layout(msgspec.Struct, frozen=True):
         Raises:
             NoColumnError: One of their columns is not there.
         """
-        there = {name.lower(): name for name in columns}
-        found = []
-        for told in self.partition_by:
-            one = Partition.parse(told)
-            if (column := there.get(one.column.lower())) is None:
+        names_by_lower = {name.lower(): name for name in columns}
+        partitions = []
+        for partition_text in self.partition_by:
+            partition = Partition.parse(partition_text)
+            if (column := names_by_lower.get(partition.column.lower())) is None:
                 raise NoColumnError(
-                    f"the table is to be partitioned by {told!r}, which no event has yet"
+                    f"the table is to be partitioned by {partition_text!r}, which no event has yet"
                 )
-            named = quoted(column)
-            arguments = named if one.size is None else f"{one.size}, {named}"
-            found.append(named if one.function is None else f"{one.function}({arguments})")
-        return found
+            column_sql = quoted(column)
+            arguments = column_sql if partition.size is None else f"{partition.size}, {column_sql}"
+            partitions.append(
+                column_sql if partition.function is None else f"{partition.function}({arguments})"
+            )
+        return partitions
 
     def of_made(self, properties: Mapping[str, str]) -> "Layout":
         """Return what is to become of a table that was made before: it keeps its partitions."""
-        made = layout_of(properties)
-        return Layout(made.partition_by, {**made.properties, **self.properties})
+        table_layout = layout_of(properties)
+        return Layout(table_layout.partition_by, {**table_layout.properties, **self.properties})
 
     def note(self, properties: Mapping[str, str]) -> str | None:
         """Return what is to be said when a table was made with other partitions."""
-        made = layout_of(properties)
-        if made.partition_by == self.partition_by:
+        table_layout = layout_of(properties)
+        if table_layout.partition_by == self.partition_by:
             return None
-        told = ", ".join(made.partition_by) or "none"
-        return f"the table keeps the partitions that it was made with: {told}"
+        partition_list = ", ".join(table_layout.partition_by) or "none"
+        return f"the table keeps the partitions that it was made with: {partition_list}"
 
 
 PLAIN = Layout()
@@ -71,8 +73,8 @@ PLAIN = Layout()
 
 def layout_of(properties: Mapping[str, str]) -> Layout:
     """Return the layout that a table tells of."""
-    told = properties.get(LAYOUT)
-    return PLAIN if not told else msgspec.json.decode(told, type=Layout)
+    layout_text = properties.get(LAYOUT)
+    return PLAIN if not layout_text else msgspec.json.decode(layout_text, type=Layout)
 
 
 class Layouts(msgspec.Struct, frozen=True):
@@ -88,13 +90,15 @@ class Layouts(msgspec.Struct, frozen=True):
 
     def of(self, table: TableId) -> Layout:
         """Return the layout of a table."""
-        return named(self.tables, table) or self.default
+        return option_for_table(self.tables, table) or self.default
 
 
 def layouts_of(options: Options) -> Layouts:
     """Return the layouts that a pipeline's options ask for."""
     tables = {
-        name: Layout(tuple(told.partition_by), {**options.properties, **told.properties})
-        for name, told in options.tables.items()
+        name: Layout(
+            tuple(table_options.partition_by), {**options.properties, **table_options.properties}
+        )
+        for name, table_options in options.tables.items()
     }
     return Layouts(Layout(properties=options.properties), tables)

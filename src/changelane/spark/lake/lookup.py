@@ -37,8 +37,8 @@ def held_rows(
     for index, name in enumerate(target.keys):
         same = same & F.col(f"k{index}").eqNullSafe(F.col("row")[name])
     typed_keys = _typed_keys(keys, target)
-    found = rows.join(F.broadcast(typed_keys) if are_few else typed_keys, same)
-    return found.select("key", "row", "order", "orders")
+    matches = rows.join(F.broadcast(typed_keys) if are_few else typed_keys, same)
+    return matches.select("key", "row", "order", "orders")
 
 
 def holds_newer(table: DataFrame, order: bytes) -> bool:
@@ -52,11 +52,11 @@ def holds_newer(table: DataFrame, order: bytes) -> bool:
 def holds_newer_value(table: DataFrame, columns: Iterable[str], order: bytes) -> bool:
     """Say whether a value of some columns is of an event that is newer than some order."""
     floor = F.lit(bytearray(order))
-    told = F.lit(False)
+    is_newer = F.lit(False)
     for name in columns:
         age = F.coalesce(F.try_element_at(F.col(COLUMNS), F.lit(name)), F.col(ORDER))
-        told = told | (F.col(quoted(name)).isNotNull() & (age > floor))
-    return not table.where(told).isEmpty()
+        is_newer = is_newer | (F.col(quoted(name)).isNotNull() & (age > floor))
+    return not table.where(is_newer).isEmpty()
 
 
 def is_incomplete(columns: Iterable[str], added: Sequence[Addition] = ()) -> Column:

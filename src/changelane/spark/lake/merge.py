@@ -97,14 +97,14 @@ def merge_changed_kept(keys: Sequence[str], columns: Sequence[str]) -> Merge:
 
     A row takes newer values whether or not it lives; it is gone up to its newest delete.
     """
-    gone = f"NOT s.{LIVE}"
+    is_gone = f"NOT s.{LIVE}"
     sets = {**{name: f"s.{quoted(name)}" for name in columns}, ORDER: f"s.{UPSERTED}"}
-    matched = [Clause(_NEWER, {**sets, DELETED: gone})]
+    matched = [Clause(_NEWER, {**sets, DELETED: is_gone})]
     ties, differs = _ties(keys, columns)
     if ties:
         matched.append(Clause(f"{_TIE} AND ({differs})", {**ties, DELETED: _GONE}))
     matched.append(Clause(f"{_GONE} AND NOT t.{DELETED}", {DELETED: "true"}))
-    values = {**sets, COLUMNS: "NULL", DELETED: gone}
+    values = {**sets, COLUMNS: "NULL", DELETED: is_gone}
     return Merge(keys, matched, values, f"length(s.{UPSERTED}) > 0")
 
 
@@ -113,8 +113,8 @@ def merge_final_kept(keys: Sequence[str], columns: Sequence[str]) -> Merge:
     every = {name: f"s.{quoted(name)}" for name in (*columns, ORDER, COLUMNS)}
     every[DELETED] = f"NOT s.{LIVE}"
     # a row that only partial events told has no base order, and all of its columns are listed
-    known = f"(length(s.{ORDER}) > 0 OR s.{COLUMNS} IS NOT NULL)"
-    return Merge(keys, [Clause(known, every)], every, known)
+    is_known = f"(length(s.{ORDER}) > 0 OR s.{COLUMNS} IS NOT NULL)"
+    return Merge(keys, [Clause(is_known, every)], every, is_known)
 
 
 def row_form(*, keeps_deleted: bool) -> Form:

@@ -18,7 +18,7 @@ _CLAUSE: Final = "_changelane_clause"
 _TWICE: Final = "two rows of one batch have one key in the table: its types take them for equal"
 
 
-def merged(source: DataFrame, table: DataFrame, told: Merge) -> DataFrame:
+def merged(source: DataFrame, table: DataFrame, merge: Merge) -> DataFrame:
     """Return the rows that a merge changes, as the table has them afterwards.
 
     ``RECORD_KEY`` names a row: what the table calls it, else its key columns as text, which is no
@@ -27,48 +27,50 @@ def merged(source: DataFrame, table: DataFrame, told: Merge) -> DataFrame:
     Args:
         source: What the clauses call ``s``; it is read twice.
         table: The table with a record key in its first column, never NULL.
-        told: The merge.
+        merge: The merge.
 
     Raises:
         SparkException: When it runs, two rows of the source have one record key.
     """
-    same = reduce(and_, (F.expr(f"t.{quoted(key)} <=> s.{quoted(key)}") for key in told.keys))
-    keys = F.broadcast(source.select(*map(quoted, told.keys)).alias("s"))
+    same = reduce(and_, (F.expr(f"t.{quoted(key)} <=> s.{quoted(key)}") for key in merge.keys))
+    keys = F.broadcast(source.select(*map(quoted, merge.keys)).alias("s"))
     touched = table.alias("t").join(keys, same, "left_semi")
-    there = F.col(f"t.{RECORD_KEY}").isNotNull()
+    is_stored = F.col(f"t.{RECORD_KEY}").isNotNull()
     both = source.alias("s").join(touched.alias("t"), same, "left")
-    which = F.when(~there & F.expr((told.inserts or "true") if told.values else "false"), F.lit(-1))
-    for number, clause in enumerate(told.matched):
-        which = which.when(there & F.expr(clause.condition or "true"), F.lit(number))
+    which = F.when(
+        ~is_stored & F.expr((merge.inserts or "true") if merge.values else "false"), F.lit(-1)
+    )
+    for number, clause in enumerate(merge.matched):
+        which = which.when(is_stored & F.expr(clause.condition or "true"), F.lit(number))
     staged = both.withColumn(_CLAUSE, which).where(F.col(_CLAUSE).isNotNull())
-    gone = [number for number, clause in enumerate(told.matched) if clause.sets is None]
+    delete_clauses = [number for number, clause in enumerate(merge.matched) if clause.sets is None]
     changed = staged.select(
-        F.coalesce(f"t.{RECORD_KEY}", _record_key(told, table)).alias(RECORD_KEY),
-        F.col(_CLAUSE).isin(gone).alias(GONE),
-        *(_value(name, kind, told).alias(name) for name, kind in table.dtypes[1:]),
+        F.coalesce(f"t.{RECORD_KEY}", _record_key(merge, table)).alias(RECORD_KEY),
+        F.col(_CLAUSE).isin(delete_clauses).alias(GONE),
+        *(_value(name, kind, merge).alias(name) for name, kind in table.dtypes[1:]),
     )
     is_twice = F.count("*").over(Window.partitionBy(RECORD_KEY)) > 1
     checked = F.when(is_twice, F.raise_error(F.lit(_TWICE))).otherwise(F.col(GONE))
     return changed.withColumn(GONE, checked)
 
 
-def _value(name: str, kind: str, told: Merge) -> Column:
+def _value(name: str, kind: str, merge: Merge) -> Column:
     """Return what a column holds after the clause that a row takes."""
     clause = F.col(_CLAUSE)
-    value = F.when(clause == -1, F.expr(told.values.get(name, "NULL")).cast(kind))
-    for number, (_, sets) in enumerate(told.matched):
+    value = F.when(clause == -1, F.expr(merge.values.get(name, "NULL")).cast(kind))
+    for number, (_, sets) in enumerate(merge.matched):
         if sets is not None and name in sets:
             value = value.when(clause == number, F.expr(sets[name]).cast(kind))
     return value.otherwise(F.col(f"t.{quoted(name)}"))
 
 
-def _record_key(told: Merge, table: DataFrame) -> Column:
+def _record_key(merge: Merge, table: DataFrame) -> Column:
     """Return the key columns as text, each as hexadecimal digits and a point: ``37.4445.-.``.
 
     NULL is ``-``. Hudi takes text that has commas and colons for several columns and their names.
     """
     kinds = dict(table.dtypes)
-    parts = (_key_text(key, kinds[key]) for key in told.keys)
+    parts = (_key_text(key, kinds[key]) for key in merge.keys)
     return F.concat(*(F.concat(F.coalesce(part, F.lit("-")), F.lit(".")) for part in parts))
 
 

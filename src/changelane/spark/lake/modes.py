@@ -11,7 +11,7 @@ import msgspec
 
 from changelane.errors import ConfigError, UnknownNameError
 from changelane.pipeline.options import MODES, Options
-from changelane.schema import TableId, named
+from changelane.schema import TableId, option_for_table
 from changelane.spark.runtime.sql import COLUMNS, DELETED, ORDER
 
 UPSERT, HISTORY, APPEND = MODES
@@ -117,22 +117,22 @@ class TableMode(msgspec.Struct, frozen=True):
     @property
     def properties(self) -> dict[str, str]:
         """What a table tells of its mode."""
-        told = {} if self.name == UPSERT else {"mode": self.name}
+        mode_property = {} if self.name == UPSERT else {"mode": self.name}
         if self.track is not None:
-            told["track"] = msgspec.json.encode(self.track).decode()
+            mode_property["track"] = msgspec.json.encode(self.track).decode()
         if self.track_except is not None:
-            told["track_except"] = msgspec.json.encode(self.track_except).decode()
+            mode_property["track_except"] = msgspec.json.encode(self.track_except).decode()
         if self.keeps_deleted:
-            told["deletes"] = SOFT
-        return told
+            mode_property["deletes"] = SOFT
+        return mode_property
 
 
 def mode_of(properties: Mapping[str, str]) -> TableMode:
     """Return the mode that a table tells of."""
 
     def names(key: str) -> tuple[str, ...] | None:
-        told = properties.get(key)
-        return None if told is None else msgspec.json.decode(told, type=tuple[str, ...])
+        mode_text = properties.get(key)
+        return None if mode_text is None else msgspec.json.decode(mode_text, type=tuple[str, ...])
 
     keeps_deleted = properties.get("deletes") == SOFT
     mode = properties.get("mode", UPSERT)
@@ -152,22 +152,22 @@ class Modes(msgspec.Struct, frozen=True):
 
     def of(self, table: TableId) -> TableMode:
         """Return the mode of a table."""
-        return named(self.tables, table) or self.default
+        return option_for_table(self.tables, table) or self.default
 
 
 def modes_of(options: Options) -> Modes:
     """Return the modes that a pipeline's options ask for."""
     tables = {
         name: TableMode(
-            told.mode or options.mode,
-            _names(told.track_history_column_list),
-            _names(told.track_history_except_column_list),
-            options.deletes_of(told) == SOFT,
+            table_options.mode or options.mode,
+            _names(table_options.track_history_column_list),
+            _names(table_options.track_history_except_column_list),
+            options.deletes_of(table_options) == SOFT,
         )
-        for name, told in options.tables.items()
+        for name, table_options in options.tables.items()
     }
     return Modes(TableMode(options.mode, keeps_deleted=options.deletes == SOFT), tables)
 
 
-def _names(told: list[str] | None) -> tuple[str, ...] | None:
-    return None if told is None else tuple(told)
+def _names(column_list: list[str] | None) -> tuple[str, ...] | None:
+    return None if column_list is None else tuple(column_list)

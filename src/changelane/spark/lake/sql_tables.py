@@ -86,8 +86,8 @@ class SqlLake:
     def last_commit(self, table: str) -> Commit | None:
         for commit in self.marked(table):
             return commit
-        held = self.properties(table).get(LAST)
-        return None if held is None else msgspec.json.decode(held, type=Commit)
+        last_marker = self.properties(table).get(LAST)
+        return None if last_marker is None else msgspec.json.decode(last_marker, type=Commit)
 
     def columns(self, table: str) -> dict[str, str]:
         return types_of(self.read(table))
@@ -99,12 +99,12 @@ class SqlLake:
         properties: Mapping[str, str],
         layout: Layout = PLAIN,
     ) -> None:
-        told = {**self.defaults, **layout.properties, **own(properties)}
+        table_properties = {**self.defaults, **layout.properties, **own(properties)}
         statement = table_sql.create_table(
             self.sql(table),
             columns,
             using=self.using,
-            properties=told,
+            properties=table_properties,
             partitions=layout.partitions(columns),
             location=self.place(table) if self.is_placed else None,
         )
@@ -117,8 +117,8 @@ class SqlLake:
     def add_columns(self, table: str, columns: Mapping[str, str]) -> None:
         self.spark.sql(table_sql.add_columns(self.sql(table), columns))
 
-    def widens(self, one: str, other: str) -> bool:
-        return widens(one, other)
+    def widens(self, current: str, wanted_type: str) -> bool:
+        return widens(current, wanted_type)
 
     def widen_columns(self, table: str, columns: Mapping[str, str]) -> None:
         for statement in table_sql.widen_columns(self.sql(table), columns):
@@ -136,9 +136,9 @@ class SqlLake:
     def tune(self, table: str, properties: Mapping[str, str]) -> None:
         self.spark.sql(table_sql.set_properties(self.sql(table), properties))
 
-    def merge(self, session: SparkSession, table: str, source: DataFrame, told: Merge) -> None:
+    def merge(self, session: SparkSession, table: str, source: DataFrame, merge: Merge) -> None:
         with shared(source) as view:
-            session.sql(table_sql.merge(self.sql(table), view, told))
+            session.sql(table_sql.merge(self.sql(table), view, merge))
 
     def append(self, session: SparkSession, table: str, rows: DataFrame) -> None:
         with shared(rows) as view:

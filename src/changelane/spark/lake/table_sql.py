@@ -59,20 +59,20 @@ def _pairs(properties: Mapping[str, str]) -> str:
     return ", ".join(f"{text(key)} = {text(value)}" for key, value in properties.items())
 
 
-def merge(table: str, source: str, told: Merge) -> str:
+def merge(table: str, source: str, merge: Merge) -> str:
     """Return the statement of a merge; *source* is a table or view."""
-    match = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in told.keys)
+    match = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in merge.keys)
     parts = [f"MERGE INTO {table} t USING {source} s ON {match}"]
-    for clause in told.matched:
+    for clause in merge.matched:
         action = "DELETE"
         if clause.sets is not None:
             pairs = ", ".join(f"t.{quoted(name)} = {value}" for name, value in clause.sets.items())
             action = f"UPDATE SET {pairs}"
         condition = f" AND {clause.condition}" if clause.condition else ""
         parts.append(f"WHEN MATCHED{condition} THEN {action}")
-    if told.values:
-        condition = f" AND {told.inserts}" if told.inserts else ""
-        names, values = ", ".join(map(quoted, told.values)), ", ".join(told.values.values())
+    if merge.values:
+        condition = f" AND {merge.inserts}" if merge.inserts else ""
+        names, values = ", ".join(map(quoted, merge.values)), ", ".join(merge.values.values())
         parts.append(f"WHEN NOT MATCHED{condition} THEN INSERT ({names}) VALUES ({values})")
     return " ".join(parts)
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps tables in shape between the batches of a run: small files, old versions, old deletes.
+"""Maintains tables between the batches of a run: compaction, expiry of versions, purge of deletes.
 
-It happens inside the applier, never beside it: a compaction beside a running MERGE makes one of
-the two fail. A run that dies in the middle of it leaves whole tables: each step is a commit of its
-own that changes no row, and markers are moved to where expiry leaves them before it comes.
+The applier runs the maintenance: a compaction that runs in parallel with a MERGE makes one of the
+two fail. A run that dies during maintenance leaves consistent tables. Each step is a commit of its
+own that changes no row, and an expiry first moves the markers that it would delete.
 """
 
 import time
@@ -13,22 +13,22 @@ from typing import Final
 import msgspec
 from pyspark.sql import functions as F
 
-from changelane.pipeline.lake_sinks import OWN
+from changelane.pipeline.lake_sinks import OWN_PREFIX
 from changelane.pipeline.options import Maintenance
-from changelane.schema import named
+from changelane.schema import option_for_table
 from changelane.spark.lake.interface import TABLES, Files, Kept, Lake, name_of
-from changelane.spark.maintenance.purge import Purged, Seen, horizons, purge
+from changelane.spark.maintenance.purge import EventBounds, PurgeReport, plan_purge, purge
 from changelane.spark.rows.schema import table_id_of
 from changelane.spark.state import change_log, history_tombstones, quarantine, replays, tombstones
-from changelane.spark.state.fencing import Fence
-from changelane.spark.state.full_history import companion_of
-from changelane.spark.state.tombstones import SideTable
+from changelane.spark.state.fencing import FencingToken
+from changelane.spark.state.full_history import full_history_of
+from changelane.spark.state.tombstones import TombstoneTable
 
-MAINTAINED: Final = "maintained"
-"""The table property that keeps when a table was last seen to."""
-PURGED: Final = "purged_ms"
-"""The property of the side table that keeps when deletes were last purged."""
-_OWN: Final = (
+MAINTENANCE_PROPERTY: Final = "maintained"
+"""The table property with the state of the last maintenance, as JSON."""
+LAST_PURGE_PROPERTY: Final = "purged_ms"
+"""The property of the side table with the time of the last purge, milliseconds since 1970."""
+_OWN_TABLES: Final = (
     tombstones.NAME,
     history_tombstones.NAME,
     quarantine.NAME,
@@ -39,15 +39,15 @@ _EXPIRE_EVERY_S: Final = 86_400
 _PURGE_EVERY_S: Final = 3_600
 
 
-class Upkeep(msgspec.Struct):
-    """What maintenance did to one table.
+class MaintenanceReport(msgspec.Struct):
+    """The maintenance of one table.
 
     Attributes:
-        table: Its place in the lake.
-        files: How many data files it had.
-        small: How many of them were small.
-        is_compacted: Whether small files were rewritten.
-        is_expired: Whether old versions were expired.
+        table: The path of the table in the lake.
+        files: The number of data files before the maintenance.
+        small: The number of small files among them.
+        is_compacted: Whether the maintenance rewrote small files.
+        is_expired: Whether the maintenance expired old versions.
     """
 
     table: str
@@ -57,108 +57,112 @@ class Upkeep(msgspec.Struct):
     is_expired: bool = False
 
 
-class _Last(msgspec.Struct, frozen=True):
-    """When a table was last seen to: its commits then, and when old versions were expired."""
+class _LastMaintenance(msgspec.Struct, frozen=True):
+    """The last maintenance of a table: its commits and time, and the time of the last expiry."""
 
     commits: int = 0
     expired_ms: int = 0
     time_ms: int = 0
 
 
-def maintained_ms(properties: Mapping[str, str]) -> int | None:
-    """Return when a table was last seen to, by its properties (:data:`MAINTAINED`)."""
-    return _last(properties).time_ms or None
+def last_maintenance_ms(properties: Mapping[str, str]) -> int | None:
+    """Return the time of a table's last maintenance, milliseconds since 1970, or ``None``."""
+    return _last_maintenance(properties).time_ms or None
 
 
-def _last(properties: Mapping[str, str]) -> _Last:
-    return msgspec.json.decode(properties.get(MAINTAINED, "{}"), type=_Last)
+def _last_maintenance(properties: Mapping[str, str]) -> _LastMaintenance:
+    return msgspec.json.decode(properties.get(MAINTENANCE_PROPERTY, "{}"), type=_LastMaintenance)
 
 
-class Keeper:
+class MaintenanceScheduler:
     """Maintains the tables of one run.
 
     Args:
-        lake: The tables.
-        remembers: What is remembered of their rows that are not there.
-        limits: When there is something to do; ``None`` = maintenance is off.
-        purge_after_s: How many seconds older than the newest event of its table a delete is that
-            may be forgotten; ``None`` = deletes are remembered for ever.
-        fence: The run; it does nothing once a newer one writes.
-        now_s: A clock.
+        lake: The lake.
+        tombstone_table: The tombstones of the lake's tables.
+        limits: The thresholds of maintenance; ``None`` = maintenance is off.
+        purge_after_s: The minimum age of a tombstone that a purge deletes, in seconds before the
+            newest event of its table; ``None`` = no purge.
+        fencing_token: The token of the run. Maintenance raises once a newer run writes.
+        now_s: The clock, seconds since 1970.
     """
 
     def __init__(
         self,
         lake: Lake,
-        remembers: SideTable,
+        tombstone_table: TombstoneTable,
         limits: Maintenance | None,
         *,
         purge_after_s: int | None = None,
-        fence: Fence | None = None,
+        fencing_token: FencingToken | None = None,
         now_s: Callable[[], float] = time.time,
     ) -> None:
         self._lake = lake
-        self._side = remembers
+        self._tombstone_table = tombstone_table
         self._limits = limits
         self._purge_after_s = purge_after_s
-        self._fence = fence
+        self._fencing_token = fencing_token
         self._now_s = now_s
-        self._touched: set[str] = set()
-        self._batches = 0
-        self._due_ms = 0
+        self._written_tables: set[str] = set()
+        self._batch_count = 0
+        self._next_purge_ms = 0
 
-    def after_batch(self, seen: Mapping[str, Seen]) -> list[Upkeep]:
-        """Do what is due after a batch.
+    def after_batch(self, event_bounds: Mapping[str, EventBounds]) -> list[MaintenanceReport]:
+        """Run the maintenance that is due after a batch.
 
         Args:
-            seen: What the batch held, by table id.
+            event_bounds: The bounds of the batch's events, by table id.
 
         Raises:
             FencedError: A newer run of the pipeline writes the tables.
         """
-        self._batches += 1
-        self._touched.update(map(name_of, seen))
+        self._batch_count += 1
+        self._written_tables.update(map(name_of, event_bounds))
         if self._purge_after_s is not None:
-            self._purge(seen)
-        if self._limits is None or self._batches % self._limits.commits:
+            self._purge(event_bounds)
+        if self._limits is None or self._batch_count % self._limits.commits:
             return []
-        return self.touched()
+        return self.maintain_written_tables()
 
-    def at_the_end(self, seen: Mapping[str, Seen]) -> list[Upkeep]:
-        """Do what is due at the end of a run, as :meth:`after_batch`."""
-        self._touched.update(map(name_of, seen))
-        return self.touched()
+    def after_run(self, event_bounds: Mapping[str, EventBounds]) -> list[MaintenanceReport]:
+        """Run the maintenance that is due at the end of a run, as :meth:`after_batch`."""
+        self._written_tables.update(map(name_of, event_bounds))
+        return self.maintain_written_tables()
 
-    def touched(self) -> list[Upkeep]:
-        """See to the tables that this run wrote since it last did, and to changelane's own.
+    def maintain_written_tables(self) -> list[MaintenanceReport]:
+        """Maintain the tables written since the last call, and changelane's own tables.
 
         Raises:
             FencedError: A newer run of the pipeline writes the tables.
         """
-        if self._limits is None or not self._touched:
+        if self._limits is None or not self._written_tables:
             return []
-        names = sorted(self._touched)
-        self._touched.clear()
-        return self._each(names)
+        names = sorted(self._written_tables)
+        self._written_tables.clear()
+        return self._maintain(names)
 
-    def everything(self) -> list[Upkeep]:
-        """See to every table now.
+    def maintain_all(self) -> list[MaintenanceReport]:
+        """Maintain every table now, whatever the thresholds.
 
         Raises:
             FencedError: A newer run of the pipeline writes the tables.
         """
-        return self._each(self._lake.tables(), force=True)
+        return self._maintain(self._lake.tables(), force=True)
 
-    def _each(self, tables: Sequence[str], *, force: bool = False) -> list[Upkeep]:
-        names = [*tables, *map(companion_of, tables), *_OWN]
-        return [found for name in names if (found := self.see_to(name, force=force)) is not None]
+    def _maintain(self, tables: Sequence[str], *, force: bool = False) -> list[MaintenanceReport]:
+        names = [*tables, *map(full_history_of, tables), *_OWN_TABLES]
+        return [
+            report
+            for name in names
+            if (report := self.maintain_table(name, force=force)) is not None
+        ]
 
-    def see_to(self, name: str, *, force: bool = False) -> Upkeep | None:
-        """Maintain one table, if there is something to do and the format leaves it to changelane.
+    def maintain_table(self, name: str, *, force: bool = False) -> MaintenanceReport | None:
+        """Maintain one table if it is due, and if the format leaves maintenance to changelane.
 
         Args:
-            name: The table's place in the lake.
-            force: Whatever was done when.
+            name: The path of the table in the lake.
+            force: Whether to ignore the thresholds.
 
         Raises:
             FencedError: A newer run of the pipeline writes the tables.
@@ -169,79 +173,89 @@ class Keeper:
             return None
         properties = lake.properties(name)
         if name.startswith(TABLES) and "table" not in properties:
-            return None  # changelane did not make it
-        last = _last(properties)
+            return None  # changelane did not create it
+        last_maintenance = _last_maintenance(properties)
         commits, now_ms = lake.commits(name), int(self._now_s() * 1000)
-        if commits - last.commits < limits.commits and not force:
+        if commits - last_maintenance.commits < limits.commits and not force:
             return None
-        if self._fence is not None:
-            self._fence.check(lake.properties(tombstones.NAME))
+        if self._fencing_token is not None:
+            self._fencing_token.check(lake.properties(tombstones.NAME))
         small_bytes = limits.small_mb * 1024 * 1024
         files: Files = lake.files(name, small_bytes)
-        done = Upkeep(name, *files)
+        report = MaintenanceReport(name, *files)
         if files.small >= limits.small_files or (force and files.small > 1):
-            lake.compact(name, small_bytes, self._clusters(name, properties, limits))
-            done.is_compacted = True
+            lake.compact(name, small_bytes, self._cluster_columns(name, properties, limits))
+            report.is_compacted = True
         keep_s = limits.keep_s
-        expired_ms = last.expired_ms
+        expired_ms = last_maintenance.expired_ms
         if force or now_ms - expired_ms >= min(keep_s, _EXPIRE_EVERY_S) * 1000:
             lake.expire(name, keep_s)
-            done.is_expired, expired_ms = True, now_ms
-        told = _Last(lake.commits(name), expired_ms, now_ms)
-        lake.set_properties(name, {MAINTAINED: msgspec.json.encode(told).decode()})
-        return done
+            report.is_expired, expired_ms = True, now_ms
+        maintenance = _LastMaintenance(lake.commits(name), expired_ms, now_ms)
+        lake.set_properties(name, {MAINTENANCE_PROPERTY: msgspec.json.encode(maintenance).decode()})
+        return report
 
-    def _clusters(
+    def _cluster_columns(
         self, name: str, properties: Mapping[str, str], limits: Maintenance
     ) -> tuple[str, ...]:
-        """Return the columns by which a table is clustered: those chosen that it has."""
+        """Return the columns that cluster a table: the configured ones that exist."""
         if "table" not in properties:
             return ()
-        chosen = named(limits.cluster, table_id_of(properties["table"])) or []
-        held = {column.lower(): column for column in self._lake.columns(name)}
+        chosen_columns = option_for_table(limits.cluster, table_id_of(properties["table"])) or []
+        columns_by_lower = {column.lower(): column for column in self._lake.columns(name)}
         return tuple(
-            held[column.lower()]
-            for column in chosen
-            if column.lower() in held and not column.lower().startswith(OWN)
+            columns_by_lower[column.lower()]
+            for column in chosen_columns
+            if column.lower() in columns_by_lower and not column.lower().startswith(OWN_PREFIX)
         )
 
-    def _purge(self, seen: Mapping[str, Seen]) -> None:
+    def _purge(self, event_bounds: Mapping[str, EventBounds]) -> None:
         now_ms = int(self._now_s() * 1000)
-        if now_ms < self._due_ms:
+        if now_ms < self._next_purge_ms:
             return
         properties = self._lake.properties(tombstones.NAME)
-        self._due_ms = int(properties.get(PURGED, "0")) + _PURGE_EVERY_S * 1000
-        if now_ms < self._due_ms:
+        self._next_purge_ms = int(properties.get(LAST_PURGE_PROPERTY, "0")) + _PURGE_EVERY_S * 1000
+        if now_ms < self._next_purge_ms:
             return
-        if self._fence is not None:
-            self._fence.check(properties)
-        self.forget(after_us=(self._purge_after_s or 0) * 1_000_000, seen=seen)
-        self._lake.set_properties(tombstones.NAME, {PURGED: str(now_ms)})
-        self._due_ms = now_ms + _PURGE_EVERY_S * 1000
+        if self._fencing_token is not None:
+            self._fencing_token.check(properties)
+        self.purge_tombstones(
+            after_us=(self._purge_after_s or 0) * 1_000_000, event_bounds=event_bounds
+        )
+        self._lake.set_properties(tombstones.NAME, {LAST_PURGE_PROPERTY: str(now_ms)})
+        self._next_purge_ms = now_ms + _PURGE_EVERY_S * 1000
 
-    def _waiting(self) -> dict[str, Seen]:
-        """Return what waits for tables in the change log, by table id."""
+    def _pending_bounds(self) -> dict[str, EventBounds]:
+        """Return the bounds of the events that wait in the change log, by table id."""
         if not self._lake.exists(change_log.NAME):
             return {}
-        log = self._lake.read(change_log.NAME).where("`order` IS NOT NULL")
-        found = log.groupBy("table_id").agg(F.min("order").alias("oldest")).collect()
-        return {row["table_id"]: Seen(bytes(row["oldest"])) for row in found}
+        change_log_rows = self._lake.read(change_log.NAME).where("`order` IS NOT NULL")
+        oldest_rows = (
+            change_log_rows.groupBy("table_id").agg(F.min("order").alias("oldest")).collect()
+        )
+        return {row["table_id"]: EventBounds(bytes(row["oldest"])) for row in oldest_rows}
 
-    def forget(
+    def purge_tombstones(
         self,
         *,
         before_us: int | None = None,
         after_us: int | None = None,
-        seen: Mapping[str, Seen] | None = None,
+        event_bounds: Mapping[str, EventBounds] | None = None,
         dry_run: bool = False,
-    ) -> list[Purged]:
-        """Forget old deletes (:func:`.purge.horizons`); return what they are."""
-        seen = dict(seen or {})
-        for table_id, waiting in self._waiting().items():
-            seen[table_id] = seen.get(table_id, waiting).with_(waiting)
-        orders, found = horizons(
-            self._lake, self._side, before_us=before_us, after_us=after_us, seen=seen
+    ) -> list[PurgeReport]:
+        """Delete old tombstones (:func:`.purge.plan_purge`); return a report per table."""
+        event_bounds = dict(event_bounds or {})
+        for table_id, pending_bounds in self._pending_bounds().items():
+            event_bounds[table_id] = event_bounds.get(table_id, pending_bounds).union(
+                pending_bounds
+            )
+        orders, reports = plan_purge(
+            self._lake,
+            self._tombstone_table,
+            before_us=before_us,
+            after_us=after_us,
+            event_bounds=event_bounds,
         )
         if not dry_run:
-            purge(self._lake, self._side, orders)
-        return found
+            purge(self._lake, self._tombstone_table, orders)
+        return reports

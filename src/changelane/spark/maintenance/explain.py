@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is still known of one key: where its columns come from, and its events."""
+"""The stored history of one key: the origin of each column, and the events."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,10 +12,10 @@ import msgspec
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from changelane.apply import key_bytes, key_values, unpack
+from changelane.apply import key_bytes, key_values, unpack_orders
 from changelane.apply.added_columns import Addition
 from changelane.errors import ConfigError
-from changelane.position import shown_order
+from changelane.position import order_text
 from changelane.spark.evolution.prepare import own_columns
 from changelane.spark.lake.interface import Commit, Lake, Marker
 from changelane.spark.lake.lookup import typed
@@ -28,21 +28,21 @@ from changelane.spark.state import change_log, replays, tombstones
 from changelane.types import Value
 
 MAX_COMMITS: Final = 1000
-"""So many commits of a table are read, the newest."""
+"""The maximum number of commits read per table, newest first."""
 MAX_CANDIDATES: Final = 3
-_DEPARTS: Final = 0
+_DEPARTURE_PHASE: Final = 0
 _OPS: Final = {"c": "insert", "u": "update", "d": "delete", "r": "snapshot row"}
 
 
 class ColumnState(msgspec.Struct):
-    """One column of a row: its value as text, and the event that it comes from.
+    """One column of a row: its value as text, and the event that set it.
 
     Attributes:
-        column: The column.
-        value: Its value.
-        known: Whether an event carried it.
-        position: Where that event stands in the source's log.
-        reason: Why it is not known, where that is of the column and not of the row.
+        column: The name of the column.
+        value: The value as text.
+        known: Whether an event carried the value.
+        position: The position of that event in the source's log.
+        reason: Why the value is unknown, if the cause is the column and not the row.
     """
 
     column: str
@@ -56,11 +56,11 @@ class KeyEvent(msgspec.Struct):
     """An event of a key.
 
     Attributes:
-        position: Where it stands in the source's log.
-        effect: What it did.
-        commits: The commits of the table that may have brought it, the oldest first: those whose
-            events reach from before it to behind it. Empty when they are forgotten, or when none
-            brought it.
+        position: The position of the event in the source's log.
+        effect: The effect of the event on the row.
+        commits: The commits of the table that may contain the event, oldest first: those whose
+            events range from before the position to after it. Empty if they expired, or if no
+            commit contains the event.
     """
 
     position: str
@@ -69,19 +69,19 @@ class KeyEvent(msgspec.Struct):
 
 
 class KeyHistory(msgspec.Struct):
-    """Everything that is still known of a key.
+    """The complete stored history of a key.
 
     Attributes:
         table: The table's name at the source.
         key: The key.
-        columns: The row, of a table of versions the current one; empty when there is none.
-        is_gone: The row is kept with what was last known of it (soft deletes).
-        deleted: Where the newest delete or departure stands.
-        moved_to: The key that the row moved to.
-        truncated: Where the table's newest truncate stands.
-        quarantined: The events of the key that are set aside and wait: reason, and coordinates.
-        events: What is still known of its events, by position; events that wait come last.
-        mode: What the table keeps: ``upsert``, ``history`` or ``append``.
+        columns: The row, or its current version in a history table; empty if there is none.
+        is_gone: Whether the row is deleted and the table keeps its last values (soft deletes).
+        deleted: The position of the newest delete or departure.
+        moved_to: The key to which a key change moved the row.
+        truncated: The position of the table's newest truncate.
+        quarantined: The quarantined events of the key that wait: reason and coordinates.
+        events: The stored events, by position; events that wait come last.
+        mode: The mode of the table: ``upsert``, ``history`` or ``append``.
     """
 
     table: str
@@ -96,191 +96,229 @@ class KeyHistory(msgspec.Struct):
     mode: str = ""
 
 
-class _Event(NamedTuple):
+class _OrderedEffect(NamedTuple):
     order: bytes
     effect: str
 
 
 def _check_key(spark: SparkSession, key: Mapping[str, tuple[Value, str]]) -> None:
-    """Refuse values that are none of their columns' types.
+    """Reject key values that do not fit the types of their columns.
 
     Raises:
-        ConfigError: It names the column and its type.
+        ConfigError: A value does not fit; the message names the column and its type.
     """
-    for column, (value, kind) in key.items():
-        told = key_text(value)
-        if told is None or kind.startswith(("array", "struct", "binary")):
+    for column, (value, column_type) in key.items():
+        value_text = key_text(value)
+        if value_text is None or column_type.startswith(("array", "struct", "binary")):
             continue
-        fits = F.expr(f"try_cast({text(told)} AS {kind})").isNotNull()
-        if spark.range(1).where(fits).isEmpty():
-            raise ConfigError(f"the key column {column} is {kind}, and {told!r} is none")
+        is_valid = F.expr(f"try_cast({text(value_text)} AS {column_type})").isNotNull()
+        if spark.range(1).where(is_valid).isEmpty():
+            raise ConfigError(
+                f"the key column {column} is {column_type}, and {value_text!r} is none"
+            )
 
 
 def explain(lake: Lake, table: str, key: Mapping[str, Value], pipeline: str = "") -> KeyHistory:
-    """Return what is known of one key of a table.
+    """Return the stored history of one key of a table.
 
     Args:
-        lake: The tables.
+        lake: The lake.
         table: The table's name at the source, or its last part.
         key: The values of the key columns.
-        pipeline: What its change log has taken for the table is of this pipeline.
+        pipeline: The name of the pipeline that writes the change log.
 
     Raises:
-        ConfigError: There is no such table, or these are not its key columns.
+        ConfigError: The table does not exist, or the columns are not its key.
     """
-    name, properties = _found(lake, table)
+    name, properties = _table_named(lake, table)
     mode = mode_of(properties)
     schema = msgspec.json.decode(properties["schema"], type=RowSchema)
-    wanted = tuple(schema.key or ())
-    if mode.name == APPEND and not wanted:
+    key_columns = tuple(schema.key or ())
+    if mode.name == APPEND and not key_columns:
         msg = f"{table} holds every event, and has no key: select them from {lake.path(name)}"
         raise ConfigError(msg)
-    if set(key) != set(wanted) or not wanted:
-        msg = f"the key columns of {table} are: {', '.join(wanted) or 'none'}"
+    if set(key) != set(key_columns) or not key_columns:
+        msg = f"the key columns of {table} are: {', '.join(key_columns) or 'none'}"
         raise ConfigError(msg)
-    canonical = key_bytes({column: key[column] for column in wanted}).decode()
+    canonical_key = key_bytes({column: key[column] for column in key_columns}).decode()
     columns = own_columns(lake.columns(name), properties, mode)
-    kinds = {held.lower(): kind for held, kind in columns.items()}
-    held = lake.read(name)
-    _check_key(held.sparkSession, {c: (key[c], kinds[c.lower()]) for c in wanted})
-    values = zip(wanted, key_values(canonical.encode()), strict=True)
-    same = (
-        F.col(quoted(c)).eqNullSafe(typed(F.lit(key_text(value)), kinds[c.lower()]))
-        for c, value in values
+    column_types = {column.lower(): column_type for column, column_type in columns.items()}
+    stored_rows = lake.read(name)
+    _check_key(
+        stored_rows.sparkSession, {c: (key[c], column_types[c.lower()]) for c in key_columns}
     )
-    told = [c for c in mode.state_types if c in held.columns]
-    shown = [F.col(quoted(c)).cast("string").alias(f"c{i}") for i, c in enumerate(columns)]
-    values_too = [F.struct(*shown).alias("row")] if mode.name != APPEND else []
-    rows = held.where(reduce(and_, same)).select(*values_too, *told).collect()
+    key_items = zip(key_columns, key_values(canonical_key.encode()), strict=True)
+    is_same_key = (
+        F.col(quoted(c)).eqNullSafe(typed(F.lit(key_text(value)), column_types[c.lower()]))
+        for c, value in key_items
+    )
+    state_columns = [c for c in mode.state_types if c in stored_rows.columns]
+    value_columns = [F.col(quoted(c)).cast("string").alias(f"c{i}") for i, c in enumerate(columns)]
+    row_columns = [F.struct(*value_columns).alias("row")] if mode.name != APPEND else []
+    rows = (
+        stored_rows.where(reduce(and_, is_same_key)).select(*row_columns, *state_columns).collect()
+    )
     table_id = properties["table"]
-    found = KeyHistory(str(table_id_of(table_id)), canonical, [], mode=mode.name)
-    events: list[_Event] = []
-    added = [one for one in additions_of(properties) if one.is_unknown]
+    history = KeyHistory(str(table_id_of(table_id)), canonical_key, [], mode=mode.name)
+    events: list[_OrderedEffect] = []
+    additions = [addition for addition in additions_of(properties) if addition.is_unknown]
     for row in rows:
-        events.extend(_events(found, row, list(columns), added))
-    events.extend(_departures(found, lake, table_id))
+        events.extend(_row_events(history, row, list(columns), additions))
+    events.extend(_tombstone_events(history, lake, table_id))
     commits = list(islice(lake.marked(name), MAX_COMMITS))
     for order, effect in sorted(events):
-        found.events.append(KeyEvent(shown_order(order), effect, _brought(commits, order)))
-    called = sorted({table_id, properties.get("named", "")} - {""})
-    for query, order, batch, op in _logged(lake, called, canonical):
-        last = lake.last_batch(name, Marker(pipeline, query, 0))
-        if last is None or batch > last:
+        history.events.append(
+            KeyEvent(order_text(order), effect, _candidate_commits(commits, order))
+        )
+    table_ids = sorted({table_id, properties.get("named", "")} - {""})
+    for query, order, batch, op in _change_log_events(lake, table_ids, canonical_key):
+        last_batch = lake.last_batch(name, Marker(pipeline, query, 0))
+        if last_batch is None or batch > last_batch:
             effect = f"{op}: waits in the change log (batch {batch})"
-            found.events.append(KeyEvent(shown_order(order), effect))
-    for order, line in _set_aside(replays.waiting(lake), called, canonical):
-        found.quarantined.append(line)
-        found.events.append(KeyEvent(shown_order(order), f"set aside: {line}"))
-    return found
+            history.events.append(KeyEvent(order_text(order), effect))
+    for order, reason in _quarantined_events(
+        replays.pending_entries(lake), table_ids, canonical_key
+    ):
+        history.quarantined.append(reason)
+        history.events.append(KeyEvent(order_text(order), f"set aside: {reason}"))
+    return history
 
 
-def _events(
-    found: KeyHistory, row: Row, columns: list[str], added: Sequence[Addition]
-) -> Iterator[_Event]:
-    """Return the events that a row of the table tells of; note what it tells of the columns."""
+def _row_events(
+    key_history: KeyHistory, row: Row, columns: list[str], additions: Sequence[Addition]
+) -> Iterator[_OrderedEffect]:
+    """Return the events that a row of the table records; add its columns to the history."""
     order = bytes(row[ORDER])
-    if found.mode == APPEND:
-        yield _Event(order, _OPS.get(row["_changelane_op"], row["_changelane_op"]))
+    if key_history.mode == APPEND:
+        yield _OrderedEffect(order, _OPS.get(row["_changelane_op"], row["_changelane_op"]))
         return
-    told = {c: bytes(o) for c, o in (row[COLUMNS] or {}).items()}
-    if found.mode == HISTORY:
-        told = {c: order if o == OWN else o for c, o in told.items()}
-    orders = unpack(order, told, columns, added)
-    reasons = {one.column: reason_of(one) for one in added}
+    column_orders = {c: bytes(o) for c, o in (row[COLUMNS] or {}).items()}
+    if key_history.mode == HISTORY:
+        column_orders = {c: order if o == OWN else o for c, o in column_orders.items()}
+    orders = unpack_orders(order, column_orders, columns, additions)
+    reasons = {addition.column: reason_of(addition) for addition in additions}
     by_order: dict[bytes, list[str]] = {}
     for column in columns:
-        if known := orders[column]:
-            by_order.setdefault(known, []).append(column)
-    is_shown = found.mode != HISTORY or row[IS_CURRENT]
+        if column_order := orders[column]:
+            by_order.setdefault(column_order, []).append(column)
+    is_shown = key_history.mode != HISTORY or row[IS_CURRENT]
     if is_shown:
         for column, value in zip(columns, row["row"], strict=True):
-            at = orders[column]
-            reason = "" if at else reasons.get(column, "")
-            found.columns.append(
-                ColumnState(column, value, bool(at), shown_order(at or b""), reason)
+            column_order = orders[column]
+            reason = "" if column_order else reasons.get(column, "")
+            key_history.columns.append(
+                ColumnState(
+                    column, value, bool(column_order), order_text(column_order or b""), reason
+                )
             )
-    found.is_gone = DELETED in row and row[DELETED]
-    if found.mode != HISTORY:
-        for at, names in by_order.items():
-            every = len(names) == len(columns)
-            yield _Event(at, f"told {'every column' if every else ', '.join(names)}")
+    key_history.is_gone = DELETED in row and row[DELETED]
+    if key_history.mode != HISTORY:
+        for column_order, event_columns in by_order.items():
+            is_all = len(event_columns) == len(columns)
+            yield _OrderedEffect(
+                column_order, f"told {'every column' if is_all else ', '.join(event_columns)}"
+            )
         return
-    names = by_order.get(order, [])
-    every = len(names) == len(columns)
-    word = "is current" if row[IS_CURRENT] else "is of the past"
-    yield _Event(order, f"told {'every column' if every else ', '.join(names)}: its version {word}")
-    if row[UNTIL] is not None and bytes(row[UNTIL])[-1] == _DEPARTS:
-        yield _Event(bytes(row[UNTIL]), "ended the version: the row left its key")
+    event_columns = by_order.get(order, [])
+    is_all = len(event_columns) == len(columns)
+    state = "is current" if row[IS_CURRENT] else "is of the past"
+    yield _OrderedEffect(
+        order,
+        f"told {'every column' if is_all else ', '.join(event_columns)}: its version {state}",
+    )
+    if row[UNTIL] is not None and bytes(row[UNTIL])[-1] == _DEPARTURE_PHASE:
+        yield _OrderedEffect(bytes(row[UNTIL]), "ended the version: the row left its key")
 
 
-def _departures(found: KeyHistory, lake: Lake, table_id: str) -> Iterator[_Event]:
-    """Return what is remembered of rows that are not there."""
-    mine = lake.read(tombstones.NAME).where(F.col("table_id") == table_id)
-    for row in mine.where((F.col("key") == found.key) | F.col("key").isNull()).collect():
+def _tombstone_events(
+    key_history: KeyHistory, lake: Lake, table_id: str
+) -> Iterator[_OrderedEffect]:
+    """Return the events that the tombstones of the key and of its table record."""
+    tombstone_rows = lake.read(tombstones.NAME).where(F.col("table_id") == table_id)
+    for row in tombstone_rows.where(
+        (F.col("key") == key_history.key) | F.col("key").isNull()
+    ).collect():
         if row["key"] is None:
             if row["truncated"]:
-                found.truncated = shown_order(bytes(row["truncated"]))
-                yield _Event(bytes(row["truncated"]), "truncated the table")
-        elif row["deleted"] is not None and row["moved_to"] != found.key:
-            # a key that leads to itself is one at which a row arrived: none is known to have left
-            found.deleted, found.moved_to = shown_order(bytes(row["deleted"])), row["moved_to"]
-            moved = row["moved_to"]
-            effect = "deleted the row" if moved is None else f"moved the row to {moved}"
-            yield _Event(bytes(row["deleted"]), effect)
+                key_history.truncated = order_text(bytes(row["truncated"]))
+                yield _OrderedEffect(bytes(row["truncated"]), "truncated the table")
+        elif row["deleted"] is not None and row["moved_to"] != key_history.key:
+            # a tombstone that moves to its own key records an arrival, and no departure is known
+            key_history.deleted, key_history.moved_to = (
+                order_text(bytes(row["deleted"])),
+                row["moved_to"],
+            )
+            moved_to = row["moved_to"]
+            effect = "deleted the row" if moved_to is None else f"moved the row to {moved_to}"
+            yield _OrderedEffect(bytes(row["deleted"]), effect)
 
 
-def _brought(commits: list[Commit], order: bytes) -> list[str]:
-    """Return the commits whose events reach from before an order to behind it."""
-    at = order.hex()
-    told = (
-        f"batch {one.details.get('batch')} of {one.details.get('pipeline')}"
-        for one in reversed(commits)
-        if "newest" in one.details
-        # a departure and what it is part of differ in the last byte
-        and str(one.details["oldest"])[:-2] <= at[:-2] <= str(one.details["newest"])[:-2]
+def _candidate_commits(commits: list[Commit], order: bytes) -> list[str]:
+    """Return the commits whose events range from before an order to after it."""
+    order_hex = order.hex()
+    labels = (
+        f"batch {commit.details.get('batch')} of {commit.details.get('pipeline')}"
+        for commit in reversed(commits)
+        if "newest" in commit.details
+        # a departure and its key change differ in the last byte
+        and str(commit.details["oldest"])[:-2]
+        <= order_hex[:-2]
+        <= str(commit.details["newest"])[:-2]
     )
-    # a commit that only turns columns tells of the batch before it
-    found = list(dict.fromkeys(told))
-    more = len(found) - MAX_CANDIDATES
-    return found if more <= 0 else [*found[:MAX_CANDIDATES], f"one of {more} more"]
+    # a commit that only alters columns carries the details of the previous batch
+    candidates = list(dict.fromkeys(labels))
+    unnamed_count = len(candidates) - MAX_CANDIDATES
+    return (
+        candidates
+        if unnamed_count <= 0
+        else [*candidates[:MAX_CANDIDATES], f"one of {unnamed_count} more"]
+    )
 
 
-def _found(lake: Lake, table: str) -> tuple[str, Mapping[str, str]]:
+def _table_named(lake: Lake, table: str) -> tuple[str, Mapping[str, str]]:
     names: list[str] = []
     for name in lake.tables():
         properties = lake.properties(name)
-        told = {properties.get("named"), properties.get("table")} - {None, ""}
-        there = [table_id_of(text) for text in told if text]
-        if any(table in {str(one), one.name} for one in there):
+        table_names = {properties.get("named"), properties.get("table")} - {None, ""}
+        table_ids = [table_id_of(text) for text in table_names if text]
+        if any(table in {str(table_id), table_id.name} for table_id in table_ids):
             names.append(name)
     if len(names) == 1:
         return names[0], lake.properties(names[0])
-    what = "no table" if not names else "more than one table"
-    msg = f"{what} is called {table!r}: `changelane status` lists them"
+    problem = "no table" if not names else "more than one table"
+    msg = f"{problem} is called {table!r}: `changelane status` lists them"
     raise ConfigError(msg)
 
 
-def _logged(lake: Lake, called: list[str], key: str) -> list[tuple[str, bytes, int, str]]:
-    """Return the events of a key in the change log: query, order, batch and what they are."""
+def _change_log_events(
+    lake: Lake, table_ids: list[str], key: str
+) -> list[tuple[str, bytes, int, str]]:
+    """Return the events of a key in the change log: query, order, batch and operation."""
     if not lake.exists(change_log.NAME):
         return []
-    mine = F.col("table_id").isin(*called) & (F.col("kind") == DATA)
-    rows = lake.read(change_log.NAME).where(mine & _is_of(F.col("key"), F.col("other_key"), key))
-    found = rows.select("query", "order", "batch", "op").collect()
-    return sorted((row[0], bytes(row[1]), row[2], _OPS.get(row[3], row[3])) for row in found)
+    is_of_table = F.col("table_id").isin(*table_ids) & (F.col("kind") == DATA)
+    rows = lake.read(change_log.NAME).where(
+        is_of_table & _has_key(F.col("key"), F.col("other_key"), key)
+    )
+    log_rows = rows.select("query", "order", "batch", "op").collect()
+    return sorted((row[0], bytes(row[1]), row[2], _OPS.get(row[3], row[3])) for row in log_rows)
 
 
-def _is_of(key: Column, other: Column, wanted: str) -> Column:
-    return (key == wanted) | F.coalesce(other == wanted, F.lit(False))
+def _has_key(key: Column, other_key: Column, canonical_key: str) -> Column:
+    return (key == canonical_key) | F.coalesce(other_key == canonical_key, F.lit(False))
 
 
-def _set_aside(aside: DataFrame, called: list[str], key: str) -> list[tuple[bytes, str]]:
-    """Return the events of a key in the quarantine: their order, and why and whence."""
-    mine = aside.where(F.col("table_id").isin(*called) & F.col("event").isNotNull())
-    key_of, other, order = (
+def _quarantined_events(
+    entries: DataFrame, table_ids: list[str], key: str
+) -> list[tuple[bytes, str]]:
+    """Return the quarantined events of a key: order, and reason with coordinates."""
+    table_rows = entries.where(F.col("table_id").isin(*table_ids) & F.col("event").isNotNull())
+    key_column, other_key_column, order = (
         F.get_json_object("event", f"$.{name}") for name in ("key", "other_key", "order")
     )
-    rows = mine.where(_is_of(key_of, other, key)).select("*", order.alias("at"))
+    rows = table_rows.where(_has_key(key_column, other_key_column, key)).select(
+        "*", order.alias("at")
+    )
     return [
         (
             bytes.fromhex(row["at"] or ""),

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Purge: to forget deletes that no source can contradict any more (docs/merge-rule.md, Storage).
+"""Purge: delete tombstones that no source can contradict any more (docs/merge-rule.md, Storage).
 
-A delete is remembered, so that a late older event of its key stays without effect. After a purge
-the table's horizon ``H`` does that work: an event up to it whose row is not there is refused as
-``too_late``. H is stored before anything is forgotten, so a purge that dies in its middle only
-remembers more than it must.
+The lake stores a tombstone so that an older event of its key that comes late has no effect. After
+a purge the table's horizon ``H`` replaces the tombstones: an event up to ``H`` whose row does not
+exist is quarantined as ``too_late``. The purge stores ``H`` before it deletes any tombstone. If it
+dies in between, the lake only stores more tombstones than necessary.
 
-The horizon stays below every delete that is younger than the cutoff or of unknown age, and below
-what the running batch still brought: its events may come again when the checkpoint restarts, and
-a source that is replayed from there goes on from there.
+The horizon stays below every tombstone that is younger than the cutoff or has no source time. It
+also stays below the events of the running batch: they may come again when the run restarts from
+the checkpoint, and a replayed source continues from there.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from changelane.position import BY_PARTITION, shown_order
+from changelane.position import BY_PARTITION, order_text
 from changelane.spark.evolution.prepare import own_columns
 from changelane.spark.lake.interface import Lake, name_of
 from changelane.spark.lake.lookup import held_rows, is_incomplete
@@ -28,26 +28,30 @@ from changelane.spark.rows.batch_stats import Work
 from changelane.spark.rows.schema import RowSchema, table_id_of
 from changelane.spark.rows.target import Target
 from changelane.spark.runtime.sql import ORDER
-from changelane.spark.state.tombstones import SideTable
+from changelane.spark.state.tombstones import TombstoneTable
 
-OFFSETS: Final = (
+NOTE_PARTITION_OFFSETS: Final = (
     "its events have no positions, and offsets of another partition or file may begin anew"
 )
 
-VERSIONS: Final = "a table of versions needs every delete: one that comes late may belong before it"
-SOFT: Final = "a row that is kept with its mark needs its delete: without it the row would be back"
-TIMELESS: Final = "its events tell no time at their source"
+NOTE_HISTORY_MODE: Final = (
+    "a table of versions needs every delete: one that comes late may belong before it"
+)
+NOTE_SOFT_DELETES: Final = (
+    "a row that is kept with its mark needs its delete: without it the row would be back"
+)
+NOTE_NO_SOURCE_TIME: Final = "its events tell no time at their source"
 
 
-class Purged(msgspec.Struct):
-    """What a purge forgets of one table, or would.
+class PurgeReport(msgspec.Struct):
+    """The tombstones of one table that a purge deletes, or would delete.
 
     Attributes:
-        table: Its name at the source.
-        remembered: How many deletes are remembered of it.
-        forgotten: How many of them the purge forgets.
-        position: Up to where they stand in the source's log; the table's new horizon.
-        note: Why nothing is forgotten.
+        table: The table's name at the source.
+        remembered: The number of tombstones before the purge.
+        forgotten: The number of tombstones that the purge deletes.
+        position: The table's new horizon, as a position in the source's log.
+        note: Why the purge deletes none.
     """
 
     table: str
@@ -57,146 +61,155 @@ class Purged(msgspec.Struct):
     note: str = ""
 
 
-class Seen(NamedTuple):
-    """What the running batch holds of one table, or what waits for it.
+class EventBounds(NamedTuple):
+    """The oldest and newest event of one table, in the running batch or in the change log.
 
     Attributes:
         oldest: The oldest order of an event.
-        time_us: The newest time of a change at its source, microseconds since 1970-01-01 UTC.
+        time_us: The newest source time of a change, microseconds since 1970-01-01 UTC.
     """
 
     oldest: bytes
     time_us: int | None = None
 
-    def with_(self, other: "Seen") -> "Seen":
-        """Return what both hold."""
-        times = [one for one in (self.time_us, other.time_us) if one is not None]
-        return Seen(min(self.oldest, other.oldest), max(times, default=None))
+    def union(self, bounds: "EventBounds") -> "EventBounds":
+        """Return the bounds of both sets of events."""
+        times = [time_us for time_us in (self.time_us, bounds.time_us) if time_us is not None]
+        return EventBounds(min(self.oldest, bounds.oldest), max(times, default=None))
 
 
-def see(seen: dict[str, Seen], works: Iterable[Work]) -> None:
-    """Add what a batch holds of each table."""
-    for work in works:
-        now = Seen(work.first, work.time_us)
-        seen[work.table_id] = seen.get(work.table_id, now).with_(now)
+def add_event_bounds(event_bounds: dict[str, EventBounds], table_batches: Iterable[Work]) -> None:
+    """Add the event bounds of a batch's tables."""
+    for table_batch in table_batches:
+        bounds = EventBounds(table_batch.first, table_batch.time_us)
+        event_bounds[table_batch.table_id] = event_bounds.get(table_batch.table_id, bounds).union(
+            bounds
+        )
 
 
-def horizons(
+def plan_purge(
     lake: Lake,
-    side: SideTable,
+    tombstone_table: TombstoneTable,
     *,
     before_us: int | None = None,
     after_us: int | None = None,
-    seen: Mapping[str, Seen] | None = None,
-) -> tuple[dict[str, bytes], list[Purged]]:
-    """Return the horizon that each table can have, and what a purge up to it forgets.
+    event_bounds: Mapping[str, EventBounds] | None = None,
+) -> tuple[dict[str, bytes], list[PurgeReport]]:
+    """Return the new horizon of each table, and the report of a purge up to it.
 
     Args:
-        lake: The tables.
-        side: What is remembered.
-        before_us: Deletes of this time at the source, and younger ones, stay (microseconds since
-            1970-01-01 UTC).
-        after_us: In its place, how much older than the table's newest event a delete must be.
-        seen: The running batch, by table id: horizons stay below its oldest event.
+        lake: The lake.
+        tombstone_table: The tombstones of all tables.
+        before_us: The cutoff: the purge keeps tombstones of this source time and younger ones
+            (microseconds since 1970-01-01 UTC).
+        after_us: Without *before_us*, the cutoff as an age before the newest event of each table,
+            microseconds.
+        event_bounds: The events of the running batch, by table id: horizons stay below them.
     """
-    departed = side.table().where("key IS NOT NULL AND deleted IS NOT NULL")
+    tombstones = tombstone_table.table().where("key IS NOT NULL AND deleted IS NOT NULL")
     time_us = F.unix_micros("source_time")
-    told = {name: (bytearray(one.oldest), one.time_us) for name, one in (seen or {}).items()}
-    batch = departed.sparkSession.createDataFrame(
-        [(name, *one) for name, one in told.items()],
+    bounds_rows = {
+        name: (bytearray(bounds.oldest), bounds.time_us)
+        for name, bounds in (event_bounds or {}).items()
+    }
+    bounds_table = tombstones.sparkSession.createDataFrame(
+        [(name, *bounds) for name, bounds in bounds_rows.items()],
         "table_id string, oldest binary, time_us bigint",
     )
-    tables = departed.groupBy("table_id").agg(F.max(time_us).alias("newest"))
-    tables = tables.join(F.broadcast(batch), "table_id", "left")
+    table_bounds = tombstones.groupBy("table_id").agg(F.max(time_us).alias("newest"))
+    table_bounds = table_bounds.join(F.broadcast(bounds_table), "table_id", "left")
     cutoff = F.greatest("newest", "time_us") - F.lit(after_us)
     if before_us is not None:
         cutoff = F.lit(before_us)
-    tables = tables.select("table_id", "oldest", cutoff.alias("cutoff"))
+    table_bounds = table_bounds.select("table_id", "oldest", cutoff.alias("cutoff"))
     is_young = F.coalesce(time_us >= F.col("cutoff"), F.lit(True))
-    ends = (
-        departed.join(F.broadcast(tables), "table_id")
+    horizon_limits = (
+        tombstones.join(F.broadcast(table_bounds), "table_id")
         .groupBy("table_id")
         .agg(F.least(F.min(F.when(is_young, F.col("deleted"))), F.first("oldest")).alias("end"))
     )
-    goes = F.coalesce(F.col("deleted") < F.col("end"), F.lit(True))
-    found = (
-        departed.join(F.broadcast(ends), "table_id")
+    is_deleted = F.coalesce(F.col("deleted") < F.col("end"), F.lit(True))
+    counts = (
+        tombstones.join(F.broadcast(horizon_limits), "table_id")
         .groupBy("table_id")
         .agg(
             F.count(F.lit(1)).alias("remembered"),
-            F.count_if(goes).alias("forgotten"),
-            F.max(F.when(goes, F.col("deleted"))).alias("horizon"),
+            F.count_if(is_deleted).alias("forgotten"),
+            F.max(F.when(is_deleted, F.col("deleted"))).alias("horizon"),
             F.max(F.substring("deleted", 2, 1)).alias("domain"),
             F.count("source_time").alias("timed"),
         )
         .collect()
     )
     orders: dict[str, bytes] = {}
-    purged: list[Purged] = []
-    for row in sorted(found, key=lambda row: str(row["table_id"])):
-        one = Purged(str(table_id_of(row["table_id"])), row["remembered"])
+    reports: list[PurgeReport] = []
+    for row in sorted(counts, key=lambda row: str(row["table_id"])):
+        report = PurgeReport(str(table_id_of(row["table_id"])), row["remembered"])
         if int.from_bytes(row["domain"]) in BY_PARTITION:
-            one.note = OFFSETS
-        elif (mode := _mode(lake, row["table_id"])).name == HISTORY:
-            one.note = VERSIONS
+            report.note = NOTE_PARTITION_OFFSETS
+        elif (mode := _mode_of_table(lake, row["table_id"])).name == HISTORY:
+            report.note = NOTE_HISTORY_MODE
         elif mode.keeps_deleted:
-            one.note = SOFT
+            report.note = NOTE_SOFT_DELETES
         elif not row["timed"]:
-            one.note = TIMELESS
+            report.note = NOTE_NO_SOURCE_TIME
         elif row["forgotten"]:
             horizon = bytes(row["horizon"])
-            one.forgotten, one.position = row["forgotten"], shown_order(horizon)
+            report.forgotten, report.position = row["forgotten"], order_text(horizon)
             orders[row["table_id"]] = horizon
-        purged.append(one)
-    return orders, purged
+        reports.append(report)
+    return orders, reports
 
 
-def _mode(lake: Lake, table_id: str) -> TableMode:
+def _mode_of_table(lake: Lake, table_id: str) -> TableMode:
     name = name_of(table_id)
     return mode_of(lake.properties(name)) if lake.exists(name) else TableMode()
 
 
-def purge(lake: Lake, side: SideTable, orders: Mapping[str, bytes]) -> None:
-    """Raise the horizon of tables, then forget their deletes up to it.
+def purge(lake: Lake, tombstone_table: TombstoneTable, orders: Mapping[str, bytes]) -> None:
+    """Raise the horizon of tables, then delete their tombstones up to it.
 
-    The departure of a row that is there and has unknown columns stays, or may get some with the
-    next column of its table: a column that it took must not be filled by an event from before it.
+    A row that exists and has unknown columns, or may get some with the next column of its table,
+    keeps the tombstone of its departure. Without it, an event from before the departure could set a
+    column that the row took along.
 
     Args:
-        lake: The tables.
-        side: What is remembered.
+        lake: The lake.
+        tombstone_table: The tombstones of all tables.
         orders: Horizons by table id.
     """
     if not orders:
         return
-    spark = side.table().sparkSession
-    told = [(table_id, bytearray(order)) for table_id, order in orders.items()]
-    raised = spark.createDataFrame(told, "table_id string, purged binary")
-    side.purge(raised)
-    # what a transaction told of a key is remembered as long as a part of it may come again
+    spark = tombstone_table.table().sparkSession
+    table_horizons = [(table_id, bytearray(order)) for table_id, order in orders.items()]
+    watermarks = spark.createDataFrame(table_horizons, "table_id string, purged binary")
+    tombstone_table.record_watermarks(watermarks)
+    # the state of a transaction stays until no part of it can come again
     newest = F.greatest("deleted", "until").alias("deleted")
-    departed = side.table().where("key IS NOT NULL AND (deleted IS NOT NULL OR until IS NOT NULL)")
-    departed = departed.select("table_id", "key", newest)
-    goes = departed.join(F.broadcast(raised), "table_id").where("deleted <= purged")
+    tombstones = tombstone_table.table().where(
+        "key IS NOT NULL AND (deleted IS NOT NULL OR until IS NOT NULL)"
+    )
+    tombstones = tombstones.select("table_id", "key", newest)
+    deleted_keys = tombstones.join(F.broadcast(watermarks), "table_id").where("deleted <= purged")
     for table_id in orders:
-        if (stays := _wanting(lake, table_id, goes)) is not None:
-            goes = goes.join(stays, ["table_id", "key"], "left_anti")
-    side.forget(goes)
+        if (incomplete_keys := _incomplete_keys(lake, table_id, deleted_keys)) is not None:
+            deleted_keys = deleted_keys.join(incomplete_keys, ["table_id", "key"], "left_anti")
+    tombstone_table.delete(deleted_keys)
 
 
-def _wanting(lake: Lake, table_id: str, departed: DataFrame) -> DataFrame | None:
-    """Return the departed keys of a table whose rows are there and lack columns, or may."""
+def _incomplete_keys(lake: Lake, table_id: str, tombstones: DataFrame) -> DataFrame | None:
+    """Return the keys among tombstones whose rows exist and lack columns, or may lack some."""
     name = name_of(table_id)
     properties = lake.properties(name) if lake.exists(name) else {}
-    added = additions_of(properties)
-    if "exceptions" not in properties and not any(one.is_unknown for one in added):
+    additions = additions_of(properties)
+    if "exceptions" not in properties and not any(addition.is_unknown for addition in additions):
         return None
     columns = own_columns(lake.columns(name), properties, mode_of(properties))
-    # what a row without a base order does not have becomes unknown once the table gets it
-    may_want = is_incomplete(columns, added) | (F.length(ORDER) == 0)
-    wanting = lake.read(name).where(may_want)
+    # a row without a base order does not know a column that the table gets later
+    is_incomplete_row = is_incomplete(columns, additions) | (F.length(ORDER) == 0)
+    incomplete_rows = lake.read(name).where(is_incomplete_row)
     schema = msgspec.json.decode(properties["schema"], type=RowSchema)
-    target = Target(columns, tuple(schema.key or ()), {}, additions=added)
-    keys = departed.where(F.col("table_id") == table_id).select("key")
-    held = held_rows(wanting, keys, target, are_few=False)
-    return held.select(F.lit(table_id).alias("table_id"), "key")
+    target = Target(columns, tuple(schema.key or ()), {}, additions=additions)
+    keys = tombstones.where(F.col("table_id") == table_id).select("key")
+    stored_rows = held_rows(incomplete_rows, keys, target, are_few=False)
+    return stored_rows.select(F.lit(table_id).alias("table_id"), "key")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people see of a quarantine: how much waits for which reason, and the entries themselves."""
+"""The quarantine as the command line shows it: counts per reason and table, and the entries."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -17,21 +17,21 @@ from changelane.spark.rows.schema import table_id_of
 from changelane.spark.state import quarantine
 from changelane.spark.state.replays import (
     ENTRY,
-    entries,
-    is_hidden,
+    has_current_masks,
     is_replayable,
-    replayed,
-    waiting,
+    pending_entries,
+    quarantine_entries,
+    replayed_entries,
 )
 
-_SHOWN: Final = (
+_ENTRY_COLUMNS: Final = (
     *(ENTRY, "code", "reason", "path", "table_id", "pipeline", "query", "batch"),
     *("topic", "partition", "offset", "row_index", "raw_key", "raw_value", "message", "event"),
 )
 
 
-class Choice(msgspec.Struct, frozen=True):
-    """Which entries of a quarantine are meant; each of its parts narrows it.
+class EntryFilter(msgspec.Struct, frozen=True):
+    """Selects entries of a quarantine; an entry passes if it fits every non-empty attribute.
 
     Attributes:
         codes: Reason codes.
@@ -43,52 +43,61 @@ class Choice(msgspec.Struct, frozen=True):
     tables: Sequence[str] = ()
     entries: Sequence[str] = ()
 
-    def of(self, found: DataFrame) -> DataFrame:
-        """Return those of some entries that are meant.
+    def select(self, rows: DataFrame) -> DataFrame:
+        """Return the entries that pass.
 
         Raises:
-            UnknownNameError: None of them has such a code or table.
-            ConfigError: None of them has such a name, or there are none.
+            UnknownNameError: No entry has such a code or table.
+            ConfigError: No entry has such a name, or there are no entries.
         """
         if self.codes:
-            known = {row["code"] for row in found.select("code").distinct().collect()}
-            _check("reason of the quarantine", self.codes, known)
-            found = found.where(F.col("code").isin(*self.codes))
+            codes = {row["code"] for row in rows.select("code").distinct().collect()}
+            _check_names("reason of the quarantine", self.codes, codes)
+            rows = rows.where(F.col("code").isin(*self.codes))
         if self.tables:
-            met = found.where("table_id IS NOT NULL").select("table_id").distinct().collect()
-            ids = {row["table_id"]: table_id_of(row["table_id"]) for row in met}
-            names = {name for one in ids.values() for name in (str(one), one.name or "")}
-            _check("table of the quarantine", self.tables, names)
-            told = set(self.tables)
-            mine = [name for name, one in ids.items() if told & {str(one), one.name}]
-            found = found.where(F.col("table_id").isin(*mine))
+            table_rows = rows.where("table_id IS NOT NULL").select("table_id").distinct().collect()
+            table_ids = {row["table_id"]: table_id_of(row["table_id"]) for row in table_rows}
+            names = {
+                name
+                for table_id in table_ids.values()
+                for name in (str(table_id), table_id.name or "")
+            }
+            _check_names("table of the quarantine", self.tables, names)
+            chosen_tables = set(self.tables)
+            matches = [
+                name
+                for name, table_id in table_ids.items()
+                if chosen_tables & {str(table_id), table_id.name}
+            ]
+            rows = rows.where(F.col("table_id").isin(*matches))
         if self.entries:
-            found = found.where(F.col(ENTRY).isin(*self.entries))
-            known = {row[ENTRY] for row in found.select(ENTRY).collect()}
-            if lacking := sorted(set(self.entries) - known):
-                msg = f"no entry {lacking[0]} waits here: it was replayed, or there never was one"
+            rows = rows.where(F.col(ENTRY).isin(*self.entries))
+            entry_ids = {row[ENTRY] for row in rows.select(ENTRY).collect()}
+            if missing := sorted(set(self.entries) - entry_ids):
+                msg = f"no entry {missing[0]} waits here: it was replayed, or there never was one"
                 raise ConfigError(msg)
-        return found
+        return rows
 
 
-def _check(kind: str, told: Sequence[str], known: set[str]) -> None:
-    if not known:
+def _check_names(label: str, names: Sequence[str], known_names: set[str]) -> None:
+    if not known_names:
         raise ConfigError("nothing waits here")
-    for name in told:
-        if name not in known:
-            raise UnknownNameError(kind, name, known)
+    for name in names:
+        if name not in known_names:
+            raise UnknownNameError(label, name, known_names)
 
 
 class ReasonCount(msgspec.Struct):
-    """How much of one table was set aside for one reason.
+    """The number of quarantined entries of one table with one reason.
 
     Attributes:
         code: The reason code.
-        table: The table's name at the source, where one is known.
-        waiting: What was not replayed yet.
-        withheld: How much of that cannot be replayed from here, only from the source.
-        replayed: What was replayed, or discarded; what failed again waits as an entry of its own.
-        reason: One of the reasons, in words.
+        table: The table's name at the source, if known.
+        waiting: The entries that are not replayed yet.
+        withheld: The waiting entries that can only be read again from the source, not replayed.
+        replayed: The entries that were replayed or discarded; a replay that fails again adds a
+            new entry.
+        reason: One of the reasons as text.
     """
 
     code: str
@@ -99,29 +108,29 @@ class ReasonCount(msgspec.Struct):
     reason: str = ""
 
 
-def counts(lake: Lake, pipeline: str, masks: str = "") -> list[ReasonCount]:
-    """Return how much a pipeline has set aside, by reason and table.
+def count_by_reason(lake: Lake, pipeline: str, masks: str = "") -> list[ReasonCount]:
+    """Return the number of a pipeline's quarantined entries by reason and table.
 
     Args:
-        lake: Its tables.
-        pipeline: Its name.
-        masks: What it hides, as ``masks_of`` names it.
+        lake: The pipeline's lake.
+        pipeline: The pipeline's name.
+        masks: The fingerprint of the pipeline's masks, from ``masks_of``.
     """
     if not lake.exists(quarantine.NAME):
         return []
-    held = entries(lake, pipeline)
-    done = replayed(lake)
+    entries = quarantine_entries(lake, pipeline)
+    replayed = replayed_entries(lake)
     is_done = F.lit(False)
-    if done is not None:
-        held = held.join(done.withColumn("is_done", F.lit(True)), ENTRY, "left")
+    if replayed is not None:
+        entries = entries.join(replayed.withColumn("is_done", F.lit(True)), ENTRY, "left")
         is_done = F.coalesce("is_done", F.lit(False))
-    found = held.groupBy("code", "table_id").agg(
+    grouped = entries.groupBy("code", "table_id").agg(
         F.count_if(~is_done).alias("waiting"),
         F.count_if(~is_done & ~is_replayable(masks)).alias("withheld"),
         F.count_if(is_done).alias("replayed"),
         F.min("reason").alias("reason"),
     )
-    told = [
+    reason_counts = [
         ReasonCount(
             row["code"],
             "" if row["table_id"] is None else str(table_id_of(row["table_id"])),
@@ -130,51 +139,58 @@ def counts(lake: Lake, pipeline: str, masks: str = "") -> list[ReasonCount]:
             row["replayed"],
             row["reason"] or "",
         )
-        for row in found.collect()
+        for row in grouped.collect()
     ]
-    return sorted(told, key=lambda one: (one.code, one.table))
+    return sorted(reason_counts, key=lambda reason_count: (reason_count.code, reason_count.table))
 
 
-def shown(lake: Lake, pipeline: str, choice: Choice, masks: str = "") -> Iterator[dict[str, Any]]:
-    """Yield the entries that wait, as records: messages as ``convert`` writes them, or events.
+def entry_records(
+    lake: Lake, pipeline: str, entry_filter: EntryFilter, masks: str = ""
+) -> Iterator[dict[str, Any]]:
+    """Yield the waiting entries as records: messages as ``convert`` writes them, or events.
 
-    What was set aside before the pipeline hid what it hides now comes without its values.
+    An entry that was quarantined before the pipeline got its current masks comes without values.
 
     Args:
-        lake: The pipeline's tables.
-        pipeline: Its name.
-        choice: Which entries are meant.
-        masks: What the pipeline hides, as ``masks_of`` names it.
+        lake: The pipeline's lake.
+        pipeline: The pipeline's name.
+        entry_filter: The filter of the entries.
+        masks: The fingerprint of the pipeline's masks, from ``masks_of``.
 
     Raises:
-        UnknownNameError: Nothing that waits is of such a code, table or name.
+        UnknownNameError: No waiting entry has such a code or table.
+        ConfigError: No waiting entry has such a name.
     """
     if not lake.exists(quarantine.NAME):
         return
-    told = (is_replayable(masks).alias("is_here"), is_hidden(masks).alias("is_hidden"))
-    found = choice.of(waiting(lake, pipeline)).select(*_SHOWN, *told)
-    ordered = found.orderBy("topic", "partition", "offset", "row_index", ENTRY)
+    flags = (is_replayable(masks).alias("is_here"), has_current_masks(masks).alias("is_hidden"))
+    entries = entry_filter.select(pending_entries(lake, pipeline)).select(*_ENTRY_COLUMNS, *flags)
+    ordered = entries.orderBy("topic", "partition", "offset", "row_index", ENTRY)
     for row in ordered.toLocalIterator():
-        yield _shown(row)
+        yield _entry_record(row)
 
 
-def _shown(row: Row) -> dict[str, Any]:
-    told = {name: row[name] for name in (ENTRY, "code", "reason", "path")}
-    told["table"] = None if row["table_id"] is None else str(table_id_of(row["table_id"]))
-    told |= {name: row[name] for name in ("pipeline", "query", "batch")}
-    told["replayable"] = row["is_here"]
-    place = row["topic"], row["partition"], row["offset"]
-    named = dict(zip(("topic", "partition", "offset"), place, strict=True))
+def _entry_record(row: Row) -> dict[str, Any]:
+    record = {name: row[name] for name in (ENTRY, "code", "reason", "path")}
+    record["table"] = None if row["table_id"] is None else str(table_id_of(row["table_id"]))
+    record |= {name: row[name] for name in ("pipeline", "query", "batch")}
+    record["replayable"] = row["is_here"]
+    coordinate_values = row["topic"], row["partition"], row["offset"]
+    coordinates = dict(zip(("topic", "partition", "offset"), coordinate_values, strict=True))
     if not row["is_hidden"]:
-        return told | named | {"withheld": "it was set aside before these masks, with its values"}
+        return (
+            record
+            | coordinates
+            | {"withheld": "it was set aside before these masks, with its values"}
+        )
     if row["event"] is not None:
-        return told | named | {"event": msgspec.json.decode(row["event"])}
+        return record | coordinates | {"event": msgspec.json.decode(row["event"])}
     key, value = (None if row[n] is None else bytes(row[n]) for n in ("raw_key", "raw_value"))
     try:
-        rest = read_rest(row["message"])
-        if rest.file is not None:
-            return told | named | {"file": rest.file}
-        message = rest.message(value, key, place)
-    except DecodeError:  # somebody wrote here
-        message = Message(value, key, (), *place)
-    return told | record_of(message)
+        details = read_rest(row["message"])
+        if details.file is not None:
+            return record | coordinates | {"file": details.file}
+        message = details.message(value, key, coordinate_values)
+    except DecodeError:  # the stored message was edited by hand
+        message = Message(value, key, (), *coordinate_values)
+    return record | record_of(message)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a lake's tables hold, and how far they are: for people with a pager."""
+"""The state of a lake's tables for operators: sizes, positions, lag and counters."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -9,51 +9,52 @@ import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from changelane.position import shown_order
+from changelane.position import order_text
 from changelane.spark.evolution.evolution_state import Halted
 from changelane.spark.evolution.prepare import own_columns
 from changelane.spark.lake.commit_totals import Tally
 from changelane.spark.lake.interface import Lake, Marker, name_of
 from changelane.spark.lake.lookup import is_incomplete
 from changelane.spark.lake.modes import mode_of
-from changelane.spark.maintenance.compaction import maintained_ms
+from changelane.spark.maintenance.compaction import last_maintenance_ms
 from changelane.spark.rows.added_columns import additions_of, is_unknown, note_of
 from changelane.spark.rows.schema import table_id_of
 from changelane.spark.runtime.sql import DELETED
 from changelane.spark.state import change_log, quarantine, replays, tombstones
 from changelane.spark.state.change_log import ChangeLog, Pending
-from changelane.spark.state.paused_tables import Parking
+from changelane.spark.state.paused_tables import PausedTables
 
 NO_TABLE: Final = "(messages that name no table)"
-"""The place in the list of the messages in the quarantine that could not be read."""
+"""The table name of the status line that counts undecodable messages in the quarantine."""
 
 
 class TableStatus(msgspec.Struct):
-    """One table.
+    """The state of one table.
 
     Attributes:
-        table: Its name at the source.
-        path: Where it lies.
-        rows: How many rows it has.
-        incomplete: How many of them have a column that is not known.
-        remembered: How many keys are remembered that lost their row.
-        purged: Up to where in the source's log such keys were forgotten.
-        maintained_ms: When small files and old versions were last seen to.
-        quarantined: How many of its events are set aside and wait.
-        waiting: How many of them wait in the change log.
-        parked: Why the table takes no events, when it is parked.
-        position: How far it is in the source's log: where the newest event stands that it took.
-        source_time_ms: The newest change that it took, at its source.
-        committed_ms: When its newest commit was made.
-        pipeline: Who made it, and in which batch.
-        applied: How many changes of rows its commits took, those without effect among them.
-        late: How many of them came in a batch behind one that had told newer ones.
-        ties: For how many keys and positions a batch told two different whole rows.
-        repeats: Where rows are only added: how many events came again, and added none.
-        possible_duplicates: How many that added a row equal another but for their message.
-        halted: Why the table does not follow its source any more; empty = it does.
-        note: Whether the source gave it another name, or dropped it, and which columns its older
-            rows do not know.
+        table: The table's name at the source.
+        path: The path of the table.
+        rows: The number of rows.
+        incomplete: The number of rows with a column of unknown value.
+        remembered: The number of tombstones: deleted keys.
+        purged: The purge horizon, as a position in the source's log.
+        maintained_ms: The time of the last maintenance, milliseconds since 1970.
+        quarantined: The number of quarantined events that wait.
+        waiting: The number of events that wait in the change log.
+        parked: Why the table is paused, if it is.
+        position: The position of the newest applied event in the source's log.
+        source_time_ms: The source time of the newest applied change.
+        committed_ms: The time of the newest commit.
+        pipeline: The pipeline of the newest commit.
+        batch: The batch of the newest commit.
+        applied: The number of row changes in the table's commits, including those without effect.
+        late: The number of changes that were out of order: older than one of an earlier batch.
+        ties: The number of conflicts: two different full rows for one key and position in a batch.
+        repeats: In a table that only adds rows, the number of repeated events that added none.
+        possible_duplicates: The number of added rows that equal another except for their message.
+        halted: Why schema evolution of the table is halted; empty = it is not.
+        note: Whether the source renamed or dropped the table, and the columns that its older rows
+            do not know.
     """
 
     table: str
@@ -84,127 +85,141 @@ def status(lake: Lake, pipeline: str = "") -> list[TableStatus]:
     """Return the state of every table of a lake.
 
     Args:
-        lake: The tables.
-        pipeline: What its change log has taken for them is of this pipeline.
+        lake: The lake.
+        pipeline: The name of the pipeline that writes the change log.
     """
-    remembered = _counts(lake, tombstones.NAME, "deleted IS NOT NULL")
-    purged = tombstones.horizons(lake)
-    aside: dict[str, int] = {}
+    tombstone_counts = _table_counts(lake, tombstones.NAME, "deleted IS NOT NULL")
+    watermarks = tombstones.tombstone_watermarks(lake)
+    quarantined_counts: dict[str, int] = {}
     if lake.exists(quarantine.NAME):
-        aside = _counted(replays.waiting(lake))
-    unread = aside.pop("", 0)
-    log = ChangeLog(lake)
-    pending = log.pending()
-    parked = {name: one.reason for name, one in Parking(log).tables().items()}
-    found = []
+        quarantined_counts = _counts_by_table(replays.pending_entries(lake))
+    undecodable_count = quarantined_counts.pop("", 0)
+    change_log_table = ChangeLog(lake)
+    pending = change_log_table.pending()
+    paused_reasons = {
+        name: paused.reason for name, paused in PausedTables(change_log_table).tables().items()
+    }
+    statuses = []
     for name in lake.tables():
         if not lake.exists(name):
             continue
         properties = lake.properties(name)
         table_id = properties.get("table", "")
-        # what came since the source called it so
-        called = {table_id, properties.get("named", "")} - {""}
-        held, mode = lake.read(name), mode_of(properties)
+        # events since a rename have the new id
+        table_ids = {table_id, properties.get("named", "")} - {""}
+        rows, mode = lake.read(name), mode_of(properties)
         columns = own_columns(lake.columns(name), properties, mode)
-        added = additions_of(properties)
-        incomplete = F.count_if(is_incomplete(columns, added))
+        additions = additions_of(properties)
+        incomplete = F.count_if(is_incomplete(columns, additions))
         if mode.keeps_deleted:
-            held = held.where(~F.col(DELETED))
-        held = held.agg(
+            rows = rows.where(~F.col(DELETED))
+        rows = rows.agg(
             F.count(F.lit(1)).alias("rows"),
             incomplete.alias("incomplete"),
-            *(F.count_if(is_unknown(one)) for one in added),
+            *(F.count_if(is_unknown(addition)) for addition in additions),
         )
-        (counted,) = held.collect()
-        unknown = {one.column: counted[2 + index] for index, one in enumerate(added)}
+        (row_counts,) = rows.collect()
+        unknown_counts = {
+            addition.column: row_counts[2 + index] for index, addition in enumerate(additions)
+        }
         commit = lake.last_commit(name)
-        told: Mapping[str, Any] = {} if commit is None else commit.details
-        taken = Tally.of(commit)
-        mine = [one for one in pending if one.table_id in called]
-        pending = [one for one in pending if one.table_id not in called]
-        reasons = [parked.pop(one) for one in sorted(called & set(parked))]
-        found.append(
+        details: Mapping[str, Any] = {} if commit is None else commit.details
+        totals = Tally.of(commit)
+        table_pending = [entry for entry in pending if entry.table_id in table_ids]
+        pending = [entry for entry in pending if entry.table_id not in table_ids]
+        reasons = [
+            paused_reasons.pop(table_id) for table_id in sorted(table_ids & set(paused_reasons))
+        ]
+        statuses.append(
             TableStatus(
                 str(table_id_of(table_id)) if table_id else name,
                 lake.path(name),
-                counted["rows"],
-                counted["incomplete"],
-                remembered.get(table_id, 0),
-                sum(aside.pop(one, 0) for one in called),
-                # commits of older versions tell where their own batch stood
-                _position(taken.high or told.get("order")),
-                sum(_waiting(lake, name, one, pipeline) for one in mine),
+                row_counts["rows"],
+                row_counts["incomplete"],
+                tombstone_counts.get(table_id, 0),
+                sum(quarantined_counts.pop(table_id, 0) for table_id in table_ids),
+                # commits of older versions have the position of their own batch
+                _position_text(totals.high or details.get("order")),
+                sum(_pending_count(lake, name, entry, pipeline) for entry in table_pending),
                 next(iter(reasons), None),
-                None if taken.source_time_us is None else taken.source_time_us // 1000,
+                None if totals.source_time_us is None else totals.source_time_us // 1000,
                 None if commit is None else commit.time_ms,
-                str(told.get("pipeline", "")),
-                told.get("batch"),
-                _halted(properties),
-                _note(properties, note_of(added, unknown)),
-                shown_order(purged[table_id]) if table_id in purged else "",
-                maintained_ms(properties),
-                taken.applied,
-                taken.late,
-                taken.ties,
-                taken.repeats,
-                taken.possible_duplicates,
+                str(details.get("pipeline", "")),
+                details.get("batch"),
+                _halted_text(properties),
+                _note_text(properties, note_of(additions, unknown_counts)),
+                order_text(watermarks[table_id]) if table_id in watermarks else "",
+                last_maintenance_ms(properties),
+                totals.applied,
+                totals.late,
+                totals.ties,
+                totals.repeats,
+                totals.possible_duplicates,
             )
         )
-    waiting: Counter[str] = Counter()
-    for one in pending:
-        waiting[one.table_id] += one.events
-    for table_id in sorted({*waiting, *parked, *aside}):
-        # what never was merged
+    pending_counts: Counter[str] = Counter()
+    for entry in pending:
+        pending_counts[entry.table_id] += entry.events
+    for table_id in sorted({*pending_counts, *paused_reasons, *quarantined_counts}):
+        # tables that no batch was merged into yet
         name = str(table_id_of(table_id))
-        aside_there, left = aside.get(table_id, 0), waiting[table_id]
+        quarantined, pending_count = quarantined_counts.get(table_id, 0), pending_counts[table_id]
         path = lake.path(name_of(table_id))
-        found.append(TableStatus(name, path, 0, 0, 0, aside_there, "", left, parked.get(table_id)))
-    if unread:
-        found.append(TableStatus(NO_TABLE, lake.path(quarantine.NAME), 0, 0, 0, unread, ""))
-    return found
+        statuses.append(
+            TableStatus(
+                name, path, 0, 0, 0, quarantined, "", pending_count, paused_reasons.get(table_id)
+            )
+        )
+    if undecodable_count:
+        statuses.append(
+            TableStatus(NO_TABLE, lake.path(quarantine.NAME), 0, 0, 0, undecodable_count, "")
+        )
+    return statuses
 
 
-def _position(high: str | None) -> str:
-    return shown_order(bytes.fromhex(high)) if high else ""
+def _position_text(high: str | None) -> str:
+    return order_text(bytes.fromhex(high)) if high else ""
 
 
-def _waiting(lake: Lake, name: str, one: Pending, pipeline: str) -> int:
-    """Return how many events of a table wait: the log forgets a while after they are merged."""
-    last = lake.last_batch(name, Marker(pipeline, one.query, 0))
-    if last is None or last < one.first:
-        return one.events
-    if last >= one.last:
+def _pending_count(lake: Lake, name: str, pending: Pending, pipeline: str) -> int:
+    """Return how many events of a table wait; the log deletes merged events some time later."""
+    last_batch = lake.last_batch(name, Marker(pipeline, pending.query, 0))
+    if last_batch is None or last_batch < pending.first:
+        return pending.events
+    if last_batch >= pending.last:
         return 0
-    mine = (F.col("query") == one.query) & (F.col("table_id") == one.table_id)
+    is_pending = (F.col("query") == pending.query) & (F.col("table_id") == pending.table_id)
     rows = (
-        lake.read(change_log.NAME).where(mine & (F.col("batch") > last)).where("kind != 'schema'")
+        lake.read(change_log.NAME)
+        .where(is_pending & (F.col("batch") > last_batch))
+        .where("kind != 'schema'")
     )
     return rows.count()
 
 
-def _halted(properties: Mapping[str, str]) -> str:
+def _halted_text(properties: Mapping[str, str]) -> str:
     halted = Halted.of(properties.get("halted", ""))
     return "" if halted is None else f"{halted.code}: {halted.reason} (at {halted.where})"
 
 
-def _note(properties: Mapping[str, str], unknown: str) -> str:
+def _note_text(properties: Mapping[str, str], unknown_note: str) -> str:
     notes = []
-    if named := properties.get("named"):
-        notes.append(f"the source calls it {table_id_of(named)} now")
+    if source_name := properties.get("named"):
+        notes.append(f"the source calls it {table_id_of(source_name)} now")
     if dropped := properties.get("dropped"):
-        notes.append(f"the source dropped it (at {shown_order(bytes.fromhex(dropped))})")
-    if unknown:
-        notes.append(unknown)
+        notes.append(f"the source dropped it (at {order_text(bytes.fromhex(dropped))})")
+    if unknown_note:
+        notes.append(unknown_note)
     return "; ".join(notes)
 
 
-def _counts(lake: Lake, table: str, condition: str) -> dict[str, int]:
+def _table_counts(lake: Lake, table: str, condition: str) -> dict[str, int]:
     if not lake.exists(table):
         return {}
-    return _counted(lake.read(table).where(condition))
+    return _counts_by_table(lake.read(table).where(condition))
 
 
-def _counted(rows: DataFrame) -> dict[str, int]:
+def _counts_by_table(rows: DataFrame) -> dict[str, int]:
     table_id = F.coalesce("table_id", F.lit("")).alias("table_id")
-    found = rows.groupBy(table_id).count().collect()
-    return {row["table_id"]: row["count"] for row in found}
+    counts = rows.groupBy(table_id).count().collect()
+    return {row["table_id"]: row["count"] for row in counts}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages that somebody mended: what ``quarantine show --output json`` wrote, edited, given back.
+"""Repaired messages: lines of ``quarantine show --output json``, edited by a user for a replay.
 
-A line is a record with the name of its entry. Its key, its value and its headers may be edited;
-where it stood in its topic stays, because that may be what orders it.
+A line is a record with the name of its entry. The user may edit key, value and headers. Topic,
+partition and offset must stay, because they may define the order.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,83 +19,83 @@ from changelane.message import Message
 from changelane.spark.rows.rejected import read_rest
 from changelane.spark.state.replays import ENTRY
 
-_MENDED: Final = "entry STRING, mended_value BINARY, mended_key BINARY, mended_message STRING"
+_REPAIRED_DDL: Final = "entry STRING, mended_value BINARY, mended_key BINARY, mended_message STRING"
 
 
-class _Named(msgspec.Struct):
+class _EntryName(msgspec.Struct):
     entry: str
 
 
-def read_mended(lines: Iterable[bytes]) -> dict[str, Message]:
+def read_repaired(lines: Iterable[bytes]) -> dict[str, Message]:
     """Return the messages of lines, by entry.
 
     Raises:
-        ConfigError: A line is no record with an entry, or tells an entry again; or there is none.
+        ConfigError: A line is no record with an entry, an entry comes twice, or there is no entry.
     """
-    found: dict[str, Message] = {}
+    messages: dict[str, Message] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
-            named = json.loads(line, _Named)
+            record = json.loads(line, _EntryName)
         except DecodeError:
             raise ConfigError(f"line {number}: not a record with the name of its entry") from None
         try:
-            entry, message = named.entry, read_record(line)
+            entry, message = record.entry, read_record(line)
         except DecodeError as error:
             raise ConfigError(f"line {number}: {error}") from None
-        if entry in found:
+        if entry in messages:
             raise ConfigError(f"line {number}: entry {entry} comes a second time")
-        found[entry] = message
-    if not found:
+        messages[entry] = message
+    if not messages:
         raise ConfigError("there is no entry in it: `quarantine show --output json` writes them")
-    return found
+    return messages
 
 
-def with_mended(
-    chosen: DataFrame, mended: Mapping[str, Message], *, keeps_keys: bool = False
+def with_repaired(
+    selected_entries: DataFrame, repaired: Mapping[str, Message], *, keeps_keys: bool = False
 ) -> DataFrame:
-    """Return entries with the messages that take the place of theirs.
+    """Return entries with their repaired messages.
 
     Args:
-        chosen: Entries that wait; those that are mended are among them.
-        mended: What *they* hold instead.
-        keeps_keys: Their keys stay, because others of the key wait for them.
+        selected_entries: Entries that wait, including the repaired ones.
+        repaired: The repaired messages by entry.
+        keeps_keys: Whether a message must keep its key, because other messages of the key wait.
 
     Raises:
-        ConfigError: One of them is no message, or stands elsewhere now, or has another key.
+        ConfigError: An entry is not a message, or its coordinates or its key changed.
     """
     place = ("topic", "partition", "offset")
-    told = chosen.select(
+    entries = selected_entries.select(
         ENTRY, "message", "raw_key", *place, F.col("event").isNull().alias("is_message")
     )
     rows = []
-    for row in told.distinct().collect():
+    for row in entries.distinct().collect():
         entry, key = row[ENTRY], None if row["raw_key"] is None else bytes(row["raw_key"])
-        if keeps_keys and mended[entry].key != key:
+        if keeps_keys and repaired[entry].key != key:
             msg = f"entry {entry}: leave its key as it was: others of that key wait for it"
             raise ConfigError(msg)
-        rows.append(_mended(mended[entry], row))
-    beside = chosen.sparkSession.createDataFrame(rows, _MENDED)
-    instead = {
+        rows.append(_repaired_row(repaired[entry], row))
+    repaired_rows = selected_entries.sparkSession.createDataFrame(rows, _REPAIRED_DDL)
+    columns = {
         name: F.col(f"mended_{name.removeprefix('raw_')}")
         for name in ("raw_value", "raw_key", "message")
     }
-    return chosen.join(F.broadcast(beside), ENTRY).withColumns(instead)
+    return selected_entries.join(F.broadcast(repaired_rows), ENTRY).withColumns(columns)
 
 
-def _mended(message: Message, row: Row) -> Sequence[object]:
+def _repaired_row(message: Message, row: Row) -> Sequence[object]:
     entry = row[ENTRY]
     if not row["is_message"]:
         msg = f"entry {entry} is an event that a table refused: it cannot be mended, only replayed"
         raise ConfigError(msg)
-    rest = read_rest(row["message"])
-    if rest.file is not None:
-        msg = f"entry {entry} is a whole file: mend {rest.file} itself, and replay the entry"
+    details = read_rest(row["message"])
+    if details.file is not None:
+        msg = f"entry {entry} is a whole file: mend {details.file} itself, and replay the entry"
         raise ConfigError(msg)
     place = row["topic"], row["partition"], row["offset"]
     if (message.topic, message.partition, message.offset) != place:
         msg = f"entry {entry}: leave topic, partition and offset as they were: they may order it"
         raise ConfigError(msg)
-    held = msgspec.structs.replace(rest, headers=headers_of(message))
-    return entry, message.value, message.key, msgspec.json.encode(held).decode()
+    repaired_details = msgspec.structs.replace(details, headers=headers_of(message))
+    return entry, message.value, message.key, msgspec.json.encode(repaired_details).decode()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``changelane quarantine replay``: what was set aside goes through its pipeline again, once.
+"""``changelane quarantine replay``: send quarantined entries through their pipeline again, once.
 
-A message is decoded again with its own coordinates, and an event that its table refused comes
-again as its stream told it: each has the order that it had, so that what is newer stays.
+A replay decodes a message again with its own coordinates, and applies a rejected event again as
+its stream delivered it. Each keeps its order, so that newer changes win.
 """
 
 from collections.abc import Mapping
@@ -18,20 +18,20 @@ from changelane.pipeline.config import Pipeline
 from changelane.pipeline.datahub_sink import DataHubSink
 from changelane.pipeline.kafka import KafkaSink
 from changelane.spark.lake import lake_of
-from changelane.spark.maintenance.quarantine_view import Choice
-from changelane.spark.replay.repaired import with_mended
-from changelane.spark.replay.to_tables import Reapplying
-from changelane.spark.replay.to_topics import Resending
+from changelane.spark.maintenance.quarantine_view import EntryFilter
+from changelane.spark.replay.repaired import with_repaired
+from changelane.spark.replay.to_tables import TableReplay
+from changelane.spark.replay.to_topics import TopicReplay
 from changelane.spark.state.quarantine import Quarantine
 from changelane.spark.state.replays import (
     ENTRY,
-    Begun,
     ReplayReport,
     Replays,
     Settings,
+    UnfinishedReplay,
     is_replayable,
-    replayed,
-    waiting,
+    pending_entries,
+    replayed_entries,
 )
 from changelane.transforms.mask import masks_of
 
@@ -39,74 +39,85 @@ from changelane.transforms.mask import masks_of
 def replay(
     spark: SparkSession,
     pipeline: Pipeline,
-    choice: Choice,
+    entry_filter: EntryFilter,
     settings: Settings,
-    mended: Mapping[str, Message] | None = None,
+    repaired: Mapping[str, Message] | None = None,
 ) -> list[ReplayReport]:
-    """Replay what waits in the quarantine of a pipeline; a run into tables that goes on stops.
+    """Replay or discard the waiting entries in the quarantine of a pipeline.
 
-    Or discard it: it is noted as done, and nothing comes of it.
+    A replay into tables stops a run of the pipeline that is under way. To discard an entry marks it
+    as replayed without any effect.
 
-    It may be killed at any moment and run again: a replay that was killed is first brought to its
-    end. What fails again is set aside again.
+    A replay may be killed at any moment and run again: an unfinished replay is completed first.
+    Entries that fail again are quarantined again.
 
     Args:
         spark: The session.
         pipeline: The pipeline.
-        choice: What is replayed of what waits and can be.
-        settings: How messages are read, or that they are discarded.
-        mended: Messages in the place of those that entries hold; only these entries are replayed.
+        entry_filter: The filter of the waiting entries.
+        settings: How to decode the messages, or whether to discard the entries.
+        repaired: Messages that replace those of their entries; only these entries are replayed.
 
     Raises:
-        ConfigError: A name is wrong, or a mended message is none that waits.
-        FencedError: A run of the pipeline, or another replay, began meanwhile.
+        ConfigError: A name is wrong, or the entry of a repaired message does not wait.
+        FencedError: A run of the pipeline or another replay has begun in the meantime.
     """
-    check(pipeline, settings, mended)
+    check(pipeline, settings, repaired)
     lake = lake_of(spark, pipeline)
-    Quarantine(spark, lake)  # there is one from now on
+    Quarantine(spark, lake)  # creates the quarantine table
     replays = Replays(spark, lake, pipeline.name)
-    is_sent = isinstance(pipeline.sink, KafkaSink | DataHubSink)
+    is_topic_pipeline = isinstance(pipeline.sink, KafkaSink | DataHubSink)
     keeps_keys = isinstance(pipeline.sink, KafkaSink | DataHubSink) and pipeline.sink.hold_keys
 
-    def here() -> DataFrame:
-        found = waiting(lake, pipeline.name)
+    def waiting_entries() -> DataFrame:
+        entries = pending_entries(lake, pipeline.name)
         if settings.discards:
-            return found
-        return found.where(is_replayable(masks_of(pipeline.pure_steps)))
+            return entries
+        return entries.where(is_replayable(masks_of(pipeline.pure_steps)))
 
-    # neither a wrong name nor a replay of nothing stops a run
-    chosen = chosen_entries(here(), choice, mended, keeps_keys=keeps_keys)
-    if not (unfinished := replays.unfinished()) and not chosen.limit(1).count():
+    # a wrong name or an empty replay must not fence a run
+    selected_entries = chosen_entries(
+        waiting_entries(), entry_filter, repaired, keeps_keys=keeps_keys
+    )
+    if not (unfinished := replays.unfinished()) and not selected_entries.limit(1).count():
         return []
-    target: Resending | Reapplying = (Resending if is_sent else Reapplying)(spark, pipeline, lake)
+    replay_target: TopicReplay | TableReplay = (TopicReplay if is_topic_pipeline else TableReplay)(
+        spark, pipeline, lake
+    )
 
-    def land(begun: Begun, *, is_resumed: bool) -> ReplayReport:
-        report = ReplayReport(begun.number, begun.entries, is_discarded=begun.settings.discards)
-        if not begun.settings.discards:
-            report = target.land(begun, replays, *_codec_of(pipeline, begun.settings))
-        replays.done(begun.number)
+    def replay_one(unfinished_replay: UnfinishedReplay, *, is_resumed: bool) -> ReplayReport:
+        report = ReplayReport(
+            unfinished_replay.number,
+            unfinished_replay.entries,
+            is_discarded=unfinished_replay.settings.discards,
+        )
+        if not unfinished_replay.settings.discards:
+            report = replay_target.apply(
+                unfinished_replay, replays, *_codec_of(pipeline, unfinished_replay.settings)
+            )
+        replays.record_done(unfinished_replay.number)
         return msgspec.structs.replace(report, is_resumed=is_resumed)
 
-    done = [land(begun, is_resumed=True) for begun in unfinished]
-    if done and (over := replayed(lake)) is not None:
-        chosen = chosen.join(over, ENTRY, "left_anti")
+    reports = [replay_one(unfinished_replay, is_resumed=True) for unfinished_replay in unfinished]
+    if reports and (replayed := replayed_entries(lake)) is not None:
+        selected_entries = selected_entries.join(replayed, ENTRY, "left_anti")
     if not settings.discards:
-        chosen = target.along(here(), chosen)
-    if (begun := replays.begin(chosen, settings)) is not None:
-        done.append(land(begun, is_resumed=False))
-    return done
+        selected_entries = replay_target.entries_to_replay(waiting_entries(), selected_entries)
+    if (unfinished_replay := replays.record_begin(selected_entries, settings)) is not None:
+        reports.append(replay_one(unfinished_replay, is_resumed=False))
+    return reports
 
 
 def check(
-    pipeline: Pipeline, settings: Settings, mended: Mapping[str, Message] | None = None
+    pipeline: Pipeline, settings: Settings, repaired: Mapping[str, Message] | None = None
 ) -> None:
-    """Refuse a replay that cannot be.
+    """Check that a replay is possible.
 
     Raises:
-        ConfigError: A name is wrong, or what a mask hides would have to be kept.
+        ConfigError: A name is wrong, or repaired messages would store values that a mask hides.
     """
     _codec_of(pipeline, settings)
-    if mended is not None and masks_of(pipeline.pure_steps):
+    if repaired is not None and masks_of(pipeline.pure_steps):
         msg = (
             "the pipeline masks columns, and mended messages would be kept with their values: "
             "mend them at the source and read them from there again"
@@ -117,26 +128,26 @@ def check(
 def _codec_of(pipeline: Pipeline, settings: Settings) -> tuple[str, dict[str, Any]]:
     """Return the format of a replay's messages and its options."""
     source = pipeline.source
-    name, options = settings.format or source.format, settings.options
+    format_name, options = settings.format or source.format, settings.options
     if settings.format is None:
         options = {**source.format_options, **options}
-    get_codec(name, **options)
-    return name, dict(options)
+    get_codec(format_name, **options)
+    return format_name, dict(options)
 
 
 def chosen_entries(
-    found: DataFrame,
-    choice: Choice,
-    mended: Mapping[str, Message] | None = None,
+    entries: DataFrame,
+    entry_filter: EntryFilter,
+    repaired: Mapping[str, Message] | None = None,
     *,
     keeps_keys: bool = False,
 ) -> DataFrame:
-    """Return what is chosen of the entries that wait; keys decide what waits, where they stay.
+    """Return the waiting entries that the filter selects, with their repaired messages.
 
     Raises:
-        ConfigError: A name is wrong, or a mended message is none that waits.
+        ConfigError: A name is wrong, or the entry of a repaired message does not wait.
     """
-    if mended is None:
-        return choice.of(found)
-    named = msgspec.structs.replace(choice, entries=tuple(mended))
-    return with_mended(named.of(found), mended, keeps_keys=keeps_keys)
+    if repaired is None:
+        return entry_filter.select(entries)
+    repaired_filter = msgspec.structs.replace(entry_filter, entries=tuple(repaired))
+    return with_repaired(repaired_filter.select(entries), repaired, keeps_keys=keeps_keys)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replays for tables: messages are decoded again, events of tables come again as they were told."""
+"""Replays into tables: decode messages again, and apply events of tables again unchanged."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -23,100 +23,112 @@ from changelane.spark.rows.expressions.apply import expressed
 from changelane.spark.rows.rejected import Entry, Rest, Row, event_row, read_rest, schema_row
 from changelane.spark.rows.schema import AT
 from changelane.spark.run.tables import applier_of, expressions_of
-from changelane.spark.sources.decode_options import reading_of
+from changelane.spark.sources.decode_options import decode_options_of
 from changelane.spark.sources.file_listing import root_of
 from changelane.spark.sources.file_reader import record_rows
 from changelane.spark.sources.file_tasks import file_rows, pieces_of
 from changelane.spark.state.file_log import File
-from changelane.spark.state.replays import Begun, ReplayReport, Replays
+from changelane.spark.state.replays import ReplayReport, Replays, UnfinishedReplay
 
 
-class Reapplying:
-    """Brings replays to the tables of a pipeline; a run of it that is going on stops."""
+class TableReplay:
+    """Applies replays to the tables of a pipeline, and stops a run that is under way."""
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline, lake: Lake) -> None:
         self._pipeline = pipeline
         self._expressions = expressions_of(spark, pipeline)
         applier = applier_of(spark, lake, pipeline)
         applier.raise_fence(pipeline.name)
-        self._fanout = Fanout(lake, applier, pipeline.name, Cadence())
+        self._dispatcher = Fanout(lake, applier, pipeline.name, Cadence())
 
-    def along(self, found: DataFrame, chosen: DataFrame) -> DataFrame:
-        """Return what is replayed when some of what waits is chosen: that."""
-        del found
-        return chosen
+    def entries_to_replay(self, rows: DataFrame, selected_entries: DataFrame) -> DataFrame:
+        """Return the selected entries: a replay into tables needs no others."""
+        del rows
+        return selected_entries
 
-    def land(
-        self, begun: Begun, replays: Replays, name: str, options: Mapping[str, Any]
+    def apply(
+        self,
+        unfinished_replay: UnfinishedReplay,
+        replays: Replays,
+        format_name: str,
+        options: Mapping[str, Any],
     ) -> ReplayReport:
-        """Apply a replay, whose messages are of a format."""
-        content = replays.content(begun.number)
-        marker, details = replays.marker(begun.number), {"source": "quarantine"}
-        # events that tables refused went through filters and computes already
-        is_made = F.coalesce(F.get_json_object("event", "$.kind") != rows.REFUSED, F.lit(False))
-        anew = content.where(~is_made) if self._expressions else content
-        with expressed(decoded(anew, self._pipeline, name, options), self._expressions) as events:
+        """Apply a replay; its messages have one format."""
+        entries = replays.entries_of(unfinished_replay.number)
+        marker, details = replays.marker(unfinished_replay.number), {"source": "quarantine"}
+        # filters and computes already ran for events that tables rejected
+        is_transformed = F.coalesce(
+            F.get_json_object("event", "$.kind") != rows.REFUSED, F.lit(False)
+        )
+        event_entries = entries.where(~is_transformed) if self._expressions else entries
+        with expressed(
+            event_rows_of(event_entries, self._pipeline, format_name, options), self._expressions
+        ) as events:
             if self._expressions:
-                made = decoded(content.where(is_made), self._pipeline, name, options)
-                events = events.unionByName(made)  # noqa: PLW2901
-            report = self._fanout.take(events, marker, details)
+                decoded_events = event_rows_of(
+                    entries.where(is_transformed), self._pipeline, format_name, options
+                )
+                events = events.unionByName(decoded_events)  # noqa: PLW2901
+            report = self._dispatcher.take(events, marker, details)
         return ReplayReport(
-            begun.number,
-            begun.entries,
+            unfinished_replay.number,
+            unfinished_replay.entries,
             report.events,
-            tables={one.table: one.events for one in report.tables},
+            tables={table.table: table.events for table in report.tables},
             quarantined=report.quarantined,
-            parked=self._fanout.parked,
+            parked=self._dispatcher.parked,
         )
 
 
-def decoded(
-    content: DataFrame, pipeline: Pipeline, name: str, options: Mapping[str, Any]
+def event_rows_of(
+    entries: DataFrame, pipeline: Pipeline, format_name: str, options: Mapping[str, Any]
 ) -> DataFrame:
-    """Return the event rows of what a replay replays; whole files are read again."""
-    make = partial(row_builder, name, options, **reading_of(pipeline))
+    """Return the event rows of a replay's entries; entries of whole files are read again."""
+    make_builder = partial(row_builder, format_name, options, **decode_options_of(pipeline))
     reads_files = isinstance(pipeline.source, FilesSource)
-    read = partial(_decode, make, reads_files=reads_files)
-    found = content.select(*Entry._fields).mapInArrow(read, rows.DDL)
+    decode = partial(_decode, make_builder, reads_files=reads_files)
+    event_rows = entries.select(*Entry._fields).mapInArrow(decode, rows.DDL)
     if not isinstance(pipeline.source, FilesSource):
-        return found
-    told = content.where(F.get_json_object("message", "$.file").isNotNull())
-    by_epoch: dict[int, dict[str, str]] = defaultdict(dict)
-    for row in told.select("topic", "message").collect():
-        rest = read_rest(row["message"])
-        by_epoch[rest.epoch][rest.file or ""] = row["topic"] or ""
-    for epoch, files in sorted(by_epoch.items()):
-        theirs = _of_files(content.sparkSession, pipeline.source, files, partial(make, epoch=epoch))
-        found = found.unionByName(theirs)
-    return found
+        return event_rows
+    file_entries = entries.where(F.get_json_object("message", "$.file").isNotNull())
+    topics_by_epoch: dict[int, dict[str, str]] = defaultdict(dict)
+    for row in file_entries.select("topic", "message").collect():
+        details = read_rest(row["message"])
+        topics_by_epoch[details.epoch][details.file or ""] = row["topic"] or ""
+    for epoch, files in sorted(topics_by_epoch.items()):
+        file_rows = _file_event_rows(
+            entries.sparkSession, pipeline.source, files, partial(make_builder, epoch=epoch)
+        )
+        event_rows = event_rows.unionByName(file_rows)
+    return event_rows
 
 
-def _of_files(
+def _file_event_rows(
     spark: SparkSession,
     source: FilesSource,
     files: Mapping[str, str],
-    make: "partial[RowBuilder]",
+    make_builder: "partial[RowBuilder]",
 ) -> DataFrame:
-    """Return the event rows of whole files, which are told with the topics of their messages."""
+    """Return the event rows of whole files, with the topics of their messages."""
     root = root_of(spark, source)
-    form = None if source.contents == "auto" else LineForm(source.contents)
-    whole = [File(path, None, 0) for path in sorted(files)]
+    line_format = None if source.contents == "auto" else LineForm(source.contents)
+    whole_files = [File(path, None, 0) for path in sorted(files)]
     pieces = [
-        one._replace(topic=files[one.path])
-        for one in pieces_of(whole, root, {}, follow_links=source.follow_links)
+        piece._replace(topic=files[piece.path])
+        for piece in pieces_of(whole_files, root, {}, follow_links=source.follow_links)
     ]
-    return file_rows(spark, source, pieces, make, form)
+    return file_rows(spark, source, pieces, make_builder, line_format)
 
 
 # -- on the workers
 
 
 def _decode(
-    make: "partial[RowBuilder]", batches: Iterator[pa.RecordBatch], *, reads_files: bool
+    make_builder: "partial[RowBuilder]", batches: Iterator[pa.RecordBatch], *, reads_files: bool
 ) -> Iterator[pa.RecordBatch]:
-    reader = _Reader(make, reads_files=reads_files)
+    reader = _EntryReader(make_builder, reads_files=reads_files)
     for batch in batches:
-        yield from rows.gather(reader.rows(one) for one in entries_of(batch))
+        yield from rows.gather(reader.rows(entry) for entry in entries_of(batch))
 
 
 def entries_of(batch: pa.RecordBatch) -> Iterator[Entry]:
@@ -125,44 +137,44 @@ def entries_of(batch: pa.RecordBatch) -> Iterator[Entry]:
     return (Entry(*values) for values in zip(*columns, strict=True))
 
 
-class _Reader:
-    """Turns what a replay replays into event rows, within one task."""
+class _EntryReader:
+    """Decodes the entries of a replay into event rows, within one task."""
 
-    def __init__(self, make: "partial[RowBuilder]", *, reads_files: bool) -> None:
-        self._make = make
-        self._reads_files = reads_files  # whole files, beside what this reads
+    def __init__(self, make_builder: "partial[RowBuilder]", *, reads_files: bool) -> None:
+        self._make_builder = make_builder
+        self._reads_files = reads_files  # the pipeline reads whole files elsewhere
         self._builders: dict[int, RowBuilder] = {}
-        self._told: set[tuple[str, str]] = set()
+        self._emitted_schemas: set[tuple[str, str]] = set()
 
-    def rows(self, one: Entry) -> tuple[int, list[Row]]:
-        """Return the size of an entry, and its rows."""
-        if one.event is not None:
-            row = event_row(one.event, one.place, one.row_index)
-            return len(one.event), self._event(row, one.schema)
-        rest, value = read_rest(one.message), one.raw_value
-        if rest.file is not None:
-            return 0, [] if self._reads_files else [self._refused(one, rest)]
-        builder = self._builder(rest.epoch)
+    def rows(self, entry: Entry) -> tuple[int, list[Row]]:
+        """Return the size of an entry in bytes, and its event rows."""
+        if entry.event is not None:
+            row = event_row(entry.event, entry.place, entry.row_index)
+            return len(entry.event), self._event_rows(row, entry.schema)
+        details, value = read_rest(entry.message), entry.raw_value
+        if details.file is not None:
+            return 0, [] if self._reads_files else [self._rejected_row(entry, details)]
+        builder = self._builder(details.epoch)
         size = len(value or b"")
-        if rest.is_line and value is not None:
-            return size, record_rows(builder, value, one.place)
-        return size, builder.rows(rest.message(value, one.raw_key, one.place))
+        if details.is_line and value is not None:
+            return size, record_rows(builder, value, entry.place)
+        return size, builder.rows(details.message(value, entry.raw_key, entry.place))
 
     def _builder(self, epoch: int) -> RowBuilder:
         if epoch not in self._builders:
-            self._builders[epoch] = self._make(epoch=epoch)
+            self._builders[epoch] = self._make_builder(epoch=epoch)
         return self._builders[epoch]
 
-    def _refused(self, one: Entry, rest: Rest) -> Row:
+    def _rejected_row(self, entry: Entry, details: Rest) -> Row:
         error = DecodeError("a whole file, and the source is none of files", code="unreadable_file")
-        message = Message(None, None, (), one.topic)
-        return self._builder(rest.epoch).refuse(message, error, file=rest.file)
+        message = Message(None, None, (), entry.topic)
+        return self._builder(details.epoch).refuse(message, error, file=details.file)
 
-    def _event(self, row: Row, schema: str | None) -> list[Row]:
+    def _event_rows(self, row: Row, schema: str | None) -> list[Row]:
         if row[AT["kind"]] != "data" or schema is None:
             return [row]
-        name = row[AT["table_id"]], row[AT["schema_id"]]
-        if name in self._told:
+        schema_key = row[AT["table_id"]], row[AT["schema_id"]]
+        if schema_key in self._emitted_schemas:
             return [row]
-        self._told.add(name)
+        self._emitted_schemas.add(schema_key)
         return [schema_row(row, schema), row]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replays for topics: what was set aside is converted and sent again, behind what came since.
+"""Replays into topics: convert quarantined messages and send them again, after newer ones.
 
-Of each partition of the source everything goes in the order that it had there. With ``hold_keys``
-all that waits of a key goes together, so that the last message of a key is its newest.
+The messages of each source partition keep their order. With ``hold_keys`` all waiting messages of
+a key are sent together, so that the last message of a key is its newest.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from changelane.conversion.partition import Coming
+from changelane.conversion.partition import IncomingMessage
 from changelane.errors import ConfigError
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.datahub_sink import DataHubSink
@@ -23,18 +23,18 @@ from changelane.pipeline.kafka import KafkaSink, KafkaSource
 from changelane.spark.lake.interface import Lake
 from changelane.spark.replay.to_tables import entries_of
 from changelane.spark.rows.rejected import Entry, read_rest
-from changelane.spark.sinks.blocked_keys import KEY
+from changelane.spark.sinks.blocked_keys import KEY_COLUMNS
 from changelane.spark.sinks.kafka import sender_of
 from changelane.spark.state import replays as ledger
-from changelane.spark.state.fencing import raise_fence
-from changelane.spark.state.replays import ENTRY, Begun, ReplayReport, Replays
+from changelane.spark.state.fencing import create_fencing_token
+from changelane.spark.state.replays import ENTRY, ReplayReport, Replays, UnfinishedReplay
 
 
-class Resending:
-    """Brings replays to the topics of a pipeline, at least once.
+class TopicReplay:
+    """Sends replays to the topics of a pipeline, at least once.
 
     Raises:
-        ConfigError: It does not go from topics to topics.
+        ConfigError: Source or sink of the pipeline is not a topic.
     """
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline, lake: Lake) -> None:
@@ -42,44 +42,55 @@ class Resending:
         if not isinstance(source, KafkaSource) or not isinstance(sink, KafkaSink | DataHubSink):
             raise ConfigError("only topics are delivered into topics")
         self._source = source
-        self._holds = sink.hold_keys
+        self._is_blocking_keys = sink.hold_keys
         self._sender = partial(sender_of, spark, pipeline)
         self._lake = lake
-        # two replays at once would send everything twice: the older one stops
-        self._fence = raise_fence(lake, ledger.NAME, pipeline.name)
+        # two parallel replays would send everything twice, so the older one stops
+        self._fencing_token = create_fencing_token(lake, ledger.NAME, pipeline.name)
 
-    def along(self, found: DataFrame, chosen: DataFrame) -> DataFrame:
-        """Return what is replayed when some of what waits is chosen: with it, all of its keys."""
-        if not self._holds:
-            return chosen
-        keys = chosen.select(*(F.col(name).alias(f"chosen_{name}") for name in KEY)).distinct()
-        same = (F.col(name).eqNullSafe(F.col(f"chosen_{name}")) for name in KEY)
-        theirs = found.join(keys, reduce(and_, same), "left_semi")
-        others = theirs.join(chosen.select(ENTRY), ENTRY, "left_anti")
+    def entries_to_replay(self, rows: DataFrame, selected_entries: DataFrame) -> DataFrame:
+        """Return the selected entries; with ``hold_keys`` all waiting entries of their keys."""
+        if not self._is_blocking_keys:
+            return selected_entries
+        keys = selected_entries.select(
+            *(F.col(format_name).alias(f"chosen_{format_name}") for format_name in KEY_COLUMNS)
+        ).distinct()
+        is_same_key = (
+            F.col(format_name).eqNullSafe(F.col(f"chosen_{format_name}"))
+            for format_name in KEY_COLUMNS
+        )
+        key_entries = rows.join(keys, reduce(and_, is_same_key), "left_semi")
+        later_entries = key_entries.join(selected_entries.select(ENTRY), ENTRY, "left_anti")
         columns = [ENTRY, *Entry._fields]
-        return chosen.select(*columns).unionByName(others.select(*columns))
+        return selected_entries.select(*columns).unionByName(later_entries.select(*columns))
 
-    def land(
-        self, begun: Begun, replays: Replays, name: str, options: Mapping[str, Any]
+    def apply(
+        self,
+        unfinished_replay: UnfinishedReplay,
+        replays: Replays,
+        format_name: str,
+        options: Mapping[str, Any],
     ) -> ReplayReport:
-        """Send a replay, whose messages are of a format.
+        """Send a replay; its messages have one format.
 
         Raises:
-            FencedError: Another replay of the pipeline began meanwhile.
+            FencedError: Another replay of the pipeline has begun in the meantime.
         """
-        self._fence.check(self._lake.properties(ledger.NAME))
-        content = replays.content(begun.number).select(*Entry._fields)
-        ordered = content.repartition("topic", "partition").sortWithinPartitions(
+        self._fencing_token.check(self._lake.properties(ledger.NAME))
+        entries = replays.entries_of(unfinished_replay.number).select(*Entry._fields)
+        ordered = entries.repartition("topic", "partition").sortWithinPartitions(
             "topic", "partition", "offset", "row_index"
         )
-        source = msgspec.structs.replace(self._source, format=name, format_options=dict(options))
-        report = self._sender(source).send(
-            ordered, _read, replays.marker(begun.number), goes_on=True
+        source = msgspec.structs.replace(
+            self._source, format=format_name, format_options=dict(options)
         )
-        self._fence.check(self._lake.properties(ledger.NAME))
+        report = self._sender(source).send(
+            ordered, _read_entries, replays.marker(unfinished_replay.number), is_lenient=True
+        )
+        self._fencing_token.check(self._lake.properties(ledger.NAME))
         return ReplayReport(
-            begun.number,
-            begun.entries,
+            unfinished_replay.number,
+            unfinished_replay.entries,
             report.events,
             report.written,
             quarantined=report.quarantined,
@@ -89,10 +100,12 @@ class Resending:
 # -- on the workers
 
 
-def _read(batches: Iterable[pa.RecordBatch]) -> Iterator[Coming]:
+def _read_entries(batches: Iterable[pa.RecordBatch]) -> Iterator[IncomingMessage]:
     for batch in batches:
-        for one in entries_of(batch):
-            message = read_rest(one.message).message(one.raw_value, one.raw_key, one.place)
-            # versions that kept no rest told of messages which could not be read that it was
-            # their first event: all of them go, some maybe again
-            yield Coming(message, only=None if one.message is None else one.row_index)
+        for entry in entries_of(batch):
+            message = read_rest(entry.message).message(entry.raw_value, entry.raw_key, entry.place)
+            # older versions stored no details, and the row index 0 for undecodable messages:
+            # all of their events are sent, some perhaps again
+            yield IncomingMessage(
+                message, event_index=None if entry.message is None else entry.row_index
+            )

@@ -14,12 +14,12 @@ import msgspec
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from changelane.apply.added_columns import Addition, Cause, Columns
-from changelane.position import shown_order
+from changelane.apply.added_columns import Addition, Cause, ColumnHistory
+from changelane.position import order_text
 from changelane.spark.runtime.sql import COLUMNS, ORDER
 
 SOURCE_COLUMNS: Final = "source_columns"
-"""The property that keeps :class:`~changelane.apply.added_columns.Columns`."""
+"""The property that keeps :class:`~changelane.apply.added_columns.ColumnHistory`."""
 MAX_NAMED: Final = 5
 _EMPTY: Final = "cast(map() AS map<string,binary>)"
 _OWN: Final = bytes([1])
@@ -35,10 +35,10 @@ _CAUSES: Final[Mapping[Cause, str]] = {
 }
 
 
-def source_columns(properties: Mapping[str, str]) -> Columns:
+def source_columns(properties: Mapping[str, str]) -> ColumnHistory:
     """Return what a table remembers of the columns of its source."""
     text = properties.get(SOURCE_COLUMNS)
-    return msgspec.json.decode(text, type=Columns) if text else Columns()
+    return msgspec.json.decode(text, type=ColumnHistory) if text else ColumnHistory()
 
 
 def additions_of(properties: Mapping[str, str]) -> tuple[Addition, ...]:
@@ -46,12 +46,12 @@ def additions_of(properties: Mapping[str, str]) -> tuple[Addition, ...]:
     return source_columns(properties).added
 
 
-def property_of(columns: Columns) -> dict[str, str]:
+def property_of(columns: ColumnHistory) -> dict[str, str]:
     """Return the property that keeps what a table remembers of the columns of its source."""
     return {SOURCE_COLUMNS: msgspec.json.encode(columns).decode()}
 
 
-def renamed(columns: Columns, names: Mapping[str, str | None]) -> Columns:
+def renamed(columns: ColumnHistory, names: Mapping[str, str | None]) -> ColumnHistory:
     """Return the same for columns with other names: old name -> new name, ``None`` = dropped."""
     lower = {old.lower(): new for old, new in names.items()}
     added = []
@@ -72,8 +72,8 @@ def columns_of(added: Sequence[Addition]) -> Column:
     for addition in added:
         if addition.is_unknown:
             is_unknown = is_below(F.col(ORDER), addition) & ~_lists(listed, addition.column)
-            others = F.coalesce(listed, F.expr(_EMPTY))
-            with_it = F.map_concat(others, _unknown(addition.column))
+            other_columns = F.coalesce(listed, F.expr(_EMPTY))
+            with_it = F.map_concat(other_columns, _unknown(addition.column))
             listed = F.when(is_unknown, with_it).otherwise(listed)
     return listed
 
@@ -97,8 +97,8 @@ def versions_of(added: Sequence[Addition], columns: Sequence[str]) -> Column:
     for addition in unknown:
         is_told = F.coalesce(_lists(F.col(COLUMNS), addition.column), F.lit(False))
         is_unknown = listed.isNotNull() & is_below(F.col(ORDER), addition) & ~is_told
-        others = _without(listed, addition.column)
-        with_it = F.map_concat(others, _unknown(addition.column))
+        other_columns = _without(listed, addition.column)
+        with_it = F.map_concat(other_columns, _unknown(addition.column))
         listed = F.when(is_unknown, with_it).otherwise(listed)
     return listed
 
@@ -160,8 +160,8 @@ def note_of(added: Sequence[Addition], counts: Mapping[str, int] | None = None) 
         f"{reason_of(addition)})"
         for addition in unknown[:MAX_NAMED]
     ]
-    if (more := len(unknown) - MAX_NAMED) > 0:
-        said.append(f"{more} more")
+    if (unnamed_count := len(unknown) - MAX_NAMED) > 0:
+        said.append(f"{unnamed_count} more")
     return f"rows from before do not know {', '.join(said)}: {WAY_OUT}" if said else ""
 
 
@@ -169,6 +169,6 @@ def reason_of(addition: Addition) -> str:
     """Return why the rows from before a column do not know it."""
     cause = _CAUSES.get(addition.cause)
     if cause is None:
-        gone = ", ".join(map(repr, addition.gone[:MAX_NAMED]))
-        cause = f"{gone} is gone at the same place, and may have been renamed"
-    return f"new at {shown_order(addition.order)}; {cause}"
+        dropped_names = ", ".join(map(repr, addition.gone[:MAX_NAMED]))
+        cause = f"{dropped_names} is gone at the same place, and may have been renamed"
+    return f"new at {order_text(addition.order)}; {cause}"

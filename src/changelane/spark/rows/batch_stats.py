@@ -9,7 +9,7 @@ import msgspec
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from changelane.pipeline.kafka import Lag, behind
+from changelane.pipeline.kafka import Lag, total_lag
 from changelane.position import BY_PARTITION, LsnPosition, PostgresPosition, ScnPosition
 from changelane.spark.rows.schema import REFUSED, RowSchema, Told
 
@@ -107,7 +107,7 @@ class BatchReport(msgspec.Struct):
     @property
     def behind(self) -> int | None:
         """How many messages its source held behind it, where that is known."""
-        return behind(self.lag)
+        return total_lag(self.lag)
 
     @property
     def total(self) -> int:
@@ -117,17 +117,17 @@ class BatchReport(msgspec.Struct):
     @property
     def failed(self) -> dict[str, str]:
         """Why tables could not take their events, by ``table_id``."""
-        return {one.failed: one.note for one in self.tables if one.failed is not None}
+        return {table.failed: table.note for table in self.tables if table.failed is not None}
 
     def joined(self, later: "BatchReport") -> "BatchReport":
         """Return what this batch and a later one did together."""
-        tables = {one.table: one for one in self.tables}
-        for one in later.tables:
-            if (before := tables.get(one.table)) is not None:
-                sums = {name: getattr(before, name) + getattr(one, name) for name in _SUMS}
-                said = {"warning": before.warning or one.warning}
-                one = msgspec.structs.replace(one, **sums, **said)  # noqa: PLW2901
-            tables[one.table] = one
+        tables = {table.table: table for table in self.tables}
+        for table in later.tables:
+            if (before := tables.get(table.table)) is not None:
+                sums = {name: getattr(before, name) + getattr(table, name) for name in _SUMS}
+                said = {"warning": before.warning or table.warning}
+                table = msgspec.structs.replace(table, **sums, **said)  # noqa: PLW2901
+            tables[table.table] = table
         codes = {**self.quarantined}
         for code, count in later.quarantined.items():
             codes[code] = codes.get(code, 0) + count
@@ -155,8 +155,8 @@ class BatchReport(msgspec.Struct):
             self.quarantined[code] = self.quarantined.get(code, 0) + count
 
 
-def _sum(one: int | None, two: int | None) -> int | None:
-    return two if one is None else one + (two or 0)
+def _sum(first: int | None, two: int | None) -> int | None:
+    return two if first is None else first + (two or 0)
 
 
 class Truncating(NamedTuple):
@@ -219,14 +219,14 @@ class Work:
     @property
     def truncates(self) -> int:
         """How many truncates there are."""
-        return sum(one.size for one in self.truncated_by)
+        return sum(truncate.size for truncate in self.truncated_by)
 
     @property
     def truncated_in(self) -> dict[bytes, bytes]:
         """The newest truncate of each kind of positions."""
         newest: dict[bytes, bytes] = {}
-        for one in self.truncated_by:
-            newest[one.domain] = max(newest.get(one.domain, b""), one.newest)
+        for truncate in self.truncated_by:
+            newest[truncate.domain] = max(newest.get(truncate.domain, b""), truncate.newest)
         return newest
 
     @property
@@ -246,10 +246,10 @@ class Work:
 
     def reach(self, kind: bytes) -> tuple[bytes, bytes]:
         """Return the oldest and the newest order of changes of one kind of positions."""
-        found = [reach for (_, domain), reach in self.reaches.items() if domain == kind]
+        reaches = [reach for (_, domain), reach in self.reaches.items() if domain == kind]
         return (
-            min((oldest for oldest, _ in found), default=b""),
-            max((newest for _, newest in found), default=b""),
+            min((oldest for oldest, _ in reaches), default=b""),
+            max((newest for _, newest in reaches), default=b""),
         )
 
     @property
@@ -278,24 +278,28 @@ class Work:
 
     def without(self, truncates: Collection[Truncating]) -> "Work":
         """Return the same without some truncates."""
-        kept = self.only(self.schemas)
-        kept.truncated_by = [one for one in self.truncated_by if one not in truncates]
-        kept.domains = dict(self.domains)
-        for one in truncates:
-            kept.domains[one.domain] -= one.size
-        kept.domains = {domain: count for domain, count in kept.domains.items() if count}
-        return kept
+        work = self.only(self.schemas)
+        work.truncated_by = [
+            truncate for truncate in self.truncated_by if truncate not in truncates
+        ]
+        work.domains = dict(self.domains)
+        for truncate in truncates:
+            work.domains[truncate.domain] -= truncate.size
+        work.domains = {domain: count for domain, count in work.domains.items() if count}
+        return work
 
     def only(self, schemas: Iterable[str]) -> "Work":
         """Return the same without the events of other schemas."""
-        kept = copy(self)
-        kept.schemas = {name: self.schemas[name] for name in schemas}
-        kept.counts = {name: self.counts.get(name, 0) for name in kept.schemas}
-        kept.newest = {name: self.newest.get(name, b"") for name in kept.schemas}
-        kept.oldest = {name: self.oldest[name] for name in kept.schemas if name in self.oldest}
-        kept.rows = {one: reach for one, reach in self.rows.items() if one[0] in kept.schemas}
-        kept.reaches = {one: reach for one, reach in self.reaches.items() if one[0] in kept.schemas}
-        return kept
+        work = copy(self)
+        work.schemas = {name: self.schemas[name] for name in schemas}
+        work.counts = {name: self.counts.get(name, 0) for name in work.schemas}
+        work.newest = {name: self.newest.get(name, b"") for name in work.schemas}
+        work.oldest = {name: self.oldest[name] for name in work.schemas if name in self.oldest}
+        work.rows = {place: reach for place, reach in self.rows.items() if place[0] in work.schemas}
+        work.reaches = {
+            place: reach for place, reach in self.reaches.items() if place[0] in work.schemas
+        }
+        return work
 
 
 class Statements(NamedTuple):
@@ -326,7 +330,7 @@ def survey(events: DataFrame, report: BatchReport) -> Survey:
     leaves = F.col("op") == "d"
     moved = F.col("other_key").isNotNull()
     domain = F.substring(order, 1, 2)
-    found = (
+    statement_rows = (
         events.groupBy("kind", "table_id", "schema_id", "code", domain.alias("domain"))
         .agg(
             F.count(F.lit(1)).alias("count"),
@@ -348,10 +352,10 @@ def survey(events: DataFrame, report: BatchReport) -> Survey:
         .collect()
     )
     works: dict[str, Work] = {}
-    for row in found:
+    for row in statement_rows:
         _count(row, works, report)
     is_statement = F.col("kind") == "ddl"
-    told = (
+    rows = (
         events.where("kind IN ('schema', 'ddl')")
         .groupBy("kind", "table_id", "schema_id", "order")
         .agg(
@@ -362,13 +366,13 @@ def survey(events: DataFrame, report: BatchReport) -> Survey:
     )
     schemas: dict[str, RowSchema] = {}
     statements: list[tuple[tuple[str | int, ...], Statements]] = []
-    for row in told:
+    for row in rows:
         if row["kind"] == "ddl":
             for topic, *numbers, text in row["told"]:
                 told_at = (topic or "", *(number or 0 for number in numbers), text)
                 said = msgspec.json.decode(text, type=Told)
-                one = Statements(bytes(row["order"]), row["table_id"], said)
-                statements.append((told_at, one))
+                table_statements = Statements(bytes(row["order"]), row["table_id"], said)
+                statements.append((told_at, table_statements))
             continue
         schema = msgspec.json.decode(max(row["after"]), type=RowSchema)
         schemas[row["schema_id"]] = schema
@@ -380,8 +384,10 @@ def _in_order(
     statements: Iterable[tuple[tuple[str | int, ...], Statements]],
 ) -> list[Statements]:
     """Return statements in the order in which they were told, each once."""
-    told = sorted(statements, key=lambda one: (one[1].order, one[0], one[1].table_id))
-    return list(dict.fromkeys(one for _, one in told))
+    sorted_statements = sorted(
+        statements, key=lambda entry: (entry[1].order, entry[0], entry[1].table_id)
+    )
+    return list(dict.fromkeys(table_statements for _, table_statements in sorted_statements))
 
 
 def _count(row: Row, works: dict[str, Work], report: BatchReport) -> None:
@@ -429,7 +435,7 @@ def _count(row: Row, works: dict[str, Work], report: BatchReport) -> None:
     work.places.update(map(bytes, row["places"]))
 
 
-def told_schema() -> Column:
+def event_schema_id() -> Column:
     """Return the ``schema_id`` that an event was read with, whatever its batch made of it."""
     return F.substring_index("schema_id", AT, 1)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds event rows (:mod:`changelane.spark.rows.schema`) of messages; runs on the workers.
 
-A row says what :func:`changelane.apply.steps` says of its event, in text that Spark reads; this is
-the fast path of it, and a property test holds the two together.
+A row says what :func:`changelane.apply.operations_of` says of its event, in text that Spark reads;
+this is the fast path of it, and a property test holds the two together.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from changelane.apply.added_columns import lists_columns
-from changelane.apply.deduplication import ALONE, ordinal_of
+from changelane.apply.deduplication import ONLY_CHANGE, ordinal_of
 from changelane.codec import Codec, get_codec
 from changelane.conversion.partition import event_position
 from changelane.ddl import TruncateTable, statements_of
@@ -32,21 +32,21 @@ from changelane.event import (
 from changelane.formats.contract.capabilities import AbsentMeans
 from changelane.message import Message
 from changelane.position import (
-    ARRIVAL,
-    DEPARTURE,
+    DELETE_PHASE,
+    UPSERT_PHASE,
     MySqlPosition,
     OffsetPosition,
     Position,
     encode_order,
 )
-from changelane.schema import Column, TableId, TableSchema, named
+from changelane.schema import Column, TableId, TableSchema, option_for_table
 from changelane.spark.rows.json_values import RowWriter, key_as_text, spark_type
 from changelane.spark.rows.keys import key_of, knows_key, moved
-from changelane.spark.rows.rejected import rest_of
+from changelane.spark.rows.rejected import details_of
 from changelane.spark.rows.schema import AT, SHAPING, RowSchema, Told, row_of, table_id_text
 from changelane.spark.rows.schema_columns import row_columns
 from changelane.transforms.chain import Chain
-from changelane.transforms.transform import Step
+from changelane.transforms.transform import Transform
 from changelane.types import UNAVAILABLE, UNKNOWN, String
 
 Row = tuple[Any, ...]
@@ -77,14 +77,14 @@ class _Shape:
         lists_columns: bool,
     ) -> None:
         columns = row_columns(schema)
-        more = [f"\0{name}" for name in key or ()]
+        key_names = [f"\0{name}" for name in key or ()]
         if server is not None:
-            more.append(f"\0\0{server}")
+            key_names.append(f"\0\0{server}")
         if is_partial:
-            more.append("\0\0\0")
-        told = RowSchema(columns, key, server, is_partial, lists_columns)
-        self.row = msgspec.json.encode(told).decode()
-        self.id = TableSchema((*schema.columns, *(Column(name, UNKNOWN) for name in more))).id
+            key_names.append("\0\0\0")
+        row_schema = RowSchema(columns, key, server, is_partial, lists_columns)
+        self.row = msgspec.json.encode(row_schema).decode()
+        self.id = TableSchema((*schema.columns, *(Column(name, UNKNOWN) for name in key_names))).id
         self.table_id = table_id_text(table)
         self.writer = RowWriter(schema)
         self.schema = schema
@@ -130,7 +130,7 @@ class RowBuilder:
         keyless: str = "quarantine",
         images: bool = True,
         event_ids: bool = False,
-        steps: Sequence[Step] = (),
+        steps: Sequence[Transform] = (),
     ) -> None:
         self._chain = Chain(steps)
         self._codec = codec
@@ -149,15 +149,15 @@ class RowBuilder:
 
     def rows(self, message: Message) -> list[Row]:
         """Return the rows of one message; a message that cannot be read is one ``error`` row."""
-        built: list[Row] = []
+        rows: list[Row] = []
         fresh: list[_Shape] = []
         try:
             for index, event in enumerate(self._codec.decode(message)):
-                made = self._chain(event) if self._chain.steps else event
-                if made is not None:
-                    self._event(made, message, index, built, fresh)
+                transformed = self._chain(event) if self._chain.transforms else event
+                if transformed is not None:
+                    self._event(transformed, message, index, rows, fresh)
                 else:
-                    built.append(row_of(message, kind="other", op="excluded", row_index=index))
+                    rows.append(row_of(message, kind="other", op="excluded", row_index=index))
         except DecodeError as error:
             return [self.refuse(message, error)]
         except (ApplyError, TransformError) as error:
@@ -166,31 +166,31 @@ class RowBuilder:
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other messages
             reason = f"a defect of changelane ({type(error).__name__}): please report it"
             return [self.refuse(message, DecodeError(reason, code="defect"))]
-        if not fresh or not any(row[0] == "data" for row in built):
-            return built
+        if not fresh or not any(row[0] == "data" for row in rows):
+            return rows
         for shape in fresh:
             # only now: a message that cannot be read tells nothing
             shape.is_told = True
             if (shape.table_id, shape.id) not in self._told:
                 self._told.add((shape.table_id, shape.id))
-                told = row_of(
+                data_row = row_of(
                     message,
                     kind="schema",
                     table_id=shape.table_id,
                     schema_id=shape.id,
                     after=shape.row,
                 )
-                built.insert(0, told)
-        return built
+                rows.insert(0, data_row)
+        return rows
 
-    def refuse(self, message: Message, error: DecodeError, **more: Any) -> Row:
-        """Return the ``error`` row of a message (or of a line, a file: *more* of ``rest_of``)."""
-        withheld, is_masked = self._chain.withheld, self._chain.is_masking
-        rest = rest_of(message, epoch=self._epoch, is_masked=is_masked, **more)
+    def refuse(self, message: Message, error: DecodeError, **context: Any) -> Row:
+        """Return the ``error`` row of a message, a line or a file (*context* of ``details_of``)."""
+        withheld, is_masked = self._chain.redacted, self._chain.is_masking
+        details = details_of(message, epoch=self._epoch, is_masked=is_masked, **context)
         return row_of(
             message,
             kind="error",
-            after=rest,
+            after=details,
             code=error.code,
             reason=error.reason,
             path=error.path,
@@ -203,12 +203,12 @@ class RowBuilder:
         event: ChangeEvent,
         message: Message,
         index: int,
-        built: list[Row],
+        rows: list[Row],
         fresh: list[_Shape],
     ) -> None:
         match event:
             case DataChange():
-                built.append(self._change(event, None, message, index, fresh))
+                rows.append(self._change(event, None, message, index, fresh))
             case HalfUpdate(change, other, pair):
                 shape = self._shape(change, fresh)
                 if shape.key is None or (other is None and pair is not None):
@@ -217,25 +217,26 @@ class RowBuilder:
                     # position; neither is a row of its own
                     if change.op is not Op.DELETE:
                         change = msgspec.structs.replace(change, op=Op.UPDATE)
-                    built.append(self._change(change, None, message, index, fresh))
+                    rows.append(self._change(change, None, message, index, fresh))
                     return
                 row = self._change(change, other, message, index, fresh)
                 # the first half of an update whose key stays here says nothing that the second
                 # does not say; the old row must not leave
-                named = shape.keyed(other)
-                stays = named is None or (
-                    knows_key(shape.key, named) and key_of(shape.key, named) == row[AT["key"]]
+                keyed_shape = shape.keyed(other)
+                stays = keyed_shape is None or (
+                    knows_key(shape.key, keyed_shape)
+                    and key_of(shape.key, keyed_shape) == row[AT["key"]]
                 )
                 if change.op is not Op.DELETE or not stays:
-                    built.append(row)
+                    rows.append(row)
             case Truncate():
                 within = transaction_id(event)
-                built.append(self._truncate(event.table, event, message, index, within))
+                rows.append(self._truncate(event.table, event, message, index, within))
             case SchemaChange() if not is_first_snapshot(event.source):
-                built.extend(self._statements(event, message, index))
+                rows.extend(self._statements(event, message, index))
             case _:
                 tag = str(event.__struct_config__.tag)
-                built.append(row_of(message, kind="other", op=tag, row_index=index))
+                rows.append(row_of(message, kind="other", op=tag, row_index=index))
 
     def _fallback(self, source: Source, message: Message, index: int) -> Position:
         """Return the position of an event that tells none.
@@ -278,7 +279,7 @@ class RowBuilder:
             schema_id=self._chain.feed(table, event.source.server) or "",
             order=self._order(event, message, index),
             transaction=transaction,
-            ordinal=ALONE,  # two truncates of one table and position are one
+            ordinal=ONLY_CHANGE,  # two truncates of one table and position are one
             source_time=_microseconds(event.source_time_ns),
             row_index=index,
         )
@@ -288,21 +289,21 @@ class RowBuilder:
             event.position or self._place(message, index),
             epoch=self._epoch,
             snapshot=is_first_snapshot(event.source),
-            phase=DEPARTURE,
+            phase=DELETE_PHASE,
         )
 
     def _statements(self, event: SchemaChange, message: Message, index: int) -> list[Row]:
         """Return the rows of statements: tables that they empty, and the text for the driver."""
-        found = statements_of(event)
-        built = [
+        changes = statements_of(event)
+        rows = [
             self._truncate(change.table, event, message, index)
-            for statement in found
+            for statement in changes
             for change in statement.changes
             if isinstance(change, TruncateTable)
         ]
-        if not any(statement.action in SHAPING for statement in found):
-            return built or [row_of(message, kind="other", op="schema", row_index=index)]
-        told = Told(event.ddl or "", event.source.product or "")
+        if not any(statement.action in SHAPING for statement in changes):
+            return rows or [row_of(message, kind="other", op="schema", row_index=index)]
+        ddl_text = Told(event.ddl or "", event.source.product or "")
         row = row_of(
             message,
             kind="ddl",
@@ -310,20 +311,25 @@ class RowBuilder:
             table_id=table_id_text(event.table),
             schema_id="",
             order=self._order(event, message, index),
-            after=msgspec.json.encode(told).decode(),
+            after=msgspec.json.encode(ddl_text).decode(),
             source_time=_microseconds(event.source_time_ns),
             row_index=index,
         )
-        return [*built, row]
+        return [*rows, row]
 
     def _shape(self, event: DataChange, fresh: list[_Shape]) -> _Shape:
-        schema, told = event.schema, event.key
+        schema, event_key = event.schema, event.key
         last = self._last
-        if last is not None and last[0] is schema and last[1] is told and last[2] is event.table:
+        if (
+            last is not None
+            and last[0] is schema
+            and last[1] is event_key
+            and last[2] is event.table
+        ):
             if not last[3].is_told:
                 fresh.append(last[3])
             return last[3]
-        columns = None if told is None else told.columns
+        columns = None if event_key is None else event_key.columns
         names = () if schema else (*(event.after or ()), *(event.before or ()))
         server = self._chain.feed(event.table, event.source.server)
         # where nothing tells the columns of the table, an update may name only some of them
@@ -347,7 +353,7 @@ class RowBuilder:
                 self._shapes.clear()
             self._shapes[place] = shape
         if schema is not None:  # without one, the images' columns are a part of the shape
-            self._last = schema, told, event.table, shape
+            self._last = schema, event_key, event.table, shape
         if not shape.is_told:
             fresh.append(shape)
         return shape
@@ -355,7 +361,7 @@ class RowBuilder:
     def _key(
         self, table: TableId, columns: tuple[str, ...] | None, schema: TableSchema
     ) -> tuple[str, ...] | None:
-        configured = named(self._keys, table)
+        configured = option_for_table(self._keys, table)
         if configured or columns:
             return configured or columns
         if self._whole_row_is_key:
@@ -365,7 +371,7 @@ class RowBuilder:
     def _change(
         self,
         event: DataChange,
-        other: Image | None,
+        image: Image | None,
         message: Message,
         index: int,
         fresh: list[_Shape],
@@ -373,7 +379,7 @@ class RowBuilder:
         shape = self._shape(event, fresh)
         op, before, after = event.op, event.before, event.after
         if shape.loose:
-            before, after, other = map(shape.keyed, (before, after, other))
+            before, after, image = map(shape.keyed, (before, after, image))
         deleted = op is Op.DELETE
         if deleted:
             if before is None:
@@ -386,14 +392,14 @@ class RowBuilder:
                 key, other_key, after = moved(shape.key, before, after)
             else:
                 key, other_key = key_of(shape.key, after), None
-        if other is not None and knows_key(shape.key, other):
-            other_key = key_of(shape.key, other)
+        if image is not None and knows_key(shape.key, image):
+            other_key = key_of(shape.key, image)
             if other_key == key:
                 other_key = None
         before_text = before_missing = after_text = after_missing = None
         if before is not None and (self._images or deleted or other_key is not None):
             before_text, before_missing = shape.writer.write(before)
-        whole = False
+        is_full = False
         if after is not None and not deleted:
             after_text, after_missing = shape.writer.write(after)
             if after_missing is not None and op is not Op.UPDATE:
@@ -401,10 +407,12 @@ class RowBuilder:
                 hidden = [name for name in after_missing if after.get(name) is UNAVAILABLE]
                 after_missing = hidden or None
             if event.schema is None and op is Op.UPDATE:
-                whole = event.after_holds is Completeness.FULL and UNAVAILABLE not in after.values()
-                after_missing = None if whole else after_missing
+                is_full = (
+                    event.after_holds is Completeness.FULL and UNAVAILABLE not in after.values()
+                )
+                after_missing = None if is_full else after_missing
             else:
-                whole = after_missing is None
+                is_full = after_missing is None
         source = event.source
         position = event.position
         if position is None:
@@ -414,7 +422,7 @@ class RowBuilder:
             position,
             epoch=self._epoch,
             snapshot=is_snapshot and is_first_snapshot(source),
-            phase=DEPARTURE if deleted else ARRIVAL,
+            phase=DELETE_PHASE if deleted else UPSERT_PHASE,
         )
         time_ns = event.source_time_ns
         is_read = is_snapshot or op is Op.READ
@@ -430,7 +438,7 @@ class RowBuilder:
             before_missing,
             after_text,
             after_missing,
-            whole,
+            is_full,
             order,
             transaction_id(event),
             ordinal,
@@ -470,7 +478,7 @@ def row_builder(
     keyless: str = "quarantine",
     images: bool = True,
     event_ids: bool = False,
-    transforms: Sequence[Step] = (),
+    transforms: Sequence[Transform] = (),
 ) -> RowBuilder:
     """Return a builder for the messages of a format; called on the workers.
 

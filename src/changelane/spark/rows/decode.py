@@ -14,7 +14,7 @@ from changelane.errors import ConfigError
 from changelane.message import Message
 from changelane.spark.rows import schema
 from changelane.spark.rows.builder import RowBuilder, row_builder
-from changelane.transforms.transform import Step
+from changelane.transforms.transform import Transform
 
 _HEADERS: Final = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
 MESSAGE: Final[dict[str, str]] = {
@@ -38,7 +38,7 @@ def decode(
     epoch: int = 0,
     images: bool = True,
     event_ids: bool = False,
-    transforms: Sequence[Step] = (),
+    transforms: Sequence[Transform] = (),
 ) -> DataFrame:
     """Return the event rows (:mod:`changelane.spark.rows.schema`) of message rows.
 
@@ -83,12 +83,12 @@ def message_rows(messages: DataFrame) -> DataFrame:
     Headers are empty instead: of 20 µs that Spark takes to hand a row to Python and back, a list
     that is NULL is half.
     """
-    told = {
+    options = {
         name: (F.col(name) if name in messages.columns else F.lit(None)).cast(kind)
         for name, kind in MESSAGE.items()
     }
-    told["headers"] = F.coalesce(told["headers"], F.array().cast(_HEADERS))
-    return messages.select(*(column.alias(name) for name, column in told.items()))
+    options["headers"] = F.coalesce(options["headers"], F.array().cast(_HEADERS))
+    return messages.select(*(column.alias(name) for name, column in options.items()))
 
 
 def _decode(
@@ -96,8 +96,10 @@ def _decode(
 ) -> Iterator[pa.RecordBatch]:
     builder = make()
     for batch in batches:
-        told = ((len(one.value or b""), builder.rows(one)) for one in messages_of(batch))
-        yield from schema.gather(told)
+        sized_rows = (
+            (len(message.value or b""), builder.rows(message)) for message in messages_of(batch)
+        )
+        yield from schema.gather(sized_rows)
 
 
 def messages_of(batch: pa.RecordBatch) -> Iterator[Message]:

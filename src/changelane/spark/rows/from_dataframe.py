@@ -68,19 +68,19 @@ def sequenced(frame: DataFrame, target: Target) -> Sequenced:
         UnknownNameError: A name is wrong; the nearest one is named.
     """
     fields = _fields(frame, target)
-    named = {field.name: field for field in fields}
-    keys = [_found(name, named, "keys") for name in target.keys]
+    fields_by_name = {field.name: field for field in fields}
+    keys = [_found(name, fields_by_name, "keys") for name in target.keys]
     if not keys:
         raise ConfigError("keys names no column")
     by = _expression(target.sequence_by)
     (kind,) = frame.select(by.alias("by")).schema.fields
     ordered = sequence(by, kind.dataType, epoch=target.epoch)
     schema = RowSchema(tuple(_column(field) for field in fields), tuple(keys))
-    told = msgspec.json.encode(schema).decode()
-    schema_id = hashlib.sha256(told.encode()).hexdigest()[:16]
+    schema_text = msgspec.json.encode(schema).decode()
+    schema_id = hashlib.sha256(schema_text.encode()).hexdigest()[:16]
     events = _events(frame, target, ordered.order, fields, schema_id)
     shown = frame.sparkSession.range(1).select(
-        *_row(kind="schema", table=target.table, schema_id=schema_id, after=F.lit(told))
+        *_row(kind="schema", table=target.table, schema_id=schema_id, after=F.lit(schema_text))
     )
     return Sequenced(events.unionByName(shown), ordered.kind)
 
@@ -99,19 +99,19 @@ def _fields(frame: DataFrame, target: Target) -> list[t.StructField]:
     return [field for name, field in every.items() if name not in without]
 
 
-def _found(name: str, named: dict[str, t.StructField], where: str) -> str:
-    found = {one.lower(): one for one in named}.get(name.lower())
-    if found is None:
-        raise UnknownNameError(f"column in {where}", name, named)
-    return found
+def _found(name: str, fields_by_name: dict[str, t.StructField], where: str) -> str:
+    spelled = {field_name.lower(): field_name for field_name in fields_by_name}.get(name.lower())
+    if spelled is None:
+        raise UnknownNameError(f"column in {where}", name, fields_by_name)
+    return spelled
 
 
-def _expression(told: Expression) -> Column:
-    return F.expr(told) if isinstance(told, str) else told
+def _expression(expression: Expression) -> Column:
+    return F.expr(expression) if isinstance(expression, str) else expression
 
 
-def _holds(told: Expression | None) -> Column:
-    return F.lit(False) if told is None else F.coalesce(_expression(told), F.lit(False))
+def _holds(expression: Expression | None) -> Column:
+    return F.lit(False) if expression is None else F.coalesce(_expression(expression), F.lit(False))
 
 
 def _column(field: t.StructField) -> RowColumn:
@@ -143,9 +143,10 @@ def _spark_type(kind: t.DataType, name: str) -> str:
         case t.ArrayType():
             return f"ARRAY<{_spark_type(kind.elementType, name)}>"
         case t.StructType() if kind.fields:
-            odd = [f.name for f in kind.fields if not _NAME.fullmatch(f.name)]
-            if odd:
-                msg = f"column {name!r} has a field {odd[0]!r}, whose name is no word: rename it"
+            unquotable = [f.name for f in kind.fields if not _NAME.fullmatch(f.name)]
+            if unquotable:
+                field = unquotable[0]
+                msg = f"column {name!r} has a field {field!r}, whose name is no word: rename it"
                 raise ConfigError(msg)
             parts = (f"{quoted(f.name)}: {_spark_type(f.dataType, name)}" for f in kind.fields)
             return f"STRUCT<{', '.join(parts)}>"
@@ -170,7 +171,7 @@ def _exact(value: Column, kind: t.DataType) -> Column:
         case t.TimestampNTZType():
             return F.replace(value.cast("string"), F.lit(" "), F.lit("T"))
         case t.ArrayType():
-            return F.transform(value, lambda one: _exact(one, kind.elementType))
+            return F.transform(value, lambda element: _exact(element, kind.elementType))
         case t.StructType():
             parts = (_exact(value[f.name], f.dataType).alias(f.name) for f in kind.fields)
             return F.when(value.isNotNull(), F.struct(*parts))
@@ -194,41 +195,41 @@ def _key_part(value: Column, field: t.StructField) -> Column:
     text = value.cast("string")
     match field.dataType:
         case t.ByteType() | t.ShortType() | t.IntegerType() | t.LongType() | t.BooleanType():
-            told = text
+            exact_text = text
         case t.StringType():
             escaped = value
             for character, escape in _ESCAPES.items():
                 escaped = F.replace(escaped, F.lit(character), F.lit(escape))
             is_odd = value.rlike(r'[\x00-\x1f"\\]')
-            told = F.concat(F.lit('"'), F.when(is_odd, escaped).otherwise(value), F.lit('"'))
+            exact_text = F.concat(F.lit('"'), F.when(is_odd, escaped).otherwise(value), F.lit('"'))
         case t.DecimalType():
             short = F.regexp_replace(text, r"(\.\d*?)0+$", "$1") if field.dataType.scale else text
-            told = _tagged("d", F.regexp_replace(short, r"\.$", ""))
+            exact_text = _tagged("d", F.regexp_replace(short, r"\.$", ""))
         case t.DateType():
-            told = _tagged("date", text)
+            exact_text = _tagged("date", text)
         case t.TimestampType():
-            told = _tagged("t", F.concat(_clock(value), F.lit("+00:00")))
+            exact_text = _tagged("t", F.concat(_clock(value), F.lit("+00:00")))
         case t.TimestampNTZType():
-            told = _tagged("local", _clock(value))
+            exact_text = _tagged("local", _clock(value))
         case t.BinaryType():
             # lines of 76 characters, which some versions of Spark make
-            told = _tagged("b", F.replace(F.base64(value), F.lit("\r\n"), F.lit("")))
+            exact_text = _tagged("b", F.replace(F.base64(value), F.lit("\r\n"), F.lit("")))
         case kind:
             msg = (
                 f"key column {field.name!r} has the type {kind.simpleString()}, whose values are "
                 "no keys: cast it to whole numbers, decimals or text"
             )
             raise ConfigError(msg)
-    return F.coalesce(told, F.lit("null"))
+    return F.coalesce(exact_text, F.lit("null"))
 
 
 def _clock(value: Column) -> Column:
     """Return a time as Python's ``isoformat`` writes it: six digits of a second, or none."""
     text = F.replace(value.cast("string"), F.lit(" "), F.lit("T"))
     fraction = F.regexp_extract(text, r"\.(\d+)$", 1)
-    whole = F.regexp_replace(text, r"\.\d+$", "")
-    long = F.concat(whole, F.lit("."), F.rpad(fraction, 6, "0"))
-    return F.when(fraction == "", whole).otherwise(long)
+    whole_seconds = F.regexp_replace(text, r"\.\d+$", "")
+    long = F.concat(whole_seconds, F.lit("."), F.rpad(fraction, 6, "0"))
+    return F.when(fraction == "", whole_seconds).otherwise(long)
 
 
 def _tagged(tag: str, text: Column) -> Column:
@@ -238,20 +239,20 @@ def _tagged(tag: str, text: Column) -> Column:
 def _events(
     frame: DataFrame, target: Target, order: Column, fields: Sequence[t.StructField], schema_id: str
 ) -> DataFrame:
-    named = {field.name: field for field in fields}
-    keys = [_found(name, named, "keys") for name in target.keys]
+    fields_by_name = {field.name: field for field in fields}
+    keys = [_found(name, fields_by_name, "keys") for name in target.keys]
     values = [_exact(F.col(quoted(f.name)), f.dataType).alias(f.name) for f in fields]
     image = F.to_json(F.struct(*values), {"ignoreNullFields": "false"})
-    parts = [_key_part(F.col(quoted(name)), named[name]) for name in keys]
+    parts = [_key_part(F.col(quoted(name)), fields_by_name[name]) for name in keys]
     key = F.concat(F.lit("["), F.concat_ws(",", *parts), F.lit("]"))
     missing: Column = F.lit(None).cast("array<string>")
     if target.ignore_null_updates:
         nulls = F.array(
-            *(F.when(F.col(quoted(n)).isNull(), F.lit(n)) for n in named if n not in keys)
+            *(F.when(F.col(quoted(n)).isNull(), F.lit(n)) for n in fields_by_name if n not in keys)
         )
         nulls = F.array_compact(nulls).cast("array<string>")
         missing = F.when(F.size(nulls) > 0, nulls)
-    told = frame.select(
+    selected = frame.select(
         order.alias("place"),
         _holds(target.apply_as_deletes).alias("deletes"),
         _holds(target.apply_as_truncates).alias("truncates"),
@@ -265,7 +266,7 @@ def _events(
     phase = F.when(truncates | leaves, F.lit(bytearray(b"\0"))).otherwise(F.lit(bytearray(b"\1")))
     kind = F.when(is_error, "error").when(truncates, "truncate").otherwise("data")
     partial = F.when(data & ~leaves, F.col("missing"))
-    return told.select(
+    return selected.select(
         *_row(
             kind=kind,
             table=target.table,
@@ -292,11 +293,13 @@ def _row(
     def literal(value: Column | str) -> Column:
         return F.lit(value) if isinstance(value, str) else value
 
-    told = {
+    row_columns = {
         "kind": literal(kind),
         "table_id": F.lit(table_id_text(table)),
         "schema_id": literal(schema_id),
         "row_index": F.lit(0),
         **values,
     }
-    return [told.get(name, F.lit(None)).cast(kind).alias(name) for name, kind, _ in rows.FIELDS]
+    return [
+        row_columns.get(name, F.lit(None)).cast(kind).alias(name) for name, kind, _ in rows.FIELDS
+    ]

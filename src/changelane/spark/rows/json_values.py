@@ -105,10 +105,10 @@ def _as_text(kind: LogicalType) -> Convert:
 
 
 def _unsigned_64(kind: t.Integer) -> Convert:
-    _, most = kind.range()
+    _, largest = kind.range()
 
     def inner(value: Value) -> str:
-        if type(value) is not int or not 0 <= value <= most:
+        if type(value) is not int or not 0 <= value <= largest:
             raise _out_of_range(kind)
         return str(value)
 
@@ -232,8 +232,8 @@ def _column(kind: LogicalType) -> tuple[Any, Convert | None]:
         case t.Integer(64, True):
             return str, _unsigned_64(kind)
         case t.Integer():
-            least, most = kind.range()
-            return Annotated[int, msgspec.Meta(ge=least, le=most)], None
+            least, largest = kind.range()
+            return Annotated[int, msgspec.Meta(ge=least, le=largest)], None
         case t.Year():
             return Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)], None
         case t.Float():
@@ -254,8 +254,8 @@ def _column(kind: LogicalType) -> tuple[Any, Convert | None]:
         case t.InstantType() if target != _TEXT:
             return str, _temporal(kind, dt.datetime, _INSTANT_TEXT)
         case t.Interval() if target != _TEXT:
-            least, most = t.Integer(64).range()
-            return Annotated[int, msgspec.Meta(ge=least, le=most)], to_json(kind)
+            least, largest = t.Integer(64).range()
+            return Annotated[int, msgspec.Meta(ge=least, le=largest)], to_json(kind)
         case t.String() | t.Enum() | t.Set() | t.Json() | t.Uuid() | t.Xml() | t.Text():
             return str, None
         case _:
@@ -333,8 +333,8 @@ def _native(kind: LogicalType) -> tuple[Any, type] | None:
     target = spark_type(kind)
     match kind:
         case t.Float():
-            most = _MAX_FLOAT32 if kind.bits == 32 else _MAX_FLOAT64
-            return Annotated[float, msgspec.Meta(ge=-most, le=most)], float
+            largest = _MAX_FLOAT32 if kind.bits == 32 else _MAX_FLOAT64
+            return Annotated[float, msgspec.Meta(ge=-largest, le=largest)], float
         case t.Bytes():
             return bytes, bytes
         case t.Decimal() if target != _TEXT and _decimal_fits(kind):
@@ -445,8 +445,8 @@ class RowWriter:
         row: Any = image
         try:
             if self._classes:
-                found = tuple(map(type, self._classed(image)))
-                if found not in self._are_usual and not self._is_usual(found):
+                classes = tuple(map(type, self._classed(image)))
+                if classes not in self._are_usual and not self._is_usual(classes):
                     return None
             for name, fits in self._usual_checks:
                 value = image[name]
@@ -464,19 +464,20 @@ class RowWriter:
         except _UNUSUAL:
             return None
 
-    def _is_usual(self, found: tuple[type, ...]) -> bool:
+    def _is_usual(self, classes: tuple[type, ...]) -> bool:
         """Say whether the classes of values are the usual ones or NULL's; known ones are kept."""
         if any(
-            one not in (wanted, _NONE) for one, wanted in zip(found, self._classes, strict=True)
+            kind not in (expected, _NONE)
+            for kind, expected in zip(classes, self._classes, strict=True)
         ):
             return False
         if len(self._are_usual) < _MOST_CLASSES:
-            self._are_usual.add(found)
+            self._are_usual.add(classes)
         return True
 
     def _named(self, row: Image, numbered: Mapping[str, str]) -> dict[str, Any]:
-        told = {numbered.get(name, name): value for name, value in row.items()}
-        checked = msgspec.convert(told, self._row)
+        numbered_row = {numbered.get(name, name): value for name, value in row.items()}
+        checked = msgspec.convert(numbered_row, self._row)
         return {name: getattr(checked, numbered[name]) for name in row}
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The keys of event rows: canonical text of what an image says of the key columns."""
 
-from changelane.apply import key_bytes, known
+from changelane.apply import key_bytes, known_values
 from changelane.errors import DecodeError
 from changelane.event import Image
 from changelane.types import UNAVAILABLE
@@ -53,6 +53,8 @@ def moved(
     old = key_of(columns, before)
     if old == key:
         return key, None, after
-    held = known(after) or {}
-    told = {name: v for name, v in (known(before) or {}).items() if name not in held}
-    return key, old, {**after, **told} if told else after
+    after_values = known_values(after) or {}
+    before_values = {
+        name: v for name, v in (known_values(before) or {}).items() if name not in after_values
+    }
+    return key, old, {**after, **before_values} if before_values else after

@@ -59,7 +59,7 @@ def steps(events: DataFrame, *, moves: bool) -> DataFrame:
     )
     if not moves:
         return plain
-    left = events.where((F.col("op") == "u") & F.col("other_key").isNotNull()).select(
+    departures = events.where((F.col("op") == "u") & F.col("other_key").isNotNull()).select(
         F.col("other_key").alias("key"),
         F.expr("concat(substring(`order`, 1, length(`order`) - 1), unhex('00'))").alias("o"),
         F.col("source_time").alias("time"),
@@ -69,7 +69,7 @@ def steps(events: DataFrame, *, moves: bool) -> DataFrame:
         F.lit(None).cast("array<string>").alias("missing"),
         F.lit(False).alias("whole"),
     )
-    return plain.unionByName(left)
+    return plain.unionByName(departures)
 
 
 def keys(events: DataFrame, *, moves: bool) -> DataFrame:
@@ -79,14 +79,14 @@ def keys(events: DataFrame, *, moves: bool) -> DataFrame:
     return events.select(F.explode(F.array("key", F.coalesce("other_key", "key"))).alias("key"))
 
 
-def fold(told: DataFrame) -> DataFrame:
+def fold(rows: DataFrame) -> DataFrame:
     """Return one row per key, still as text.
 
     ``d`` newest departure, ``u`` newest upsert (NULL when none), ``w`` the newest event that sets
     the whole row, ``l`` the newest departure, ``tied`` whether two different whole events share
     the newest order.
     """
-    return _with_ties(told.groupBy("key").agg(*_newest()))
+    return _with_ties(rows.groupBy("key").agg(*_newest()))
 
 
 def _with_ties(folded: DataFrame) -> DataFrame:
@@ -94,32 +94,35 @@ def _with_ties(folded: DataFrame) -> DataFrame:
     return folded.withColumn("tied", F.coalesce(tied, F.lit(False))).drop("high", "low")
 
 
-def fold_parts(told: DataFrame, target: Target, *, apart: bool) -> DataFrame:
+def fold_parts(rows: DataFrame, target: Target, *, is_apart: bool) -> DataFrame:
     """Return the same with ``parts``: partial events with what they carry.
 
     And with ``b``: the newest upsert whose order may be the base of a row. Columns that the table
     gets later are as old as the base, and a partial event without a schema says nothing of them.
 
     Args:
-        told: What :func:`steps` returns.
+        rows: What :func:`steps` returns.
         target: The table.
-        apart: Whole events are parts that carry every column, so that of two at one position each
-            column takes the greater value, and none is ``tied``.
+        is_apart: Full events count as partial ones that carry every column. Of two at one
+            position each column takes the greater value, and none is ``tied``.
     """
     covers = F.col("whole") | names_all(F.col("schema_id"), target)
     complete = F.col("missing").isNull() & ~F.col("leaves") & covers
-    known = carried(F.col("schema_id"), F.col("missing"), target, complete)
+    known_columns = carried(F.col("schema_id"), F.col("missing"), target, complete)
     row = filled(
         parsed(F.col("text"), F.col("schema_id"), target), F.col("o"), F.col("schema_id"), target
     )
     partial = ~F.col("leaves") & ~F.col("whole")
-    if apart:
+    if is_apart:
         every = F.array(*(F.lit(name) for name in target.columns))
         every = F.array_except(every, lacked(F.col("o"), F.col("schema_id"), target))
-        partial, known = ~F.col("leaves"), F.when(F.col("whole"), every).otherwise(known)
-    part = F.when(partial, F.struct("o", known.alias("has"), row.alias("r")))
-    laid = told.withColumn("part", part).withColumn("covers", ~F.col("leaves") & covers)
-    if apart:
+        partial, known_columns = (
+            ~F.col("leaves"),
+            F.when(F.col("whole"), every).otherwise(known_columns),
+        )
+    part = F.when(partial, F.struct("o", known_columns.alias("has"), row.alias("r")))
+    laid = rows.withColumn("part", part).withColumn("covers", ~F.col("leaves") & covers)
+    if is_apart:
         laid = laid.withColumn("whole", F.lit(False))
     base = F.max(F.when(F.col("covers"), F.col("o"))).alias("b")
     every = F.collect_list("part").alias("parts")
@@ -127,23 +130,23 @@ def fold_parts(told: DataFrame, target: Target, *, apart: bool) -> DataFrame:
 
 
 def _newest() -> list[Column]:
-    whole, leaves, order = F.col("whole"), F.col("leaves"), F.col("o")
+    is_full, leaves, order = F.col("whole"), F.col("leaves"), F.col("o")
     digest = F.xxhash64("text")
     return [
         F.max(F.when(leaves, order)).alias("d"),
         F.max(F.when(~leaves, order)).alias("u"),
-        F.max(F.when(whole, F.struct("o", "schema_id", "text"))).alias("w"),
+        F.max(F.when(is_full, F.struct("o", "schema_id", "text"))).alias("w"),
         F.max(F.when(leaves, F.struct("o", "schema_id", "text"))).alias("l"),
-        F.max(F.when(whole, F.struct("o", digest.alias("h")))).alias("high"),
-        F.max(F.when(whole, F.struct("o", F.bitwise_not(digest).alias("h")))).alias("low"),
+        F.max(F.when(is_full, F.struct("o", digest.alias("h")))).alias("high"),
+        F.max(F.when(is_full, F.struct("o", F.bitwise_not(digest).alias("h")))).alias("low"),
     ]
 
 
-def tie_count(told: DataFrame) -> int:
+def tie_count(rows: DataFrame) -> int:
     """Return for how many keys and positions of :func:`steps` there are whole rows that differ."""
     digest = F.xxhash64("text")
-    found = told.where("whole AND NOT leaves").groupBy("key", "o")
-    return found.agg(F.min(digest).alias("a"), F.max(digest).alias("b")).where("a <> b").count()
+    conflicts = rows.where("whole AND NOT leaves").groupBy("key", "o")
+    return conflicts.agg(F.min(digest).alias("a"), F.max(digest).alias("b")).where("a <> b").count()
 
 
 def parsed(text: Column, schema_id: Column, target: Target) -> Column:
@@ -162,44 +165,46 @@ def parsed(text: Column, schema_id: Column, target: Target) -> Column:
 
 
 def typed_rows(
-    told: DataFrame, text: Column, schema_id: Column, target: Target, state: Mapping[str, Column]
+    rows: DataFrame, text: Column, schema_id: Column, target: Target, state: Mapping[str, Column]
 ) -> DataFrame:
     """Return the rows of *text* as columns, beside other columns.
 
     The same as :func:`parsed`, which Spark compiles when there is but one schema.
 
     Args:
-        told: What has the text.
+        rows: What has the text.
         text: JSON of rows.
         schema_id: Whose schema it has.
         target: The table.
         state: The other columns by name, at least one; every reader of the rows must read the
             first, which stops the statement where the text is not what its schema says.
     """
-    named = [column.alias(name) for name, column in state.items()]
+    state_columns = [column.alias(name) for name, column in state.items()]
     if len(target.schemas) > 1:
         row = parsed(text, schema_id, target).alias(_ROW)
-        return told.select(row, *named).select(f"{_ROW}.*", *state)
+        return rows.select(row, *state_columns).select(f"{_ROW}.*", *state)
     (schema,) = target.schemas.values()
-    read = told.select(_read(text, schema).alias(_ROW), *named)
-    row, (checked, *others) = F.col(_ROW), state
+    read = rows.select(_read(text, schema).alias(_ROW), *state_columns)
+    row, (checked, *other_columns) = F.col(_ROW), state
     wrong = F.raise_error(F.lit(_WRONG)).cast(read.schema[checked].dataType)
     check = F.when(row[CORRUPT].isNull(), F.col(checked)).otherwise(wrong).alias(checked)
-    return read.select(*_fields(row, schema, target), check, *others)
+    return read.select(*_fields(row, schema, target), check, *other_columns)
 
 
 def _read(text: Column, schema: RowSchema) -> Column:
-    told = [column for column in schema.columns if column.fixed is None]
-    ddl = ", ".join(f"{quoted(column.told or column.name)} {column.spark}" for column in told)
+    read_columns = [column for column in schema.columns if column.fixed is None]
+    ddl = ", ".join(
+        f"{quoted(column.told or column.name)} {column.spark}" for column in read_columns
+    )
     return F.from_json(text, f"{ddl}, {quoted(CORRUPT)} STRING", OPTIONS)
 
 
 def _fields(row: Column, schema: RowSchema, target: Target) -> list[Column]:
     """Return the target's columns of a row that was read by its own schema."""
-    told = {column.name.lower(): column for column in schema.columns}
+    columns_by_lower = {column.name.lower(): column for column in schema.columns}
     fields = []
     for name, kind in target.columns.items():
-        column = told.get(name.lower())
+        column = columns_by_lower.get(name.lower())
         if column is None:
             value = F.lit(None)
         elif column.fixed is not None:
@@ -212,8 +217,8 @@ def _fields(row: Column, schema: RowSchema, target: Target) -> list[Column]:
 
 def _projected(text: Column, schema: RowSchema, target: Target) -> Column:
     def project(row: Column) -> Column:
-        whole = F.struct(*_fields(row, schema, target))
-        return F.when(row[CORRUPT].isNull(), whole).otherwise(F.raise_error(F.lit(_WRONG)))
+        full_row = F.struct(*_fields(row, schema, target))
+        return F.when(row[CORRUPT].isNull(), full_row).otherwise(F.raise_error(F.lit(_WRONG)))
 
     # the lambda's variable is evaluated once, however many columns read it
     return F.element_at(F.transform(F.array(_read(text, schema)), project), 1)
@@ -239,7 +244,7 @@ def carried(
         return ~F.array_contains(lacking, pair["told"]) & (~pair["later"] | complete)
 
     result: Column | None = None
-    for schema, told in target.schemas.items():
+    for schema, row_schema in target.schemas.items():
         pairs = F.array(
             *(
                 F.struct(
@@ -247,13 +252,17 @@ def carried(
                     F.lit(names[c.name.lower()]).alias("name"),
                     F.lit(c.fixed is not None).alias("later"),
                 )
-                for c in told.columns
+                for c in row_schema.columns
                 if c.name.lower() in names
             )
         )
-        known = F.transform(F.filter(pairs, is_known), lambda pair: pair["name"])
+        known_names = F.transform(F.filter(pairs, is_known), lambda pair: pair["name"])
         condition = schema_id == F.lit(schema)
-        result = F.when(condition, known) if result is None else result.when(condition, known)
+        result = (
+            F.when(condition, known_names)
+            if result is None
+            else result.when(condition, known_names)
+        )
     if result is None:
         raise ValueError
     return result
@@ -306,12 +315,12 @@ def joined(folded: DataFrame, table: DataFrame, target: Target) -> DataFrame:
         F.coalesce(F.col("row")[name], first[name]).alias(f"k{index}")
         for index, name in enumerate(target.keys)
     ]
-    held = table.select(*_held(target))
+    stored_rows = table.select(*_held(target))
     at = {name: index for index, name in enumerate(target.columns)}
     condition = F.lit(True)
     for index, name in enumerate(target.keys):
         condition = condition & F.col(f"k{index}").eqNullSafe(F.col(f"t{at[name]}"))
-    return typed.select("*", *keys).join(held, condition, "left")
+    return typed.select("*", *keys).join(stored_rows, condition, "left")
 
 
 def _carries(name: str, d: Column) -> Callable[[Column], Column]:
@@ -322,7 +331,7 @@ def _pick(name: str) -> Callable[[Column], Column]:
     return lambda part: F.struct(part["o"].alias("o"), part["r"][name].alias("v"))
 
 
-def final(beside: DataFrame, target: Target) -> DataFrame:
+def final(rows: DataFrame, target: Target) -> DataFrame:
     """Return final rows by their registers (docs/merge-rule.md, Registers).
 
     Each column takes the newest event that carries it, above ``d``. The base order is ``b`` or
@@ -334,7 +343,7 @@ def final(beside: DataFrame, target: Target) -> DataFrame:
     columns = list(target.columns)
     key_at = {name: index for index, name in enumerate(target.keys)}
     d, empty = F.col("d"), nothing()
-    stage = beside.withColumn("t_map", F.coalesce("t_columns", no_exceptions()))
+    stage = rows.withColumn("t_map", F.coalesce("t_columns", no_exceptions()))
     held_u = F.greatest(
         F.coalesce("t_order", empty), F.coalesce(F.array_max(F.map_values("t_map")), empty)
     )
@@ -346,13 +355,15 @@ def final(beside: DataFrame, target: Target) -> DataFrame:
         cleared = F.col("cleared")
     picks = []
     for index, name in enumerate(columns):
-        whole = F.when(
+        covering_order = F.when(
             F.col("w") > cleared, F.struct(F.col("w").alias("o"), F.col("row")[name].alias("v"))
         )
         newer = F.transform(F.filter("parts", _carries(name, cleared)), _pick(name))
-        held = F.coalesce(F.try_element_at("t_map", F.lit(name)), F.col("t_order"))
-        old = F.when(held > cleared, F.struct(held.alias("o"), F.col(f"t{index}").alias("v")))
-        candidates = F.array_append(F.array_append(newer, whole), old)
+        stored_order = F.coalesce(F.try_element_at("t_map", F.lit(name)), F.col("t_order"))
+        old = F.when(
+            stored_order > cleared, F.struct(stored_order.alias("o"), F.col(f"t{index}").alias("v"))
+        )
+        candidates = F.array_append(F.array_append(newer, covering_order), old)
         picks.append(F.array_max(candidates).alias(f"p{index}"))
     picked = stage.select(
         "d",
@@ -381,10 +392,10 @@ def final(beside: DataFrame, target: Target) -> DataFrame:
     )
 
     def count(order: Column) -> Column:
-        return F.size(F.filter(_ORDERS, lambda one: one == order))
+        return F.size(F.filter(_ORDERS, lambda each_order: each_order == order))
 
-    told, held_base = F.col(_COVERED), F.col(_HELD)
-    newer, older = F.greatest(told, held_base), F.least(told, held_base)
+    covered_order, held_base = F.col(_COVERED), F.col(_HELD)
+    newer, older = F.greatest(covered_order, held_base), F.least(covered_order, held_base)
     is_older = (older != empty) & (count(older) > count(newer))
     based = placed.withColumn(ORDER, F.when(is_older, older).otherwise(newer))
     names = F.array(*(F.lit(name) for name in columns))

@@ -65,7 +65,7 @@ Place = tuple[str | None, int | None, int | None]
 """Topic, partition and offset."""
 
 
-def rest_of(
+def details_of(
     message: Message,
     *,
     epoch: int = 0,
@@ -130,21 +130,21 @@ _SAME: Final = (
 
 def event_row(text: str, place: Place, row_index: int | None) -> Row:
     """Return the event row of an entry's ``event``."""
-    told = msgspec.json.decode(text, type=KeptEvent)
-    row = _row({name: getattr(told, name) for name in _SAME}, place)
-    row[AT["kind"]] = DATA if told.kind == REFUSED else told.kind
-    row[AT["table_id"]] = told.table
-    row[AT["order"]] = bytes.fromhex(told.order)
-    row[AT["source_time"]] = told.source_time_us
+    stored_event = msgspec.json.decode(text, type=KeptEvent)
+    row = _row({name: getattr(stored_event, name) for name in _SAME}, place)
+    row[AT["kind"]] = DATA if stored_event.kind == REFUSED else stored_event.kind
+    row[AT["table_id"]] = stored_event.table
+    row[AT["order"]] = bytes.fromhex(stored_event.order)
+    row[AT["source_time"]] = stored_event.source_time_us
     row[AT["row_index"]] = row_index
     return tuple(row)
 
 
 def schema_row(event: Row, schema: str) -> Row:
     """Return the row that tells the schema of an event row."""
-    named = {name: event[AT[name]] for name in ("table_id", "schema_id")}
+    names = {name: event[AT[name]] for name in ("table_id", "schema_id")}
     place = event[AT["topic"]], event[AT["partition"]], event[AT["offset"]]
-    row = _row({"kind": "schema", "after": schema, **named}, place)
+    row = _row({"kind": "schema", "after": schema, **names}, place)
     row[AT["row_index"]] = 0
     return tuple(row)
 

@@ -34,7 +34,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from changelane.apply.added_columns import Default
+from changelane.apply.added_columns import DefaultKind
 from changelane.message import Message
 from changelane.schema import TableId
 
@@ -96,7 +96,7 @@ class RowColumn(msgspec.Struct, frozen=True):
     generated: bool = False
     told: str | None = None
     fixed: tuple[str, str] | None = None
-    default: Default | None = None
+    default: DefaultKind | None = None
     value: str | None = None
 
 
@@ -153,8 +153,8 @@ def table_id_text(table: TableId, generation: str = "") -> str:
         generation: Tells it from an older table that came under the same name.
     """
     parts = (table.database, table.schema, table.name)
-    told = (*parts, generation) if generation else parts
-    return msgspec.json.encode(told).decode()
+    name_parts = (*parts, generation) if generation else parts
+    return msgspec.json.encode(name_parts).decode()
 
 
 def table_id_of(text: str) -> TableId:
@@ -168,12 +168,12 @@ def generation_of(text: str) -> str:
     return (parts[3] or "") if len(parts) > 3 else ""
 
 
-def gather(told: Iterable[tuple[int, list[tuple[Any, ...]]]]) -> Iterator[pa.RecordBatch]:
+def gather(sized_rows: Iterable[tuple[int, list[tuple[Any, ...]]]]) -> Iterator[pa.RecordBatch]:
     """Gather rows, told with the size of their message, into batches that are cut by bytes."""
     gathered: list[tuple[Any, ...]] = []
     size = 0
-    for length, built in told:
-        gathered.extend(built)
+    for length, rows in sized_rows:
+        gathered.extend(rows)
         size += 200 + 2 * length
         if size >= MAX_BATCH_BYTES:
             yield to_arrow(gathered)

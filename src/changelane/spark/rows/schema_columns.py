@@ -3,7 +3,13 @@
 
 import msgspec
 
-from changelane.apply.added_columns import Default, Listing, Traits, default_of, listing
+from changelane.apply.added_columns import (
+    ColumnTraits,
+    DefaultKind,
+    SchemaColumns,
+    columns_of_schema,
+    default_of,
+)
 from changelane.errors import DecodeError
 from changelane.schema import Column, TableSchema
 from changelane.spark.rows.json_values import RowWriter, spark_type
@@ -17,12 +23,12 @@ def row_columns(schema: TableSchema) -> tuple[RowColumn, ...]:
 
 def _row_column(column: Column) -> RowColumn:
     default, value = default_of(column), None
-    if default is Default.LITERAL:
+    if default is DefaultKind.LITERAL:
         writer = RowWriter(TableSchema((Column("v", column.type),)))
         try:
             value = bytes(writer.write({"v": column.default})[0]).decode()
         except DecodeError:
-            default = Default.COMPUTED  # older rows have it, and nobody can say what it is
+            default = DefaultKind.COMPUTED  # older rows have it, and nobody can say what it is
     return RowColumn(
         column.name,
         str(column.type),
@@ -35,7 +41,7 @@ def _row_column(column: Column) -> RowColumn:
     )
 
 
-def listing_of(schema: RowSchema, oldest: bytes, newest: bytes) -> Listing:
+def listing_of(schema: RowSchema, oldest: bytes, newest: bytes) -> SchemaColumns:
     """Return the columns that the events of a schema list, by the names of their table.
 
     Args:
@@ -44,7 +50,7 @@ def listing_of(schema: RowSchema, oldest: bytes, newest: bytes) -> Listing:
         newest: The newest one.
     """
     traits = (
-        Traits(
+        ColumnTraits(
             column.name,
             column.nullable,
             column.default,
@@ -53,7 +59,7 @@ def listing_of(schema: RowSchema, oldest: bytes, newest: bytes) -> Listing:
         for column in schema.columns
         if column.fixed is None
     )
-    return listing(oldest, traits, is_complete=schema.lists_columns, last=newest)
+    return columns_of_schema(oldest, traits, is_complete=schema.lists_columns, last=newest)
 
 
 def plain_column(column: RowColumn) -> RowColumn:

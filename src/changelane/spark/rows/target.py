@@ -43,9 +43,9 @@ class Target(NamedTuple):
         ]
 
 
-def literal(told: tuple[str, str]) -> Column:
+def literal(default: tuple[str, str]) -> Column:
     """Return a value that is the same for all events of a schema (:attr:`RowColumn.fixed`)."""
-    text, kind = told
+    text, kind = default
     return F.from_json(F.lit(text), f"v {kind}", OPTIONS)["v"]
 
 
@@ -77,7 +77,7 @@ def lacked(order: Column, schema_id: Column, target: Target) -> Column:
 def implied_order(name: Column, target: Target) -> Column:
     """Return the order of a column, by its name, that a row does not list.
 
-    The same as :func:`changelane.apply.added_columns.implied`.
+    The same as :func:`changelane.apply.added_columns.unlisted_order`.
     """
     added = [addition for addition in target.additions if addition.is_unknown]
     if not added:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C in a run: it is told between two questions to the JVM, and never in the middle of one.
+"""Ctrl-C in a run: raises between two calls to the JVM, never within one.
 
-Spark's own handler asks the JVM to cancel its jobs while the main thread still waits for an answer
-of it. That breaks their connection: the run would end as one that failed.
+Spark's own handler cancels the jobs in the JVM while the main thread still waits for an answer.
+That breaks the connection, and the run would end as a failed one.
 """
 
 import contextlib
@@ -14,80 +14,80 @@ from typing import Any, Final, Self
 
 from changelane.errors import ChangelaneError
 
-STOPPING: Final = "interrupted: the run stops after this batch; Ctrl-C again stops it now"
+STOP_NOTE: Final = "interrupted: the run stops after this batch; Ctrl-C again stops it now"
 
 
 class InterruptedRunError(ChangelaneError):
-    """What a batch ends with that is interrupted; Spark looks through all of its words."""
+    """Ends an interrupted batch; its message is short because Spark searches all of it."""
 
     def __init__(self) -> None:
         super().__init__("the run is interrupted")
 
 
 class Interrupts:
-    """Whether somebody pressed Ctrl-C: once to stop after the batch under way, twice to stop now.
+    """Counts Ctrl-C: the first stops the run after the current batch, the second at once.
 
-    Only the main thread can hear it: elsewhere nothing is told.
+    Only the main thread receives the signal; in another thread the counter stays at zero.
 
     Args:
-        say: Shows people a note.
+        notify: Shows a note to the user.
 
     Attributes:
-        is_told: Somebody pressed it.
-        is_urgent: Somebody pressed it twice.
+        is_requested: Whether the user pressed Ctrl-C.
+        is_urgent: Whether the user pressed Ctrl-C twice.
     """
 
-    def __init__(self, say: Callable[[str], None] = lambda _: None) -> None:
-        self._say = say
-        self.is_told = False
+    def __init__(self, notify: Callable[[str], None] = lambda _: None) -> None:
+        self._notify = notify
+        self.is_requested = False
         self.is_urgent = False
         self._is_in_batch = False
-        self._before: Any = None
-        self._is_heard = False
+        self._previous_handler: Any = None
+        self._is_installed = False
 
     def __enter__(self) -> Self:
         try:
-            self._before = signal.signal(signal.SIGINT, self._take)
-            self._is_heard = True
+            self._previous_handler = signal.signal(signal.SIGINT, self._on_sigint)
+            self._is_installed = True
         except ValueError:  # not the main thread
-            self._is_heard = False
+            self._is_installed = False
         return self
 
     def __exit__(self, *_error: object) -> None:
-        if self._is_heard:
-            signal.signal(signal.SIGINT, self._before)
+        if self._is_installed:
+            signal.signal(signal.SIGINT, self._previous_handler)
 
     def check(self) -> None:
-        """Interrupt, if somebody wants it and no batch is under way.
+        """Raise if an interrupt was requested and no batch is under way.
 
         Raises:
-            KeyboardInterrupt: Somebody does.
+            KeyboardInterrupt: It was.
         """
-        if self.is_told and not self._is_in_batch:
+        if self.is_requested and not self._is_in_batch:
             raise KeyboardInterrupt
 
     @contextlib.contextmanager
     def batch(self) -> Iterator[None]:
-        """Let a batch come to its end.
+        """Run a batch to its end, without interrupts from :meth:`check`.
 
         Raises:
             InterruptedRunError: The run stops: no other batch begins.
         """
         self._is_in_batch = True
         try:
-            # behind the line above: who looked before it stops the stream, who looks now waits
-            if self.is_told:
+            # after the flag above is set: an earlier check stops the stream, a later one waits
+            if self.is_requested:
                 raise InterruptedRunError
             yield
         finally:
             self._is_in_batch = False
 
-    def _take(self, _number: int, _frame: FrameType | None) -> None:
-        if self.is_told:
+    def _on_sigint(self, _number: int, _frame: FrameType | None) -> None:
+        if self.is_requested:
             self.is_urgent = True
             raise KeyboardInterrupt
-        self.is_told = True
-        with contextlib.suppress(Exception):  # whoever read our output may be gone
-            self._say(STOPPING)
-        # it tells of every call that the end of the stream cuts off
+        self.is_requested = True
+        with contextlib.suppress(Exception):  # the reader of our output may have exited
+            self._notify(STOP_NOTE)
+        # py4j logs every call that the end of the stream interrupts
         logging.getLogger("py4j").setLevel(logging.CRITICAL)

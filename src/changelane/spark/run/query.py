@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the streams of all pipelines share: what they read, how they start and how they fail."""
+"""The code that the streams of all pipelines share: input, start, and failure."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from changelane.errors import BudgetError, ChangelaneError
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.datahub_source import DataHubSource
-from changelane.pipeline.error_budget import beyond
+from changelane.pipeline.error_budget import over_budget_text
 from changelane.pipeline.kafka import KafkaSource
 from changelane.pipeline.options import Options
 from changelane.spark.run.interrupts import InterruptedRunError, Interrupts
@@ -20,61 +20,61 @@ from changelane.spark.runtime.redact import sentence_of
 from changelane.spark.sources.checkpoint import Checkpoint
 from changelane.spark.sources.file_batches import FileStream
 from changelane.spark.sources.files import FilesInput
-from changelane.spark.sources.kafka import KafkaInput, is_data_loss, way_out
-from changelane.spark.sources.kafka_admin import kinds
+from changelane.spark.sources.kafka import KafkaInput, data_loss_hint, is_data_loss
+from changelane.spark.sources.kafka_admin import exception_names
 
 if TYPE_CHECKING:
     from changelane.spark.sources.datahub import DataHubInput
 
-KEPT: Final = 100
-"""How many batches a report tells one by one; a run may go on for years."""
+MAX_BATCH_REPORTS: Final = 100
+"""The maximum number of batches in a run's report; a run may go on for years."""
 
 
-class Report(Protocol):
-    """What a batch did."""
+class BatchResult(Protocol):
+    """The report of a batch."""
 
     def joined(self, later: Self) -> Self:
-        """Return what this batch and a later one did together."""
+        """Return the report of this batch and a later one together."""
         ...
 
 
-R = TypeVar("R", bound=Report)
+R = TypeVar("R", bound=BatchResult)
 
 
 def with_batch(batches: list[R], batch: R) -> list[R]:
-    """Return batches and one more; of more than :data:`KEPT` the oldest are told as one."""
-    told = [*batches, batch]
-    if len(told) > KEPT:
-        oldest, second, *others = told
-        return [oldest.joined(second), *others]
-    return told
+    """Return batches and one more; above :data:`MAX_BATCH_REPORTS` the two oldest are joined."""
+    all_batches = [*batches, batch]
+    if len(all_batches) > MAX_BATCH_REPORTS:
+        oldest, second, *newer = all_batches
+        return [oldest.joined(second), *newer]
+    return all_batches
 
 
-class Counted(Protocol):
-    """What a run did so far."""
+class RunCounts(Protocol):
+    """The counters of a run so far."""
 
     @property
     def quarantined(self) -> dict[str, int]:
-        """What was set aside, by reason code."""
+        """The number of quarantined entries, by reason code."""
         ...
 
     @property
     def total(self) -> int:
-        """How many events were taken."""
+        """The number of events that the run read."""
         ...
 
 
-def check_budget(options: Options, report: Counted) -> None:
-    """Stop a run between two batches once it has set aside more than it may.
+def check_budget(options: Options, report: RunCounts) -> None:
+    """Stop a run between two batches when it exceeds its error budget.
 
     Raises:
-        BudgetError: It has.
+        BudgetError: The run quarantined more than the options allow.
     """
-    told = beyond(options.budget, report.quarantined, report.total, is_ended=False)
-    if told is not None:
+    over_budget = over_budget_text(options.budget, report.quarantined, report.total, is_ended=False)
+    if over_budget is not None:
         msg = (
-            f"{told}: the run stops here, and the next one goes on behind it with a new budget; "
-            "`changelane quarantine list` and `show` tell what it is"
+            f"{over_budget}: the run stops here, and the next one goes on behind it with a new "
+            "budget; `changelane quarantine list` and `show` tell what it is"
         )
         raise BudgetError(msg)
 
@@ -83,16 +83,17 @@ class RunError(ChangelaneError):
     """The stream ended with an error."""
 
 
-def opening(first: Callable[[], None]) -> None:
-    """Do what asks the tables first; a catalog that does not answer ends the run with one line.
+def open_tables(access: Callable[[], None]) -> None:
+    """Run the first access to the tables; an unavailable catalog fails with one line.
 
     Raises:
-        RunError: It names kinds of errors only: their words may quote an address with a password.
+        RunError: The catalog does not answer. The message names the kinds of errors only: their
+            text may quote an address with a password.
     """
     try:
-        first()
+        access()
     except Py4JJavaError as error:
-        msg = f"the tables cannot be opened ({kinds(error)}): see the sink's options"
+        msg = f"the tables cannot be opened ({exception_names(error)}): see the sink's options"
         raise RunError(msg) from error
 
 
@@ -100,26 +101,26 @@ def input_of(
     spark: SparkSession,
     pipeline: Pipeline,
     checkpoint: Checkpoint,
-    say: Callable[[str], None] = lambda _: None,
+    notify: Callable[[str], None] = lambda _: None,
 ) -> "FilesInput | KafkaInput | DataHubInput":
-    """Return what a pipeline reads."""
+    """Return the input of a pipeline."""
     source = pipeline.source
     if isinstance(source, DataHubSource):
-        # Spark 3.5 has no such sources
+        # Spark 3.5 has no Python data sources
         from changelane.spark.sources.datahub import DataHubInput
 
         return DataHubInput(spark, source, checkpoint)
     if isinstance(source, KafkaSource):
-        return KafkaInput(spark, source, checkpoint, way_out(pipeline))
-    return FilesInput(spark, source, checkpoint, say)
+        return KafkaInput(spark, source, checkpoint, data_loss_hint(pipeline))
+    return FilesInput(spark, source, checkpoint, notify)
 
 
-class Applying:
-    """What Spark calls with each batch; it keeps our own errors, which Spark would wrap.
+class BatchFunction:
+    """The function that Spark calls with each batch; it stores our own errors, which Spark wraps.
 
     Args:
-        apply: Does the work.
-        interrupts: Whether somebody wants to stop.
+        apply: Applies a batch.
+        interrupts: The interrupts of the run.
     """
 
     def __init__(
@@ -140,25 +141,27 @@ class Applying:
             raise
         except Exception:
             if interrupts is not None and interrupts.is_urgent:
-                # Spark looks through all words of an error, with a stack that a long one overflows
+                # Spark matches an error's text with a recursion that a long text overflows
                 self.error = InterruptedRunError()
                 raise self.error from None
             raise
 
 
-class Interruptible(Protocol):
-    """What a run tells at its end."""
+class InterruptibleReport(Protocol):
+    """The report of a run that an interrupt can end."""
 
     is_interrupted: bool
 
 
 @contextlib.contextmanager
-def ending(report: Interruptible, applying: Applying, pipeline: Pipeline) -> Iterator[None]:
-    """Note an interrupt in the report; turn every other failure into an error of our own.
+def stream_errors(
+    report: InterruptibleReport, batch_function: BatchFunction, pipeline: Pipeline
+) -> Iterator[None]:
+    """Record an interrupt in the report; turn any other failure into an error of our own.
 
     Raises:
         RunError: The stream failed.
-        ChangelaneError: What a batch ended with.
+        ChangelaneError: The error of a batch.
     """
     try:
         yield
@@ -167,36 +170,36 @@ def ending(report: Interruptible, applying: Applying, pipeline: Pipeline) -> Ite
     except BudgetError:
         raise
     except Exception as error:
-        if isinstance(applying.error, InterruptedRunError):
+        if isinstance(batch_function.error, InterruptedRunError):
             report.is_interrupted = True
             return
-        raise applying.error or RunError(reason(error, pipeline)) from error
+        raise batch_function.error or RunError(failure_reason(error, pipeline)) from error
 
 
-def reason(error: Exception, pipeline: Pipeline) -> str:
-    """Return why a stream failed, without values of rows, and the way out where there is one."""
+def failure_reason(error: Exception, pipeline: Pipeline) -> str:
+    """Return why a stream failed, without row values, and the way to continue, if any."""
     if is_data_loss(error):
-        lost = "messages that were not read yet are gone from the broker"
-        return f"{lost}: {way_out(pipeline)}"
+        loss = "messages that were not read yet are gone from the broker"
+        return f"{loss}: {data_loss_hint(pipeline)}"
     return sentence_of(error)
 
 
-def writer(
-    told: DataFrame, pipeline: Pipeline, apply: Callable[[DataFrame, int], None]
+def stream_writer_of(
+    rows: DataFrame, pipeline: Pipeline, apply: Callable[[DataFrame, int], None]
 ) -> DataStreamWriter:
-    """Return what starts a pipeline's stream."""
-    found = (
-        told.writeStream.foreachBatch(apply)
+    """Return the writer of a pipeline's stream, not started."""
+    stream_writer = (
+        rows.writeStream.foreachBatch(apply)
         .option("checkpointLocation", pipeline.checkpoint)
         .queryName(f"changelane {pipeline.name}")
     )
     options = pipeline.options
     if options.trigger == "available_now" or options.max_interval is not None:
-        return found.trigger(availableNow=True)
-    return found.trigger(processingTime=f"{options.interval_ms} milliseconds")
+        return stream_writer.trigger(availableNow=True)
+    return stream_writer.trigger(processingTime=f"{options.interval_ms} milliseconds")
 
 
-class Query(Protocol):
+class RunningQuery(Protocol):
     """A running stream: Spark's ``StreamingQuery``, or a stream of files."""
 
     def awaitTermination(self, timeout: int) -> bool | None:  # noqa: N802 - Spark's name
@@ -208,10 +211,10 @@ class Query(Protocol):
         ...
 
 
-class Starter(Protocol):
+class Stream(Protocol):
     """A stream, which starts after its last complete batch."""
 
-    def start(self) -> Query:
+    def start(self) -> RunningQuery:
         """Start the stream."""
         ...
 
@@ -221,7 +224,7 @@ def stream_of(
     source: "FilesInput | KafkaInput | DataHubInput",
     pipeline: Pipeline,
     apply: Callable[[Any, int], None],
-) -> Starter:
+) -> Stream:
     """Return the stream of a pipeline.
 
     Raises:
@@ -230,10 +233,10 @@ def stream_of(
     if isinstance(source, FilesInput):
         _ = source.root  # raises before the stream starts
         return FileStream(spark, source, f"changelane {pipeline.name}", pipeline.options, apply)
-    return writer(source.stream(), pipeline, apply)
+    return stream_writer_of(source.stream(), pipeline, apply)
 
 
-def stop(query: Query | None) -> None:
+def stop_query(query: RunningQuery | None) -> None:
     """Stop a stream, if it was started."""
     if query is not None:
         with contextlib.suppress(Exception):

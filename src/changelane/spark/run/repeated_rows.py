@@ -1,33 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run says, once, of rows that its tables added and may hold already."""
+"""The note of a run, once, that its tables may have added repeated rows."""
 
 from collections.abc import Callable
 
 from changelane.spark.rows.batch_stats import BatchReport
 
-Progress = Callable[[BatchReport], None]
+OnBatch = Callable[[BatchReport], None]
 
 
-def with_repeat_note(progress: Progress, say: Callable[[str], None]) -> Progress:
-    """Return what is told of each batch, and says so at the first one that has such rows.
+def with_repeat_note(on_batch: OnBatch, notify: Callable[[str], None]) -> OnBatch:
+    """Return a callback that also notifies the user of the first batch with possible duplicates.
 
     Args:
-        progress: Told of each batch, too.
-        say: Told what people should know.
+        on_batch: Called with each batch, too.
+        notify: Shows a note to the user.
     """
-    said: list[str] = []
+    noted_tables: list[str] = []
 
-    def took(report: BatchReport) -> None:
-        progress(report)
-        counts = {one.table: one.possible_duplicates for one in report.tables}
-        if said or not any(counts.values()):
+    def on_batch_with_note(report: BatchReport) -> None:
+        on_batch(report)
+        counts = {table.table: table.possible_duplicates for table in report.tables}
+        if noted_tables or not any(counts.values()):
             return
-        said.append(most := max(counts, key=lambda name: counts[name]))
-        say(
-            f"{counts[most]} rows that {most} took are possible duplicates: they equal others at "
-            "one position, and no number in the transaction tells whether their producer sent one "
-            "row twice, or two rows; let it send the number (Debezium: "
+        noted_tables.append(table_name := max(counts, key=lambda name: counts[name]))
+        notify(
+            f"{counts[table_name]} rows that {table_name} took are possible duplicates: "
+            "they equal others at one position, and no number in the transaction tells whether "
+            "their producer sent one row twice, or two rows; let it send the number (Debezium: "
             "provide.transaction.metadata: true); `changelane status` counts them"
         )
 
-    return took
+    return on_batch_with_note

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``changelane run``: a source, the decoder and the applier as one Spark stream."""
+"""``changelane run`` into tables: a source, the decoder and the applier as one Spark stream."""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,26 +18,31 @@ from changelane.spark.lake import lake_of
 from changelane.spark.lake.interface import Lake, Marker
 from changelane.spark.lake.layout import layouts_of
 from changelane.spark.lake.modes import modes_of
-from changelane.spark.maintenance.compaction import Upkeep
+from changelane.spark.maintenance.compaction import MaintenanceReport
 from changelane.spark.rows.batch_stats import BatchReport
 from changelane.spark.rows.expressions.apply import expressed
 from changelane.spark.rows.expressions.expression_rows import Prepared, prepared
 from changelane.spark.run.interrupts import Interrupts
 from changelane.spark.run.query import (
-    KEPT,
-    Applying,
+    MAX_BATCH_REPORTS,
+    BatchFunction,
     check_budget,
-    ending,
     input_of,
-    opening,
+    open_tables,
+    stream_errors,
     stream_of,
     with_batch,
 )
 from changelane.spark.run.repeated_rows import with_repeat_note
-from changelane.spark.run.trigger import Pace, drive
+from changelane.spark.run.trigger import AdaptiveTrigger, run_stream
 from changelane.spark.sources.checkpoint import Checkpoint
 from changelane.spark.sources.files import FilesInput
-from changelane.spark.state.offset_log import BatchLog, Began, Held, lost
+from changelane.spark.state.offset_log import (
+    BatchOffsets,
+    OffsetLog,
+    OffsetLogEntry,
+    lost_checkpoint_warning,
+)
 from changelane.transforms.mask import masks_of
 
 if TYPE_CHECKING:
@@ -47,45 +52,45 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     Input = FilesInput | KafkaInput | DataHubInput
 
-Progress = Callable[[BatchReport], None]
+OnBatch = Callable[[BatchReport], None]
 
 
 class RunReport(msgspec.Struct):
-    """What a run did.
+    """The report of a run.
 
     Attributes:
         pipeline: The pipeline's name.
-        batches: Its batches; of more than :data:`KEPT` the oldest are told as one.
-        parked: Tables whose events wait in the change log, and why.
-        maintained: What maintenance did last.
-        changed: Files that changed after they were read; what came later is not read.
-        is_interrupted: Somebody stopped it; what it did not come to waits for the next run.
+        batches: The batches; above :data:`MAX_BATCH_REPORTS` the oldest are joined into one.
+        parked: The paused tables, whose events wait in the change log, and the reasons.
+        maintained: The newest maintenance reports.
+        changed: Files that changed after they were read; their later content is not read.
+        is_interrupted: Whether the user stopped the run; the next run continues from there.
     """
 
     pipeline: str
     batches: list[BatchReport] = []
     parked: dict[str, str] = {}
-    maintained: list[Upkeep] = []
+    maintained: list[MaintenanceReport] = []
     changed: list[str] = []
     is_interrupted: bool = False
 
     def add(self, batch: BatchReport) -> None:
-        """Tell of a batch."""
+        """Add the report of a batch."""
         self.batches = with_batch(self.batches, batch)
 
     @property
     def events(self) -> int:
-        """Events that the batches held for tables."""
+        """The number of events for tables."""
         return sum(batch.events for batch in self.batches)
 
     @property
     def total(self) -> int:
-        """Events of all kinds; a message that could not be read is one."""
+        """The number of events of all kinds; an undecodable message counts as one."""
         return sum(batch.total for batch in self.batches)
 
     @property
     def quarantined(self) -> dict[str, int]:
-        """What was set aside, by reason code."""
+        """The number of quarantined entries, by reason code."""
         total: dict[str, int] = {}
         for batch in self.batches:
             for code, count in batch.quarantined.items():
@@ -97,129 +102,155 @@ def run(
     spark: SparkSession,
     pipeline: Pipeline,
     *,
-    progress: Progress = lambda _: None,
-    say: Callable[[str], None] = lambda _: None,
+    on_batch: OnBatch = lambda _: None,
+    notify: Callable[[str], None] = lambda _: None,
     on_step: Callable[[str], None] = lambda _: None,
-    resume: bool = False,
-    skip_lost: bool = False,
+    is_checkpoint_recovery: bool = False,
+    is_data_loss_allowed: bool = False,
 ) -> RunReport:
-    """Run a pipeline until what is there is applied, or for ever when it is ``continuous``.
+    """Run a pipeline until all input is applied, or for ever when it is ``continuous``.
 
-    It may be stopped or killed at any moment and run again: tables end the same.
+    It may be stopped or killed at any moment and run again: the tables end the same.
 
     Args:
         spark: The session.
         pipeline: The pipeline.
-        progress: Told of each batch, and of what was merged between them, by two threads.
-        say: Told what people should know at the start.
-        on_step: Called with the step of the batch under way that begins.
-        resume: When the checkpoint is gone, go on from what the tables hold.
-        skip_lost: With *resume*, go on with what topics still have where messages are gone.
+        on_batch: Called with each batch, and with each merge between batches, from two threads.
+        notify: Shows a note to the user.
+        on_step: Called with the name of each step of a batch when it begins.
+        is_checkpoint_recovery: Whether to continue from the offsets in the tables when the
+            checkpoint is missing.
+        is_data_loss_allowed: With *is_checkpoint_recovery*, whether to skip messages that the
+            topics do not store any more.
 
     Raises:
         ConfigError: A name or a path is wrong.
-        RunError: The stream failed; what was committed stays right.
-        BudgetError: More was set aside than the options allow.
+        RunError: The stream failed; committed batches stay correct.
+        BudgetError: The run quarantined more than the options allow.
     """
     expressions = expressions_of(spark, pipeline)
     report, options = RunReport(pipeline.name), pipeline.options
-    progress = with_repeat_note(progress, say)
-    log = BatchLog(spark, pipeline.folder, pipeline.name)
+    on_batch = with_repeat_note(on_batch, notify)
+    log = OffsetLog(spark, pipeline.folder, pipeline.name)
     checkpoint = Checkpoint(spark, pipeline.checkpoint)
-    source = input_of(spark, pipeline, checkpoint, say)
+    source = input_of(spark, pipeline, checkpoint, notify)
     source.verify()
-    tables = lake_of(spark, pipeline)
+    lake = lake_of(spark, pipeline)
     stops = options.on_error == "stop"
-    applier = applier_of(spark, tables, pipeline, stops=stops, on_step=on_step)
-    opening(lambda: applier.raise_fence(pipeline.name))
-    keeper = applier.keeper(options.upkeep, options.purge_after_s)
-    fanout = Fanout(tables, applier, pipeline.name, _cadence(options))
+    applier = applier_of(spark, lake, pipeline, stops=stops, on_step=on_step)
+    open_tables(lambda: applier.raise_fence(pipeline.name))
+    scheduler = applier.keeper(options.maintenance_limits, options.purge_after_s)
+    dispatcher = Fanout(lake, applier, pipeline.name, _merge_schedule(options))
 
     def merge(*, all_of_them: bool) -> None:
-        merged = fanout.merge(all_of_them=all_of_them)
-        if merged is not None:
-            report.add(merged)
-            progress(merged)
+        batch_report = dispatcher.merge(all_of_them=all_of_them)
+        if batch_report is not None:
+            report.add(batch_report)
+            on_batch(batch_report)
 
-    def land(batch: Any, query: str, number: int, held: Held) -> None:
+    def apply_batch(batch: Any, query: str, number: int, batch_offsets: BatchOffsets) -> None:
         if log.is_finished(query, number):
-            report.add(known := _told(BatchReport(number, finished_before=1), source, held))
-            progress(known)
+            report.add(
+                skipped_report := _with_source_counts(
+                    BatchReport(number, finished_before=1), source, batch_offsets
+                )
+            )
+            on_batch(skipped_report)
             return
         with expressed(source.events(batch, pipeline), expressions) as events:
-            done = fanout.take(
+            applied_report = dispatcher.take(
                 events,
                 Marker(pipeline.name, query, number),
-                source.details(held),
-                begin=lambda _: _note(log, source, query, number, held),
+                source.commit_details(batch_offsets),
+                begin=lambda _: _record_batch(log, source, query, number, batch_offsets),
             )
         log.record_finished(query, number)
-        report.add(told := _told(done, source, held))
-        progress(told)
-        with fanout.alone():
-            report.maintained.extend(keeper.after_batch(applier.take_seen()))
-            del report.maintained[:-KEPT]
+        report.add(batch_report := _with_source_counts(applied_report, source, batch_offsets))
+        on_batch(batch_report)
+        with dispatcher.alone():
+            report.maintained.extend(scheduler.after_batch(applier.take_seen()))
+            del report.maintained[:-MAX_BATCH_REPORTS]
 
-    resumes = partial(source.resume, land=land, skip_lost=skip_lost) if resume else None
-    _begin(pipeline, source, log, resumes=resumes, is_known=checkpoint.is_known, say=say)
+    recover = (
+        partial(source.resume, apply_batch=apply_batch, skip_lost=is_data_loss_allowed)
+        if is_checkpoint_recovery
+        else None
+    )
+    _restore_offset_log(
+        pipeline,
+        source,
+        log,
+        recover=recover,
+        is_checkpoint_known=checkpoint.is_created,
+        notify=notify,
+    )
 
-    def apply(batch: Any, number: int) -> None:
+    def process_batch(batch: Any, number: int) -> None:
         check_budget(options, report)
         query = checkpoint.query()
-        fresh: Any = source.fresh(batch, query)
-        held = source.held(number, fresh)
-        log.check(query, number, held, pipeline.checkpoint)
-        land(fresh, query, number, held)
+        new_rows: Any = source.without_applied(batch, query)
+        stored_offsets = source.offsets_of(number, new_rows)
+        log.check(query, number, stored_offsets, pipeline.checkpoint)
+        apply_batch(new_rows, query, number, stored_offsets)
 
-    applying = Applying(apply, interrupts := Interrupts(say))
-    stream = stream_of(spark, source, pipeline, applying)
-    tick = partial(merge, all_of_them=False)
-    with ending(report, applying, pipeline), interrupts:
-        # what waits in the log is older than what comes at once
+    batch_function = BatchFunction(process_batch, interrupts := Interrupts(notify))
+    stream = stream_of(spark, source, pipeline, batch_function)
+    on_tick = partial(merge, all_of_them=False)
+    with stream_errors(report, batch_function, pipeline), interrupts:
+        # events that wait in the change log are older than the next batch
         merge(all_of_them=options.apply != "log")
-        drive(stream, Pace.of(options), lambda: report.events, tick, interrupts.check)
+        run_stream(
+            stream, AdaptiveTrigger.of(options), lambda: report.events, on_tick, interrupts.check
+        )
         merge(all_of_them=True)
         interrupts.check()
-        report.maintained.extend(keeper.at_the_end(applier.take_seen()))
-    report.parked = fanout.parked
-    return msgspec.structs.replace(report, changed=_changed(source))
+        report.maintained.extend(scheduler.after_run(applier.take_seen()))
+    report.parked = dispatcher.parked
+    return msgspec.structs.replace(report, changed=_changed_files(source))
 
 
-def _told(done: BatchReport, source: "Input", held: Held) -> BatchReport:
-    """Return what a batch did, with what its source knows of it."""
+def _with_source_counts(
+    batch_report: BatchReport, source: "Input", batch_offsets: BatchOffsets
+) -> BatchReport:
+    """Return the report of a batch with the files, messages and lag of its source."""
     if isinstance(source, FilesInput):
-        # of a batch that an earlier run finished nothing was read now: its files stay
-        is_read = not (done.unread or done.finished_before)
-        done.files, source.is_read = [*held.files], is_read
-    done.messages, done.lag = source.taken(held), source.lag(held)
-    return done
+        # this run reads nothing of a batch that an earlier run finished, so its files stay
+        is_read = not (batch_report.unread or batch_report.finished_before)
+        batch_report.files, source.is_fully_read = [*batch_offsets.files], is_read
+    batch_report.messages, batch_report.lag = (
+        source.message_count(batch_offsets),
+        source.lag(batch_offsets),
+    )
+    return batch_report
 
 
-def _changed(source: "Input") -> list[str]:
+def _changed_files(source: "Input") -> list[str]:
     return source.changed if isinstance(source, FilesInput) else []
 
 
-def _note(log: BatchLog, source: "Input", query: str, number: int, held: Held) -> None:
-    """Note what a batch reads; files that are not remembered any more leave the log."""
+def _record_batch(
+    log: OffsetLog, source: "Input", query: str, number: int, batch_offsets: BatchOffsets
+) -> None:
+    """Record the input of a batch; the log drops files that the source has forgotten."""
     if isinstance(source, FilesInput):
-        log.begin(query, number, held, source.remembers)
+        log.record_batch(query, number, batch_offsets, source.is_remembered)
     else:
-        log.begin(query, number, held)
+        log.record_batch(query, number, batch_offsets)
 
 
 def applier_of(
     spark: SparkSession,
-    tables: Lake,
+    lake: Lake,
     pipeline: Pipeline,
     *,
     stops: bool = False,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> Applier:
-    """Return what applies a pipeline's events to its tables, or stops at what cannot be."""
+    """Return the applier of a pipeline; with *stops* it raises at the first rejected event."""
     options = pipeline.options
     return Applier(
         spark,
-        tables,
+        lake,
         keyless=options.keyless,
         sources=options.sources,
         modes=modes_of(options),
@@ -231,46 +262,46 @@ def applier_of(
     )
 
 
-def _cadence(options: Options) -> Cadence:
+def _merge_schedule(options: Options) -> Cadence:
     return Cadence(options.apply == "log", options.merge_events, options.merge_seconds)
 
 
 def expressions_of(spark: SparkSession, pipeline: Pipeline) -> list[Prepared]:
-    """Return a pipeline's filters and computes; a name or expression that is wrong fails here.
+    """Return a pipeline's filters and computes.
 
     Raises:
-        ConfigError: One is.
+        ConfigError: A name or an expression is wrong.
     """
     get_codec(pipeline.source.format, **pipeline.source.format_options)
     return prepared(spark, pipeline.expressions, len(pipeline.pure_steps) + 1)
 
 
-def _begin(
+def _restore_offset_log(
     pipeline: Pipeline,
     source: "Input",
-    log: BatchLog,
+    log: OffsetLog,
     *,
-    resumes: Callable[[list[Began]], Held | None] | None,
-    is_known: bool,
-    say: Callable[[str], None],
+    recover: Callable[[list[OffsetLogEntry]], BatchOffsets | None] | None,
+    is_checkpoint_known: bool,
+    notify: Callable[[str], None],
 ) -> None:
-    """Go on behind what was read, or begin anew."""
-    if is_known:
+    """Continue after the offsets that were read, or start from the beginning."""
+    if is_checkpoint_known:
         source.check(log.read())
-    elif resumes is None:
-        _anew(log, pipeline, say)
-    elif (resumed := resumes(log.read())) is not None:
-        log.replace(resumed)
+    elif recover is None:
+        _clear_offset_log(log, pipeline, notify)
+    elif (offsets := recover(log.read())) is not None:
+        log.replace(offsets)
 
 
-def _anew(log: BatchLog, pipeline: Pipeline, say: Callable[[str], None]) -> None:
-    """Begin anew, and say so when the log knows of a checkpoint that is lost."""
+def _clear_offset_log(log: OffsetLog, pipeline: Pipeline, notify: Callable[[str], None]) -> None:
+    """Clear the offset log; notify the user if its checkpoint is lost."""
     if log.read():
-        say(lost(pipeline.checkpoint, pipeline.options.keyless))
+        notify(lost_checkpoint_warning(pipeline.checkpoint, pipeline.options.keyless))
         log.clear()
 
 
-def quarantined(spark: SparkSession, pipeline: Pipeline) -> Any:
+def quarantine_rows(spark: SparkSession, pipeline: Pipeline) -> Any:
     """Return the quarantine of a pipeline as a DataFrame."""
     applier = Applier(spark, lake_of(spark, pipeline))
     return applier.quarantine.table()

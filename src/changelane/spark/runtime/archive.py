@@ -70,11 +70,11 @@ def fingerprint() -> str:
 
 
 def _sources(folder: Traversable, path: str = "") -> Iterator[tuple[str, bytes]]:
-    for one in folder.iterdir():
-        if one.is_dir():
-            yield from _sources(one, f"{path}{one.name}/")
-        elif one.name.endswith(".py"):
-            yield path + one.name, one.read_bytes()
+    for child in folder.iterdir():
+        if child.is_dir():
+            yield from _sources(child, f"{path}{child.name}/")
+        elif child.name.endswith(".py"):
+            yield path + child.name, child.read_bytes()
 
 
 def check(archive: str | Path) -> Manifest:
@@ -119,36 +119,36 @@ def needed(extras: Iterable[str] = ()) -> list[Package]:
     Raises:
         ConfigError: One of them is not installed.
     """
-    found: dict[str, Package] = {}
+    packages: dict[str, Package] = {}
     for name in ("changelane[spark]", *extras):
-        _gather(name, found, needs="")
-    return [found[name] for name in sorted(found)]
+        _gather(name, packages, needs="")
+    return [packages[name] for name in sorted(packages)]
 
 
 def _gather(
-    requirement: str, found: dict[str, Package], *, needs: str, is_sure: bool = True
+    requirement: str, packages: dict[str, Package], *, needs: str, is_sure: bool = True
 ) -> None:
     match = _REQUIREMENT.fullmatch(requirement)
     if match is None:
         raise ConfigError(f"{requirement} is no name of a package")
     name = _normal(match[1])
-    wanted = {_normal(one) for one in (match[2] or "").split(",") if one.strip()}
-    if name in SPARKS or (name in found and not wanted):
+    extras = {_normal(extra) for extra in (match[2] or "").split(",") if extra.strip()}
+    if name in SPARKS or (name in packages and not extras):
         return
     try:
-        told = distribution(name)
+        metadata = distribution(name)
     except PackageNotFoundError:
         if not is_sure:
             return  # its condition does not hold here, or it would be installed
         why = f"{needs} needs it, and workers do, too" if needs else "only such can be packed"
         raise ConfigError(f"{name} is not installed here: {why}") from None
-    found[name] = Package(name, told.version)
-    for line in told.requires or ():
+    packages[name] = Package(name, metadata.version)
+    for line in metadata.requires or ():
         condition = line.partition(";")[2]
         extra = _EXTRA.search(condition)
-        if extra is None or _normal(extra[1]) in wanted:
-            rest = _EXTRA.sub("", condition).strip(" ()")
-            _gather(line, found, needs=name, is_sure=not rest)
+        if extra is None or _normal(extra[1]) in extras:
+            marker = _EXTRA.sub("", condition).strip(" ()")
+            _gather(line, packages, needs=name, is_sure=not marker)
 
 
 def _normal(name: str) -> str:
@@ -163,22 +163,22 @@ class _Entry(NamedTuple):
 
 
 def _installed(package: Package) -> Iterator[_Entry]:
-    told = distribution(package.name)
-    if told.files is None:
+    metadata = distribution(package.name)
+    if metadata.files is None:
         raise ConfigError(f"nothing says which files {package.name} has: install it with pip")
     is_ours = package.name == "changelane"
     if is_ours:
         yield from _ours()
-    elif '"editable": true' in (told.read_text("direct_url.json") or ""):
+    elif '"editable": true' in (metadata.read_text("direct_url.json") or ""):
         msg = f"{package.name} is installed as editable: install it as a wheel to pack it"
         raise ConfigError(msg)
-    for one in told.files:
-        name = one.as_posix()
-        if is_ours and not one.parts[0].endswith(".dist-info"):
+    for file in metadata.files:
+        name = file.as_posix()
+        if is_ours and not file.parts[0].endswith(".dist-info"):
             continue  # a checkout's are elsewhere
         # commands of an environment lie outside
-        if one.parts[0] != ".." and not one.is_absolute() and _is_kept(name):
-            yield _Entry(name, Path(str(told.locate_file(one))))
+        if file.parts[0] != ".." and not file.is_absolute() and _is_kept(name):
+            yield _Entry(name, Path(str(metadata.locate_file(file))))
 
 
 def _ours() -> Iterator[_Entry]:
@@ -235,9 +235,9 @@ def _fetch(
     command += ["--implementation", "cp", "--python-version", python]
     for tag in tags(platform):
         command += ["--platform", tag]
-    command += [f"{one.name}=={one.version}" for one in packages]
-    done = subprocess.run(command, stdout=output, stderr=output, check=False)  # noqa: S603 - our own arguments
-    if done.returncode:
+    command += [f"{package.name}=={package.version}" for package in packages]
+    process = subprocess.run(command, stdout=output, stderr=output, check=False)  # noqa: S603 - our own arguments
+    if process.returncode:
         msg = (
             f"pip could not fetch wheels for {platform} and Python {python} (see above): they must "
             "be there in the versions that are installed here"
@@ -266,8 +266,8 @@ def default_name(platform: str, python: str) -> str:
     Raises:
         ConfigError: changelane is not installed: only its files are there.
     """
-    ours = next(one for one in needed() if one.name == "changelane")
-    return f"changelane-{ours.version}-py{python}-{platform}.zip"
+    own_package = next(package for package in needed() if package.name == "changelane")
+    return f"changelane-{own_package.version}-py{python}-{platform}.zip"
 
 
 def write(
@@ -293,22 +293,22 @@ def write(
     Raises:
         ConfigError: A package cannot be packed, or there is no wheel of it.
     """
-    wanted = target(platform, python)
+    archive_target = target(platform, python)
     packages = needed(extras)
     manifest = Manifest(
-        python=wanted.python,
-        platform=wanted.platform,
+        python=archive_target.python,
+        platform=archive_target.platform,
         sources=fingerprint(),
-        packages={one.name: one.version for one in packages},
+        packages={package.name: package.version for package in packages},
     )
     with tempfile.TemporaryDirectory() as folder:
-        if wanted == target():
-            entries = [entry for one in packages for entry in _installed(one)]
+        if archive_target == target():
+            entries = [entry for package in packages for entry in _installed(package)]
         else:
-            others = [one for one in packages if one.name != "changelane"]
-            _fetch(others, *wanted, Path(folder), pip_output)
-            ours = next(one for one in packages if one.name == "changelane")
-            entries = [*_installed(ours), *_below(Path(folder), Path(folder))]
+            other_packages = [package for package in packages if package.name != "changelane"]
+            _fetch(other_packages, *archive_target, Path(folder), pip_output)
+            own_package = next(package for package in packages if package.name == "changelane")
+            entries = [*_installed(own_package), *_below(Path(folder), Path(folder))]
         _pack(output, manifest, entries, progress)
     return manifest
 
@@ -320,7 +320,7 @@ def _pack(
     progress: Callable[[int, int], None],
 ) -> None:
     total = sum(entry.path.stat().st_size for entry in entries)
-    done = 0
+    written_bytes = 0
     part = output.with_name(f"{output.name}.{os.getpid()}.part")
     try:
         # workers unpack it once; more than the lowest level costs minutes and gains a tenth
@@ -329,8 +329,8 @@ def _pack(
             for entry in sorted(dict(entries).items()):
                 content = entry[1].read_bytes()
                 opened.writestr(_info(entry[0]), content)
-                done += len(content)
-                progress(done, total)
+                written_bytes += len(content)
+                progress(written_bytes, total)
         os.replace(part, output)  # noqa: PTH105 - one call
     finally:
         part.unlink(missing_ok=True)

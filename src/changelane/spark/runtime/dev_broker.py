@@ -55,9 +55,9 @@ class Broker:
         servers: Its address, as ``servers`` of a pipeline takes it.
     """
 
-    def __init__(self, process: "subprocess.Popen[bytes]", servers: str, told: Path) -> None:
+    def __init__(self, process: "subprocess.Popen[bytes]", servers: str, path: Path) -> None:
         self._process = process
-        self._told = told
+        self._told = path
         self.servers = servers
 
     @property
@@ -71,13 +71,13 @@ class Broker:
 
     def _await(self) -> None:
         host, _, port = self.servers.rpartition(":")
-        until = time.monotonic() + _START_S
-        while self.is_up and time.monotonic() < until:
+        deadline = time.monotonic() + _START_S
+        while self.is_up and time.monotonic() < deadline:
             with contextlib.suppress(OSError), socket.create_connection((host, int(port)), 1):
                 return
             time.sleep(0.05)
-        told = self._told.read_text("utf-8", "replace").splitlines()[-5:]
-        raise BrokerError("the broker did not start: " + " ".join(told))
+        log_lines = self._told.read_text("utf-8", "replace").splitlines()[-5:]
+        raise BrokerError("the broker did not start: " + " ".join(log_lines))
 
     def _stop(self) -> None:
         self._process.terminate()
@@ -108,13 +108,13 @@ def broker(
     process: subprocess.Popen[bytes] | None = None
     try:
         listens, controls = _free_ports(port)
-        properties, told = folder / "server.properties", folder / "told.txt"
+        properties, log_file = folder / "server.properties", folder / "told.txt"
         text = _PROPERTIES.format(
             port=listens, controller=controls, logs=folder / "logs", partitions=partitions
         )
         properties.write_text("\n".join((text, *settings, "")), "utf-8")
         environment = {**os.environ, "LC_ALL": "C.UTF-8"}
-        with told.open("wb") as output:
+        with log_file.open("wb") as output:
             identity = str(uuid.uuid4())
             tool = ["kafka.tools.StorageTool", "format", "-t", identity, "-c", str(properties)]
             subprocess.run(  # noqa: S603 - our own arguments
@@ -128,9 +128,9 @@ def broker(
                 env=environment,
                 start_new_session=True,
             )
-        found = Broker(process, f"127.0.0.1:{listens}", told)
-        found._await()
-        yield found
+        dev_broker = Broker(process, f"127.0.0.1:{listens}", log_file)
+        dev_broker._await()
+        yield dev_broker
     finally:
         if process is not None:
             Broker(process, "", folder)._stop()
@@ -147,7 +147,7 @@ def _java(*arguments: str) -> list[str]:
 
 
 def _free_ports(port: int | None) -> tuple[int, int]:
-    with socket.socket() as one, socket.socket() as other:
-        one.bind(("127.0.0.1", port or 0))
-        other.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], other.getsockname()[1]
+    with socket.socket() as first, socket.socket() as second:
+        first.bind(("127.0.0.1", port or 0))
+        second.bind(("127.0.0.1", 0))
+        return first.getsockname()[1], second.getsockname()[1]

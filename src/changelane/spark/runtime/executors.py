@@ -46,22 +46,24 @@ def shipping(path: str | Path, settings: Mapping[str, str]) -> dict[str, str]:
         ConfigError: The archive is not there, or not one for this driver.
     """
     archive.check(path)
-    found = str(Path(path).resolve())
-    if any(one in found for one in ",#% "):
+    archive_path = str(Path(path).resolve())
+    if any(character in archive_path for character in ",#% "):
         # a list of URIs, each with a fragment
-        raise ConfigError(f"Spark cannot ship {found}: no comma, #, % or blank may be in the path")
+        raise ConfigError(
+            f"Spark cannot ship {archive_path}: no comma, #, % or blank may be in the path"
+        )
     archives = settings.get("spark.archives")
     places = settings.get(PYTHONPATH)
-    here = f"{found}#{FOLDER}"
+    archive_url = f"{archive_path}#{FOLDER}"
     return {
-        "spark.archives": f"{archives},{here}" if archives else here,
+        "spark.archives": f"{archives},{archive_url}" if archives else archive_url,
         PYTHONPATH: f"{FOLDER}:{places}" if places else FOLDER,
     }
 
 
-def python_of(settings: Mapping[str, str], given: str | None) -> str:
+def python_of(settings: Mapping[str, str], default: str | None) -> str:
     """Return the interpreter that executors start: as said, else one of the driver's version."""
-    return settings.get(PYTHON) or given or f"python{python_version()}"
+    return settings.get(PYTHON) or default or f"python{python_version()}"
 
 
 def check(spark: "SparkSession", say: Callable[[str], None] = lambda _: None) -> None:
@@ -88,12 +90,12 @@ def check(spark: "SparkSession", say: Callable[[str], None] = lambda _: None) ->
     waiting.start()
     try:
         count = int(context.defaultParallelism)
-        found = set(context.parallelize(range(count), count).map(_told).collect())
+        versions = set(context.parallelize(range(count), count).map(_told).collect())
     except (Py4JError, PySparkException) as error:
         raise ConfigError(_why(str(error)) or f"the workers: {reason_of(error)}") from None
     finally:
         waiting.cancel()
-    if found - {fingerprint()}:
+    if versions - {fingerprint()}:
         raise ConfigError(f"the workers have another changelane than the driver: {_FIX}")
 
 
@@ -106,14 +108,15 @@ def _told(_number: int) -> str:
 
 def _why(text: str) -> str | None:
     """Return why a worker could not begin, from Spark's words; none of them is of a row."""
-    here = python_version()
+    own_version = python_version()
     if match := re.search(r"different version: ([0-9.]+) than", text):
         return (
-            f"the workers run Python {match[1]} and the driver {here}; both must be the same: set "
-            f"{PYTHON} to a python{here} of theirs, or start the driver with {match[1]}"
+            f"the workers run Python {match[1]} and the driver {own_version}; both must be the "
+            f"same: set {PYTHON} to a python{own_version} of theirs, or start the driver with "
+            f"{match[1]}"
         )
     if match := re.search(r'Cannot run program "([^"\n]+)"', text):
-        return f"the workers have no {match[1]}: set {PYTHON} to a Python {here} of theirs"
+        return f"the workers have no {match[1]}: set {PYTHON} to a Python {own_version} of theirs"
     if match := re.search(r"No module named '([\w.]+)'", text):
         name = match[1]
         if "._" in name or name.startswith("_"):
@@ -133,9 +136,9 @@ def unshared(spark: "SparkSession", paths: Iterable[str]) -> list[str]:
     if is_local(str(spark.sparkContext.master)):
         return []
     configuration = spark._jsc.sc().hadoopConfiguration()
-    found = []
+    packages = []
     for path in dict.fromkeys(paths):
         place = jvm.org.apache.hadoop.fs.Path(path)
         if place.getFileSystem(configuration).getScheme() == "file":
-            found.append(path)
-    return found
+            packages.append(path)
+    return packages

@@ -82,13 +82,15 @@ def packages(*names: str, spark: str | None = None) -> str:
     Raises:
         ConfigError: There is none of them for this Spark; it names the one that has it.
     """
-    told = of_spark(spark)
+    packages_of_spark = of_spark(spark)
     for name in names:
-        if name not in told:
-            needed = next(line for line, known in PACKAGES.items() if name in known)
+        if name not in packages_of_spark:
+            needed = next(line for line, names_of_line in PACKAGES.items() if name in names_of_line)
             msg = f"{name} needs PySpark {needed}, and this is {spark or installed()}"
             raise ConfigError(f"{msg}: {_FIXES[needed]}")
-    return ",".join(dict.fromkeys(coordinate for name in names for coordinate in told[name]))
+    return ",".join(
+        dict.fromkeys(coordinate for name in names for coordinate in packages_of_spark[name])
+    )
 
 
 def ivy_dir() -> Path | None:
@@ -115,15 +117,17 @@ def fetched(*names: str) -> list[Path]:
     ivy = ivy_dir()
     if ivy is None or not (folder := ivy / "jars").is_dir():
         return []
-    wanted = {_file(one) for one in packages(*names).split(",")}
-    if not all((folder / file).is_file() for file in wanted):
+    files = {_file(package) for package in packages(*names).split(",")}
+    if not all((folder / file).is_file() for file in files):
         return []
-    others = {_file(one) for known in of_spark().values() for one in known} - wanted
-    excluded = tuple(f"{one.replace(':', '_')}-" for one in EXCLUDES.split(","))
+    other_files = {
+        _file(coordinate) for coordinates in of_spark().values() for coordinate in coordinates
+    } - files
+    excluded = tuple(f"{artifact.replace(':', '_')}-" for artifact in EXCLUDES.split(","))
     return sorted(
         jar
         for jar in folder.glob("*.jar")
-        if jar.name not in others and not jar.name.startswith(excluded)
+        if jar.name not in other_files and not jar.name.startswith(excluded)
     )
 
 
@@ -183,7 +187,7 @@ def fetch(coordinates: str, ivy: Path | None) -> None:
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
         }
-        done = subprocess.run(  # noqa: S603 - our own arguments
+        process = subprocess.run(  # noqa: S603 - our own arguments
             [*command, str(program)],
             env=environment,
             stdout=subprocess.PIPE,
@@ -191,10 +195,10 @@ def fetch(coordinates: str, ivy: Path | None) -> None:
             text=True,
             check=False,
         )
-    if done.returncode != 0:
-        told = "\n".join(done.stdout.splitlines()[-40:])
+    if process.returncode != 0:
+        output = "\n".join(process.stdout.splitlines()[-40:])
         msg = (
-            f"{told}\nchangelane could not fetch jars ({coordinates}): see above why; check the "
+            f"{output}\nchangelane could not fetch jars ({coordinates}): see above why; check the "
             "network or proxy settings of Java and try again."
         )
         raise ConfigError(msg)

@@ -52,7 +52,7 @@ def create_log() -> Path:
     now = dt.datetime.now(dt.UTC)
     path = folder / f"changelane-{now:%Y%m%d-%H%M%S.%f}-{os.getpid()}.log"
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    logs = sorted(each for each in folder.iterdir() if _LOG.fullmatch(each.name))
+    logs = sorted(path for path in folder.iterdir() if _LOG.fullmatch(path.name))
     for old in logs[:-_MAX_LOGS]:
         with contextlib.suppress(OSError):
             if old != path and not _is_written(old):
@@ -73,8 +73,8 @@ def _is_written(log: Path) -> bool:
 
 
 def _log_folder() -> Path:
-    if given := os.environ.get(LOG_DIR_VARIABLE):
-        folder = Path(given)
+    if log_dir := os.environ.get(LOG_DIR_VARIABLE):
+        folder = Path(log_dir)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder
     user = os.getuid() if hasattr(os, "getuid") else 0
@@ -115,15 +115,15 @@ def stderr_into(path: Path | None) -> Iterator[None]:
 @contextlib.contextmanager
 def _variable(name: str, value: str) -> Iterator[None]:
     """Set a variable of the environment for processes that start inside."""
-    given = os.environ.get(name)
+    variable = os.environ.get(name)
     os.environ[name] = value
     try:
         yield
     finally:
-        if given is None:
+        if variable is None:
             del os.environ[name]
         else:
-            os.environ[name] = given
+            os.environ[name] = variable
 
 
 @contextlib.contextmanager

@@ -102,9 +102,9 @@ _MAX_SENTENCE: Final = 400
 def sentence_of(error: BaseException) -> str:
     """Return one line on why a run failed: a known fault with its way out, else Spark's words."""
     errors = list(_chain(error))
-    if any(isinstance(each, Py4JNetworkError | ConnectionError) for each in errors):
+    if any(isinstance(error, Py4JNetworkError | ConnectionError) for error in errors):
         return JVM_GONE  # Python itself talks to nobody else while Spark works
-    words = "\n".join(f"{type(each).__name__}: {each}" for each in errors)
+    words = "\n".join(f"{type(error).__name__}: {error}" for error in errors)
     line = _line_of(error)
     for fault, sentence in _FAULTS:
         if fault.search(words):
@@ -124,9 +124,9 @@ def _line_of(error: BaseException) -> str:
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
     """Yield an error and its causes."""
-    seen: set[int] = set()
+    seen_ids: set[int] = set()
     cause: BaseException | None = error
-    while cause is not None and id(cause) not in seen:
-        seen.add(id(cause))
+    while cause is not None and id(cause) not in seen_ids:
+        seen_ids.add(id(cause))
         yield cause
         cause = cause.__cause__ or cause.__context__

@@ -104,30 +104,30 @@ def session(
         spark = builder.getOrCreate()
     else:
         submitted = _submitted()
-        given = submitted | dict(settings or {})
-        said = given.pop("spark.master", None)
+        user_settings = submitted | dict(settings or {})
+        said = user_settings.pop("spark.master", None)
         place = master or said or os.environ.get("MASTER") or "local[*]"
         is_local = executors.is_local(place)
         builder = builder.master(place)
-        told = _started(lakes) if not submitted else {}
-        told |= SETTINGS | _lake_settings(lakes)
+        spark_settings = _started(lakes) if not submitted else {}
+        spark_settings |= SETTINGS | _lake_settings(lakes)
         if is_local:
-            told |= SMALL
+            spark_settings |= SMALL
             # the workers must be the interpreter that runs us, not whatever `python3` is
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         else:
-            python = executors.python_of(given, os.environ.get("PYSPARK_PYTHON"))
+            python = executors.python_of(user_settings, os.environ.get("PYSPARK_PYTHON"))
             os.environ["PYSPARK_PYTHON"] = python
             if archive is not None:
-                given |= executors.shipping(archive, given)
+                user_settings |= executors.shipping(archive, user_settings)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         if not submitted:
             jvm.check_java()
-            ivy = given.get("spark.jars.ivy") or told.get("spark.jars.ivy")
-            if "spark.jars.packages" in told and not are_cached(*lakes, ivy=ivy):
+            ivy = user_settings.get("spark.jars.ivy") or spark_settings.get("spark.jars.ivy")
+            if "spark.jars.packages" in spark_settings and not are_cached(*lakes, ivy=ivy):
                 say("Spark fetches its packages, once: about a minute")
         with jvm.on_loopback(is_local=is_local and not submitted) as addresses:
-            for key, value in (told | addresses | given).items():
+            for key, value in (spark_settings | addresses | user_settings).items():
                 if submitted.get(key) != value:
                     builder = builder.config(key, value)
             with jvm.in_utf8(), jvm.stderr_into(None if submitted else log):
@@ -164,26 +164,26 @@ def _submitted() -> dict[str, str]:
 
 def _started(lakes: Sequence[str]) -> dict[str, str]:
     """What only the start of a JVM can set: jars, and how it logs."""
-    told = {
+    spark_settings = {
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG4J.as_uri()}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
     coordinates = packages(*lakes)
     if jars := fetched(*lakes):
-        return told | {"spark.jars": ",".join(map(str, jars))}
-    told |= {"spark.jars.packages": coordinates, "spark.jars.excludes": EXCLUDES}
+        return spark_settings | {"spark.jars": ",".join(map(str, jars))}
+    spark_settings |= {"spark.jars.packages": coordinates, "spark.jars.excludes": EXCLUDES}
     if (ivy := ivy_dir()) is not None:
-        told["spark.jars.ivy"] = str(ivy)
-    return told
+        spark_settings["spark.jars.ivy"] = str(ivy)
+    return spark_settings
 
 
 def _lake_settings(lakes: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    lake_settings: dict[str, str] = {}
     for name in lakes:
         for key, value in LAKE_SETTINGS.get(name, {}).items():
-            found[key] = f"{found[key]},{value}" if key in found else value
-    return found
+            lake_settings[key] = f"{lake_settings[key]},{value}" if key in lake_settings else value
+    return lake_settings
 
 
 def check(spark: "SparkSession") -> None:
@@ -193,9 +193,9 @@ def check(spark: "SparkSession") -> None:
         ConfigError: It names the setting and the value that it must have.
     """
     for key, value in REQUIRED.items():
-        found = spark.conf.get(key)
-        if found != value:
-            msg = f"Spark's {key} is {found!r} and must be {value!r}: set it before"
+        current = spark.conf.get(key)
+        if current != value:
+            msg = f"Spark's {key} is {current!r} and must be {value!r}: set it before"
             raise ConfigError(msg)
 
 

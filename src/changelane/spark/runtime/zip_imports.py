@@ -26,17 +26,17 @@ def is_worker() -> bool:
 def keep_zip_directories() -> None:
     """Let this process read the directory of a zip archive again only when its file changed."""
     reread = zipimport.zipimporter.invalidate_caches
-    seen: WeakKeyDictionary[zipimport.zipimporter, _Stamp | None] = WeakKeyDictionary()
-    for known in sys.path_importer_cache.values():
-        if isinstance(known, zipimport.zipimporter):
-            seen[known] = _stamp(known.archive)
+    stamps: WeakKeyDictionary[zipimport.zipimporter, _Stamp | None] = WeakKeyDictionary()
+    for importer in sys.path_importer_cache.values():
+        if isinstance(importer, zipimport.zipimporter):
+            stamps[importer] = _stamp(importer.archive)
 
     def invalidate_caches(self: zipimport.zipimporter) -> None:
         stamp = _stamp(self.archive)
-        if stamp is None or seen.get(self) != stamp:
+        if stamp is None or stamps.get(self) != stamp:
             reread(self)
             # after a file that could not be read, the next task tries again
-            seen[self] = stamp if getattr(self, "_files", True) else None
+            stamps[self] = stamp if getattr(self, "_files", True) else None
 
     # nothing else reaches the importers that there are: Spark's call asks each of them by itself
     zipimport.zipimporter.invalidate_caches = invalidate_caches  # type: ignore[method-assign]
@@ -45,7 +45,7 @@ def keep_zip_directories() -> None:
 def _stamp(archive: str) -> _Stamp | None:
     """Return what tells a file from what it was before; ``None`` when it is not there."""
     try:
-        told = Path(archive).stat()
+        status = Path(archive).stat()
     except OSError:
         return None
-    return told.st_mtime_ns, told.st_size, told.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino

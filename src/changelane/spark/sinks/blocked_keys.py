@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages of a batch as they come to be delivered.
+"""The messages of a batch for a sink of topics, with a flag for blocked keys.
 
-With ``hold_keys`` those wait of whose key an earlier message was set aside.
+With ``hold_keys``, a message is quarantined while an earlier message with the same key is.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -12,86 +12,93 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from changelane.conversion.partition import Coming
+from changelane.conversion.partition import IncomingMessage
 from changelane.spark.lake.interface import Lake, Marker
 from changelane.spark.rows.decode import MESSAGE, message_rows, messages_of
-from changelane.spark.state.replays import waiting
+from changelane.spark.state.replays import pending_entries
 
-Read = Callable[[Iterable[pa.RecordBatch]], Iterator[Coming]]
-"""Returns the messages that the rows of a task tell."""
-KEY: Final = ("topic", "partition", "raw_key")
-"""What entries have in common of which a later one waits for an earlier; the key may be NULL."""
+MessageReader = Callable[[Iterable[pa.RecordBatch]], Iterator[IncomingMessage]]
+"""Returns the messages of the rows of a task."""
+KEY_COLUMNS: Final = ("topic", "partition", "raw_key")
+"""The columns that identify a key within a partition; the key may be NULL."""
 
 
-class Incoming:
-    """What comes of the batches of a pipeline.
+class BlockedKeys:
+    """The keys of a pipeline that are blocked by a quarantined message.
 
     Args:
-        lake: Where its quarantine lies.
-        pipeline: Its name.
-        holds: Whether later messages of a key wait.
+        lake: The lake with the quarantine.
+        pipeline: The pipeline's name.
+        is_enabled: Whether a quarantined message blocks its key (``hold_keys``).
     """
 
-    def __init__(self, lake: Lake, pipeline: str, *, holds: bool) -> None:
+    def __init__(self, lake: Lake, pipeline: str, *, is_enabled: bool) -> None:
         self._lake = lake
         self._pipeline = pipeline
-        self._holds = holds
-        self._is_empty = False
+        self._is_enabled = is_enabled
+        self._is_quarantine_empty = False
 
-    def set_aside(self, count: int) -> None:
-        """Remember that a batch set something aside; nothing else makes the first key wait."""
-        self._is_empty &= not count
+    def record_rejected(self, count: int) -> None:
+        """Record the number of entries that a batch quarantined; the first one blocks a key."""
+        self._is_quarantine_empty &= not count
 
     @contextmanager
-    def of(self, batch: DataFrame, marker: Marker) -> Iterator[tuple[DataFrame, Read]]:
-        """Return the rows of a batch, and what reads them on the workers.
+    def open_batch(
+        self, batch: DataFrame, marker: Marker
+    ) -> Iterator[tuple[DataFrame, MessageReader]]:
+        """Yield the rows of a batch, and the function that reads them on the workers.
 
-        The join with the keys that wait moves and sorts nothing: they are told to every task.
+        The join with the blocked keys is a broadcast: it neither shuffles nor sorts the messages.
 
         Args:
             batch: Messages.
-            marker: The batch. What it set aside itself before it was killed does not count: it
-                comes again, in its order.
+            marker: The batch. Entries that it quarantined itself before it was killed do not
+                block: it is processed again, in its order.
         """
-        told = message_rows(batch)
-        if not self._holds or self._is_empty:
-            yield told, read_messages
+        messages = message_rows(batch)
+        if not self._is_enabled or self._is_quarantine_empty:
+            yield messages, read_messages
             return
-        held = waiting(self._lake, self._pipeline)
-        keys = _keys(held, marker).persist()
+        waiting_entries = pending_entries(self._lake, self._pipeline)
+        keys = _blocked_keys(waiting_entries, marker).persist()
         try:
             if not keys.limit(1).count():
-                # what the batch set aside itself makes later ones wait, even if it now passes
-                self._is_empty = not held.limit(1).count()
-                yield told, read_messages
+                # entries of this batch block keys of later batches, even if their messages pass now
+                self._is_quarantine_empty = not waiting_entries.limit(1).count()
+                yield messages, read_messages
                 return
-            same = F.lit(True)
-            for name, entry in zip(("topic", "partition", "key"), KEY, strict=True):
-                same &= told[name].eqNullSafe(keys[f"held_{entry}"])
-            beside = told.join(F.broadcast(keys), same, "left")
-            yield beside.select(*told.columns, F.col("is_held").isNotNull()), _read_marked
+            is_same_key = F.lit(True)
+            for name, entry in zip(("topic", "partition", "key"), KEY_COLUMNS, strict=True):
+                is_same_key &= messages[name].eqNullSafe(keys[f"held_{entry}"])
+            flagged_rows = messages.join(F.broadcast(keys), is_same_key, "left")
+            yield (
+                flagged_rows.select(*messages.columns, F.col("is_held").isNotNull()),
+                _read_flagged,
+            )
         finally:
             keys.unpersist()
 
 
-def _keys(held: DataFrame, marker: Marker) -> DataFrame:
-    """Return the keys of entries that others than a batch set aside."""
-    is_mine = (F.col("query") == marker.query) & (F.col("batch") == marker.batch)
-    found = held.where(~F.coalesce(is_mine, F.lit(False)))
-    keys = found.select(*(F.col(name).alias(f"held_{name}") for name in KEY)).distinct()
+def _blocked_keys(rows: DataFrame, marker: Marker) -> DataFrame:
+    """Return the keys of the entries that other batches quarantined."""
+    is_of_batch = (F.col("query") == marker.query) & (F.col("batch") == marker.batch)
+    waiting_rows = rows.where(~F.coalesce(is_of_batch, F.lit(False)))
+    keys = waiting_rows.select(
+        *(F.col(name).alias(f"held_{name}") for name in KEY_COLUMNS)
+    ).distinct()
     return keys.withColumn("is_held", F.lit(True))
 
 
 # -- on the workers
 
 
-def read_messages(batches: Iterable[pa.RecordBatch]) -> Iterator[Coming]:
+def read_messages(batches: Iterable[pa.RecordBatch]) -> Iterator[IncomingMessage]:
     """Return the messages of message rows."""
-    return (Coming(message) for batch in batches for message in messages_of(batch))
+    return (IncomingMessage(message) for batch in batches for message in messages_of(batch))
 
 
-def _read_marked(batches: Iterable[pa.RecordBatch]) -> Iterator[Coming]:
+def _read_flagged(batches: Iterable[pa.RecordBatch]) -> Iterator[IncomingMessage]:
     for batch in batches:
-        waits = batch.column(len(MESSAGE)).to_pylist()
-        for message, one in zip(messages_of(batch), waits, strict=True):
-            yield Coming(message, waits=one)
+        flags = batch.column(len(MESSAGE)).to_pylist()
+        for message, is_blocked in zip(messages_of(batch), flags, strict=True):
+            yield IncomingMessage(message, is_blocked=is_blocked)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``changelane run`` into topics: messages are converted by one ``mapInArrow`` and sent in order.
+"""Pipelines into topics, and the Kafka sink: one ``mapInArrow`` converts, Spark's writer sends.
 
 One task reads one partition of the source, from its first offset of the batch to its last, and
-sends what becomes of it in that order: nothing between the two sorts or shuffles. What cannot be
-converted is only counted on the way; when there is any, the batch is read a second time for it
-alone, so that a stream without failures pays nothing.
+sends the results in that order: no step in between sorts or shuffles. The first pass only counts
+the rejected messages. If there are any, a second pass over the batch collects them, so that a
+stream without failures has no extra cost.
 
-It is at least once: Spark's writer has no transactions. A batch that died is sent again from its
-beginning, with the same event ids.
+Delivery is at least once: Spark's writer has no transactions. A failed batch is sent again from
+its beginning, with the same event ids.
 """
 
 import time
@@ -22,84 +22,90 @@ from pyspark.sql import DataFrame, SparkSession
 from changelane.codec import get_codec
 from changelane.conversion.partition import (
     Address,
-    Coming,
     Counts,
     Delivery,
-    Refused,
-    counts,
-    encoder,
+    IncomingMessage,
+    RejectedMessage,
+    empty_counts,
+    event_encoder,
 )
 from changelane.errors import ConfigError
 from changelane.formats.contract.losses import LossWarnings, loss_of
 from changelane.message import Message
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.datahub_sink import DataHubSink
-from changelane.pipeline.formats import written_by
+from changelane.pipeline.formats import sink_codec
 from changelane.pipeline.kafka import KafkaSink, KafkaSource, client_options
 from changelane.spark.lake import lake_of
 from changelane.spark.lake.interface import Marker
 from changelane.spark.rows import schema
 from changelane.spark.run.interrupts import Interrupts
-from changelane.spark.run.query import Applying, RunError, check_budget, ending, writer
-from changelane.spark.run.trigger import drive
-from changelane.spark.sinks.blocked_keys import Incoming, Read
+from changelane.spark.run.query import (
+    BatchFunction,
+    RunError,
+    check_budget,
+    stream_errors,
+    stream_writer_of,
+)
+from changelane.spark.run.trigger import run_stream
+from changelane.spark.sinks.blocked_keys import BlockedKeys, MessageReader
 from changelane.spark.sinks.datahub import DataHubSender
 from changelane.spark.sinks.partition_counts import TopicCounts
 from changelane.spark.sinks.report import (
     DeliveriesReport,
     DeliveryReport,
     Sender,
-    Tallies,
-    Tally,
-    check_stopped,
-    refused_rows,
-    reported,
-    stopped_in,
-    tally_of,
+    TaskCounts,
+    TaskCountsParam,
+    check_stop,
+    rejected_rows,
+    report_of,
+    stop_count_of,
+    task_counts_of,
 )
 from changelane.spark.sources.checkpoint import Checkpoint
-from changelane.spark.sources.kafka import KafkaInput, way_out
-from changelane.spark.sources.kafka_admin import topics
-from changelane.spark.state.offset_log import BatchLog
+from changelane.spark.sources.kafka import KafkaInput, data_loss_hint
+from changelane.spark.sources.kafka_admin import topic_admin
+from changelane.spark.state.offset_log import OffsetLog
 from changelane.spark.state.quarantine import Quarantine
 from changelane.transforms.chain import Chain
 from changelane.transforms.mask import masks_of
-from changelane.transforms.transform import Step
+from changelane.transforms.transform import Transform
 
-_HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
-_SENT: Final = pa.schema(
+_HEADER_TYPE: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
+_MESSAGE_SCHEMA: Final = pa.schema(
     [
         ("topic", pa.string()),
         ("partition", pa.int32()),
         ("key", pa.binary()),
         ("value", pa.binary()),
-        ("headers", pa.list_(_HEADER)),
+        ("headers", pa.list_(_HEADER_TYPE)),
     ]
 )
-_SENT_DDL: Final = (
+_MESSAGE_DDL: Final = (
     "topic STRING, partition INT, key BINARY, value BINARY, "
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
-_PARTED: Final = {"shareplex-json"}
-"""Formats that tell halves of updates beside those that say so of what they write."""
-_MOST_ROWS: Final = 10_000
+_PAIRED_FORMATS: Final = {"shareplex-json"}
+"""Formats that may split updates, in addition to those whose capabilities include pairs."""
+_MAX_ROWS: Final = 10_000
 
 
 def delivery_of(
     source: KafkaSource,
     sink: KafkaSink,
     partitions: Mapping[str, int],
-    steps: Sequence[Step],
-    counted: Counts,
+    transforms: Sequence[Transform],
+    counts: Counts,
 ) -> Delivery:
-    """Return what converts the messages of one partition after the other.
+    """Return the converter of the messages of one partition after the other.
 
     Args:
-        source: What is read.
-        sink: Where messages go.
-        partitions: How many partitions its topics have.
-        steps: The transforms.
-        counted: Counted into.
+        source: The source.
+        sink: The sink.
+        partitions: The number of partitions of each of its topics.
+        transforms: The transforms.
+        counts: The counters that the converter updates.
 
     Raises:
         ConfigError: A name or an option is wrong.
@@ -109,98 +115,98 @@ def delivery_of(
         by_source=sink.partition == "source",
         is_same_broker=source.servers == sink.servers,
     )
-    profile, target = written_by(sink)
+    profile, target = sink_codec(sink)
     return Delivery(
         get_codec(source.format, **source.format_options),
-        encoder(target, sink.on_loss, address, partitions.get, profile),
-        chain=Chain(steps),
+        event_encoder(target, sink.on_loss, address, partitions.get, profile),
+        chain=Chain(transforms),
         event_id=sink.event_id,
-        holds=sink.hold_keys,
-        counts=counted,
+        blocks_keys=sink.hold_keys,
+        counts=counts,
     )
 
 
 class _Job(NamedTuple):
-    """What a worker needs: it makes the codecs itself."""
+    """The parameters of a worker, which creates the codecs itself."""
 
     source: KafkaSource
     sink: KafkaSink
     partitions: Mapping[str, int]
-    steps: tuple[Step, ...] = ()
+    transforms: tuple[Transform, ...] = ()
     stops: bool = False
 
-    def delivery(self, counted: Counts) -> Delivery:
-        return delivery_of(self.source, self.sink, self.partitions, self.steps, counted)
+    def delivery(self, counts: Counts) -> Delivery:
+        return delivery_of(self.source, self.sink, self.partitions, self.transforms, counts)
 
 
-def deliver(
+def run_to_topics(
     spark: SparkSession,
     pipeline: Pipeline,
     *,
-    progress: Callable[[DeliveryReport], None] = lambda _: None,
-    say: Callable[[str], None] = lambda _: None,
+    on_batch: Callable[[DeliveryReport], None] = lambda _: None,
+    notify: Callable[[str], None] = lambda _: None,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> DeliveriesReport:
-    """Run a pipeline into topics until what is there is sent, or for ever.
+    """Run a pipeline into topics until all input is sent, or for ever.
 
-    It may be stopped or killed at any moment and run again: no message is lost, and those of the
-    batch that was under way may come twice.
+    It may be stopped or killed at any moment and run again: no message is lost, and the messages of
+    the batch under way may be sent twice.
 
     Args:
         spark: The session.
         pipeline: A pipeline from topics to topics, of Kafka or of DataHub.
-        progress: Told of each batch.
-        say: Told what people should know at the start.
-        on_step: Called with the step of the batch under way that begins.
+        on_batch: Called with each batch.
+        notify: Shows a note to the user.
+        on_step: Called with the name of each step of a batch when it begins.
 
     Raises:
-        ConfigError: A name is wrong, or messages of the source are gone.
+        ConfigError: A name is wrong, or the source has deleted messages that were not read yet.
         RunError: The stream failed.
-        BudgetError: More was set aside than the options allow.
+        BudgetError: The run quarantined more than the options allow.
     """
     source, sink = pipeline.source, pipeline.sink
     if not isinstance(source, KafkaSource) or not isinstance(sink, KafkaSink | DataHubSink):
         raise ConfigError("only topics are delivered into topics")
     if isinstance(sink, KafkaSink):
-        check_topics(spark, source, sink, say)
+        check_topics(spark, source, sink, notify)
     else:
-        _check_order(spark, source, sink, say)
+        _check_order(spark, source, sink, notify)
     checkpoint = Checkpoint(spark, pipeline.checkpoint)
-    read = KafkaInput(spark, source, checkpoint, way_out(pipeline))
+    read = KafkaInput(spark, source, checkpoint, data_loss_hint(pipeline))
     read.verify()
-    sender = sender_of(spark, pipeline, source, say)
-    incoming = Incoming(lake_of(spark, pipeline), pipeline.name, holds=sink.hold_keys)
+    sender = sender_of(spark, pipeline, source, notify)
+    blocked_keys = BlockedKeys(lake_of(spark, pipeline), pipeline.name, is_enabled=sink.hold_keys)
     report = DeliveriesReport(pipeline.name)
     warnings = LossWarnings(sink.on_loss, sink.format)
-    log = BatchLog(spark, pipeline.folder, pipeline.name)
-    if checkpoint.is_known:
+    log = OffsetLog(spark, pipeline.folder, pipeline.name)
+    if checkpoint.is_created:
         read.check(log.read())
     elif log.read():
-        say(f"the checkpoint {checkpoint.path} is gone: messages are sent again")
+        notify(f"the checkpoint {checkpoint.path} is gone: messages are sent again")
         log.clear()
 
-    def apply(batch: DataFrame, number: int) -> None:
+    def process_batch(batch: DataFrame, number: int) -> None:
         check_budget(pipeline.options, report)
-        began = time.monotonic()
+        start_s = time.monotonic()
         on_step("sending")
-        held = read.held(number)
-        log.begin(checkpoint.query(), number, held)
+        offsets = read.offsets_of(number)
+        log.record_batch(checkpoint.query(), number, offsets)
         marker = Marker(pipeline.name, checkpoint.query(), number)
-        with incoming.of(batch, marker) as (told, read_them):
-            done = sender.send(told, read_them, marker)
-        incoming.set_aside(sum(done.quarantined.values()))
-        done.lag = read.lag(held)
-        done.seconds = time.monotonic() - began
-        report.add(done)
-        for note in warnings.of(map(loss_of, done.losses)):
-            say(note)
-        progress(done)
+        with blocked_keys.open_batch(batch, marker) as (messages, batch_reader):
+            delivery_report = sender.send(messages, batch_reader, marker)
+        blocked_keys.record_rejected(sum(delivery_report.quarantined.values()))
+        delivery_report.lag = read.lag(offsets)
+        delivery_report.seconds = time.monotonic() - start_s
+        report.add(delivery_report)
+        for note in warnings.of(map(loss_of, delivery_report.losses)):
+            notify(note)
+        on_batch(delivery_report)
 
-    interrupts = Interrupts(say)
-    applying = Applying(apply, interrupts)
-    stream = writer(read.stream(), pipeline, applying)
-    with ending(report, applying, pipeline), interrupts:
-        drive(stream, None, lambda: 0, lambda: None, interrupts.check)
+    interrupts = Interrupts(notify)
+    batch_function = BatchFunction(process_batch, interrupts)
+    stream = stream_writer_of(read.stream(), pipeline, batch_function)
+    with stream_errors(report, batch_function, pipeline), interrupts:
+        run_stream(stream, None, lambda: 0, lambda: None, interrupts.check)
     return report
 
 
@@ -208,19 +214,19 @@ def sender_of(
     spark: SparkSession,
     pipeline: Pipeline,
     source: KafkaSource,
-    say: Callable[[str], None] = lambda _: None,
+    notify: Callable[[str], None] = lambda _: None,
 ) -> Sender:
-    """Return what sends the messages of a source to the sink of a pipeline.
+    """Return the sender of a pipeline's sink.
 
     Raises:
-        ConfigError: The sink is no topic, or it is not there.
-        DeliveryError: DataHub does not answer, or refuses.
+        ConfigError: The sink is not a topic, or the topic does not exist.
+        DeliveryError: DataHub does not answer, or rejects the request.
     """
     sink = pipeline.sink
     if isinstance(sink, DataHubSink):
         return DataHubSender(spark, pipeline, source, sink)
     if isinstance(sink, KafkaSink):
-        return _KafkaSender(spark, pipeline, source, sink, say)
+        return _KafkaSender(spark, pipeline, source, sink, notify)
     raise ConfigError("only topics are delivered into topics")
 
 
@@ -228,49 +234,49 @@ def _check_order(
     spark: SparkSession,
     source: KafkaSource,
     sink: KafkaSink | DataHubSink,
-    say: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> None:
-    """Refuse what would break the order of messages, and say what a batch's end can cut."""
-    reads = get_codec(source.format, **source.format_options)
+    """Reject settings that break the order of messages; warn of updates split by a batch's end."""
+    codec = get_codec(source.format, **source.format_options)
     if str(spark.conf.get("spark.speculation", "false")).lower() == "true":
         msg = "spark.speculation sends messages twice at the same time, out of order: turn it off"
         raise ConfigError(msg)
-    if sink.hold_keys and (reads.carries.pair or source.format in _PARTED):
+    if sink.hold_keys and (codec.carries.pair or source.format in _PAIRED_FORMATS):
         msg = (
             f"{source.format} tells an update in two messages: one that waits for its half would "
             "be overtaken by others of its key, so that hold_keys cannot keep their order"
         )
         raise ConfigError(msg)
-    if reads.carries.pair:
-        say(
+    if codec.carries.pair:
+        notify(
             f"{source.format} tells an update in two messages: where a batch ends between them "
             "both are set aside as `orphan_half`; larger batches make that rarer"
         )
 
 
 def check_topics(
-    spark: SparkSession, source: KafkaSource, sink: KafkaSink, say: Callable[[str], None]
+    spark: SparkSession, source: KafkaSource, sink: KafkaSink, notify: Callable[[str], None]
 ) -> None:
-    """Refuse what would break the order of messages, and say what a batch's end can cut.
+    """Reject settings that break the order of messages; warn of updates split by a batch's end.
 
     Raises:
         ConfigError: A setting, a topic or the profile is wrong, or the broker does not answer.
     """
-    _check_order(spark, source, sink, say)
-    written_by(sink)
-    with topics(spark, sink.servers, client_options(sink.spark)) as broker:
-        if sink.is_one_topic and not broker.facts([sink.topic]):
+    _check_order(spark, source, sink, notify)
+    sink_codec(sink)
+    with topic_admin(spark, sink.servers, client_options(sink.spark)) as broker:
+        if sink.is_one_topic and not broker.describe([sink.topic]):
             msg = f"there is no topic {sink.topic} at {sink.servers}: create it first"
             raise ConfigError(msg)
         if source.pattern is not None and source.servers == sink.servers:
-            taken = set(broker.matching(source.pattern))
-            if sink.topic in taken:
+            topics = set(broker.matching_names(source.pattern))
+            if sink.topic in topics:
                 msg = "source.pattern matches sink.topic: each message would come again"
                 raise ConfigError(msg)
 
 
 class _KafkaSender:
-    """Sends batches by Spark's own writer."""
+    """Sends batches with Spark's own writer."""
 
     def __init__(
         self,
@@ -278,130 +284,149 @@ class _KafkaSender:
         pipeline: Pipeline,
         source: KafkaSource,
         sink: KafkaSink,
-        say: Callable[[str], None],
+        notify: Callable[[str], None],
     ) -> None:
         self._spark = spark
-        self._say = say
-        self._counts = TopicCounts(spark, pipeline.folder, pipeline.name)
+        self._notify = notify
+        self._topic_counts = TopicCounts(spark, pipeline.folder, pipeline.name)
         self._source = source
         self._sink = sink
-        self._steps = pipeline.pure_steps
+        self._transforms = pipeline.pure_steps
         self._stops = pipeline.options.on_error == "stop"
-        tables = lake_of(spark, pipeline)
-        self._quarantine = Quarantine(spark, tables, masks=masks_of(self._steps))
-        self._counted = spark.sparkContext.accumulator(Tally(), Tallies())
+        lake = lake_of(spark, pipeline)
+        self._quarantine = Quarantine(spark, lake, masks=masks_of(self._transforms))
+        self._task_counts = spark.sparkContext.accumulator(TaskCounts(), TaskCountsParam())
 
     def send(
-        self, told: DataFrame, read: Read, marker: Marker, *, goes_on: bool = False
+        self, rows: DataFrame, read: MessageReader, marker: Marker, *, is_lenient: bool = False
     ) -> DeliveryReport:
         """Send one batch; see :class:`~changelane.spark.sinks.report.Sender`.
 
         Raises:
-            RunError: The source changed while it was read.
-            BudgetError: Something cannot be sent, and this one stops at that.
+            RunError: The source changed between the two passes.
+            BudgetError: A message is rejected, and the options set ``on_error: stop``.
         """
-        stops = self._stops and not goes_on
+        stops = self._stops and not is_lenient
         partitions = self._partitions()
-        for warning in self._counts.changed(partitions):
-            self._say(warning)
-        job = _Job(self._source, self._sink, partitions, self._steps, stops)
-        before = self._counted.value.copy()
-        sent = told.mapInArrow(partial(_send, job, read, self._counted), _SENT_DDL)
+        for warning in self._topic_counts.record_changes(partitions):
+            self._notify(warning)
+        job = _Job(self._source, self._sink, partitions, self._transforms, stops)
+        counts_before = self._task_counts.value.copy()
+        messages = rows.mapInArrow(partial(_send, job, read, self._task_counts), _MESSAGE_DDL)
         (
-            sent.write.format("kafka")
+            messages.write.format("kafka")
             .option("kafka.bootstrap.servers", self._sink.servers)
             .option("includeHeaders", "true")
             .options(**self._sink.spark)
             .save()
         )
-        counted = self._counted.value - before
-        self._counts.written((words[0] for kind, *words in counted if kind == "topic"), partitions)
-        report = reported(marker.batch, counted)
+        counts = self._task_counts.value - counts_before
+        self._topic_counts.record_written(
+            (labels[0] for kind, *labels in counts if kind == "topic"), partitions
+        )
+        report = report_of(marker.batch, counts)
         if stops:
-            check_stopped(report, counted)
+            check_stop(report, counts)
         if failed := sum(report.quarantined.values()):
-            refused = told.mapInArrow(partial(_refuse, job, read), schema.DDL).persist()
+            rejected = rows.mapInArrow(partial(_reject, job, read), schema.DDL).persist()
             try:
-                found = refused.count()
-                if found != failed:
-                    msg = f"{failed} messages cannot be sent, and only {found} are still there"
+                rejected_count = rejected.count()
+                if rejected_count != failed:
+                    msg = (
+                        f"{failed} messages cannot be sent, "
+                        f"and only {rejected_count} are still there"
+                    )
                     raise RunError(msg)
-                self._quarantine.add(refused, (), marker)
+                self._quarantine.record(rejected, (), marker)
             finally:
-                refused.unpersist()
+                rejected.unpersist()
         return report
 
     def _partitions(self) -> dict[str, int]:
-        """Return how many partitions the topics have that messages may go to."""
-        with topics(self._spark, self._sink.servers, client_options(self._sink.spark)) as broker:
-            is_one = self._sink.is_one_topic and not self._steps  # a route may tell others
-            names = [self._sink.topic] if is_one else broker.names()
-            facts = broker.facts(names)
-        return {name: len(topic.partitions) for name, topic in facts.items()}
+        """Return the partition counts of the topics that may receive messages."""
+        with topic_admin(
+            self._spark, self._sink.servers, client_options(self._sink.spark)
+        ) as broker:
+            is_one_topic = (
+                self._sink.is_one_topic and not self._transforms
+            )  # a route may name others
+            names = [self._sink.topic] if is_one_topic else broker.names()
+            topics = broker.describe(names)
+        return {name: len(topic.partitions) for name, topic in topics.items()}
 
 
 # -- on the workers
 
 
-def _convert(job: _Job, counted: Counts, coming: Iterable[Coming]) -> Iterator[Message | Refused]:
-    place: tuple[str | None, int | None] | None = None
-    delivery = job.delivery(counted)
-    for message, only, waits in coming:
-        if place != (message.topic, message.partition):
+def _convert(
+    job: _Job, counts: Counts, messages: Iterable[IncomingMessage]
+) -> Iterator[Message | RejectedMessage]:
+    source_partition: tuple[str | None, int | None] | None = None
+    delivery = job.delivery(counts)
+    for message, event_index, is_blocked in messages:
+        if source_partition != (message.topic, message.partition):
             yield from delivery.flush()
-            place = message.topic, message.partition
-        yield from delivery.push(message, only=only, waits=waits)
+            source_partition = message.topic, message.partition
+        yield from delivery.push(message, event_index=event_index, is_blocked=is_blocked)
     yield from delivery.flush()
 
 
 def _send(
-    job: _Job, read: Read, counter: Any, batches: Iterator[pa.RecordBatch]
+    job: _Job, read: MessageReader, counter: Any, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Return what is to be sent, and count everything."""
-    counted = counts()
-    gathered: list[Message] = []
-    taken: Counter[str | None] = Counter()
+    """Return the messages to send as rows, and count everything."""
+    counts = empty_counts()
+    messages: list[Message] = []
+    message_counts: Counter[str | None] = Counter()
     size = 0
-    stopped: Refused | None = None
-    for one in _convert(job, counted, read(batches)):
-        if isinstance(one, Refused):
+    first_rejection: RejectedMessage | None = None
+    for result in _convert(job, counts, read(batches)):
+        if isinstance(result, RejectedMessage):
             if job.stops:
-                stopped = one
+                first_rejection = result
                 break
             continue
-        gathered.append(one)
-        taken[one.topic] += 1
-        size += len(one.value or b"") + len(one.key or b"")
-        if size >= schema.MAX_BATCH_BYTES or len(gathered) >= _MOST_ROWS:
-            yield _sent(gathered)
-            gathered, size = [], 0
-    if gathered:
-        yield _sent(gathered)
-    total = tally_of(counted)
-    total.update({("topic", topic): count for topic, count in taken.items() if topic is not None})
-    if stopped is not None:
-        total.update(stopped_in(stopped))
+        messages.append(result)
+        message_counts[result.topic] += 1
+        size += len(result.value or b"") + len(result.key or b"")
+        if size >= schema.MAX_BATCH_BYTES or len(messages) >= _MAX_ROWS:
+            yield _message_batch(messages)
+            messages, size = [], 0
+    if messages:
+        yield _message_batch(messages)
+    task_counts = task_counts_of(counts)
+    task_counts.update(
+        {("topic", topic): count for topic, count in message_counts.items() if topic is not None}
+    )
+    if first_rejection is not None:
+        task_counts.update(stop_count_of(first_rejection))
         for _ in batches:
-            pass  # nothing behind it is sent; Spark writes all of its rows to us
-    counter.add(total)
+            pass  # no later message is sent, but Spark must be able to write all of its rows
+    counter.add(task_counts)
 
 
-def _sent(messages: list[Message]) -> pa.RecordBatch:
+def _message_batch(messages: list[Message]) -> pa.RecordBatch:
     headers = [
-        [{"key": name, "value": value} for name, value in one.headers] if one.headers else None
-        for one in messages
+        [{"key": name, "value": value} for name, value in message.headers]
+        if message.headers
+        else None
+        for message in messages
     ]
     columns = (
-        [one.topic for one in messages],
-        [one.partition for one in messages],
-        [one.key for one in messages],
-        [one.value for one in messages],
+        [message.topic for message in messages],
+        [message.partition for message in messages],
+        [message.key for message in messages],
+        [message.value for message in messages],
         headers,
     )
-    arrays = [pa.array(c, field.type) for c, field in zip(columns, _SENT, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=_SENT)
+    arrays = [
+        pa.array(column, field.type) for column, field in zip(columns, _MESSAGE_SCHEMA, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=_MESSAGE_SCHEMA)
 
 
-def _refuse(job: _Job, read: Read, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Return what cannot be sent, as event rows."""
-    yield from refused_rows(_convert(job, counts(), read(batches)))
+def _reject(
+    job: _Job, read: MessageReader, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Return the rejected messages as event rows."""
+    yield from rejected_rows(_convert(job, empty_counts(), read(batches)))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many partitions the topics had that a pipeline wrote to: an empty file ``TOPIC@COUNT`` each.
+"""The partition counts of a pipeline's sink topics: one empty file ``TOPIC@COUNT`` per topic.
 
-A topic whose number of partitions changes puts rows into other partitions than their earlier
-changes, also between two runs.
+When a topic's partition count changes, new changes of a row are sent to another partition than
+its earlier ones. The files detect a change between two runs, too.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,51 +18,51 @@ _FOLDER: Final = "_changelane/topics"
 
 
 class TopicCounts:
-    """The topics that a pipeline wrote to.
+    """The partition counts of the topics that a pipeline has written to.
 
     Args:
         spark: The session.
-        root: The folder of what the pipeline keeps.
+        root: The folder of the pipeline's state.
         pipeline: The pipeline's name.
     """
 
     def __init__(self, spark: SparkSession, root: str, pipeline: str) -> None:
         self._files = SmallFiles(spark, f"{root.rstrip('/')}/{_FOLDER}/{folder(pipeline)}")
-        self._known = self._read()
+        self._partition_counts = self._read()
 
     def _read(self) -> dict[str, int]:
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for name in self._files.names():
             topic, _, count = name.rpartition("@")
             if topic and count.isdigit():
-                # of two, the run was killed between them: partitions are only added
-                found[topic] = max(int(count), found.get(topic, 0))
-        return found
+                # two files: the run was killed between them, and partitions are only ever added
+                counts[topic] = max(int(count), counts.get(topic, 0))
+        return counts
 
     @property
-    def known(self) -> dict[str, int]:
-        """How many partitions the topics had that were written to."""
-        return dict(self._known)
+    def partition_counts(self) -> dict[str, int]:
+        """The last recorded partition count of each topic."""
+        return dict(self._partition_counts)
 
-    def changed(self, now: Mapping[str, int]) -> list[str]:
-        """Return a warning for each topic of ours that has another number of partitions now."""
+    def record_changes(self, counts: Mapping[str, int]) -> list[str]:
+        """Record new partition counts; return a warning for each topic whose count changed."""
         warnings: list[str] = []
-        for topic, before in list(self._known.items()):
-            count = now.get(topic, before)
-            if warning := changed_partitions(topic, before, count):
+        for topic, previous_count in list(self._partition_counts.items()):
+            count = counts.get(topic, previous_count)
+            if warning := changed_partitions(topic, previous_count, count):
                 warnings.append(warning)
-                self._note(topic, count)
+                self._record(topic, count)
         return warnings
 
-    def written(self, topics: Iterable[str], now: Mapping[str, int]) -> None:
-        """Remember topics that were written to."""
+    def record_written(self, topics: Iterable[str], counts: Mapping[str, int]) -> None:
+        """Record the partition counts of topics that were written to for the first time."""
         for topic in topics:
-            if topic not in self._known and topic in now:
-                self._note(topic, now[topic])
+            if topic not in self._partition_counts and topic in counts:
+                self._record(topic, counts[topic])
 
-    def _note(self, topic: str, count: int) -> None:
-        before = self._known.get(topic)
+    def _record(self, topic: str, count: int) -> None:
+        previous_count = self._partition_counts.get(topic)
         self._files.mark(f"{topic}@{count}")
-        if before is not None:
-            self._files.delete(f"{topic}@{before}")
-        self._known[topic] = count
+        if previous_count is not None:
+            self._files.delete(f"{topic}@{previous_count}")
+        self._partition_counts[topic] = count

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What deliveries into topics did: counted by tasks, told by batch, and set aside as rows."""
+"""The counters and reports of pipelines into topics, and the rows of their rejected messages."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -10,55 +10,55 @@ import pyarrow as pa
 from pyspark import AccumulatorParam
 from pyspark.sql import DataFrame
 
-from changelane.conversion.partition import Counts, Refused
+from changelane.conversion.partition import Counts, RejectedMessage
 from changelane.formats.contract.losses import loss_text
 from changelane.message import Message
-from changelane.pipeline.kafka import Lag, behind
+from changelane.pipeline.kafka import Lag, total_lag
 from changelane.spark.lake.interface import Marker
 from changelane.spark.rows import schema
-from changelane.spark.rows.rejected import rest_of
+from changelane.spark.rows.rejected import details_of
 from changelane.spark.run.query import with_batch
-from changelane.spark.sinks.blocked_keys import Read
-from changelane.spark.state.quarantine import SHOWN_PLACES, stopped_at
+from changelane.spark.sinks.blocked_keys import MessageReader
+from changelane.spark.state.quarantine import MAX_SHOWN, stop_error_of
 
-Tally: Final = Counter[tuple[str, ...]]
-"""Counts by kind (``done``, ``loss``, ``refused``, ``topic``, ``stopped``) and words."""
+TaskCounts: Final = Counter[tuple[str, ...]]
+"""Counters by kind (``done``, ``loss``, ``refused``, ``topic``, ``stopped``) and labels."""
 
 
 class Sender(Protocol):
     """Sends batches."""
 
     def send(
-        self, told: DataFrame, read: Read, marker: Marker, *, goes_on: bool = False
+        self, rows: DataFrame, read: MessageReader, marker: Marker, *, is_lenient: bool = False
     ) -> "DeliveryReport":
-        """Send one batch; sending it again repeats its messages, and sets nothing aside twice.
+        """Send one batch; a repeated send repeats its messages, and quarantines nothing twice.
 
         Args:
-            told: Rows.
-            read: Returns the messages that they tell.
+            rows: Rows.
+            read: Returns the messages of the rows.
             marker: The batch.
-            goes_on: Whatever the options say, it does not stop at what cannot be sent.
+            is_lenient: Whether to continue after rejected messages, whatever the options say.
 
         Raises:
-            BudgetError: Something cannot be sent, and the options say that it stops at that.
+            BudgetError: A message is rejected, and the options set ``on_error: stop``.
         """
         ...
 
 
 class DeliveryReport(msgspec.Struct):
-    """What a batch did.
+    """The report of a batch.
 
     Attributes:
-        batch: Its number.
-        messages: Messages that were read.
-        events: Events that they told.
-        written: Messages that were sent.
-        excluded: Events that the transforms left out.
-        losses: What the target format could not carry of messages that were sent, by field and
-            reason, such as ``position (a mysql position is not written)``.
-        quarantined: What was set aside, by reason code.
-        lag: How many messages the source held behind it.
-        seconds: How long it took.
+        batch: The number of the batch.
+        messages: The messages that were read.
+        events: The events of these messages.
+        written: The messages that were sent.
+        excluded: The events that transforms excluded.
+        losses: The losses in the messages that were sent, by field and reason, such as
+            ``position (a mysql position is not written)``.
+        quarantined: The quarantined entries, by reason code.
+        lag: The messages in the source after the batch, by topic and partition.
+        seconds: The duration.
     """
 
     batch: int
@@ -73,11 +73,11 @@ class DeliveryReport(msgspec.Struct):
 
     @property
     def behind(self) -> int | None:
-        """How many messages its source held behind it."""
-        return behind(self.lag)
+        """The number of messages in the source after the batch."""
+        return total_lag(self.lag)
 
     def joined(self, later: "DeliveryReport") -> "DeliveryReport":
-        """Return what this batch and a later one did together."""
+        """Return the report of this batch and a later one together."""
         return DeliveryReport(
             batch=later.batch,
             messages=self.messages + later.messages,
@@ -92,10 +92,10 @@ class DeliveryReport(msgspec.Struct):
 
 
 class DeliveriesReport(msgspec.Struct):
-    """What a run into topics did.
+    """The report of a run into topics.
 
     Attributes:
-        is_interrupted: Somebody stopped it; what it did not come to waits for the next run.
+        is_interrupted: Whether the user stopped the run; the next run continues from there.
     """
 
     pipeline: str
@@ -103,46 +103,46 @@ class DeliveriesReport(msgspec.Struct):
     is_interrupted: bool = False
 
     def add(self, batch: DeliveryReport) -> None:
-        """Tell of a batch."""
+        """Add the report of a batch."""
         self.batches = with_batch(self.batches, batch)
 
     @property
     def total(self) -> int:
-        """How many messages were read, or events, where these are more."""
+        """The number of messages that were read, or of events if greater."""
         return sum(max(batch.messages, batch.events) for batch in self.batches)
 
     @property
     def quarantined(self) -> dict[str, int]:
-        """What was set aside, by reason code."""
+        """The number of quarantined entries, by reason code."""
         total: Counter[str] = Counter()
         for batch in self.batches:
             total.update(batch.quarantined)
         return dict(total)
 
 
-def reported(batch: int, told: "Counter[tuple[str, ...]]") -> DeliveryReport:
-    """Return what the tasks of a batch counted as its report."""
+def report_of(batch: int, counts: "Counter[tuple[str, ...]]") -> DeliveryReport:
+    """Return the report of a batch from the counters of its tasks."""
     report = DeliveryReport(batch)
-    for (kind, *words), count in sorted(told.items()):
+    for (kind, *labels), count in sorted(counts.items()):
         if kind == "done":
-            setattr(report, words[0], count)
+            setattr(report, labels[0], count)
         elif kind == "loss":
-            report.losses[loss_text((words[0], words[1]))] = count
+            report.losses[loss_text((labels[0], labels[1]))] = count
         elif kind == "refused":
-            report.quarantined[words[0]] = count
+            report.quarantined[labels[0]] = count
     return report
 
 
-class Tallies(AccumulatorParam["Counter[tuple[str, ...]]"]):
-    """Adds up what tasks counted: each tells it once, at its end.
+class TaskCountsParam(AccumulatorParam["Counter[tuple[str, ...]]"]):
+    """Adds up the counters of tasks; a task adds its own once, at its end.
 
-    Sending is the last thing that a stage does, so Spark adds the counts of a task that succeeded
-    once, and none of one that failed.
+    Sending is the last operation of a stage, so Spark adds the counters of a successful task once,
+    and those of a failed task never.
     """
 
     def zero(self, value: "Counter[tuple[str, ...]]") -> "Counter[tuple[str, ...]]":
         del value
-        return Tally()
+        return TaskCounts()
 
     def addInPlace(  # noqa: N802 - Spark's name
         self, value1: "Counter[tuple[str, ...]]", value2: "Counter[tuple[str, ...]]"
@@ -151,69 +151,69 @@ class Tallies(AccumulatorParam["Counter[tuple[str, ...]]"]):
         return value1
 
 
-def tally_of(counted: Counts) -> "Counter[tuple[str, ...]]":
-    """Return what a task counted."""
-    total = Tally({("done", name): count for name, count in counted.done.items()})
-    total.update({("loss", *loss): count for loss, count in counted.losses.items()})
-    total.update({("refused", code): count for code, count in counted.refused.items()})
+def task_counts_of(counts: Counts) -> "Counter[tuple[str, ...]]":
+    """Return the counters of a task."""
+    total = TaskCounts({("done", name): count for name, count in counts.totals.items()})
+    total.update({("loss", *loss): count for loss, count in counts.losses.items()})
+    total.update({("refused", code): count for code, count in counts.refused.items()})
     return total
 
 
-def stopped_in(refused: Refused) -> "Counter[tuple[str, ...]]":
-    """Return what a task counts that stops at what cannot be sent."""
-    where = refused.origin.message.where
-    return Tally({("stopped", f"{refused.code} in {where}: {refused.reason}"): 1})
+def stop_count_of(rejected: RejectedMessage) -> "Counter[tuple[str, ...]]":
+    """Return the counter of a task that stops at a rejected message."""
+    where = rejected.origin.message.where
+    return TaskCounts({("stopped", f"{rejected.code} in {where}: {rejected.reason}"): 1})
 
 
-def check_stopped(report: DeliveryReport, told: "Counter[tuple[str, ...]]") -> None:
-    """Stop where tasks met something that cannot be sent.
+def check_stop(report: DeliveryReport, counts: "Counter[tuple[str, ...]]") -> None:
+    """Raise if a task stopped at a rejected message.
 
     Raises:
-        BudgetError: They did.
+        BudgetError: A task did.
     """
     if report.quarantined:
-        places = sorted(words[0] for kind, *words in told if kind == "stopped")
-        raise stopped_at(report.quarantined, places[:SHOWN_PLACES])
+        places = sorted(labels[0] for kind, *labels in counts if kind == "stopped")
+        raise stop_error_of(report.quarantined, places[:MAX_SHOWN])
 
 
-def refused_rows(told: Iterable[Message | Refused]) -> Iterator[pa.RecordBatch]:
-    """Return what was refused as event rows; messages that were not are left out."""
-    for part in _in_parts(told):
-        yield schema.to_arrow(part)
+def rejected_rows(results: Iterable[Message | RejectedMessage]) -> Iterator[pa.RecordBatch]:
+    """Return the rejected messages as event rows, and skip the others."""
+    for rows in _row_batches(results):
+        yield schema.to_arrow(rows)
 
 
-def _in_parts(told: Iterable[Message | Refused]) -> Iterator[list[tuple[Any, ...]]]:
-    gathered: list[tuple[Any, ...]] = []
+def _row_batches(results: Iterable[Message | RejectedMessage]) -> Iterator[list[tuple[Any, ...]]]:
+    rows: list[tuple[Any, ...]] = []
     size = 0
-    for one in told:
-        if not isinstance(one, Refused):
+    for result in results:
+        if not isinstance(result, RejectedMessage):
             continue
-        message = one.origin.message
-        gathered.append(_error_row(one, message))
+        message = result.origin.message
+        rows.append(_error_row(result, message))
         size += 200 + len(message.value or b"")
         if size >= schema.MAX_BATCH_BYTES:
-            yield gathered
-            gathered, size = [], 0
-    if gathered:
-        yield gathered
+            yield rows
+            rows, size = [], 0
+    if rows:
+        yield rows
 
 
-def _error_row(refused: Refused, message: Message) -> tuple[Any, ...]:
+def _error_row(rejected: RejectedMessage, message: Message) -> tuple[Any, ...]:
     row: list[Any] = list(schema.EMPTY)
-    told = {
+    columns = {
         "kind": "error",
-        "table_id": None if refused.table is None else schema.table_id_text(refused.table),
+        "table_id": None if rejected.table is None else schema.table_id_text(rejected.table),
         "topic": message.topic,
         "partition": message.partition,
         "offset": message.offset,
-        "row_index": refused.origin.number,
-        "code": refused.code,
-        "reason": refused.reason,
-        "path": refused.path,
-        "after": rest_of(message, is_masked=refused.is_withheld),
+        "row_index": rejected.origin.number,
+        "code": rejected.code,
+        "reason": rejected.reason,
+        "path": rejected.path,
+        "after": details_of(message, is_masked=rejected.is_withheld),
         "raw_key": message.key,
         "raw_value": message.value,
     }
-    for name, value in told.items():
+    for name, value in columns.items():
         row[schema.AT[name]] = value
     return tuple(row)

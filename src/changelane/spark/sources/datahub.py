@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A topic of DataHub as a stream, by Spark's interface for data sources in Python (Spark 4).
+"""The ``datahub`` source: a topic of DataHub as a stream, through Spark 4's Python data sources.
 
-The driver asks where the shards end, tasks read what lies between two offsets, and Spark's
-checkpoint holds these. Shards that were split or merged are read by the task that reads what came
-of them, before it. The client is made where it is used: neither the keys nor a connection are in
-an option that Spark would show.
+The driver reads the end offsets of the shards, tasks read the records between two offsets, and
+Spark's checkpoint stores the offsets. The task that reads a shard first reads the shards that were
+split or merged into it. Each task creates its own client: Spark shows options, so neither the keys
+nor a connection are in an option.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,11 +23,11 @@ from changelane.errors import ConfigError
 from changelane.message import Message
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.datahub_source import DataHubSource
-from changelane.pipeline.kafka import Lag, Span
+from changelane.pipeline.kafka import Lag, OffsetRange
 from changelane.spark.rows.decode import MESSAGE, decode
 from changelane.spark.sources.checkpoint import Checkpoint
-from changelane.spark.sources.decode_options import reading_of
-from changelane.spark.state.offset_log import Began, Held, Land
+from changelane.spark.sources.decode_options import decode_options_of
+from changelane.spark.state.offset_log import ApplyBatch, BatchOffsets, OffsetLogEntry
 
 NAME: Final = "changelane_datahub"
 _SCHEMA: Final = ", ".join(f"`{name}` {kind}" for name, kind in MESSAGE.items())
@@ -43,14 +43,14 @@ _ARROW: Final = pa.schema(
 )
 _BATCH_BYTES: Final = 8 * 1024 * 1024
 _START_S: Final = 30.0
-_WAY_OUT: Final = (
+_DATA_LOSS_HINT: Final = (
     "to go on without them, once it is clear why: move the checkpoint {checkpoint} away and run "
     "again, which takes what the topic still has; rows that tables with keys hold stay right"
 )
 
 
 class DataHubInput:
-    """A topic as what a pipeline reads.
+    """A topic as the input of a pipeline.
 
     Args:
         spark: The session.
@@ -69,119 +69,134 @@ class DataHubInput:
         self._patience = patience(min(_START_S, source.retry_seconds))
 
     def verify(self) -> None:
-        """Look whether the topic is there, before anything is written.
+        """Check that the topic exists, before anything is written.
 
         Raises:
-            ConfigError: The topic is not there, or is of the other kind.
+            ConfigError: The topic does not exist, or is of the other kind.
             DeliveryError: The service does not answer, or refuses.
         """
-        self._schema()
+        self._topic_schema()
 
     def stream(self) -> DataFrame:
         """Return the records as a stream of messages.
 
         Raises:
-            ConfigError: The topic is not there, or is of the other kind.
+            ConfigError: The topic does not exist, or is of the other kind.
             DeliveryError: The service does not answer, or refuses.
         """
-        self._schema()
+        self._topic_schema()
         source, topic = self._source, self._source.topic
 
         def starts() -> Offsets:
             return reader.starts(self._service, topic, source.starting)
 
-        if self._checkpoint.is_known:
-            known = self._checkpoint.position()
+        if self._checkpoint.is_created:
+            last_offsets = self._checkpoint.position()
         else:
-            known = self._checkpoint.begin(self._asked("its shards", starts))
-        # else a run that ends a killed one ends there, too, and leaves what came since
+            last_offsets = self._checkpoint.record_starts(self._call_service("its shards", starts))
+        # else a run that completes a killed run ends there, and leaves later records unread
         self._spark.conf.set("spark.sql.streaming.triggerAvailableNowWrapper.enabled", "true")
-        told = {"source": source, "begins": self._checkpoint.offsets(-1), "known": known}
-        self._spark.dataSource.register(type("Told", (_Topic,), told))
-        found: DataFrame = self._spark.readStream.format(NAME).load()
-        return found
+        attributes = {
+            "source": source,
+            "first_offsets": self._checkpoint.offsets(-1),
+            "last_offsets": last_offsets,
+        }
+        self._spark.dataSource.register(type("Topic", (_Topic,), attributes))
+        stream: DataFrame = self._spark.readStream.format(NAME).load()
+        return stream
 
     def events(self, batch: DataFrame, pipeline: Pipeline) -> DataFrame:
         """Return the event rows of messages."""
-        schema = self._schema()
-        told = {} if schema is None else {"topic_schema": schema}
+        schema = self._topic_schema()
+        topic_options = {} if schema is None else {"topic_schema": schema}
         return decode(
             batch,
             self._source.format,
-            options=told | self._source.format_options,
-            **reading_of(pipeline),
+            options=topic_options | self._source.format_options,
+            **decode_options_of(pipeline),
         )
 
-    def fresh(self, batch: DataFrame, query: str) -> DataFrame:
-        """Return a batch: offsets begin where they ended, so that nothing of it was applied."""
+    def without_applied(self, batch: DataFrame, query: str) -> DataFrame:
+        """Return a batch unchanged: it begins at the offsets where the last one ended."""
         del query
         return batch
 
-    def held(self, number: int, batch: Any = None) -> Held:
-        """Return which part of the topic a batch takes."""
+    def offsets_of(self, number: int, batch: Any = None) -> BatchOffsets:
+        """Return the offset range of a batch."""
         del batch
         ends, starts = self._checkpoint.offsets(number), self._checkpoint.offsets(number - 1)
         topic = self._source.topic
-        return Held(span=Span({topic: ends.get(topic, {})}, {topic: starts.get(topic, {})}))
+        return BatchOffsets(
+            span=OffsetRange({topic: ends.get(topic, {})}, {topic: starts.get(topic, {})})
+        )
 
-    def details(self, held: Held) -> dict[str, object]:
-        """Return what the commits of a batch say of its source."""
-        ends = {} if held.span is None else held.span.ends
-        return {"source": self._source.told, "offsets": ends}
+    def commit_details(self, batch_offsets: BatchOffsets) -> dict[str, object]:
+        """Return the source and its offsets for the metadata of a batch's commits."""
+        ends = {} if batch_offsets.span is None else batch_offsets.span.ends
+        return {"source": self._source.label, "offsets": ends}
 
-    def taken(self, held: Held) -> int | None:
-        """Return how many records a batch takes, by their numbers."""
-        return None if held.span is None else held.span.count
+    def message_count(self, batch_offsets: BatchOffsets) -> int | None:
+        """Return the number of records of a batch, by their numbers."""
+        return None if batch_offsets.span is None else batch_offsets.span.count
 
-    def lag(self, held: Held) -> Lag | None:
-        """Return how many records each shard holds after a batch."""
-        if held.span is None:
+    def lag(self, batch_offsets: BatchOffsets) -> Lag | None:
+        """Return the number of records in each shard after a batch."""
+        if batch_offsets.span is None:
             return None
-        topic, span = self._source.topic, held.span
-        known = self._checkpoint.position()
-        now = self._asked("its shards", lambda: reader.ends(self._service, topic, known))
-        read = span.ends.get(topic, {})
-        return {topic: {n: max(0, end - read.get(n, 0)) for n, end in now[topic].items()}}
+        topic, span = self._source.topic, batch_offsets.span
+        last_offsets = self._checkpoint.position()
+        latest_offsets = self._call_service(
+            "its shards", lambda: reader.ends(self._service, topic, last_offsets)
+        )
+        read_offsets = span.ends.get(topic, {})
+        return {
+            topic: {
+                shard: max(0, end - read_offsets.get(shard, 0))
+                for shard, end in latest_offsets[topic].items()
+            }
+        }
 
-    def check(self, began: list[Began]) -> None:
-        """Refuse to go on from a checkpoint whose records are lost.
+    def check(self, entries: list[OffsetLogEntry]) -> None:
+        """Refuse a checkpoint whose records are lost.
 
         Raises:
-            ConfigError: Records behind its offsets are gone.
+            ConfigError: Records after its offsets are gone.
         """
-        del began
+        del entries
         topic, position = self._source.topic, self._checkpoint.position()
-        self._schema()
+        self._topic_schema()
         try:
-            self._asked("its shards", lambda: reader.check(self._service, topic, position))
+            self._call_service("its shards", lambda: reader.check(self._service, topic, position))
         except reader.LostError as error:
-            way_out = _WAY_OUT.format(checkpoint=self._checkpoint.path)
+            way_out = _DATA_LOSS_HINT.format(checkpoint=self._checkpoint.path)
             raise ConfigError(f"{error}: {way_out}") from None
 
-    def resume(self, began: list[Began], land: Land, *, skip_lost: bool) -> Held | None:
-        """Refuse to go on from what the tables hold.
+    def resume(
+        self, entries: list[OffsetLogEntry], apply_batch: ApplyBatch, *, skip_lost: bool
+    ) -> BatchOffsets | None:
+        """Refuse to continue from the tables.
 
         Raises:
             ConfigError: Always.
         """
-        del began, land, skip_lost
+        del entries, apply_batch, skip_lost
         msg = (
             "--resume-from-tables is not there for a datahub source: run without it, which begins "
             "as source.starting says; rows that tables with keys hold stay right"
         )
         raise ConfigError(msg)
 
-    def _asked(self, what: str, ask: Any) -> Any:
-        return self._patience.call(f"topic {self._source.topic}: {what}", ask)
+    def _call_service(self, subject: str, call: Any) -> Any:
+        return self._patience.call(f"topic {self._source.topic}: {subject}", call)
 
-    def _schema(self) -> str | None:
-        """Return the schema of the topic; none of a BLOB topic.
+    def _topic_schema(self) -> str | None:
+        """Return the schema of the topic; ``None`` for a BLOB topic.
 
         Raises:
-            ConfigError: The topic is not there, or is of the other kind.
+            ConfigError: The topic does not exist, or is of the other kind.
         """
         source = self._source
-        topic = self._asked("what it is", lambda: self._service.topic(source.topic))
+        topic = self._call_service("what it is", lambda: self._service.topic(source.topic))
         if topic is None:
             raise ConfigError(f"project {source.project} has no topic {source.topic}")
         if topic.kind != source.kind:
@@ -192,11 +207,11 @@ class DataHubInput:
 
 
 class _Topic(DataSource):
-    """What Spark makes of a registered source; a subclass says which topic it is."""
+    """The data source that Spark creates; a subclass sets the topic."""
 
     source: DataHubSource
-    begins: Offsets
-    known: Offsets
+    first_offsets: Offsets
+    last_offsets: Offsets
 
     @classmethod
     def name(cls) -> str:
@@ -207,11 +222,11 @@ class _Topic(DataSource):
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         del schema
-        return _Reader(self.source, self.begins, self.known)
+        return _Reader(self.source, self.first_offsets, self.last_offsets)
 
 
 class _Chain(InputPartition):
-    """Stretches that one task reads, one after the other."""
+    """Stretches that one task reads, one after another."""
 
     def __init__(self, stretches: Sequence[Stretch]) -> None:
         super().__init__(stretches)
@@ -221,86 +236,97 @@ class _Chain(InputPartition):
 class _Reader(DataSourceStreamReader):
     """Plans batches on the driver, and reads their parts in tasks."""
 
-    def __init__(self, source: DataHubSource, begins: Offsets, known: Offsets) -> None:
+    def __init__(
+        self, source: DataHubSource, first_offsets: Offsets, last_offsets: Offsets
+    ) -> None:
         self._source = source
-        self._begins = begins
-        self._known = known
+        self._first_offsets = first_offsets
+        self._last_offsets = last_offsets
         self._service: Sdk | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_service": None}
 
     @property
-    def _asks(self) -> Sdk:
+    def _client(self) -> Sdk:
         if self._service is None:
             self._service = Sdk(self._source)
         return self._service
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        return dict(self._begins)
+        return dict(self._first_offsets)
 
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        topic, service = self._source.topic, self._asks
-        wait = patience(self._source.retry_seconds)
-        told = wait.call(f"topic {topic}", lambda: reader.ends(service, topic, self._known))
-        self._known = told
-        return dict(told)
+        topic, service = self._source.topic, self._client
+        retry = patience(self._source.retry_seconds)
+        offsets = retry.call(
+            f"topic {topic}", lambda: reader.ends(service, topic, self._last_offsets)
+        )
+        self._last_offsets = offsets
+        return dict(offsets)
 
     def partitions(
         self, start: Mapping[str, Any], end: Mapping[str, Any]
     ) -> Sequence[InputPartition]:
-        topic, service = self._source.topic, self._asks
-        found = stretches(topic, _numbered(start), _numbered(end))
-        wait = patience(self._source.retry_seconds)
-        shards = wait.call(f"topic {topic}", lambda: service.shards(topic))
-        return [_Chain(one) for one in chains(found, shards)]
+        topic, service = self._source.topic, self._client
+        shard_stretches = stretches(topic, _with_int_shards(start), _with_int_shards(end))
+        retry = patience(self._source.retry_seconds)
+        shards = retry.call(f"topic {topic}", lambda: service.shards(topic))
+        return [_Chain(chain) for chain in chains(shard_stretches, shards)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, _Chain)  # noqa: S101 - Spark hands on what `partitions` made
+        assert isinstance(partition, _Chain)  # noqa: S101 - from `partitions`
         source, service = self._source, Sdk(self._source)
-        wait = patience(source.retry_seconds)
+        retry = patience(source.retry_seconds)
         try:
-            told = wait.call(f"topic {source.topic}", lambda: service.topic(source.topic))
+            remote_topic = retry.call(f"topic {source.topic}", lambda: service.topic(source.topic))
         except ServiceError as error:
             raise DeliveryError(str(error)) from None
-        if told is None:
+        if remote_topic is None:
             raise DeliveryError(f"topic {source.topic} is gone")
         for stretch in partition.stretches:
-            yield from _batches(messages(service, wait, source.topic, stretch, told.schema))
+            yield from _record_batches(
+                messages(service, retry, source.topic, stretch, remote_topic.schema)
+            )
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """Do nothing: the checkpoint knows."""
+        """Do nothing: the checkpoint stores the offsets."""
 
     def stop(self) -> None:
         """Do nothing."""
 
 
-def _numbered(offsets: Mapping[str, Mapping[Any, int]]) -> Offsets:
-    """Return offsets with shards as numbers, as JSON cannot tell them."""
-    return {topic: {int(n): end for n, end in told.items()} for topic, told in offsets.items()}
+def _with_int_shards(offsets: Mapping[str, Mapping[Any, int]]) -> Offsets:
+    """Return offsets with shards as numbers, which are text in JSON."""
+    return {
+        topic: {int(shard): end for shard, end in shard_offsets.items()}
+        for topic, shard_offsets in offsets.items()
+    }
 
 
-def _batches(found: Iterator[Message]) -> Iterator[pa.RecordBatch]:
+def _record_batches(messages: Iterator[Message]) -> Iterator[pa.RecordBatch]:
     rows: list[Message] = []
     size = 0
-    for one in found:
-        rows.append(one)
-        size += len(one.value or b"")
+    for message in messages:
+        rows.append(message)
+        size += len(message.value or b"")
         if size >= _BATCH_BYTES or len(rows) >= reader.MOST_RECORDS:
-            yield _batch(rows)
+            yield _record_batch(rows)
             rows, size = [], 0
     if rows:
-        yield _batch(rows)
+        yield _record_batch(rows)
 
 
-def _batch(rows: Sequence[Message]) -> pa.RecordBatch:
+def _record_batch(messages: Sequence[Message]) -> pa.RecordBatch:
     columns: list[list[Any]] = [
-        [one.value for one in rows],
-        [one.key for one in rows],
-        [[{"key": key, "value": value} for key, value in one.headers] for one in rows],
-        [one.topic for one in rows],
-        [one.partition for one in rows],
-        [one.offset for one in rows],
+        [message.value for message in messages],
+        [message.key for message in messages],
+        [[{"key": key, "value": value} for key, value in message.headers] for message in messages],
+        [message.topic for message in messages],
+        [message.partition for message in messages],
+        [message.offset for message in messages],
     ]
-    arrays = [pa.array(one, type=kind) for one, kind in zip(columns, _ARROW.types, strict=True)]
+    arrays = [
+        pa.array(column, type=kind) for column, kind in zip(columns, _ARROW.types, strict=True)
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=_ARROW)

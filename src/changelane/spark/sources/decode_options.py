@@ -1,29 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a pipeline says of how its messages become event rows, whatever they come from."""
+"""The options of a pipeline for decoding messages into event rows, for all sources."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.kafka import KafkaSource
-from changelane.transforms.transform import Step
+from changelane.transforms.transform import Transform
 
 
-class Reading(TypedDict):
-    """Arguments of :func:`~changelane.spark.rows.decode.decode`, which says what they mean."""
+class DecodeOptions(TypedDict):
+    """Arguments of :func:`~changelane.spark.rows.decode.decode`."""
 
     keys: Mapping[str, tuple[str, ...]]
     keyless: str
     epoch: int
     images: bool
     event_ids: bool
-    transforms: Sequence[Step]
+    transforms: Sequence[Transform]
 
 
-def reading_of(pipeline: Pipeline) -> Reading:
-    """Return it; before images are kept where a filter or a computed column may read them."""
+def decode_options_of(pipeline: Pipeline) -> DecodeOptions:
+    """Return the options; before images stay where a filter or a computed column may read them."""
     source = pipeline.source
-    return Reading(
+    return DecodeOptions(
         keys=pipeline.options.keys,
         keyless=pipeline.options.keyless,
         epoch=pipeline.options.epoch,

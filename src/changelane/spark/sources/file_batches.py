@@ -17,7 +17,7 @@ from changelane.spark.sources.files import FilesInput
 from changelane.spark.state.file_log import Files
 
 Apply = Callable[[Files, int], None]
-_READING: Final = re.compile(rf"{ReadingError.__name__}: (.*)")
+_READING_ERROR: Final = re.compile(rf"{ReadingError.__name__}: (.*)")
 _MILLISECONDS: Final = re.compile(r"(.*\D)?\b([0-9]+)\s*milliseconds?")
 _LOOK_S: Final = 1.0
 """The interval between two attempts to cancel the jobs, seconds."""
@@ -71,9 +71,9 @@ class FileStream:
         try:
             self._apply(files, number)
         except Exception as error:
-            if match := _READING.search(str(error)):
+            if match := _READING_ERROR.search(str(error)):
                 raise ReadingError(match[1]) from error
-            if not self._source.refuse(files):
+            if not self._source.reject_unreadable(files):
                 raise
             self._apply(files, number)
         self._source.file_log.complete_batch()
@@ -100,16 +100,16 @@ class FileQuery:
     Args:
         spark: The session.
         name: The description of the Spark jobs.
-        work: Runs the batches until the event is set.
+        run_batches: Runs the batches until the event is set.
     """
 
     def __init__(
-        self, spark: SparkSession, name: str, work: Callable[[threading.Event], None]
+        self, spark: SparkSession, name: str, run_batches: Callable[[threading.Event], None]
     ) -> None:
         self._context = spark.sparkContext
         self._name = name
         self._group = str(uuid.uuid4())
-        self._work = work
+        self._run_batches = run_batches
         self._stopped = threading.Event()
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -118,7 +118,7 @@ class FileQuery:
     def _run(self) -> None:
         try:
             self._context.setJobGroup(self._group, self._name, interruptOnCancel=True)
-            self._work(self._stopped)
+            self._run_batches(self._stopped)
         except Exception as error:  # noqa: BLE001 - awaitTermination raises it
             self._error = error
 

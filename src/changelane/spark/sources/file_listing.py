@@ -58,18 +58,18 @@ class Root(NamedTuple):
 
     def topic(self, path: str) -> str:
         """Return the topic of the messages of a file: the path within the folder, encoded."""
-        inside = path.removeprefix(self.path.rstrip("/") + "/")
-        return encoded(inside if inside != path else path.rpartition("/")[2])
+        relative_path = path.removeprefix(self.path.rstrip("/") + "/")
+        return percent_encode(relative_path if relative_path != path else path.rpartition("/")[2])
 
 
-def encoded(path: str) -> str:
+def percent_encode(path: str) -> str:
     """Return a path with percent-encoding, as in an address."""
     return _ASCII.sub(lambda part: quote(part[0], safe=_LEGAL), path)
 
 
 def address(path: str) -> str:
     """Return the address of a file, as in the log of batches."""
-    return f"file://{encoded(path)}" if path.startswith("/") else encoded(path)
+    return f"file://{percent_encode(path)}" if path.startswith("/") else percent_encode(path)
 
 
 def path_of(address: str) -> str:
@@ -78,10 +78,10 @@ def path_of(address: str) -> str:
     >>> path_of("file:///in/a%20b.jsonl"), path_of("s3a://in/a%20b.jsonl")
     ('/in/a b.jsonl', 's3a://in/a b.jsonl')
     """
-    return _local(unquote(address))
+    return _local_path(unquote(address))
 
 
-def _local(path: str) -> str:
+def _local_path(path: str) -> str:
     return re.sub(r"^file:/+", "/", path)
 
 
@@ -103,7 +103,7 @@ def root_of(spark: SparkSession, source: FilesSource) -> Root:
     pattern = str(jvm.org.apache.hadoop.fs.GlobPattern(source.glob).compiled().pattern())
     qualified = system.makeQualified(folder)
     is_local = str(qualified.toUri().getScheme()) == "file"
-    return Root(_local(str(qualified.toString())), is_local, pattern)
+    return Root(_local_path(str(qualified.toString())), is_local, pattern)
 
 
 def list_folder(spark: SparkSession, source: FilesSource, root: Root) -> Listing:
@@ -113,7 +113,7 @@ def list_folder(spark: SparkSession, source: FilesSource, root: Root) -> Listing
         ConfigError: The folder cannot be read.
     """
     if not root.is_local:
-        return _remote(spark, source)
+        return _list_hadoop_folder(spark, source)
     matches = re.compile(root.pattern, re.DOTALL).fullmatch
     return walk(root.path, lambda name: matches(name) is not None, follow_links=source.follow_links)
 
@@ -205,7 +205,7 @@ def is_within(path: str, folder: str) -> bool:
 # -- file systems of Hadoop
 
 
-def _remote(spark: SparkSession, source: FilesSource) -> Listing:
+def _list_hadoop_folder(spark: SparkSession, source: FilesSource) -> Listing:
     """Return the files of a folder on a file system of Hadoop, as Spark's file index lists them.
 
     HDFS and object stores have no symbolic links.
@@ -219,18 +219,18 @@ def _remote(spark: SparkSession, source: FilesSource) -> Listing:
     )
     frame: Any = reader.load(source.path)
     index = frame._jdf.queryExecution().analyzed().relation().location()
-    return Listing(list(_statuses(index.allFiles())), [], {})
+    return Listing(list(_hadoop_files(index.allFiles())), [], {})
 
 
-def _statuses(statuses: Any) -> Iterable[File]:
+def _hadoop_files(statuses: Any) -> Iterable[File]:
     """Yield files from Hadoop's ``FileStatus`` objects, with one call to the JVM."""
     separator = f"\n{uuid.uuid4()}\n"
     texts = str(statuses.mkString(separator)).split(separator) if statuses.size() else []
     matches = [_STATUS.fullmatch(text) for text in texts]
     for number, match in enumerate(matches):
         if match is not None:
-            yield File(_local(match[1]), int(match[2]), int(match[3]))
+            yield File(_local_path(match[1]), int(match[2]), int(match[3]))
             continue
         status = statuses.apply(number)  # a file system with another text form
         path = str(status.getPath().toString())
-        yield File(_local(path), int(status.getLen()), int(status.getModificationTime()))
+        yield File(_local_path(path), int(status.getLen()), int(status.getModificationTime()))

@@ -13,13 +13,13 @@ from contextlib import closing
 from itertools import groupby, islice
 from typing import IO, Any, BinaryIO, Final, NamedTuple, TypeVar
 
-from changelane.conversion.compression import compression, expanded
+from changelane.conversion.compression import compression, expanded_stream
 from changelane.conversion.message_files import (
     LineForm,
+    line_form_of,
     raw_lines,
     read_record,
-    recognise,
-    too_long,
+    too_long_error,
 )
 from changelane.errors import ChangelaneError, DecodeError
 from changelane.message import Message
@@ -29,12 +29,22 @@ from changelane.spark.sources.file_listing import is_within, path_of
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
-Sized = tuple[int, list[Row]]
+SizedRows = tuple[int, list[Row]]
 """The size of a line in bytes, and its rows."""
 
 MAX_BUFFER_BYTES: Final = 32 << 20
 """Up to this size the first pass buffers the decompressed file, and the second pass is free."""
-_UNKNOWN: Final = (".xz", ".lz4", ".snappy", ".lzo", ".deflate", ".br", ".zip", ".7z", ".z")
+_UNSUPPORTED_ENDINGS: Final = (
+    ".xz",
+    ".lz4",
+    ".snappy",
+    ".lzo",
+    ".deflate",
+    ".br",
+    ".zip",
+    ".7z",
+    ".z",
+)
 """Endings of compressions without support."""
 _BLOCK: Final = 1 << 20
 NO_FILE: Final = "it does not exist any more"
@@ -64,11 +74,11 @@ class Piece(NamedTuple):
     size: int | None
     begin: int = 0
     end: int | None = None
-    inside: str | None = None
-    refusal: str | None = None
+    required_folder: str | None = None
+    rejection: str | None = None
 
     @property
-    def is_whole(self) -> bool:
+    def is_whole_file(self) -> bool:
         """Whether it is the whole file."""
         return not self.begin and self.end is None
 
@@ -85,7 +95,7 @@ class FileReader:
         self._builder = builder
         self._form = form
 
-    def rows(self, piece: Piece) -> Iterator[Sized]:
+    def rows(self, piece: Piece) -> Iterator[SizedRows]:
         """Yield the rows of a piece of a local file.
 
         Raises:
@@ -97,27 +107,27 @@ class FileReader:
             reason = error.strerror or type(error).__name__
             raise ReadingError(f"cannot read {piece.path}: {reason}") from None
 
-    def _rows(self, piece: Piece) -> Iterator[Sized]:
+    def _rows(self, piece: Piece) -> Iterator[SizedRows]:
         try:
-            raw = retry_once(lambda: _opened(piece))
+            raw = retry_once(lambda: _open_file(piece))
         except DecodeError as error:
-            if not piece.is_whole:  # other tasks may already have read their splits
+            if not piece.is_whole_file:  # other tasks may already have read their splits
                 raise ReadingError(f"{piece.path}: {error.reason}") from None
-            yield self._refused(piece, error)
+            yield self._error_row(piece, error)
             return
         with closing(raw):
             if compression(piece.path):
-                yield from self._compressed(piece, raw, piece.size)
+                yield from self._compressed_rows(piece, raw, piece.size)
                 return
             if piece.begin:
                 raw.seek(piece.begin - 1)
-            stream = _limited(raw, None if piece.size is None else piece.size - raw.tell())
+            stream = _limited_stream(raw, None if piece.size is None else piece.size - raw.tell())
             start = piece.begin
             if piece.begin:  # the previous split contains the line that began before
-                start += _skipped(stream) - 1
-            yield from self._lines(piece, stream, start)
+                start += _skip_line(stream) - 1
+            yield from self._line_rows(piece, stream, start)
 
-    def chunks(self, piece: Piece, lines: Iterator[bytes], size: int) -> Iterator[Sized]:
+    def hadoop_rows(self, piece: Piece, lines: Iterator[bytes], size: int) -> Iterator[SizedRows]:
         """Yield the rows of a file of Hadoop.
 
         Args:
@@ -125,67 +135,77 @@ class FileReader:
             lines: Its bytes, split at line feeds; Hadoop skips lines over the limit.
             size: The size of the file, bytes.
         """
-        if piece.path.lower().endswith(_UNKNOWN):
-            yield self._refused(piece, _unknown())
+        if piece.path.lower().endswith(_UNSUPPORTED_ENDINGS):
+            yield self._error_row(piece, _unknown_compression_error())
             return
         if piece.size is not None and size < piece.size:
-            yield self._refused(piece, _unreadable(SHORTER))
+            yield self._error_row(piece, _unreadable_error(SHORTER))
             return
         chunks = Chunks(lines)
         if not compression(piece.path):
-            yield from self._lines(piece, _limited(io.BufferedReader(chunks, _BLOCK), piece.size))
+            yield from self._line_rows(
+                piece, _limited_stream(io.BufferedReader(chunks, _BLOCK), piece.size)
+            )
             # Hadoop also skips a byte order mark, which has 3 bytes
             if chunks.count < (size if piece.size is None else piece.size) - 3:
                 message = Message(b"", None, (), piece.topic, 0, chunks.count)
-                yield 0, [self._builder.refuse(message, too_long(), is_line=True, is_cut=True)]
+                yield (
+                    0,
+                    [self._builder.refuse(message, too_long_error(), is_line=True, is_cut=True)],
+                )
             return
         with tempfile.SpooledTemporaryFile(max_size=2 * MAX_BUFFER_BYTES) as spool:
             while part := chunks.read(_BLOCK):
                 spool.write(part)
             spool.truncate(min(spool.tell(), size))
             if spool.seek(0, os.SEEK_END) < size:
-                yield self._refused(piece, _cut())
+                yield self._error_row(piece, _cut_error())
                 return
-            yield from self._compressed(piece, spool, piece.size)
+            yield from self._compressed_rows(piece, spool, piece.size)
 
-    def _compressed(self, piece: Piece, raw: IO[bytes], size: int | None) -> Iterator[Sized]:
+    def _compressed_rows(
+        self, piece: Piece, raw: IO[bytes], size: int | None
+    ) -> Iterator[SizedRows]:
         def stream() -> BinaryIO:
             raw.seek(0)
-            return expanded(_limited(raw, size), piece.path)
+            return expanded_stream(_limited_stream(raw, size), piece.path)
 
         try:
-            checked = retry_once(lambda: _checked(stream))
+            checked_stream = retry_once(lambda: _checked_stream(stream))
         except DecodeError as error:
-            yield self._refused(piece, error)
+            yield self._error_row(piece, error)
             return
-        yield from self._lines(piece, checked)
+        yield from self._line_rows(piece, checked_stream)
 
-    def _lines(self, piece: Piece, stream: BinaryIO, start: int = 0) -> Iterator[Sized]:
+    def _line_rows(self, piece: Piece, stream: BinaryIO, start: int = 0) -> Iterator[SizedRows]:
         form, builder, topic = self._form, self._builder, piece.topic
         for place, line, is_too_long in raw_lines(stream, start):
             if piece.end is not None and place >= piece.end:
                 return
             if is_too_long:
                 message = Message(line, None, (), topic, 0, place)
-                yield len(line), [builder.refuse(message, too_long(), is_line=True, is_cut=True)]
+                yield (
+                    len(line),
+                    [builder.refuse(message, too_long_error(), is_line=True, is_cut=True)],
+                )
                 continue
             if not line or line.isspace():
                 continue  # as `convert` does
             if form is None:
-                form = recognise(line)
+                form = line_form_of(line)
             if form is LineForm.RECORDS:
                 yield len(line), record_rows(builder, line, (topic, 0, place))
             else:
                 yield len(line), builder.rows(Message(line, None, (), topic, 0, place))
 
-    def _refused(self, piece: Piece, error: DecodeError) -> Sized:
+    def _error_row(self, piece: Piece, error: DecodeError) -> SizedRows:
         """Return the ``error`` row of a whole file."""
         message = Message(None, None, (), piece.topic)
         return 0, [self._builder.refuse(message, error, file=piece.path)]
 
 
 def record_rows(builder: RowBuilder, line: bytes, place: Place) -> list[Row]:
-    """Return the rows of a line that holds a record; *place* is that of the line."""
+    """Return the rows of a line that contains a record; *place* is the place of the line."""
     try:
         message = read_record(line)
         _check_place(message)
@@ -203,10 +223,10 @@ def _check_place(message: Message) -> None:
         raise DecodeError(reason, code="value_out_of_range", path="$.offset")
 
 
-def can_be_read(piece: Piece) -> bool:
-    """Return whether a local file can be split; an unreadable file is set aside as a whole."""
+def is_readable(piece: Piece) -> bool:
+    """Return whether a local file can be read and split; else it is quarantined as a whole."""
     try:
-        _opened(piece).close()
+        _open_file(piece).close()
     except DecodeError:
         return False
     except OSError:  # the tasks retry
@@ -217,41 +237,43 @@ def can_be_read(piece: Piece) -> bool:
 # -- streams
 
 
-def _opened(piece: Piece) -> BinaryIO:
+def _open_file(piece: Piece) -> BinaryIO:
     """Open a local file.
 
     Raises:
         DecodeError: The file cannot be read, and a retry is pointless.
         OSError: The file cannot be read at the moment.
     """
-    if piece.refusal is not None:
-        raise _unreadable(piece.refusal)
-    if piece.path.lower().endswith(_UNKNOWN):
-        raise _unknown()
-    if piece.inside is not None and not is_within(os.path.realpath(piece.path), piece.inside):
-        raise _unreadable("it is a link to a target outside of the folder now")
+    if piece.rejection is not None:
+        raise _unreadable_error(piece.rejection)
+    if piece.path.lower().endswith(_UNSUPPORTED_ENDINGS):
+        raise _unknown_compression_error()
+    if piece.required_folder is not None and not is_within(
+        os.path.realpath(piece.path), piece.required_folder
+    ):
+        raise _unreadable_error("it is a link to a target outside of the folder now")
     try:
         raw = open(piece.path, "rb")  # noqa: SIM115, PTH123 - the caller closes it
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        raise _unreadable(NO_FILE) from None
+        raise _unreadable_error(NO_FILE) from None
     except PermissionError:
-        raise _unreadable(NO_PERMISSION) from None
+        raise _unreadable_error(NO_PERMISSION) from None
     if piece.size is not None and os.fstat(raw.fileno()).st_size < piece.size:
         raw.close()
-        raise _unreadable(SHORTER)
+        raise _unreadable_error(SHORTER)
     return raw
 
 
-def _unreadable(reason: str) -> DecodeError:
+def _unreadable_error(reason: str) -> DecodeError:
     return DecodeError(f"the file cannot be read: {reason}", code="unreadable_file")
 
 
-def _unknown() -> DecodeError:
+def _unknown_compression_error() -> DecodeError:
     reason = "the file is compressed in a way that is not read: gzip, zstd and bzip2 are"
     return DecodeError(reason, code="unreadable_file")
 
 
-def _cut() -> DecodeError:
+def _cut_error() -> DecodeError:
     return DecodeError("the file is shorter than it should be", code="corrupt_compression")
 
 
@@ -263,7 +285,7 @@ def retry_once(read: Callable[[], T]) -> T:
         return read()
 
 
-def _checked(stream: Callable[[], BinaryIO]) -> BinaryIO:
+def _checked_stream(stream: Callable[[], BinaryIO]) -> BinaryIO:
     """Decompress a file once as a check, and return a stream of its decompressed bytes.
 
     Args:
@@ -285,7 +307,7 @@ def _checked(stream: Callable[[], BinaryIO]) -> BinaryIO:
     return buffer
 
 
-def _skipped(stream: BinaryIO) -> int:
+def _skip_line(stream: BinaryIO) -> int:
     """Skip to the end of a line; return the number of skipped bytes."""
     count = 0
     while part := stream.readline(_BLOCK):
@@ -295,27 +317,27 @@ def _skipped(stream: BinaryIO) -> int:
     return count
 
 
-def _limited(raw: IO[bytes], size: int | None) -> BinaryIO:
-    return io.BufferedReader(_Limited(raw, size), _BLOCK)
+def _limited_stream(raw: IO[bytes], size: int | None) -> BinaryIO:
+    return io.BufferedReader(_LimitedStream(raw, size), _BLOCK)
 
 
-class _Limited(io.RawIOBase):
+class _LimitedStream(io.RawIOBase):
     """A stream with a maximum number of bytes: later appends to the file stay unread."""
 
     def __init__(self, raw: IO[bytes], size: int | None) -> None:
         self._raw = raw
-        self._left = size
+        self._remaining = size
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        count = len(buffer) if self._left is None else min(len(buffer), self._left)
-        data = self._raw.read(count)
-        buffer[: len(data)] = data
-        if self._left is not None:
-            self._left -= len(data)
-        return len(data)
+        count = len(buffer) if self._remaining is None else min(len(buffer), self._remaining)
+        chunk = self._raw.read(count)
+        buffer[: len(chunk)] = chunk
+        if self._remaining is not None:
+            self._remaining -= len(chunk)
+        return len(chunk)
 
 
 class Chunks(io.RawIOBase):
@@ -335,15 +357,15 @@ class Chunks(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         if not self._buffered:
-            gathered, size = [], 0
+            chunk_lines, size = [], 0
             for line in self._lines:
-                gathered.append(line)
+                chunk_lines.append(line)
                 size += len(line) + 1
                 if size >= _BLOCK:
                     break
-            if not gathered:
+            if not chunk_lines:
                 return 0
-            self._buffered = memoryview(b"\n".join([*gathered, b""]))
+            self._buffered = memoryview(b"\n".join([*chunk_lines, b""]))
             self.count += len(self._buffered)
         count = min(len(buffer), len(self._buffered))
         buffer[:count] = self._buffered[:count]
@@ -353,7 +375,7 @@ class Chunks(io.RawIOBase):
 
 def chunk_rows(
     reader: FileReader, pieces: dict[str, Piece], rows: Iterator[tuple[bytes, str, int]]
-) -> Iterator[Sized]:
+) -> Iterator[SizedRows]:
     """Yield the rows of files of Hadoop.
 
     Args:
@@ -363,7 +385,7 @@ def chunk_rows(
             rows of a file are consecutive and in order.
     """
     for (path, size), file_rows in groupby(rows, lambda row: row[1:]):
-        yield from reader.chunks(pieces[path_of(path)], (row[0] for row in file_rows), size)
+        yield from reader.hadoop_rows(pieces[path_of(path)], (row[0] for row in file_rows), size)
 
 
 def first_lines(
@@ -381,8 +403,8 @@ def first_lines(
         OSError: The file cannot be read at the moment.
     """
     raw: BinaryIO = (
-        _opened(piece) if rows is None else io.BufferedReader(Chunks(row[0] for row in rows))
+        _open_file(piece) if rows is None else io.BufferedReader(Chunks(row[0] for row in rows))
     )
     with closing(raw):
-        stream = expanded(_limited(raw, piece.size), piece.path)
+        stream = expanded_stream(_limited_stream(raw, piece.size), piece.path)
         return [line.raw for line in islice(raw_lines(stream), count) if not line.is_too_long]

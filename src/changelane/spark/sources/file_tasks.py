@@ -26,9 +26,9 @@ from changelane.spark.sources.file_listing import Root, is_local, is_within
 from changelane.spark.sources.file_reader import (
     FileReader,
     Piece,
-    can_be_read,
     chunk_rows,
     first_lines,
+    is_readable,
 )
 from changelane.spark.state.file_log import File
 
@@ -52,28 +52,34 @@ _EXTENSION_KEYS: Final = (
     "org.apache.hadoop.shaded.io.compress.passthrough.extension",
 )
 
-Make = Callable[[], RowBuilder]
+MakeBuilder = Callable[[], RowBuilder]
 
 
 def pieces_of(
-    files: Iterable[File], root: Root, refused: Mapping[str, str], *, follow_links: bool
+    files: Iterable[File], root: Root, rejections: Mapping[str, str], *, follow_links: bool
 ) -> list[Piece]:
     """Return the pieces of files.
 
     Args:
         files: The files.
         root: The folder of the source.
-        refused: Files that are not read, with the reason.
+        rejections: Files that are not read, with the reason.
         follow_links: Whether a file may be a link to a target outside of the folder.
     """
-    inside = None if follow_links or not root.is_local else os.path.realpath(root.path)
+    real_root = None if follow_links or not root.is_local else os.path.realpath(root.path)
     pieces: list[Piece] = []
     for path, size, _ in files:
         # a file of the quarantine can be in a former folder of the source
-        within = inside if is_within(path, root.path) else None
-        piece = Piece(path, root.topic(path), size, inside=within, refusal=refused.get(path))
+        required_folder = real_root if is_within(path, root.path) else None
+        piece = Piece(
+            path,
+            root.topic(path),
+            size,
+            required_folder=required_folder,
+            rejection=rejections.get(path),
+        )
         is_small = size is None or size <= PIECE_BYTES or bool(compression(path))
-        if size is None or is_small or not is_local(path) or not can_be_read(piece):
+        if size is None or is_small or not is_local(path) or not is_readable(piece):
             pieces.append(piece)
             continue
         begins = range(0, size, PIECE_BYTES)
@@ -85,7 +91,7 @@ def file_rows(
     spark: SparkSession,
     source: FilesSource,
     pieces: Sequence[Piece],
-    make: Make,
+    make_builder: MakeBuilder,
     form: LineForm | None,
 ) -> DataFrame:
     """Return the event rows of files.
@@ -94,22 +100,26 @@ def file_rows(
         spark: The session.
         source: The options of the source.
         pieces: The pieces of the files.
-        make: Creates the row builder of a task.
+        make_builder: Creates the row builder of a task.
         form: The form of the lines; ``None`` = the first JSON object of each piece decides.
     """
-    local_pieces = [piece for piece in pieces if is_local(piece.path) or piece.refusal is not None]
+    local_pieces = [
+        piece for piece in pieces if is_local(piece.path) or piece.rejection is not None
+    ]
     hadoop_pieces = sorted(set(pieces) - set(local_pieces))
-    tasks = shares(local_pieces, int(spark.sparkContext.defaultParallelism))
+    tasks = distribute(local_pieces, int(spark.sparkContext.defaultParallelism))
     task_numbers = spark.range(0, len(tasks), 1, len(tasks))
-    frames = [task_numbers.mapInArrow(partial(_local_rows, make, form, tasks), schema.DDL)]
+    frames = [task_numbers.mapInArrow(partial(_local_rows, make_builder, form, tasks), schema.DDL)]
     for chunks, chunk_pieces in hadoop_chunks(spark, source, hadoop_pieces):
         frames.append(
-            chunks.mapInArrow(partial(_hadoop_rows, make, form, chunk_pieces), schema.DDL)
+            chunks.mapInArrow(partial(_hadoop_rows, make_builder, form, chunk_pieces), schema.DDL)
         )
     return reduce(DataFrame.unionByName, frames)
 
 
-def first_of(spark: SparkSession, source: FilesSource, piece: Piece, count: int) -> list[bytes]:
+def read_first_lines(
+    spark: SparkSession, source: FilesSource, piece: Piece, count: int
+) -> list[bytes]:
     """Return the first lines of a file.
 
     Raises:
@@ -118,26 +128,26 @@ def first_of(spark: SparkSession, source: FilesSource, piece: Piece, count: int)
     if is_local(piece.path):
         return first_lines(piece, count)
     (chunks,) = hadoop_chunks(spark, source, [piece])
-    rows = chunks[0].mapInArrow(partial(_hadoop_first, piece, count), "line BINARY").collect()
+    rows = chunks[0].mapInArrow(partial(_hadoop_first_lines, piece, count), "line BINARY").collect()
     return [bytes(row["line"]) for row in rows]
 
 
-def shares(pieces: Sequence[Piece], least: int) -> list[tuple[Piece, ...]]:
+def distribute(pieces: Sequence[Piece], min_tasks: int) -> list[tuple[Piece, ...]]:
     """Distribute pieces evenly over tasks.
 
     Args:
         pieces: The pieces.
-        least: The number of tasks that run at the same time.
+        min_tasks: The number of tasks that run at the same time.
     """
     sizes = {piece: _OPENING_BYTES + _size(piece) for piece in pieces}
-    count = max(1, min(len(pieces), max(least, sum(sizes.values()) // PIECE_BYTES)))
-    shared: list[list[Piece]] = [[] for _ in range(count)]
+    count = max(1, min(len(pieces), max(min_tasks, sum(sizes.values()) // PIECE_BYTES)))
+    pieces_by_task: list[list[Piece]] = [[] for _ in range(count)]
     heap = [(0, number) for number in range(count)]
     for piece in sorted(pieces, key=lambda piece: (-sizes[piece], piece.path, piece.begin)):
         size, number = heapq.heappop(heap)
-        shared[number].append(piece)
+        pieces_by_task[number].append(piece)
         heapq.heappush(heap, (size + sizes[piece], number))
-    return [tuple(share) for share in shared]
+    return [tuple(share) for share in pieces_by_task]
 
 
 def _size(piece: Piece) -> int:
@@ -190,12 +200,12 @@ def cloned_session(spark: SparkSession) -> SparkSession:
 
 
 def _local_rows(
-    make: Make,
+    make_builder: MakeBuilder,
     form: LineForm | None,
     tasks: Sequence[Sequence[Piece]],
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    reader = FileReader(make(), form)
+    reader = FileReader(make_builder(), form)
     for batch in batches:
         for number in batch.column(0).to_pylist():
             yield from schema.gather(
@@ -204,15 +214,17 @@ def _local_rows(
 
 
 def _hadoop_rows(
-    make: Make,
+    make_builder: MakeBuilder,
     form: LineForm | None,
     pieces: dict[str, Piece],
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    yield from schema.gather(chunk_rows(FileReader(make(), form), pieces, _chunk_rows(batches)))
+    yield from schema.gather(
+        chunk_rows(FileReader(make_builder(), form), pieces, _chunk_rows(batches))
+    )
 
 
-def _hadoop_first(
+def _hadoop_first_lines(
     piece: Piece, count: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     lines = first_lines(piece, count, _chunk_rows(batches))

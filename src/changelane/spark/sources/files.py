@@ -22,7 +22,7 @@ from changelane.pipeline.kafka import Lag
 from changelane.spark.lake.interface import file_system
 from changelane.spark.rows.builder import row_builder
 from changelane.spark.sources.checkpoint import Checkpoint
-from changelane.spark.sources.decode_options import reading_of
+from changelane.spark.sources.decode_options import decode_options_of
 from changelane.spark.sources.file_listing import (
     Root,
     address,
@@ -34,10 +34,15 @@ from changelane.spark.sources.file_listing import (
 from changelane.spark.sources.file_reader import NO_FILE, NO_PERMISSION
 from changelane.spark.sources.file_tasks import cloned_session, file_rows, pieces_of
 from changelane.spark.state.file_log import File, FileLog, Files
-from changelane.spark.state.offset_log import Began, Held, Land, applied_elsewhere
+from changelane.spark.state.offset_log import (
+    ApplyBatch,
+    BatchOffsets,
+    OffsetLogEntry,
+    files_applied_elsewhere,
+)
 from changelane.spark.state.small_files import SmallFiles
 
-SHOWN: Final = 5
+MAX_WARNINGS: Final = 5
 """The number of files that a run names one by one in warnings of one kind."""
 MAX_CHANGED: Final = 100
 """The number of changed files in a report."""
@@ -56,11 +61,11 @@ class FilesInput:
         spark: The session.
         source: The options of the source.
         checkpoint: The checkpoint of the stream.
-        say: Prints a note for the user.
+        notify: Prints a note for the user.
 
     Attributes:
         changed: Files that changed after a batch read them, at most :data:`MAX_CHANGED`.
-        is_read: Whether the newest batch contained no unreadable message or file.
+        is_fully_read: Whether the newest batch contained no unreadable message or file.
     """
 
     def __init__(
@@ -68,24 +73,24 @@ class FilesInput:
         spark: SparkSession,
         source: FilesSource,
         checkpoint: Checkpoint,
-        say: Callable[[str], None] = lambda _: None,
+        notify: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._spark = spark
         self._source = source
         self._checkpoint = checkpoint
-        self._say = say
-        self._began: list[Began] = []
+        self._notify = notify
+        self._log_entries: list[OffsetLogEntry] = []
         self._file_log: FileLog | None = None
         self._notified: set[str] = set()
-        self._refusals: dict[str, str] = {}
+        self._rejections: dict[str, str] = {}
         self.changed: list[str] = []
-        self.is_read = True
+        self.is_fully_read = True
 
     def verify(self) -> None:
-        """Look whether the folder is there, before anything is written.
+        """Check that the folder exists, before anything is written.
 
         Raises:
-            ConfigError: It is not.
+            ConfigError: The folder does not exist.
         """
         _ = self.root
 
@@ -124,7 +129,9 @@ class FilesInput:
         now_ms = int(time.time() * 1000)
         comparison = self.file_log.compare(folder.files, now_ms, unlisted=folder.unlisted)
         skipped = {link: self._link_warning(link) for link in folder.outside}
-        skipped |= {path: f"{path} is skipped: {why}" for path, why in folder.unlisted.items()}
+        skipped |= {
+            path: f"{path} is skipped: {reason}" for path, reason in folder.unlisted.items()
+        }
         changed = {
             after.path: change_warning(before, after) for before, after in comparison.changed
         }
@@ -161,34 +168,34 @@ class FilesInput:
 
     def _warn(self, warnings: dict[str, str]) -> None:
         """Print warnings about files, by path; each file gets one warning."""
-        new = [warnings[path] for path in sorted(warnings) if path not in self._notified]
+        new_warnings = [warnings[path] for path in sorted(warnings) if path not in self._notified]
         self._notified.update(warnings)
-        for warning in new[:SHOWN]:
-            self._say(warning)
-        if len(new) > SHOWN:
-            self._say(f"the same applies to {len(new) - SHOWN:,} more files")
+        for warning in new_warnings[:MAX_WARNINGS]:
+            self._notify(warning)
+        if len(new_warnings) > MAX_WARNINGS:
+            self._notify(f"the same applies to {len(new_warnings) - MAX_WARNINGS:,} more files")
 
     def events(self, batch: Files, pipeline: Pipeline) -> DataFrame:
         """Return the event rows of a batch."""
         source = self._source
         make_builder = partial(
-            row_builder, source.format, dict(source.format_options), **reading_of(pipeline)
+            row_builder, source.format, dict(source.format_options), **decode_options_of(pipeline)
         )
         form = None if source.contents == "auto" else LineForm(source.contents)
-        pieces = pieces_of(batch, self.root, self._refusals, follow_links=source.follow_links)
+        pieces = pieces_of(batch, self.root, self._rejections, follow_links=source.follow_links)
         return file_rows(self._session, source, pieces, make_builder, form)
 
-    def fresh(self, batch: Files, query: str) -> Files:
+    def without_applied(self, batch: Files, query: str) -> Files:
         """Return a batch without the files that other checkpoints of the pipeline applied."""
-        applied = {path_of(name) for name in applied_elsewhere(self._began, query)}
+        applied = {path_of(name) for name in files_applied_elsewhere(self._log_entries, query)}
         return tuple(file for file in batch if file.path not in applied)
 
-    def held(self, number: int, batch: Files) -> Held:
-        """Return the entry of a batch in the log of batches."""
+    def offsets_of(self, number: int, batch: Files) -> BatchOffsets:
+        """Return the entry of a batch in the offset log."""
         del number
-        return Held(files=tuple(address(file.path) for file in batch))
+        return BatchOffsets(files=tuple(address(file.path) for file in batch))
 
-    def remembers(self, name: str) -> bool:
+    def is_remembered(self, name: str) -> bool:
         """Return whether the file log contains a file, by its address.
 
         Before the file log exists, ``--resume-from-tables`` completes batches of other checkpoints;
@@ -196,86 +203,90 @@ class FilesInput:
         """
         return self._file_log is None or path_of(name) in self._file_log
 
-    def details(self, held: Held) -> dict[str, object]:
+    def commit_details(self, batch_offsets: BatchOffsets) -> dict[str, object]:
         """Return the source in the metadata of commits."""
-        del held
+        del batch_offsets
         return {"source": self._source.path}
 
-    def taken(self, held: Held) -> int | None:
+    def message_count(self, batch_offsets: BatchOffsets) -> int | None:
         """Return the number of messages of a batch: unknown."""
-        del held
+        del batch_offsets
         return None
 
-    def lag(self, held: Held) -> Lag | None:
+    def lag(self, batch_offsets: BatchOffsets) -> Lag | None:
         """Return the number of messages after a batch: unknown."""
-        del held
+        del batch_offsets
         return None
 
-    def check(self, began: list[Began]) -> None:
-        """Remember the batches of other checkpoints."""
-        self._began = began
+    def check(self, entries: list[OffsetLogEntry]) -> None:
+        """Read the batches of other checkpoints, whose files :meth:`without_applied` skips."""
+        self._log_entries = entries
 
-    def resume(self, began: list[Began], land: Land, *, skip_lost: bool) -> Held | None:
+    def resume(
+        self, entries: list[OffsetLogEntry], apply_batch: ApplyBatch, *, skip_lost: bool
+    ) -> BatchOffsets | None:
         """Complete the batches of lost checkpoints.
 
         Args:
-            began: The batches of each checkpoint.
-            land: Applies files as a batch of a checkpoint.
-            skip_lost: Is for topics.
+            entries: The entries of the offset log.
+            apply_batch: Applies files as a batch of a checkpoint.
+            skip_lost: Has no effect on files; topics use it.
 
         Returns:
-            Nothing: the log of batches stays, and later batches skip its files.
+            ``None``: the offset log stays, and later batches skip its files.
 
         Raises:
             ConfigError: A file of a batch does not exist any more.
         """
         del skip_lost
-        self._began = began
+        self._log_entries = entries
         folder = list_folder(self._spark, self._source, self.root)
-        present = {file.path: file for file in folder.files}
-        for checkpoint in began:
-            if checkpoint.is_finished:
+        present_files = {file.path: file for file in folder.files}
+        for entry in entries:
+            if entry.is_finished:
                 continue
-            paths = [path_of(name) for name in checkpoint.newest.files]
-            files = tuple(present[path] for path in paths if path in present)
+            paths = [path_of(name) for name in entry.newest.files]
+            files = tuple(present_files[path] for path in paths if path in present_files)
             if missing_count := len(paths) - len(files):
                 msg = (
-                    f"{missing_count} files of batch {checkpoint.batch}, which may be incomplete, "
+                    f"{missing_count} files of batch {entry.batch}, which may be incomplete, "
                     "are gone from the source: put them back"
                 )
                 raise ConfigError(msg)
             if files:
-                land(files, checkpoint.query, checkpoint.batch, checkpoint.newest)
+                apply_batch(files, entry.query, entry.batch, entry.newest)
         return None
 
-    def refuse(self, files: Files) -> bool:
+    def reject_unreadable(self, files: Files) -> bool:
         """Find the files of a failed batch that Hadoop can never read; the next attempt skips them.
 
         Returns:
             Whether there are such files.
         """
-        refusals: dict[str, str] = {}
+        rejections: dict[str, str] = {}
         for file in files:
-            if is_local(file.path) or file.path in self._refusals:
+            if is_local(file.path) or file.path in self._rejections:
                 continue
             try:
                 system, path = file_system(self._spark, file.path)
                 system.open(path).close()
             except Py4JJavaError as error:
                 kind = str(error.java_exception.getClass().getSimpleName())
-                if (why := _PERMANENT.get(kind)) is not None:
-                    refusals[file.path] = why
+                if (reason := _PERMANENT.get(kind)) is not None:
+                    rejections[file.path] = reason
         paths = {file.path for file in files}
-        earlier = {path: why for path, why in self._refusals.items() if path in paths}
-        self._refusals = earlier | refusals
-        return bool(refusals)
+        earlier_rejections = {
+            path: reason for path, reason in self._rejections.items() if path in paths
+        }
+        self._rejections = earlier_rejections | rejections
+        return bool(rejections)
 
     def clean(self, files: Files) -> None:
         """Delete or archive the files of a complete batch, as ``cleanSource`` requires.
 
         The files of a batch with an unreadable message stay, because a replay may need them.
         """
-        if self._source.clean == "off" or not self.is_read:
+        if self._source.clean == "off" or not self.is_fully_read:
             return
         jvm: Any = self._spark._jvm
         for file in files:
@@ -288,10 +299,10 @@ class FilesInput:
                 target = jvm.org.apache.hadoop.fs.Path(f"{self._source.archive.rstrip('/')}/{name}")
                 system.mkdirs(target.getParent())
                 if not system.rename(path, target):
-                    self._say(f"{file.path} is applied, but cannot be moved to {target}")
+                    self._notify(f"{file.path} is applied, but cannot be moved to {target}")
             except Py4JJavaError as error:  # the batch is complete: the run continues
                 kind = error.java_exception.getClass().getSimpleName()
-                self._say(f"{file.path} is applied, but cannot be cleaned up ({kind})")
+                self._notify(f"{file.path} is applied, but cannot be cleaned up ({kind})")
 
 
 def change_warning(before: File, after: File) -> str:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ``kafka`` source: topics as a stream, and where in them a pipeline is.
+"""The ``kafka`` source: topics as a stream, and the position of a pipeline in them.
 
-Spark's connector reads; its checkpoint holds the offsets. Beside them lies a log (``resume``) with
-the identity of each topic, because a topic that was deleted and created again has offsets that look
-like the old ones, and the connector would go on in the middle of it.
+Spark's connector reads the messages, and its checkpoint stores the offsets. The offset log also
+stores the identity of each topic. A topic that was deleted and created again may have the same
+offsets as before, and the connector would continue in the middle of it.
 """
 
 import re
@@ -20,46 +20,46 @@ from changelane.pipeline.kafka import (
     KafkaSink,
     KafkaSource,
     Lag,
+    OffsetRange,
     Offsets,
-    Span,
     client_options,
     partitions,
 )
 from changelane.spark.rows.decode import decode
 from changelane.spark.sources.checkpoint import Checkpoint
-from changelane.spark.sources.decode_options import reading_of
-from changelane.spark.sources.kafka_admin import Topic, Topics, anchored, topics
-from changelane.spark.state.offset_log import Began, Held, Land
+from changelane.spark.sources.decode_options import decode_options_of
+from changelane.spark.sources.kafka_admin import Topic, TopicAdmin, anchored_pattern, topic_admin
+from changelane.spark.state.offset_log import ApplyBatch, BatchOffsets, OffsetLogEntry
 
-COMMITTED: Final = {"kafka.isolation.level": "read_committed"}
-"""What an aborted transaction wrote never happened."""
+READ_COMMITTED: Final = {"kafka.isolation.level": "read_committed"}
+"""Messages of aborted transactions are never read."""
 _EARLIEST: Final = -2
-_SHOWN: Final = 5
+_MAX_SHOWN: Final = 5
 
-_TO_TABLES: Final = (
+_TABLES_HINT: Final = (
     "to go on without them, once it is clear why: move the checkpoint {checkpoint} away and run "
     "with --resume-from-tables --skip-lost, which goes on with what the source still has"
 )
-_TO_TOPICS: Final = (
+_TOPICS_HINT: Final = (
     "to go on without them, once it is clear why: move the checkpoint {checkpoint} away and give "
     "source.starting_offsets; the last offsets that were sent are in {checkpoint}/offsets"
 )
 
 
-def way_out(pipeline: Pipeline) -> str:
-    """Return what an error about lost messages tells to do."""
-    text = _TO_TOPICS if isinstance(pipeline.sink, KafkaSink | DataHubSink) else _TO_TABLES
+def data_loss_hint(pipeline: Pipeline) -> str:
+    """Return the advice of an error about lost messages."""
+    text = _TOPICS_HINT if isinstance(pipeline.sink, KafkaSink | DataHubSink) else _TABLES_HINT
     return text.format(checkpoint=pipeline.checkpoint)
 
 
 class KafkaInput:
-    """Topics as what a pipeline reads.
+    """Topics as the input of a pipeline.
 
     Args:
         spark: The session.
         source: The topics.
         checkpoint: Spark's checkpoint.
-        way_out: What an error about lost messages tells to do.
+        data_loss_hint: The advice of an error about lost messages.
     """
 
     def __init__(
@@ -67,56 +67,59 @@ class KafkaInput:
         spark: SparkSession,
         source: KafkaSource,
         checkpoint: Checkpoint,
-        way_out: str,
+        data_loss_hint: str,
     ) -> None:
         self._spark = spark
         self._source = source
         self._checkpoint = checkpoint
-        self._way_out = way_out
-        self._options = {**COMMITTED, **source.spark}
+        self._data_loss_hint = data_loss_hint
+        self._options = {**READ_COMMITTED, **source.spark}
         self._starts: Offsets | None = None
         self._ids: dict[str, str] = {}
 
-    # -- what is read
+    # -- messages
 
     def verify(self) -> None:
-        """Look whether the topics are there, before anything is written.
+        """Check that the topics exist, before anything is written.
 
         Raises:
-            ConfigError: A topic is not there, or the broker does not answer.
+            ConfigError: A topic does not exist, or the broker does not answer.
         """
-        with self._ask() as broker:
-            self._facts(broker)
+        with self._admin() as broker:
+            self._described_topics(broker)
 
     def stream(self) -> DataFrame:
         """Return the messages as a stream.
 
         Raises:
-            ConfigError: A topic is not there, or the broker does not answer.
+            ConfigError: A topic does not exist, or the broker does not answer.
         """
-        with self._ask() as broker:
-            facts = self._facts(broker)
+        with self._admin() as broker:
+            topics = self._described_topics(broker)
         source = self._source
-        told = source.starts if self._starts is None else self._starts
-        if isinstance(told, str):
-            starts = told
+        configured_starts = source.starts if self._starts is None else self._starts
+        if isinstance(configured_starts, str):
+            starts = configured_starts
         else:
-            check_starts(told, facts)
-            starts = _json(
+            check_starts(configured_starts, topics)
+            starts = _offsets_json(
                 {
-                    name: {n: told.get(name, {}).get(n, _EARLIEST) for n in topic.partitions}
-                    for name, topic in facts.items()
+                    name: {
+                        partition: configured_starts.get(name, {}).get(partition, _EARLIEST)
+                        for partition in topic.partitions
+                    }
+                    for name, topic in topics.items()
                 }
             )
         reader = self._reader(self._spark.readStream).option("startingOffsets", starts)
         if source.pattern is None:
             reader = reader.option("subscribe", ",".join(source.names))
         else:
-            reader = reader.option("subscribePattern", anchored(source.pattern))
+            reader = reader.option("subscribePattern", anchored_pattern(source.pattern))
         if source.max_offsets_per_trigger is not None:
             reader = reader.option("maxOffsetsPerTrigger", source.max_offsets_per_trigger)
-        found: DataFrame = reader.load()
-        return found
+        stream: DataFrame = reader.load()
+        return stream
 
     def _reader(self, reader: Any) -> Any:
         return (
@@ -127,11 +130,11 @@ class KafkaInput:
             .options(**self._options)
         )
 
-    def _read(self, span: Span) -> DataFrame:
-        """Return the messages of a part of the topics that is in the past."""
+    def _read(self, offset_range: OffsetRange) -> DataFrame:
+        """Return the messages of an offset range in the past."""
         parts = [
-            (topic, number, span.starts.get(topic, {}).get(number, 0), end)
-            for topic, number, end in partitions(span.ends)
+            (topic, number, offset_range.starts.get(topic, {}).get(number, 0), end)
+            for topic, number, end in partitions(offset_range.ends)
         ]
         parts = [part for part in parts if part[2] < part[3]]
         assigned: dict[str, list[int]] = {}
@@ -141,14 +144,14 @@ class KafkaInput:
             assigned.setdefault(topic, []).append(number)
             starts.setdefault(topic, {})[number] = start
             ends.setdefault(topic, {})[number] = end
-        found: DataFrame = (
+        messages: DataFrame = (
             self._reader(self._spark.read)
             .option("assign", msgspec.json.encode(assigned).decode())
-            .option("startingOffsets", _json(starts))
-            .option("endingOffsets", _json(ends))
+            .option("startingOffsets", _offsets_json(starts))
+            .option("endingOffsets", _offsets_json(ends))
             .load()
         )
-        return found
+        return messages
 
     def events(self, batch: DataFrame, pipeline: Pipeline) -> DataFrame:
         """Return the event rows of messages."""
@@ -156,236 +159,265 @@ class KafkaInput:
             batch,
             self._source.format,
             options=self._source.format_options,
-            **reading_of(pipeline),
+            **decode_options_of(pipeline),
         )
 
-    def fresh(self, batch: DataFrame, query: str) -> DataFrame:
-        """Return a batch: offsets begin where they ended, so that nothing of it was applied."""
+    def without_applied(self, batch: DataFrame, query: str) -> DataFrame:
+        """Return a batch unchanged: it begins at the offsets where the last one ended."""
         del query
         return batch
 
-    # -- where it is
+    # -- offsets
 
-    def held(self, number: int, batch: Any = None) -> Held:
-        """Return which part of the topics a batch takes.
+    def offsets_of(self, number: int, batch: Any = None) -> BatchOffsets:
+        """Return the offset range of a batch.
 
         Raises:
             ConfigError: A topic was deleted and created again meanwhile.
         """
         del batch
         ends, starts = self._checkpoint.offsets(number), self._checkpoint.offsets(number - 1)
-        with self._ask() as broker:
-            facts = broker.facts(ends)
-        self._same(facts)
-        self._ids.update({name: topic.id for name, topic in facts.items()})
-        return Held(span=Span(ends, starts, dict(self._ids)))
+        with self._admin() as broker:
+            topics = broker.describe(ends)
+        self._check_identities(topics)
+        self._ids.update({name: topic.id for name, topic in topics.items()})
+        return BatchOffsets(span=OffsetRange(ends, starts, dict(self._ids)))
 
-    def details(self, held: Held) -> dict[str, object]:
-        """Return what the commits of a batch say of its source."""
-        ends = {} if held.span is None else held.span.ends
-        return {"source": self._source.told, "offsets": ends}
+    def commit_details(self, batch_offsets: BatchOffsets) -> dict[str, object]:
+        """Return the source and its offsets for the metadata of a batch's commits."""
+        ends = {} if batch_offsets.span is None else batch_offsets.span.ends
+        return {"source": self._source.label, "offsets": ends}
 
-    def taken(self, held: Held) -> int | None:
-        """Return how many messages a batch takes, by their offsets."""
-        return None if held.span is None else held.span.count
+    def message_count(self, batch_offsets: BatchOffsets) -> int | None:
+        """Return the number of messages of a batch, by their offsets."""
+        return None if batch_offsets.span is None else batch_offsets.span.count
 
-    def lag(self, held: Held) -> Lag | None:
-        """Return how many messages each partition holds after a batch."""
-        if held.span is None:
+    def lag(self, batch_offsets: BatchOffsets) -> Lag | None:
+        """Return the number of messages in each partition after a batch."""
+        if batch_offsets.span is None:
             return None
-        with self._ask() as broker:
-            latest = broker.latest(broker.facts(held.span.ends))
-        ends = held.span.ends
+        with self._admin() as broker:
+            latest = broker.latest(broker.describe(batch_offsets.span.ends))
+        ends = batch_offsets.span.ends
         return {
-            topic: {n: max(0, newest - ends.get(topic, {}).get(n, 0)) for n, newest in told.items()}
-            for topic, told in latest.items()
+            topic: {
+                partition: max(0, newest - ends.get(topic, {}).get(partition, 0))
+                for partition, newest in newest_offsets.items()
+            }
+            for topic, newest_offsets in latest.items()
         }
 
-    def check(self, began: list[Began]) -> None:
-        """Refuse to go on from a checkpoint whose messages are lost.
+    def check(self, entries: list[OffsetLogEntry]) -> None:
+        """Refuse a checkpoint whose messages are lost.
 
         Args:
-            began: What the log holds of each checkpoint.
+            entries: The entries of the offset log.
 
         Raises:
-            ConfigError: Messages behind its offsets are gone, or a topic is another one now.
+            ConfigError: Messages after its offsets are gone, or a topic was created again.
         """
         position = self._checkpoint.position()
         query = self._checkpoint.query()
-        mine = next((one.newest for one in began if one.query == query), Held())
-        span = Span(position, {}, {} if mine.span is None else mine.span.ids)
-        self._ids.update(span.ids)
-        if others := sorted(self._unmatched().intersection(position)):
-            msg = f"the checkpoint has topics that source.pattern does not match: {_all(others)}"
-            raise ConfigError(f"{msg}: {self._way_out}")
-        if lost := self._lost(span):
-            raise ConfigError(f"{_all(lost)}: {self._way_out}")
+        batch_offsets = next(
+            (entry.newest for entry in entries if entry.query == query), BatchOffsets()
+        )
+        offset_range = OffsetRange(
+            position, {}, {} if batch_offsets.span is None else batch_offsets.span.ids
+        )
+        self._ids.update(offset_range.ids)
+        if names := sorted(self._unmatched_topics().intersection(position)):
+            msg = f"the checkpoint has topics that source.pattern does not match: {_joined(names)}"
+            raise ConfigError(f"{msg}: {self._data_loss_hint}")
+        if losses := self._losses(offset_range):
+            raise ConfigError(f"{_joined(losses)}: {self._data_loss_hint}")
 
-    def resume(self, began: list[Began], land: Land, *, skip_lost: bool) -> Held | None:
-        """Bring the batches of lost checkpoints to their end, and begin behind them.
+    def resume(
+        self, entries: list[OffsetLogEntry], apply_batch: ApplyBatch, *, skip_lost: bool
+    ) -> BatchOffsets | None:
+        """Complete the batches of lost checkpoints, and start after them.
 
         Args:
-            began: What the log holds of each checkpoint.
-            land: Applies messages under a query and a batch.
-            skip_lost: Whether to go on with what the source still has where messages are gone.
+            entries: The entries of the offset log.
+            apply_batch: Applies messages under a query and a batch number.
+            skip_lost: Whether to continue with the remaining messages where messages are gone.
 
         Returns:
-            Where the topics stand then, to be noted in the place of *began*.
+            The end offsets of the topics, which replace *entries* in the log.
 
         Raises:
             ConfigError: Messages are gone.
         """
-        spans = [(one, self._wanted(one)) for one in began]
-        told = [(one, span) for one, span in spans if span is not None]
-        if not told:
+        all_ranges = [(entry, self._remaining_range(entry)) for entry in entries]
+        ranges = [
+            (entry, offset_range) for entry, offset_range in all_ranges if offset_range is not None
+        ]
+        if not ranges:
             return None
-        if lost := [words for _, span in told for words in self._lost(_from_start(span))]:
+        if losses := [
+            loss for _, offset_range in ranges for loss in self._losses(_starts_of(offset_range))
+        ]:
             if not skip_lost:
-                msg = f"{_all(lost)}: run with --skip-lost, too, to go on with what is there"
+                msg = f"{_joined(losses)}: run with --skip-lost, too, to go on with what is there"
                 raise ConfigError(msg)
-            told = [(one, self._left(span)) for one, span in told]
+            ranges = [
+                (entry, self._available_range(offset_range)) for entry, offset_range in ranges
+            ]
         ends: Offsets = {}
-        for one, span in told:
-            if any(span.starts.get(t, {}).get(n, 0) < end for t, n, end in partitions(span.ends)):
-                land(self._read(span), one.query, one.batch, Held(span=span))
-            for topic, number, end in partitions(span.ends):
-                mine = ends.setdefault(topic, {})
-                mine[number] = max(mine.get(number, 0), end)
+        for entry, offset_range in ranges:
+            if any(
+                offset_range.starts.get(name, {}).get(partition, 0) < end
+                for name, partition, end in partitions(offset_range.ends)
+            ):
+                apply_batch(
+                    self._read(offset_range),
+                    entry.query,
+                    entry.batch,
+                    BatchOffsets(span=offset_range),
+                )
+            for topic, number, end in partitions(offset_range.ends):
+                topic_ends = ends.setdefault(topic, {})
+                topic_ends[number] = max(topic_ends.get(number, 0), end)
         self._starts = ends
-        with self._ask() as broker:
-            self._ids = {name: topic.id for name, topic in broker.facts(ends).items()}
-        return Held(span=Span(ends, ends, self._ids))
+        with self._admin() as broker:
+            self._ids = {name: topic.id for name, topic in broker.describe(ends).items()}
+        return BatchOffsets(span=OffsetRange(ends, ends, self._ids))
 
-    # -- what the broker says
+    # -- topics at the broker
 
-    def _ask(self) -> Any:
-        return topics(self._spark, self._source.servers, client_options(self._source.spark))
+    def _admin(self) -> Any:
+        return topic_admin(self._spark, self._source.servers, client_options(self._source.spark))
 
-    def _facts(self, broker: Topics) -> dict[str, Topic]:
+    def _described_topics(self, broker: TopicAdmin) -> dict[str, Topic]:
         if self._source.pattern is not None:
-            return broker.facts(broker.matching(self._source.pattern))
-        facts = broker.facts(self._source.names)
-        if missing := [name for name in self._source.names if name not in facts]:
+            return broker.describe(broker.matching_names(self._source.pattern))
+        topics = broker.describe(self._source.names)
+        if missing := [name for name in self._source.names if name not in topics]:
             msg = f"there is no topic {', '.join(missing)} at {self._source.servers}"
             raise ConfigError(msg)
-        return facts
+        return topics
 
-    def _same(self, facts: Mapping[str, Topic]) -> None:
-        anew = [name for name, topic in facts.items() if _is_other(topic, self._ids.get(name))]
-        if anew:
-            told = [f"topic {name} was deleted and created again" for name in sorted(anew)]
-            raise ConfigError(f"{_all(told)}: {self._way_out}")
+    def _check_identities(self, topics: Mapping[str, Topic]) -> None:
+        recreated_topics = [
+            name for name, topic in topics.items() if _is_recreated(topic, self._ids.get(name))
+        ]
+        if recreated_topics:
+            losses = [
+                f"topic {name} was deleted and created again" for name in sorted(recreated_topics)
+            ]
+            raise ConfigError(f"{_joined(losses)}: {self._data_loss_hint}")
 
-    def _unmatched(self) -> set[str]:
-        """Return the topics that are there and that the pattern does not match."""
+    def _unmatched_topics(self) -> set[str]:
+        """Return the topics of the broker that the pattern does not match."""
         if self._source.pattern is None:
             return set()
-        with self._ask() as broker:
-            return set(broker.names()) - set(broker.matching(self._source.pattern))
+        with self._admin() as broker:
+            return set(broker.names()) - set(broker.matching_names(self._source.pattern))
 
-    def _wanted(self, began: Began) -> Span | None:
-        """Return what is left to read of a batch, of topics that the pattern still matches.
+    def _remaining_range(self, entry: OffsetLogEntry) -> OffsetRange | None:
+        """Return the unread range of a batch, for topics that the pattern still matches.
 
-        Of a batch that came to its end nothing is left.
+        The range of a complete batch is empty.
         """
-        span = began.newest.span
-        if span is None:
+        offset_range = entry.newest.span
+        if offset_range is None:
             return None
-        if began.is_finished:
-            span = Span(span.ends, span.ends, span.ids)
-        others = self._unmatched()
+        if entry.is_finished:
+            offset_range = OffsetRange(offset_range.ends, offset_range.ends, offset_range.ids)
+        unmatched_topics = self._unmatched_topics()
         starts, ends = (
-            {topic: parts for topic, parts in offsets.items() if topic not in others}
-            for offsets in (span.starts, span.ends)
+            {topic: parts for topic, parts in offsets.items() if topic not in unmatched_topics}
+            for offsets in (offset_range.starts, offset_range.ends)
         )
-        return Span(ends, starts, span.ids)
+        return OffsetRange(ends, starts, offset_range.ids)
 
-    def _lost(self, span: Span) -> list[str]:
-        """Return in words what the broker does not have any more from some offsets on."""
-        with self._ask() as broker:
-            facts = broker.facts(span.ends)
-            earliest = broker.earliest(facts)
-            latest = broker.latest(facts)
-        found: list[str] = []
-        for topic, offsets in sorted(span.ends.items()):
-            if topic not in facts:
-                found.append(f"topic {topic} is gone")
+    def _losses(self, offset_range: OffsetRange) -> list[str]:
+        """Return texts about messages from given offsets on that the broker lost."""
+        with self._admin() as broker:
+            topics = broker.describe(offset_range.ends)
+            earliest = broker.earliest(topics)
+            latest = broker.latest(topics)
+        losses: list[str] = []
+        for topic, offsets in sorted(offset_range.ends.items()):
+            if topic not in topics:
+                losses.append(f"topic {topic} is gone")
                 continue
-            if _is_other(facts[topic], span.ids.get(topic)):
-                found.append(f"topic {topic} was deleted and created again")
+            if _is_recreated(topics[topic], offset_range.ids.get(topic)):
+                losses.append(f"topic {topic} was deleted and created again")
                 continue
             for number, offset in sorted(offsets.items()):
                 first = earliest[topic].get(number)
                 if first is None:
-                    found.append(f"partition {number} of topic {topic} is gone")
+                    losses.append(f"partition {number} of topic {topic} is gone")
                 elif offset < first:
-                    found.append(
+                    losses.append(
                         f"{first - offset} offsets of {topic}-{number} that were not read yet are "
                         f"gone from the broker ({offset} to {first - 1})"
                     )
                 elif offset > latest[topic][number]:
-                    found.append(
+                    losses.append(
                         f"{topic}-{number} ends at {latest[topic][number]}, before the offset "
                         f"{offset} that was read up to: it was created again or cut"
                     )
-        return found
+        return losses
 
-    def _left(self, span: Span) -> Span:
-        """Return what the broker still has of a part of the topics, and of what comes behind."""
-        with self._ask() as broker:
-            facts = broker.facts(span.ends)
-            earliest = broker.earliest(facts)
-            latest = broker.latest(facts)
+    def _available_range(self, offset_range: OffsetRange) -> OffsetRange:
+        """Return an offset range without the offsets that the broker has lost."""
+        with self._admin() as broker:
+            topics = broker.describe(offset_range.ends)
+            earliest = broker.earliest(topics)
+            latest = broker.latest(topics)
         starts: Offsets = {}
         ends: Offsets = {}
-        for topic, number, end in partitions(span.ends):
+        for topic, number, end in partitions(offset_range.ends):
             first = earliest.get(topic, {}).get(number)
-            is_other = topic in facts and _is_other(facts[topic], span.ids.get(topic))
+            is_other = topic in topics and _is_recreated(topics[topic], offset_range.ids.get(topic))
             if first is None or is_other or end > latest[topic][number]:
                 continue
-            start = span.starts.get(topic, {}).get(number, 0)
+            start = offset_range.starts.get(topic, {}).get(number, 0)
             ends.setdefault(topic, {})[number] = max(end, first)
             starts.setdefault(topic, {})[number] = max(start, first)
-        return Span(ends, starts, span.ids)
+        return OffsetRange(ends, starts, offset_range.ids)
 
 
-def check_starts(told: Offsets, facts: Mapping[str, Topic]) -> None:
-    """Refuse offsets to start from in a partition that is not there.
+def check_starts(starts: Offsets, topics: Mapping[str, Topic]) -> None:
+    """Refuse start offsets of a partition that does not exist.
 
     Raises:
-        ConfigError: There is one.
+        ConfigError: There is such a partition.
     """
-    for topic, number, _ in partitions(told):
-        if topic not in facts or number not in facts[topic].partitions:
+    for topic, number, _ in partitions(starts):
+        if topic not in topics or number not in topics[topic].partitions:
             msg = f"source.starting_offsets names {topic}-{number}, which is not there"
             raise ConfigError(msg)
 
 
-def _from_start(span: Span) -> Span:
-    """Return a part of topics with its beginnings in the place of its ends."""
+def _starts_of(offset_range: OffsetRange) -> OffsetRange:
+    """Return a range that ends at the starts of another range."""
     starts = {
-        topic: {n: span.starts.get(topic, {}).get(n, 0) for n in offsets}
-        for topic, offsets in span.ends.items()
+        topic: {
+            partition: offset_range.starts.get(topic, {}).get(partition, 0) for partition in offsets
+        }
+        for topic, offsets in offset_range.ends.items()
     }
-    return Span(starts, starts, span.ids)
+    return OffsetRange(starts, starts, offset_range.ids)
 
 
-def _is_other(topic: Topic, identity: str | None) -> bool:
+def _is_recreated(topic: Topic, identity: str | None) -> bool:
     return bool(topic.id and identity) and topic.id != identity
 
 
-def _json(offsets: Offsets) -> str:
+def _offsets_json(offsets: Offsets) -> str:
     return msgspec.json.encode(offsets).decode()
 
 
-def _all(words: list[str]) -> str:
-    more = f"; and {len(words) - _SHOWN} more" if len(words) > _SHOWN else ""
-    return "; ".join(words[:_SHOWN]) + more
+def _joined(texts: list[str]) -> str:
+    suffix = f"; and {len(texts) - _MAX_SHOWN} more" if len(texts) > _MAX_SHOWN else ""
+    return "; ".join(texts[:_MAX_SHOWN]) + suffix
 
 
 _DATA_LOSS: Final = re.compile(r"KAFKA_DATA_LOSS|data may have been lost|OffsetOutOfRange")
 
 
 def is_data_loss(error: Exception) -> bool:
-    """Say whether the connector stopped because messages are gone."""
+    """Return whether the connector stopped because messages are gone."""
     return _DATA_LOSS.search(str(error)) is not None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The change log: event rows that tables have still to take, in one table of the lake.
+"""The change log: event rows that tables have not applied yet, in one table of the lake.
 
-It holds what a wide stream merges later (``apply: log``), and the events of parked tables. A batch
-is one commit, however many tables it tells of.
+It contains the events that a wide stream merges later (``apply: log``), and the events of paused
+tables. A batch is one commit, whatever the number of its tables.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,14 +17,14 @@ from changelane.spark.runtime.redact import FAILURES
 from changelane.spark.runtime.sql import text
 
 NAME: Final = "_changelane/log"
-_OWN: Final = {"query": "STRING", "batch": "BIGINT"}
-COLUMNS: Final = {name: kind for name, kind, _ in schema.FIELDS} | _OWN
+_LOG_COLUMNS: Final = {"query": "STRING", "batch": "BIGINT"}
+COLUMNS: Final = {name: kind for name, kind, _ in schema.FIELDS} | _LOG_COLUMNS
 _ATTEMPTS: Final = 10
-_TAKEN: Final = "_changelane_taken"
+_APPLIED: Final = "_changelane_taken"
 
 
 class Pending(NamedTuple):
-    """What the log holds of one table: which batches of which query, and how many events."""
+    """Events of one table in the log: query, first and last batch, and number of events."""
 
     query: str
     table_id: str
@@ -33,36 +33,36 @@ class Pending(NamedTuple):
     events: int
 
 
-def waits_newer(lake: Lake, table_id: str, order: bytes) -> bool:
-    """Say whether the log has an event of a table that is newer than some order."""
+def has_newer_events(lake: Lake, table_id: str, order: bytes) -> bool:
+    """Return whether the log has an event of a table that is newer than an order."""
     if not lake.exists(NAME):
         return False
     newer = (F.col("table_id") == table_id) & (F.col("order") > F.lit(bytearray(order)))
     return not lake.read(NAME).where(newer).isEmpty()
 
 
-def untaken(events: DataFrame, taken: Mapping[str, int]) -> DataFrame:
-    """Return rows of the log without those that the tables of the lake have taken.
+def unapplied_rows(events: DataFrame, applied_batches: Mapping[str, int]) -> DataFrame:
+    """Return the rows of the log that the tables of the lake have not applied.
 
     Args:
-        events: Rows with their ``batch``, of which those of tables name the tables of the lake.
-        taken: Such tables, and the last batch that each has taken.
+        events: Rows with their ``batch``; rows of tables have the names of the lake.
+        applied_batches: The last batch that each table applied, by its name in the lake.
     """
-    is_new = F.col("batch") > F.coalesce(_TAKEN, F.lit(-1))
-    # schemas and statements name what the source calls the table
-    is_told = ~F.col("kind").isin("data", "truncate")
-    beside = events.join(_taken(events, taken), "table_id", "left")
-    return beside.where(is_new | is_told).drop(_TAKEN)
+    is_new = F.col("batch") > F.coalesce(_APPLIED, F.lit(-1))
+    # schemas and DDL statements have the source's name of the table
+    is_schema = ~F.col("kind").isin("data", "truncate")
+    joined_events = events.join(_applied_batch_rows(events, applied_batches), "table_id", "left")
+    return joined_events.where(is_new | is_schema).drop(_APPLIED)
 
 
-def _taken(events: DataFrame, taken: Mapping[str, int]) -> DataFrame:
-    told = sorted(taken.items())
-    kinds = f"table_id string, {_TAKEN} bigint"
-    return F.broadcast(events.sparkSession.createDataFrame(told, kinds))
+def _applied_batch_rows(events: DataFrame, applied_batches: Mapping[str, int]) -> DataFrame:
+    table_batches = sorted(applied_batches.items())
+    column_types = f"table_id string, {_APPLIED} bigint"
+    return F.broadcast(events.sparkSession.createDataFrame(table_batches, column_types))
 
 
 class ChangeLog:
-    """The change log of one lake; it is made when it is first needed."""
+    """The change log of one lake; the first write creates it."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
@@ -75,72 +75,78 @@ class ChangeLog:
         marker: Marker,
         details: Mapping[str, object] | None = None,
         *,
-        may_hold: bool = False,
+        may_have_rows: bool = False,
     ) -> None:
-        """Add the rows of a batch that tables take, in one commit with the batch's marker.
+        """Add the rows of a batch that tables apply, in one commit with the batch's marker.
 
         Args:
-            events: Event rows; errors and events that tell of no row stay out.
-            marker: The batch; one that the log holds already is not added again.
+            events: Event rows; errors and events without a row are left out.
+            marker: The batch; a batch that the log contains already is not added again.
             details: More for the user metadata of the commit.
-            may_hold: Whether it may have been kept for some tables before (:meth:`keep`).
+            may_have_rows: Whether the log may have rows of the batch from :meth:`append_tables`.
         """
-        last = self._lake.last_batch(NAME, marker) if self._exists else None
-        if last is not None and last >= marker.batch:
+        last_batch = self._lake.last_batch(NAME, marker) if self._exists else None
+        if last_batch is not None and last_batch >= marker.batch:
             return
-        if may_hold and (held := self._holds(marker)):
-            events = events.where(~F.coalesce(F.col("table_id").isin(*sorted(held)), F.lit(False)))
-        self._insert(events, marker, self._lake.committing(marker, details or {}))
+        if may_have_rows and (stored_tables := self._tables_of(marker)):
+            events = events.where(
+                ~F.coalesce(F.col("table_id").isin(*sorted(stored_tables)), F.lit(False))
+            )
+        self._append_rows(events, marker, self._lake.committing(marker, details or {}))
 
-    def keep(self, events: DataFrame, tables: Iterable[str], marker: Marker) -> None:
-        """Add the rows of some tables, those that the log does not hold of this batch.
+    def append_tables(self, events: DataFrame, tables: Iterable[str], marker: Marker) -> None:
+        """Add the rows of some tables, unless the log has rows of them in this batch.
 
-        Which tables fail may differ when a batch runs again, so that the batch's marker in the
-        log would not tell whether the rows are there.
+        When a batch runs again, other tables may fail. The batch's marker in the log therefore does
+        not show whether the rows are there.
         """
-        wanted = set(tables) - self._holds(marker)
-        if wanted:
-            kept = events.where(F.col("table_id").isin(*sorted(wanted)))
-            self._insert(kept, marker, self._lake.spark)
+        missing_tables = set(tables) - self._tables_of(marker)
+        if missing_tables:
+            missing_events = events.where(F.col("table_id").isin(*sorted(missing_tables)))
+            self._append_rows(missing_events, marker, self._lake.spark)
 
-    def _holds(self, marker: Marker) -> set[str]:
+    def _tables_of(self, marker: Marker) -> set[str]:
         """Return the tables of which the log has rows of a batch."""
         if not self._exists:
             return set()
-        mine = (F.col("query") == marker.query) & (F.col("batch") == marker.batch)
-        held = self._lake.read(NAME).where(mine).select("table_id").distinct().collect()
-        return {row["table_id"] for row in held}
+        is_of_batch = (F.col("query") == marker.query) & (F.col("batch") == marker.batch)
+        table_rows = (
+            self._lake.read(NAME).where(is_of_batch).select("table_id").distinct().collect()
+        )
+        return {row["table_id"] for row in table_rows}
 
-    def _insert(self, events: DataFrame, marker: Marker, session: SparkSession) -> None:
+    def _append_rows(self, events: DataFrame, marker: Marker, session: SparkSession) -> None:
         if not self._exists:
             self._lake.create(NAME, COLUMNS, {})
             self._exists = True
-        elif lacking := self._lacking():
-            self._lake.add_columns(NAME, lacking)
-        told = events.where(~F.col("kind").isin("error", "other", schema.REFUSED))
-        # a reader wants a few tables of many
+        elif missing_columns := self._missing_columns():
+            self._lake.add_columns(NAME, missing_columns)
+        rows = events.where(~F.col("kind").isin("error", "other", schema.REFUSED))
+        # a reader reads a few tables of many
         batch = F.lit(marker.batch).cast("bigint")
-        told = told.select(
+        rows = rows.select(
             *(name for name, _, _ in schema.FIELDS),
             F.lit(marker.query).alias("query"),
             batch.alias("batch"),
         ).sortWithinPartitions("table_id")
-        self._lake.append(session, NAME, told)
+        self._lake.append(session, NAME, rows)
 
-    def _lacking(self) -> dict[str, str]:
-        """Return the columns that a log of before they were thought of does not have."""
+    def _missing_columns(self) -> dict[str, str]:
+        """Return the columns that a log of an older version lacks."""
         if self._is_complete:
             return {}
-        held = self._lake.columns(NAME)
-        lacking = {name: kind for name, kind in COLUMNS.items() if name not in held}
-        self._is_complete = not lacking
-        return lacking
+        stored_columns = self._lake.columns(NAME)
+        missing_columns = {
+            name: kind for name, kind in COLUMNS.items() if name not in stored_columns
+        }
+        self._is_complete = not missing_columns
+        return missing_columns
 
     def pending(self) -> list[Pending]:
-        """Return what the log holds, by query and table."""
+        """Return the pending events by query and table."""
         if not self._exists:
             return []
-        found = (
+        pending_rows = (
             self._lake.read(NAME)
             .groupBy("query", "table_id")
             .agg(
@@ -150,45 +156,47 @@ class ChangeLog:
             )
             .collect()
         )
-        return [Pending(*row) for row in sorted(found)]
+        return [Pending(*row) for row in sorted(pending_rows)]
 
-    def rows(self, query: str, taken: Mapping[str, int]) -> DataFrame:
-        """Return event rows, with the ``batch`` that each came in.
+    def rows(self, query: str, applied_batches: Mapping[str, int]) -> DataFrame:
+        """Return event rows, each with its ``batch``.
 
         Args:
             query: The query of the batches.
-            taken: Tables, and the last batch of that query which each has taken.
+            applied_batches: The last batch of that query that each table applied.
         """
-        mine = (F.col("query") == query) & (F.col("batch") > min(taken.values(), default=-1))
-        stored = self._lake.read(NAME).where(mine).drop("query")
-        for name, kind in self._lacking().items():
+        is_pending = (F.col("query") == query) & (
+            F.col("batch") > min(applied_batches.values(), default=-1)
+        )
+        stored = self._lake.read(NAME).where(is_pending).drop("query")
+        for name, kind in self._missing_columns().items():
             stored = stored.withColumn(name, F.lit(None).cast(kind))
-        beside = stored.join(_taken(stored, taken), "table_id")
-        return beside.where(F.col("batch") > F.col(_TAKEN)).drop(_TAKEN)
+        joined_rows = stored.join(_applied_batch_rows(stored, applied_batches), "table_id")
+        return joined_rows.where(F.col("batch") > F.col(_APPLIED)).drop(_APPLIED)
 
-    def forget(self, query: str, before: int, spared: Iterable[str]) -> None:
-        """Delete the rows of batches before a number, but those of spared tables."""
+    def delete_before(self, query: str, before: int, kept_tables: Iterable[str]) -> None:
+        """Delete the rows of batches before a number, except those of some tables."""
         condition = f"query = {text(query)} AND batch < {before}"
-        if names := sorted(spared):
+        if names := sorted(kept_tables):
             condition += f" AND table_id NOT IN ({', '.join(map(text, names))})"
         retried(lambda: self._lake.delete(self._lake.spark, NAME, condition))
 
-    def drop(self, query: str, tables: Iterable[str], upto: int) -> None:
+    def delete_tables(self, query: str, tables: Iterable[str], last_batch: int) -> None:
         """Delete the rows of some tables, in batches up to a number."""
         names = ", ".join(map(text, sorted(tables)))
-        condition = f"query = {text(query)} AND batch <= {upto} AND table_id IN ({names})"
+        condition = f"query = {text(query)} AND batch <= {last_batch} AND table_id IN ({names})"
         retried(lambda: self._lake.delete(self._lake.spark, NAME, condition))
 
     def properties(self) -> dict[str, str]:
-        """Return the properties of the log, none before it is made."""
+        """Return the properties of the log; empty if it does not exist."""
         return self._lake.properties(NAME) if self._exists else {}
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """Set properties of the log.
 
         Raises:
-            Py4JJavaError: Others change them at the same moment, again and again.
-            PySparkException: So they do, in the words of Spark.
+            Py4JJavaError: Other runs change them at the same moment, again and again.
+            PySparkException: The same, as Spark's own error.
         """
         if not self._exists:
             self._lake.create(NAME, COLUMNS, {})

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The schema log: the statements about shapes that a stream told, each at its place in the log.
+"""The DDL log: the DDL statements of a stream, each at its order in the source's log.
 
-One table per lake, made with the first statement and written before any table follows one: what a
-table's columns are at an order is a function of it, so that a replay reads each event with the
-names of its time. Repeating a statement adds nothing.
+There is one table per lake. The first statement creates it, and a statement is written before any
+table applies it. The columns of a table at an order are a function of this log, so that a replay
+reads each event with the names of its time. Recording a statement again adds nothing.
 """
 
 from collections.abc import Iterable
@@ -11,8 +11,8 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from changelane.apply.schema_history import Turn, turns_of
-from changelane.apply.table_mapping import Tables
+from changelane.apply.schema_history import SchemaChangeEntry, schema_changes_of
+from changelane.apply.table_mapping import TableMapping
 from changelane.ddl import dialect_of, parse
 from changelane.spark.lake.interface import Lake
 from changelane.spark.rows.batch_stats import Statements
@@ -27,83 +27,96 @@ COLUMNS: Final = {
     "ddl": "STRING",
     "before": "INT",
 }
-"""*before*: how many other texts were told of the same place before this one."""
+"""*before*: the number of other texts with the same order that came before this one."""
 
 
-class SchemaLog:
-    """The schema log of one lake.
+class DdlLog:
+    """The DDL log of one lake.
 
     Args:
         spark: The session.
         lake: The tables.
-        shadows: Tables of online schema changes are shadows of others; else they are tables.
+        shadows: Whether shadow tables of online schema changes belong to other tables; else they
+            are tables of their own.
     """
 
     def __init__(self, spark: SparkSession, lake: Lake, *, shadows: bool = True) -> None:
         self._spark = spark
         self._lake = lake
         self._shadows = shadows
-        self._kept: dict[Statements, None] | None = None
-        self._before: dict[bytes, dict[str, int]] = {}
-        self._tables = Tables()
+        self._statements: dict[Statements, None] | None = None
+        self._text_positions: dict[bytes, dict[str, int]] = {}
+        self._table_mapping = TableMapping()
 
     @property
-    def kept(self) -> dict[Statements, None]:
+    def statements(self) -> dict[Statements, None]:
         """All statements, each once."""
-        if self._kept is None:
-            self._kept = {}
+        if self._statements is None:
+            self._statements = {}
             if self._lake.exists(NAME):
                 for row in self._lake.read(NAME).collect():
-                    told = Told(row["ddl"], row["product"])
-                    one = Statements(bytes(row["order"]), row["table_id"], told)
-                    self._kept[one] = None
-                    # a log of an older version does not tell it
+                    ddl = Told(row["ddl"], row["product"])
+                    statements = Statements(bytes(row["order"]), row["table_id"], ddl)
+                    self._statements[statements] = None
+                    # a log of an older version lacks the column
                     before = row.asDict().get("before") or 0
-                    self._before.setdefault(one.order, {})[told.ddl] = before
-            self._tables = self._read()
-        return self._kept
+                    self._text_positions.setdefault(statements.order, {})[ddl.ddl] = before
+            self._table_mapping = self._mapping_of_statements()
+        return self._statements
 
     @property
-    def tables(self) -> Tables:
-        """The tables in the course of the log."""
-        _ = self.kept
-        return self._tables
+    def table_mapping(self) -> TableMapping:
+        """The tables and their names over the course of the log."""
+        _ = self.statements
+        return self._table_mapping
 
-    def add(self, told: Iterable[Statements]) -> list[Statements]:
-        """Keep statements, in the order in which they were told; return those that are new."""
-        kept = self.kept
-        fresh = [one for one in told if one not in kept]
-        if not fresh:
+    def record(self, new_statements: Iterable[Statements]) -> list[Statements]:
+        """Record statements in their order; return those that are new."""
+        stored_statements = self.statements
+        unknown_statements = [
+            statements for statements in new_statements if statements not in stored_statements
+        ]
+        if not unknown_statements:
             return []
         self._lake.create(NAME, COLUMNS, {})
-        lacking = {c: k for c, k in COLUMNS.items() if c not in self._lake.columns(NAME)}
-        if lacking:
-            self._lake.add_columns(NAME, lacking)
-        for one in fresh:
-            here = self._before.setdefault(one.order, {})
-            here.setdefault(one.told.ddl, len(here))
+        missing_columns = {c: k for c, k in COLUMNS.items() if c not in self._lake.columns(NAME)}
+        if missing_columns:
+            self._lake.add_columns(NAME, missing_columns)
+        for statements in unknown_statements:
+            text_positions = self._text_positions.setdefault(statements.order, {})
+            text_positions.setdefault(statements.told.ddl, len(text_positions))
         rows = [
-            (one.table_id, one.order, one.told.product, one.told.ddl, self._told_before(one))
-            for one in fresh
+            (
+                statements.table_id,
+                statements.order,
+                statements.told.product,
+                statements.told.ddl,
+                self._text_position(statements),
+            )
+            for statements in unknown_statements
         ]
-        kinds = ", ".join(f"{quoted(name)} {kind}" for name, kind in COLUMNS.items())
-        self._lake.append(self._spark, NAME, self._spark.createDataFrame(rows, kinds))
-        kept.update(dict.fromkeys(fresh))
-        self._tables = self._read()
-        return fresh
+        column_types = ", ".join(f"{quoted(name)} {kind}" for name, kind in COLUMNS.items())
+        self._lake.append(self._spark, NAME, self._spark.createDataFrame(rows, column_types))
+        stored_statements.update(dict.fromkeys(unknown_statements))
+        self._table_mapping = self._mapping_of_statements()
+        return unknown_statements
 
-    def _read(self) -> Tables:
-        return Tables(turn for one in self._kept or () for turn in self.turns(one))
+    def _mapping_of_statements(self) -> TableMapping:
+        return TableMapping(
+            turn for statements in self._statements or () for turn in self.entries_of(statements)
+        )
 
-    def turns(self, one: Statements) -> list[Turn]:
-        """Return what statements do to the tables that are followed."""
-        dialect = dialect_of(one.told.product)
+    def entries_of(self, statements: Statements) -> list[SchemaChangeEntry]:
+        """Return the schema changes of statements."""
+        dialect = dialect_of(statements.told.product)
         if dialect is None:
             return []
-        usual = table_id_of(one.table_id)
-        found = parse(one.told.ddl, dialect, usual)
-        before = self._told_before(one)
-        return turns_of(one.order, found, dialect, shadows=self._shadows, before=before)
+        default_table = table_id_of(statements.table_id)
+        parsed_statements = parse(statements.told.ddl, dialect, default_table)
+        before = self._text_position(statements)
+        return schema_changes_of(
+            statements.order, parsed_statements, dialect, shadows=self._shadows, before=before
+        )
 
-    def _told_before(self, one: Statements) -> int:
-        return self._before.get(one.order, {}).get(one.told.ddl, 0)
+    def _text_position(self, statements: Statements) -> int:
+        return self._text_positions.get(statements.order, {}).get(statements.told.ddl, 0)

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A second run of a pipeline meets a fence: the newer one goes on, the older one stops.
+"""Fencing: of two runs of a pipeline, the newer one continues and the older one stops.
 
-Each run takes the next number, which the side table keeps; a table keeps the number of the run
-that wrote it last. A run that finds a greater number than its own stops before it writes. On Delta
-the change of that property makes a commit of the older run fail that was under way; on Iceberg
-such a commit may still come through, and is harmless to rows, because registers only grow. On Hudi
-a table has one writer at a time, so that the runs of all pipelines of a folder share one number.
+Each run takes the next number, which the tombstone table stores. A table stores the number of the
+run that wrote it last. A run that finds a greater number than its own stops before it writes.
+
+- Delta: the change of that property fails a pending commit of the older run.
+- Iceberg: such a commit may still succeed. It does no harm, because row states only grow.
+- Hudi: a table has one writer at a time, so all pipelines of a folder share one number.
 """
 
 import uuid
@@ -18,8 +19,8 @@ from changelane.errors import ApplyError
 from changelane.spark.lake.interface import Lake, is_conflict
 from changelane.spark.runtime.redact import FAILURES
 
-EVERY: Final = ""
-"""Stands for all pipelines: one fence for a whole folder."""
+ALL_PIPELINES: Final = ""
+"""The pipeline name of a number that a whole folder shares."""
 _ATTEMPTS: Final = 20
 
 
@@ -27,72 +28,72 @@ class FencedError(ApplyError):
     """A newer run of the pipeline writes the tables."""
 
 
-class Fence(msgspec.Struct, frozen=True):
-    """One run of a pipeline, by its number.
+class FencingToken(msgspec.Struct, frozen=True):
+    """The token of one run of a pipeline.
 
     Attributes:
         pipeline: The pipeline's name.
-        number: Greater than that of every run before.
-        token: Whose number it is: of two runs that begin at the same moment, both may have read
-            the number before, and the later one has written its own over the other's.
+        number: Greater than the number of every earlier run.
+        nonce: Identifies the run among runs with the same number. Two runs that begin at the same
+            moment may both read the previous number; the later one then overwrites the other's.
     """
 
     pipeline: str
     number: int
-    token: str = ""
+    nonce: str = ""
 
     @property
     def key(self) -> str:
-        """The property that tells the newest run."""
+        """The property that stores the newest run."""
         return f"run.{self.pipeline}"
 
     def check(self, properties: Mapping[str, str]) -> None:
         """Stop when a newer run wrote here.
 
         Raises:
-            FencedError: It did.
+            FencedError: A newer run did.
         """
-        told, _, token = properties.get(self.key, "0").partition(":")
-        newest = int(told)
-        is_taken = newest == self.number and token not in {"", self.token}
+        number_text, _, token = properties.get(self.key, "0").partition(":")
+        newest = int(number_text)
+        is_taken = newest == self.number and token not in {"", self.nonce}
         if newest > self.number or is_taken:
-            whose = "of this pipeline" if self.pipeline != EVERY else "of this folder"
-            this = "began at the same moment" if is_taken else f"is run {self.number}"
+            owner = "of this pipeline" if self.pipeline != ALL_PIPELINES else "of this folder"
+            run = "began at the same moment" if is_taken else f"is run {self.number}"
             msg = (
-                f"run {newest} {whose} writes these tables, and this one {this}: it stops, so that "
+                f"run {newest} {owner} writes these tables, and this one {run}: it stops, so that "
                 "only one writes; stop the other one first if this one should go on"
             )
             raise FencedError(msg)
 
     @property
-    def told(self) -> dict[str, str]:
-        """The property that a table holds once this run wrote it."""
+    def properties(self) -> dict[str, str]:
+        """The property of a table that this run wrote."""
         return {self.key: str(self.number)}
 
 
-def raise_fence(lake: Lake, table: str, pipeline: str) -> Fence:
-    """Return the fence of a new run: its number is greater than that of every run before.
+def create_fencing_token(lake: Lake, table: str, pipeline: str) -> FencingToken:
+    """Record a new run, whose number is greater than that of every earlier run; return its token.
 
     Args:
         lake: The tables.
-        table: The one that keeps the numbers.
+        table: The table that stores the numbers.
         pipeline: The pipeline's name.
 
     Raises:
-        FencedError: Others raise theirs at the same moment, again and again.
+        FencedError: Other runs record theirs at the same moment, again and again.
     """
     for _ in range(_ATTEMPTS):
-        key = Fence(pipeline, 0).key
+        key = FencingToken(pipeline, 0).key
         newest = int(lake.properties(table).get(key, "0").partition(":")[0])
         token = uuid.uuid4().hex
-        told = f"{newest + 1}:{token}"
+        run_property = f"{newest + 1}:{token}"
         try:
-            lake.set_properties(table, {key: told})
+            lake.set_properties(table, {key: run_property})
         except FAILURES as error:
             if not is_conflict(error):
                 raise
             continue
-        if lake.properties(table).get(key) == told:
-            return Fence(pipeline, newest + 1, token)
+        if lake.properties(table).get(key) == run_property:
+            return FencingToken(pipeline, newest + 1, token)
     msg = "several runs of this pipeline start at the same moment: start one"
     raise FencedError(msg)

@@ -5,7 +5,7 @@ The folder ``files`` of the checkpoint contains ``N.json`` for each batch: its f
 sizes. It is written before batch N runs, so that a retry reads the same bytes. ``N.done`` is
 written after batch N. ``upto-N.json`` replaces the files of all batches up to N.
 
-The log remembers a file as long as the folder contains it, and :data:`RETENTION_MS` longer, because
+The log has a file as long as the folder contains it, and :data:`RETENTION_MS` longer, because
 a folder can be unmounted for a while. The size of the log therefore depends on the folder and not
 on its history. The age of a file does not matter.
 
@@ -20,13 +20,13 @@ from urllib.parse import unquote
 import msgspec
 
 from changelane.spark.state.fencing import FencedError
-from changelane.spark.state.small_files import decoded
+from changelane.spark.state.small_files import decode_file
 
 _NAME: Final = re.compile(r"(upto-)?([0-9]+)\.(json|done)")
 COMPACT_EVERY: Final = 100
 """The log is compacted after this number of batches."""
 RETENTION_MS: Final = 7 * 24 * 3600 * 1000
-"""How long the log remembers a file that its folder does not contain any more, milliseconds."""
+"""The retention of a file in the log after the folder lost it, milliseconds."""
 
 
 class File(NamedTuple):
@@ -98,7 +98,7 @@ class _Snapshot(msgspec.Struct, frozen=True):
 
 
 class _State(NamedTuple):
-    """The log's memory of one file."""
+    """The entry of one file."""
 
     size: int | None
     time_ms: int
@@ -140,13 +140,13 @@ class FileLog:
                 (complete if match[3] == "done" else batches).add(number)
         if self._snapshot >= 0:
             name = _name(self._snapshot, "json", is_snapshot=True)
-            snapshot = decoded(self._store.read(name), _Snapshot, name)
+            snapshot = decode_file(self._store.read(name), _Snapshot, name)
             for path, size, time_ms, since_ms in snapshot.files:
                 self._remember(path, _State(size, time_ms, since_ms))
         self._newest = self._snapshot
         for number in sorted(batches):
             name = _name(number, "json")
-            batch = decoded(self._store.read(name), _Batch, name)
+            batch = decode_file(self._store.read(name), _Batch, name)
             self._set_missing(batch.missing, batch.time_ms)
             self._set_missing(batch.returned, None)
             self._pending = tuple(File(*file) for file in batch.files)
@@ -181,11 +181,11 @@ class FileLog:
                 self._remember(path, state._replace(missing_since_ms=since_ms))
 
     def __len__(self) -> int:
-        """Return the number of files that the log remembers."""
+        """Return the number of files in the log."""
         return len(self._states)
 
     def __contains__(self, path: object) -> bool:
-        """Return whether the log remembers a file."""
+        """Return whether a file is in the log."""
         return path in self._states
 
     @property

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The companion of a table that tracks some columns only: it keeps all versions of the rows."""
+"""The full history of a table that tracks some columns only: all versions of the rows."""
 
 from collections.abc import Mapping
 
@@ -7,31 +7,35 @@ from changelane.spark.lake.interface import TABLES, Lake
 from changelane.spark.lake.modes import HISTORY, STATE_TYPES
 
 
-def companion_of(name: str) -> str:
-    """Return the place of a table's companion in the lake."""
+def full_history_of(name: str) -> str:
+    """Return the path of a table's full history in the lake."""
     return f"_changelane/versions.{name.removeprefix(TABLES + '/')}"
 
 
-def follow(lake: Lake, name: str, columns: Mapping[str, str]) -> str | None:
-    """Give the companion of a table its columns; return why it cannot have them.
+def prepare_full_history(lake: Lake, name: str, columns: Mapping[str, str]) -> str | None:
+    """Create or alter the full history of a table; return the reason if that is impossible.
 
     Args:
         lake: The tables.
         name: The table.
         columns: The columns of its source, name -> Spark type.
     """
-    beside = companion_of(name)
-    if not lake.exists(beside):
-        lake.create(beside, {**columns, **STATE_TYPES[HISTORY]}, {"companion": name})
+    full_history = full_history_of(name)
+    if not lake.exists(full_history):
+        lake.create(full_history, {**columns, **STATE_TYPES[HISTORY]}, {"companion": name})
         return None
-    held = {c: kind for c, kind in lake.columns(beside).items() if c not in STATE_TYPES[HISTORY]}
-    if held.keys() - columns.keys():
+    stored_columns = {
+        c: kind for c, kind in lake.columns(full_history).items() if c not in STATE_TYPES[HISTORY]
+    }
+    if stored_columns.keys() - columns.keys():
         return (
             "a column was renamed or dropped, and a table that tracks some columns cannot follow: "
             "move it away and load it anew"
         )
-    if added := {c: kind for c, kind in columns.items() if c not in held}:
-        lake.add_columns(beside, added)
-    if widened := {c: kind for c, kind in columns.items() if held.get(c, kind) != kind}:
-        lake.widen_columns(beside, widened)
+    if added_columns := {c: kind for c, kind in columns.items() if c not in stored_columns}:
+        lake.add_columns(full_history, added_columns)
+    if widened_columns := {
+        c: kind for c, kind in columns.items() if stored_columns.get(c, kind) != kind
+    }:
+        lake.widen_columns(full_history, widened_columns)
     return None

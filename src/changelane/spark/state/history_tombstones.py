@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where versions ended: every delete, departure and truncate of the tables of mode ``history``.
+"""The ends of versions: every delete, key delete and truncate of tables of mode ``history``.
 
-The side table keeps the newest departure of a key, which is all that a row needs; versions need
-every one of them, because an event that comes late may belong before any. One table per stream:
-table, key (NULL for a truncate), order, and whether a row arrived there by a change of its key,
-which ends what the key held (:mod:`changelane.apply.history`). It is written before the targets:
-telling it twice is harmless.
+The tombstone table stores the newest tombstone of a key, which is enough for a row. Versions need
+every tombstone, because a late event may belong before any of them. There is one table per stream:
+table, key (NULL for a truncate), order, and whether a row arrived there by a key change, which ends
+the versions of the key (:mod:`changelane.apply.history`). It is written before the targets: writing
+a tombstone twice is harmless.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ COLUMNS: Final = {
     "source_time": "TIMESTAMP",
     "arrived": "BOOLEAN",
 }
-_TOLD: Final = Merge(
+_MERGE: Final = Merge(
     keys=("table_id", "key", "order"),
     matched=(
         Clause(
@@ -42,65 +42,71 @@ _TOLD: Final = Merge(
 )
 
 
-class Ends:
-    """The ends of one stream; the table is made when it is first needed."""
+class HistoryTombstones:
+    """The history tombstones of one stream; the first use creates the table."""
 
     def __init__(self, spark: SparkSession, lake: Lake) -> None:
         self._spark = spark
         self._lake = lake
 
-    def remember(self, events: DataFrame, table_ids: Sequence[str]) -> None:
-        """Keep what a batch tells of ends, in one commit.
+    def record(self, events: DataFrame, table_ids: Sequence[str]) -> None:
+        """Write the tombstones of a batch, in one commit.
 
         Args:
             events: ``data`` and ``truncate`` event rows.
-            table_ids: The tables whose ends are kept.
+            table_ids: The tables whose tombstones are stored.
         """
         self._lake.create(NAME, COLUMNS, {})
-        told = _ends(events.where(F.col("table_id").isin(*table_ids)))
-        newest = told.groupBy("table_id", "key", "order").agg(
+        tombstones = _tombstones_of(events.where(F.col("table_id").isin(*table_ids)))
+        newest = tombstones.groupBy("table_id", "key", "order").agg(
             F.max("source_time").alias("source_time"), F.max("arrived").alias("arrived")
         )
-        retried(lambda: self._lake.merge(self._spark, NAME, newest, _TOLD))
+        retried(lambda: self._lake.merge(self._spark, NAME, newest, _MERGE))
 
-    def of(self, table_id: str, keys: DataFrame, *, are_few: bool = True) -> DataFrame:
-        """Return ``key``, ``order``, ``source_time`` and ``arrived`` of the ends of some keys.
+    def for_keys(self, table_id: str, keys: DataFrame, *, are_few: bool = True) -> DataFrame:
+        """Return ``key``, ``order``, ``source_time`` and ``arrived`` of tombstones of some keys.
 
         Args:
             table_id: The table.
             keys: The keys in a column ``key``.
             are_few: Whether the keys are few enough to be broadcast.
         """
-        mine = self._mine(table_id).where("key IS NOT NULL")
-        wanted = keys.select("key").distinct()
-        found = mine.join(F.broadcast(wanted) if are_few else wanted, "key", "left_semi")
-        return found.drop("table_id")
+        key_tombstones = self._rows_of_table(table_id).where("key IS NOT NULL")
+        distinct_keys = keys.select("key").distinct()
+        matching_tombstones = key_tombstones.join(
+            F.broadcast(distinct_keys) if are_few else distinct_keys, "key", "left_semi"
+        )
+        return matching_tombstones.drop("table_id")
 
     def truncates(self, table_id: str) -> DataFrame:
         """Return one row: ``truncates``, the orders and times of a table's truncates."""
-        found = self._mine(table_id).where("key IS NULL")
-        every = F.collect_list(F.struct(F.col("order").alias("o"), F.col("source_time").alias("t")))
-        return found.agg(every.alias("truncates"))
+        truncates = self._rows_of_table(table_id).where("key IS NULL")
+        truncate_list = F.collect_list(
+            F.struct(F.col("order").alias("o"), F.col("source_time").alias("t"))
+        )
+        return truncates.agg(truncate_list.alias("truncates"))
 
-    def _mine(self, table_id: str) -> DataFrame:
+    def _rows_of_table(self, table_id: str) -> DataFrame:
         if not self._lake.exists(NAME):
             self._lake.create(NAME, COLUMNS, {})
         return self._lake.read(NAME).where(F.col("table_id") == F.lit(table_id))
 
 
-def _ends(events: DataFrame) -> DataFrame:
-    """Return the ends that event rows tell; a change of the key tells two."""
-    leaves = F.col("op") == "d"
-    moves = ~leaves & F.col("other_key").isNotNull()
-    departed = F.expr("concat(substring(`order`, 1, length(`order`) - 1), unhex('00'))")
+def _tombstones_of(events: DataFrame) -> DataFrame:
+    """Return the tombstones of event rows; a key change has two."""
+    is_delete = F.col("op") == "d"
+    is_key_change = ~is_delete & F.col("other_key").isNotNull()
+    key_delete_order = F.expr("concat(substring(`order`, 1, length(`order`) - 1), unhex('00'))")
 
-    def told(rows: Column, key: Column, order: Column, *, arrived: bool = False) -> DataFrame:
-        named = (key.alias("key"), order.alias("order"), "source_time")
-        return events.where(rows).select("table_id", *named, F.lit(arrived).alias("arrived"))
+    def rows_of(rows: Column, key: Column, order: Column, *, arrived: bool = False) -> DataFrame:
+        columns = (key.alias("key"), order.alias("order"), "source_time")
+        return events.where(rows).select("table_id", *columns, F.lit(arrived).alias("arrived"))
 
-    gone = F.when(F.col("kind") == "data", F.col("key"))
-    left = told(leaves | (F.col("kind") == "truncate"), gone, F.col("order"))
-    # the first half of a key change that two messages tell is a delete
-    moved = told(moves & (F.col("op") == "u"), F.col("other_key"), departed)
-    come = told(moves, F.col("key"), departed, arrived=True)
-    return left.unionByName(moved).unionByName(come)
+    deleted_key = F.when(F.col("kind") == "data", F.col("key"))
+    delete_rows = rows_of(is_delete | (F.col("kind") == "truncate"), deleted_key, F.col("order"))
+    # the first half of a key change in two messages is a delete
+    key_delete_rows = rows_of(
+        is_key_change & (F.col("op") == "u"), F.col("other_key"), key_delete_order
+    )
+    key_insert_rows = rows_of(is_key_change, F.col("key"), key_delete_order, arrived=True)
+    return delete_rows.unionByName(key_delete_rows).unionByName(key_insert_rows)

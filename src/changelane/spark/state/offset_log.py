@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each batch of a pipeline read: what a new checkpoint needs when the old one is lost.
+"""The offset log: the files or offsets of each batch, from which a lost checkpoint is rebuilt.
 
-Beside the tables lies a log, one small file a batch, written before anything of the batch is
-committed: the files that it read, or the part of each topic. A second, empty file marks a batch of
-which all is committed: when it comes again, nothing of it is read. With the log a run can go on
-without its checkpoint: the batch that was under way is applied again under its own marker, so that
-tables which hold it skip it, and what earlier batches read is not applied again. Tables with keys
-would take it without harm, tables without would hold their rows twice.
+The log is a folder beside the tables with one small file per batch. The file is written before
+anything of the batch is committed, and contains the files or the topic offsets that the batch
+reads. A second, empty file marks a batch that is committed completely; a repeated batch with this
+mark reads nothing.
+
+With the log a run can continue without its checkpoint. The incomplete batch is applied again under
+its own marker, so that tables which have it skip it. Earlier batches are not applied again: tables
+with keys could take them without harm, but tables without keys would have their rows twice.
 """
 
 import re
@@ -18,49 +20,49 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from changelane.errors import ConfigError
-from changelane.pipeline.kafka import Span
+from changelane.pipeline.kafka import OffsetRange
 from changelane.spark.runtime.sql import folder
-from changelane.spark.state.small_files import SmallFiles, decoded
+from changelane.spark.state.small_files import SmallFiles, decode_file
 
 _FOLDER: Final = "_changelane/batches"
 _NAME: Final = re.compile(r"(upto-)?([0-9]+)\.json")
-_RESUMED: Final = "resumed-"
+_RESUMED_PREFIX: Final = "resumed-"
 _JOIN_EVERY: Final = 100
-"""After so many batches their files are joined into one."""
+"""After this number of batches their files are joined into one."""
 
 
-class Held(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a batch read.
+class BatchOffsets(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The input of a batch.
 
     Attributes:
         files: The addresses of files.
-        span: The part of each topic.
+        span: The offset range of each topic.
     """
 
     files: tuple[str, ...] = ()
-    span: Span | None = None
+    span: OffsetRange | None = None
 
 
-class Began(msgspec.Struct, frozen=True):
-    """What the log holds of one checkpoint.
+class OffsetLogEntry(msgspec.Struct, frozen=True):
+    """The entries of one checkpoint.
 
     Attributes:
-        query: Its id.
-        batch: The number of its newest batch, which may not have come to its end.
-        newest: What that batch read.
-        files: The files of the batches before, which did.
-        is_finished: Whether the newest batch is known to have come to its end.
+        query: The id of the checkpoint.
+        batch: The number of its newest batch, which may be incomplete.
+        newest: The input of that batch.
+        files: The files of the earlier batches, which are complete.
+        is_finished: Whether the newest batch is known to be complete.
     """
 
     query: str
     batch: int
-    newest: Held
+    newest: BatchOffsets
     files: frozenset[str]
     is_finished: bool = False
 
 
-class BatchLog:
-    """What each batch of a pipeline read.
+class OffsetLog:
+    """The input of each batch of a pipeline.
 
     Args:
         spark: The session.
@@ -74,174 +76,204 @@ class BatchLog:
         self._root = SmallFiles(spark, self._path)
         self._folders: dict[str, SmallFiles] = {}
         self._newest: dict[str, int] = {}
-        """The newest batch of each checkpoint, by earlier runs or finished by this one."""
+        """The newest batch of each checkpoint, from earlier runs or finished by this one."""
 
-    def _of(self, query: str) -> SmallFiles:
+    def _folder_of(self, query: str) -> SmallFiles:
         """Return the files of a checkpoint, whose folder is opened once."""
         if query not in self._folders:
             self._folders[query] = SmallFiles(self._spark, f"{self._path}/{query}")
         return self._folders[query]
 
-    def begin(
+    def record_batch(
         self,
         query: str,
         batch: int,
-        held: Held,
-        is_known: Callable[[str], bool] = lambda _: True,
+        batch_offsets: BatchOffsets,
+        is_remembered: Callable[[str], bool] = lambda _: True,
     ) -> None:
-        """Note what a batch reads, before anything of it is committed.
+        """Record the input of a batch, before anything of it is committed.
 
         Args:
             query: The id of the checkpoint.
             batch: The batch.
-            held: What it reads.
-            is_known: Whether a file has to be remembered, by its address; others may come again.
+            batch_offsets: Its input.
+            is_remembered: Whether a file, by its address, stays in the log; other files may come
+                again.
         """
         if batch and batch % _JOIN_EVERY == 0:
-            self._join(query, batch, is_known)
-        if not self._of(query).exists(_entry(batch)):
-            self._write(query, _entry(batch), held)
+            self._compact(query, batch, is_remembered)
+        if not self._folder_of(query).exists(_entry_name(batch)):
+            self._write(query, _entry_name(batch), batch_offsets)
 
-    def check(self, query: str, batch: int, held: Held, checkpoint: str) -> None:
-        """Refuse a batch whose number belongs to one that read something else.
+    def check(self, query: str, batch: int, batch_offsets: BatchOffsets, checkpoint: str) -> None:
+        """Refuse a batch whose number belongs to a batch with another input.
 
-        Its marker would let tables skip what they do not have.
+        Its marker would let tables skip rows that they do not have.
 
         Raises:
-            ConfigError: The checkpoint is an older copy of itself; it names the way out.
+            ConfigError: The checkpoint is an older copy of itself; the message names the fix.
         """
         if self._is_new(query, batch):
             return
-        is_there = self._of(query).exists(_entry(batch))
-        if not is_there or not _is_same(self._read(query, _entry(batch)), held):
-            raise ConfigError(OLDER.format(batch=batch, checkpoint=checkpoint))
+        is_recorded = self._folder_of(query).exists(_entry_name(batch))
+        if not is_recorded or not _is_same(self._read(query, _entry_name(batch)), batch_offsets):
+            raise ConfigError(OLDER_CHECKPOINT.format(batch=batch, checkpoint=checkpoint))
 
     def _is_new(self, query: str, batch: int) -> bool:
-        """Say whether a batch is newer than all that is noted of a checkpoint."""
+        """Return whether a batch is newer than all recorded batches of a checkpoint."""
         if query not in self._newest:
-            numbers = [number for _, number in self._files(query)]
+            numbers = [number for _, number in self._entry_names(query)]
             self._newest[query] = max(numbers, default=-1)
         return batch > self._newest[query]
 
     def record_finished(self, query: str, batch: int) -> None:
-        """Note that all of a batch is committed: tables, quarantine, and what is remembered."""
-        self._of(query).mark(_finished(batch))
+        """Record that a batch is committed completely: tables, quarantine and tombstones."""
+        self._folder_of(query).mark(_finished_name(batch))
         self._newest[query] = max(batch, self._newest.get(query, batch))
 
     def is_finished(self, query: str, batch: int) -> bool:
-        """Say whether all of a batch is known to be committed."""
-        return not self._is_new(query, batch) and self._of(query).exists(_finished(batch))
+        """Return whether a batch is known to be committed completely."""
+        return not self._is_new(query, batch) and self._folder_of(query).exists(
+            _finished_name(batch)
+        )
 
-    def replace(self, held: Held) -> None:
-        """Note what all checkpoints that the log knows have read, in the place of it all."""
-        older = [one.query for one in self.read()]
-        self._write(f"{_RESUMED}{uuid.uuid4()}", _entry(0), held)
-        for query in older:
-            self._of(query).delete_all()
+    def replace(self, batch_offsets: BatchOffsets) -> None:
+        """Replace the entries of all checkpoints by one entry with their input."""
+        older_queries = [entry.query for entry in self.read()]
+        self._write(f"{_RESUMED_PREFIX}{uuid.uuid4()}", _entry_name(0), batch_offsets)
+        for query in older_queries:
+            self._folder_of(query).delete_all()
 
-    def _write(self, query: str, name: str, held: Held) -> None:
-        self._of(query).write(name, msgspec.json.encode(held))
+    def _write(self, query: str, name: str, batch_offsets: BatchOffsets) -> None:
+        self._folder_of(query).write(name, msgspec.json.encode(batch_offsets))
 
-    def _join(self, query: str, batch: int, is_known: Callable[[str], bool]) -> None:
-        """Write what the batches before one read into one file."""
-        held = {key: name for key, name in self._files(query).items() if key[1] < batch}
-        joined = max((number for is_joined, number in held if is_joined), default=-1)
-        newest = max((number for _, number in held), default=-1)
-        if newest <= joined:
+    def _compact(self, query: str, batch: int, is_remembered: Callable[[str], bool]) -> None:
+        """Write the input of all batches before a batch into one file."""
+        entry_names = {
+            key: name for key, name in self._entry_names(query).items() if key[1] < batch
+        }
+        newest_joined = max((number for is_joined, number in entry_names if is_joined), default=-1)
+        newest = max((number for _, number in entry_names), default=-1)
+        if newest <= newest_joined:
             return
-        told = [self._read(query, held[key]) for key in sorted(held, key=lambda key: key[1])]
-        files = sorted({name for one in told for name in one.files if is_known(name)})
-        # all of these batches came to their end: of topics only where they ended counts
-        span = next((Span(s.ends, s.ends, s.ids) for one in told[::-1] if (s := one.span)), None)
-        self._write(query, f"upto-{newest:012}.json", Held(tuple(files), span))
-        files_of_query = self._of(query)
-        for (is_joined, number), name in held.items():
+        earlier_offsets = [
+            self._read(query, entry_names[key])
+            for key in sorted(entry_names, key=lambda key: key[1])
+        ]
+        files = sorted(
+            {
+                name
+                for batch_offsets in earlier_offsets
+                for name in batch_offsets.files
+                if is_remembered(name)
+            }
+        )
+        # all of these batches are complete: of topics only the end offsets count
+        offset_range = next(
+            (
+                OffsetRange(span.ends, span.ends, span.ids)
+                for batch_offsets in earlier_offsets[::-1]
+                if (span := batch_offsets.span)
+            ),
+            None,
+        )
+        self._write(query, f"upto-{newest:012}.json", BatchOffsets(tuple(files), offset_range))
+        files_of_query = self._folder_of(query)
+        for (is_joined, number), name in entry_names.items():
             files_of_query.delete(name)
             if not is_joined:
-                files_of_query.delete(_finished(number))
+                files_of_query.delete(_finished_name(number))
 
-    def _files(self, query: str) -> dict[tuple[bool, int], str]:
+    def _entry_names(self, query: str) -> dict[tuple[bool, int], str]:
         """Return the names of a checkpoint's files, by whether they are joined and by batch."""
-        found = {}
-        for name in self._of(query).names():
+        entry_names = {}
+        for name in self._folder_of(query).names():
             if (match := _NAME.fullmatch(name)) is not None:
-                found[match.group(1) is not None, int(match.group(2))] = name
-        return found
+                entry_names[match.group(1) is not None, int(match.group(2))] = name
+        return entry_names
 
-    def _read(self, query: str, name: str) -> Held:
-        return decoded(self._of(query).read(name), Held, f"{self._path}/{query}/{name}")
+    def _read(self, query: str, name: str) -> BatchOffsets:
+        return decode_file(
+            self._folder_of(query).read(name), BatchOffsets, f"{self._path}/{query}/{name}"
+        )
 
-    def read(self) -> list[Began]:
-        """Return what the log holds of each checkpoint."""
-        found = []
+    def read(self) -> list[OffsetLogEntry]:
+        """Return the entry of each checkpoint."""
+        entries = []
         for query in self._root.names():
-            held = self._files(query)
-            if not held:
+            entry_names = self._entry_names(query)
+            if not entry_names:
                 continue
-            batch = max(number for _, number in held)
-            told = {key: self._read(query, name) for key, name in held.items()}
-            newest = told.pop((False, batch), None) or Held(span=told[True, batch].span)
-            earlier = frozenset(name for one in told.values() for name in one.files)
-            is_finished = self._of(query).exists(_finished(batch))
-            found.append(Began(query, batch, newest, earlier, is_finished))
-        return sorted(found, key=lambda one: one.query)
+            batch = max(number for _, number in entry_names)
+            offsets_by_key = {key: self._read(query, name) for key, name in entry_names.items()}
+            newest = offsets_by_key.pop((False, batch), None) or BatchOffsets(
+                span=offsets_by_key[True, batch].span
+            )
+            earlier_files = frozenset(
+                name for batch_offsets in offsets_by_key.values() for name in batch_offsets.files
+            )
+            is_finished = self._folder_of(query).exists(_finished_name(batch))
+            entries.append(OffsetLogEntry(query, batch, newest, earlier_files, is_finished))
+        return sorted(entries, key=lambda entry: entry.query)
 
     def clear(self) -> None:
-        """Forget everything: a new checkpoint applies all files again."""
+        """Delete the log: a new checkpoint applies all files again."""
         self._root.delete_all()
 
 
-def _is_same(one: Held, other: Held) -> bool:
-    """Say whether two batches read the same."""
-    if one.span is None or other.span is None:
-        return sorted(one.files) == sorted(other.files) and one.span is other.span
-    return (one.span.starts, one.span.ends) == (other.span.starts, other.span.ends)
+def _is_same(first: BatchOffsets, second: BatchOffsets) -> bool:
+    """Return whether two batches have the same input."""
+    if first.span is None or second.span is None:
+        return sorted(first.files) == sorted(second.files) and first.span is second.span
+    return (first.span.starts, first.span.ends) == (second.span.starts, second.span.ends)
 
 
-def _entry(batch: int) -> str:
-    """Return the name of the file that says what a batch read."""
+def _entry_name(batch: int) -> str:
+    """Return the name of the file with the input of a batch."""
     return f"{batch:012}.json"
 
 
-def _finished(batch: int) -> str:
-    """Return the name of the file that says that all of a batch is committed."""
+def _finished_name(batch: int) -> str:
+    """Return the name of the file that marks a complete batch."""
     return f"{batch:012}.finished"
 
 
-GONE: Final = (
+LOST_CHECKPOINT: Final = (
     "the checkpoint {checkpoint} is gone, but the tables hold batches of this pipeline, and one "
     "without a key would take their rows a second time: run with --resume-from-tables to go on "
     "from what the tables hold, or put the checkpoint back as it was last"
 )
-OLDER: Final = (
+OLDER_CHECKPOINT: Final = (
     "batch {batch} of the checkpoint {checkpoint} is another one than it was: the checkpoint is an "
     "older copy of itself, or lost files, and tables would skip what they do not have; move it "
     "away and run with --resume-from-tables, which goes on from what the tables hold"
 )
-AGAIN: Final = (
+READ_AGAIN: Final = (
     "the checkpoint {checkpoint} is gone: all is read and applied again, which changes no row of a "
     "table with a key; --resume-from-tables goes on from what the tables hold instead"
 )
 
 
-def lost(checkpoint: str, keyless: str) -> str:
-    """Return what to say aloud when a checkpoint is lost and all files are applied again.
+def lost_checkpoint_warning(checkpoint: str, keyless: str) -> str:
+    """Return the warning for a lost checkpoint, when all files are applied again.
 
     Raises:
-        ConfigError: That would append rows a second time.
+        ConfigError: Applying them again would append rows a second time.
     """
     if keyless == "append":
-        raise ConfigError(GONE.format(checkpoint=checkpoint))
-    return AGAIN.format(checkpoint=checkpoint)
+        raise ConfigError(LOST_CHECKPOINT.format(checkpoint=checkpoint))
+    return READ_AGAIN.format(checkpoint=checkpoint)
 
 
-def applied_elsewhere(began: Iterable[Began], query: str) -> frozenset[str]:
+def files_applied_elsewhere(entries: Iterable[OffsetLogEntry], query: str) -> frozenset[str]:
     """Return the files that other checkpoints of the pipeline applied."""
-    others: Mapping[str, frozenset[str]] = {
-        one.query: one.files.union(one.newest.files) for one in began if one.query != query
+    files_by_query: Mapping[str, frozenset[str]] = {
+        entry.query: entry.files.union(entry.newest.files)
+        for entry in entries
+        if entry.query != query
     }
-    return frozenset[str]().union(*others.values())
+    return frozenset[str]().union(*files_by_query.values())
 
 
-Land = Callable[[Any, str, int, Held], None]
-"""Applies a batch, as its source has it, under a query and a number."""
+ApplyBatch = Callable[[Any, str, int, BatchOffsets], None]
+"""Applies the input of a batch under a query and a batch number."""

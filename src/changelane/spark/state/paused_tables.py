@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parked tables: one that cannot take its events stops alone, and the others go on.
+"""Paused tables: a table that cannot apply its events stops, and the other tables continue.
 
-Its events wait in the change log. Once its cause is mended, ``changelane resume`` lets the next
-batch of the pipeline, or its next run, merge them first. Which tables are parked is a property of
-the change log.
+Its events wait in the change log. Once the cause is fixed, ``changelane resume`` lets the next
+batch of the pipeline, or its next run, merge them first. The paused tables are properties of the
+change log.
 """
 
 import hashlib
@@ -16,16 +16,16 @@ from changelane.spark.state.change_log import ChangeLog
 _PREFIX: Final = "parked."
 
 
-class Parked(msgspec.Struct, frozen=True):
+class PausedTable(msgspec.Struct, frozen=True):
     """A table whose events wait in the change log.
 
     Attributes:
         table_id: The table.
-        reason: Why it could not take them; it quotes no value of a row.
-        batch: The first batch that it did not take.
-        time_ms: When that was, milliseconds since 1970-01-01 UTC.
-        state: ``parked``; ``resumed`` when the next batch may try again; ``done`` when it is
-            no longer parked.
+        reason: Why it could not apply them; it quotes no value of a row.
+        batch: The first batch that it did not apply.
+        time_ms: The time of that, milliseconds since 1970-01-01 UTC.
+        state: ``parked``; ``resumed`` when the next batch may try again; ``done`` when the table is
+            no longer paused.
     """
 
     table_id: str
@@ -35,30 +35,30 @@ class Parked(msgspec.Struct, frozen=True):
     state: Literal["parked", "resumed", "done"] = "parked"
 
 
-class Parking:
-    """The parked tables of a lake."""
+class PausedTables:
+    """The paused tables of a lake."""
 
     def __init__(self, log: ChangeLog) -> None:
         self._log = log
 
-    def tables(self) -> dict[str, Parked]:
+    def tables(self) -> dict[str, PausedTable]:
         """Return the tables whose events wait, by ``table_id``."""
-        found: dict[str, Parked] = {}
+        paused_tables: dict[str, PausedTable] = {}
         for key, value in self._log.properties().items():
             if key.startswith(_PREFIX):
-                one = msgspec.json.decode(value, type=Parked)
-                if one.state != "done":
-                    found[one.table_id] = one
-        return found
+                paused_table = msgspec.json.decode(value, type=PausedTable)
+                if paused_table.state != "done":
+                    paused_tables[paused_table.table_id] = paused_table
+        return paused_tables
 
-    def set(self, *parked: Parked) -> None:
-        """Park tables, or change what is known of them."""
-        told = {
-            # names are of any length and of any characters
-            _PREFIX + hashlib.sha256(one.table_id.encode()).hexdigest()[:32]: (
-                msgspec.json.encode(one).decode()
+    def record(self, *paused_tables: PausedTable) -> None:
+        """Pause tables, or change their state."""
+        properties = {
+            # table names have any length and any characters
+            _PREFIX + hashlib.sha256(paused_table.table_id.encode()).hexdigest()[:32]: (
+                msgspec.json.encode(paused_table).decode()
             )
-            for one in parked
+            for paused_table in paused_tables
         }
-        if told:
-            self._log.set_properties(told)
+        if properties:
+            self._log.set_properties(properties)

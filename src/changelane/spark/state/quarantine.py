@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The quarantine: what could not be applied, with all that is needed to replay it."""
+"""The quarantine: changelane's dead-letter table, with all that a replay needs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 
 from changelane.errors import BudgetError
 from changelane.message import Message
-from changelane.pipeline.error_budget import counted
+from changelane.pipeline.error_budget import quarantined_text
 from changelane.spark.lake.interface import Lake, Marker
-from changelane.spark.rows.batch_stats import BatchReport, told_schema
+from changelane.spark.rows.batch_stats import BatchReport, event_schema_id
 from changelane.spark.rows.schema import DATA, REFUSED
 
 NAME: Final = "_changelane/quarantine"
@@ -38,20 +38,20 @@ COLUMNS: Final = {
     "query": "STRING",
     "masks": "STRING",
 }
-"""``raw_key``, ``raw_value`` and ``message`` are of a message that was refused as a whole
-(:class:`~changelane.spark.rows.rejected.Rest`), ``event`` and ``schema`` of an event that a table
-refused (:class:`~changelane.spark.rows.rejected.KeptEvent`), ``masks`` names what was hidden of it
+"""``raw_key``, ``raw_value`` and ``message`` belong to a message that was rejected as a whole
+(:class:`~changelane.spark.rows.rejected.Rest`), ``event`` and ``schema`` to an event that a table
+rejected (:class:`~changelane.spark.rows.rejected.KeptEvent`). ``masks`` names the masked columns
 (:func:`~changelane.transforms.mask.masks_of`)."""
-TOLD: Final = "_changelane_told"
-"""The column that keeps of an event row what its table and its image were called, where they get
-other names for the lake: a struct of ``table_id`` and ``whole``."""
+SOURCE_NAMES: Final = "_changelane_told"
+"""The column with the source's ``table_id`` and ``whole`` of an event row, as a struct, where the
+lake has other names."""
 
-SHOWN_PLACES: Final = 3
-"""How many of the places that stop a run are told."""
+MAX_SHOWN: Final = 3
+"""The maximum number of errors that the message of a stopped run shows."""
 
-_PLACE: Final = ("topic", "partition", "offset", "row_index")
-_IDENTITY: Final = ("pipeline", "query", "batch", "table_id", *_PLACE, "event")
-_EVENT: Final = (
+_COORDINATES: Final = ("topic", "partition", "offset", "row_index")
+_IDENTITY: Final = ("pipeline", "query", "batch", "table_id", *_COORDINATES, "event")
+_EVENT_COLUMNS: Final = (
     "kind",
     "op",
     "key",
@@ -65,8 +65,8 @@ _EVENT: Final = (
 )
 
 
-class Misfit(Exception):  # noqa: N818 - control flow of one batch
-    """A table cannot take these events; they go to the quarantine."""
+class TableRejectedError(Exception):
+    """A table cannot apply these events; they go to the quarantine."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(code, reason)
@@ -74,10 +74,10 @@ class Misfit(Exception):  # noqa: N818 - control flow of one batch
         self.reason = reason
 
 
-class Refused(NamedTuple):
-    """Event rows that are set aside: a condition, a reason code, its words, and how many.
+class RejectedRows(NamedTuple):
+    """Event rows for the quarantine: a condition, a reason code, its text, and the number of rows.
 
-    A size of ``None`` is not known yet.
+    A size of ``None`` is unknown.
     """
 
     rows: Column
@@ -86,167 +86,189 @@ class Refused(NamedTuple):
     size: int | None
 
 
-def without(events: DataFrame, refused: Iterable[Refused]) -> DataFrame:
-    """Return the event rows that are not set aside."""
-    # what a condition cannot tell is not set aside, so that the row must stay
-    kept = (~F.coalesce(one.rows, F.lit(False)) for one in refused)
-    return reduce(DataFrame.where, kept, events)
+def without_rejected(events: DataFrame, rejected_rows: Iterable[RejectedRows]) -> DataFrame:
+    """Return the event rows that are not rejected."""
+    # a condition that is NULL rejects nothing: the row stays
+    is_accepted = (~F.coalesce(rejected.rows, F.lit(False)) for rejected in rejected_rows)
+    return reduce(DataFrame.where, is_accepted, events)
 
 
 class Quarantine:
-    """A table of messages and events that were set aside, with their reasons.
+    """A table of rejected messages and events, with their reasons.
 
     Args:
         spark: The session.
-        lake: The tables beside which it lies.
-        stops: Nothing more is set aside: what would be stops its batch.
-        masks: What the transforms hide of events, as ``masks_of`` names it.
+        lake: The tables beside which it is created.
+        is_stopping: Whether rejected rows stop their batch instead of going to the quarantine.
+        masks: The masks of the transforms, as ``masks_of`` names them.
     """
 
     def __init__(
-        self, spark: SparkSession, lake: Lake, *, stops: bool = False, masks: str = ""
+        self, spark: SparkSession, lake: Lake, *, is_stopping: bool = False, masks: str = ""
     ) -> None:
         self._spark = spark
         self._masks = masks
-        self._stops = stops
+        self._is_stopping = is_stopping
         self._lake = lake
         lake.create(NAME, COLUMNS, {})
-        held = lake.columns(NAME)
-        if lacking := {name: kind for name, kind in COLUMNS.items() if name not in held}:
-            lake.add_columns(NAME, lacking)  # a table of before they were thought of
+        stored_columns = lake.columns(NAME)
+        if missing_columns := {
+            name: kind for name, kind in COLUMNS.items() if name not in stored_columns
+        }:
+            lake.add_columns(NAME, missing_columns)  # a table of an older version
 
     def table(self) -> DataFrame:
-        """Return everything that was set aside."""
+        """Return all rows of the quarantine."""
         return self._lake.read(NAME)
 
-    def left(self, events: DataFrame, marker: Marker) -> DataFrame:
-        """Return the events of a batch but for rows without a key that it set aside before.
+    def without_quarantined(self, events: DataFrame, marker: Marker) -> DataFrame:
+        """Return the events of a batch, except rows without a key that it quarantined before.
 
-        A batch comes again after a crash or from the change log, and what refused its rows may be
-        mended by then. Such a row is in the quarantine already, and comes to its table when that
-        is replayed: there no key would tell that it came twice.
+        A batch is repeated after a crash, or comes from the change log. The reason to reject its
+        rows may be gone by then. Such a row is in the quarantine already, and a replay applies it;
+        without a key the table could not recognise the second copy.
 
         Args:
-            events: Event rows, by the names that they came with.
+            events: Event rows, with the names of the source.
             marker: The batch.
         """
         is_logged = "batch" in events.columns
         if not is_logged:
-            last = self._lake.last_batch(NAME, marker)
-            if last is None or last < marker.batch:
+            last_batch = self._lake.last_batch(NAME, marker)
+            if last_batch is None or last_batch < marker.batch:
                 return events
         entry = F.from_json("event", "kind STRING, key STRING")
-        is_mine = (F.col("pipeline") == marker.pipeline) & (F.col("query") == marker.query)
+        is_of_query = (F.col("pipeline") == marker.pipeline) & (F.col("query") == marker.query)
         if not is_logged:
-            is_mine &= F.col("batch") == marker.batch
+            is_of_query &= F.col("batch") == marker.batch
         is_row = (entry["kind"] == DATA) & entry["key"].isNull()
-        named = {name: f"h_{name}" for name in ("batch", *_PLACE, "event")}
-        held = self._lake.read(NAME).where(is_mine & is_row)
-        held = held.select(*(F.col(name).alias(other) for name, other in named.items()))
-        if held.isEmpty():
+        column_aliases = {name: f"h_{name}" for name in ("batch", *_COORDINATES, "event")}
+        stored_rows = self._lake.read(NAME).where(is_of_query & is_row)
+        stored_rows = stored_rows.select(
+            *(F.col(name).alias(alias) for name, alias in column_aliases.items())
+        )
+        if stored_rows.isEmpty():
             return events
-        # the text of a row only where it may be one of them
-        event = F.when((F.col("kind") == DATA) & F.col("key").isNull(), F.to_json(_event(events)))
-        told = {"event": event}
+        # the text of a row only where it may be quarantined
+        event = F.when(
+            (F.col("kind") == DATA) & F.col("key").isNull(), F.to_json(_event_struct(events))
+        )
+        batch_columns = {"event": event}
         if not is_logged:
-            told["batch"] = F.lit(marker.batch).cast("bigint")
-        same = (told.get(name, F.col(name)).eqNullSafe(F.col(h)) for name, h in named.items())
-        return events.join(F.broadcast(held), reduce(and_, same), "left_anti")
+            batch_columns["batch"] = F.lit(marker.batch).cast("bigint")
+        is_equal = (
+            batch_columns.get(name, F.col(name)).eqNullSafe(F.col(alias))
+            for name, alias in column_aliases.items()
+        )
+        return events.join(F.broadcast(stored_rows), reduce(and_, is_equal), "left_anti")
 
-    def take(
-        self, events: DataFrame, refused: Sequence[Refused], marker: Marker, report: BatchReport
+    def record_or_stop(
+        self,
+        events: DataFrame,
+        rejected_rows: Sequence[RejectedRows],
+        marker: Marker,
+        report: BatchReport,
     ) -> None:
-        """Set aside what a batch holds that cannot be read or applied, if there is such.
+        """Quarantine the rejected rows of a batch, if there are any.
 
         Raises:
-            BudgetError: There is, and it stops the batch.
+            BudgetError: There are some, and they stop the batch.
         """
         if not report.quarantined:
             return
-        if self._stops:
-            raise stopped(events, refused, report)
-        self.add(events, refused, marker)
+        if self._is_stopping:
+            raise stop_error(events, rejected_rows, report)
+        self.record(events, rejected_rows, marker)
 
-    def add(self, events: DataFrame, refused: Sequence[Refused], marker: Marker) -> None:
-        """Set aside the ``error`` and ``refused`` rows of a batch, and what else is refused, once.
+    def record(
+        self, events: DataFrame, rejected_rows: Sequence[RejectedRows], marker: Marker
+    ) -> None:
+        """Quarantine ``error``, ``refused`` and other rejected rows of a batch, each once.
 
         Args:
-            events: Event rows. Those of the change log come with the ``batch`` of each: several
-                commits take rows of one batch then.
-            refused: What else is set aside, and why; the first that fits a row counts.
-            marker: The batch. Of a batch that was set aside before only what is not there is
-                added, by its coordinates and its event: tables may refuse more of it after a
-                crash than they did before.
+            events: Event rows. Rows of the change log have a ``batch`` each: then several commits
+                contain rows of one batch.
+            rejected_rows: The other rejected rows with their reasons; the first match counts.
+            marker: The batch. If it was quarantined before, only missing rows are added, by their
+                coordinates and events: tables may reject more of it after a crash than before.
         """
         is_logged = "batch" in events.columns
-        last = None if is_logged else self._lake.last_batch(NAME, marker)
-        is_again = is_logged or (last is not None and last >= marker.batch)
-        rows, code, reason = _meant(refused)
-        told = F.col("kind") != "error"
+        last_batch = None if is_logged else self._lake.last_batch(NAME, marker)
+        is_again = is_logged or (last_batch is not None and last_batch >= marker.batch)
+        rows, code, reason = _rejection_columns(rejected_rows)
+        is_event = F.col("kind") != "error"
         batch = F.col("batch") if is_logged else F.lit(marker.batch).cast("bigint")
-        set_aside = _with_schemas(events, rows).select(
+        quarantined = _with_schemas(events, rows).select(
             code.alias("code"),
             reason.alias("reason"),
             "path",
-            *_PLACE,
+            *_COORDINATES,
             "table_id",
             "raw_key",
             "raw_value",
-            F.when(told, F.to_json(_event(events))).alias("event"),
+            F.when(is_event, F.to_json(_event_struct(events))).alias("event"),
             batch.alias("batch"),
             F.lit(_version()).alias("decoder"),
-            F.when(~told, F.col("after")).alias("message"),
+            F.when(~is_event, F.col("after")).alias("message"),
             F.col(_SCHEMA).alias("schema"),
             F.lit(marker.pipeline).alias("pipeline"),
             F.lit(marker.query).alias("query"),
             F.lit(self._masks).alias("masks"),
         )
         if is_again:
-            held = self._lake.read(NAME).select(*(F.col(n).alias(f"h_{n}") for n in _IDENTITY))
-            same = (F.col(name).eqNullSafe(F.col(f"h_{name}")) for name in _IDENTITY)
-            set_aside = set_aside.join(F.broadcast(held), reduce(and_, same), "left_anti")
-        # a second commit of one marker would be none on Delta
+            stored_rows = self._lake.read(NAME).select(
+                *(F.col(n).alias(f"h_{n}") for n in _IDENTITY)
+            )
+            is_equal = (F.col(name).eqNullSafe(F.col(f"h_{name}")) for name in _IDENTITY)
+            quarantined = quarantined.join(
+                F.broadcast(stored_rows), reduce(and_, is_equal), "left_anti"
+            )
+        # Delta ignores a second commit with the same marker
         spark = self._spark if is_again else self._lake.committing(marker, {})
-        self._lake.append(spark, NAME, set_aside)
+        self._lake.append(spark, NAME, quarantined)
 
 
-def stopped(events: DataFrame, refused: Sequence[Refused], report: BatchReport) -> BudgetError:
-    """Return the error that stops a run at what a batch holds that cannot be read or applied.
+def stop_error(
+    events: DataFrame, rejected_rows: Sequence[RejectedRows], report: BatchReport
+) -> BudgetError:
+    """Return the error that stops a run at rejected rows of a batch.
 
     Args:
         events: Its event rows.
-        refused: What its tables refuse.
-        report: What it holds, by reason.
+        rejected_rows: The rows that its tables reject.
+        report: The report of the batch, with the number of rejected rows by reason.
     """
-    rows, code, reason = _meant(refused)
-    place = ("topic", "partition", "offset")
-    told = events.where(rows).select(code.alias("code"), reason.alias("reason"), *place)
-    first = [
-        f"{row['code']} in {Message(None, None, (), *(row[n] for n in place)).where or '?'}: "
+    rows, code, reason = _rejection_columns(rejected_rows)
+    coordinates = ("topic", "partition", "offset")
+    quarantined = events.where(rows).select(
+        code.alias("code"), reason.alias("reason"), *coordinates
+    )
+    shown_errors = [
+        f"{row['code']} in {Message(None, None, (), *(row[n] for n in coordinates)).where or '?'}: "
         f"{row['reason']}"
-        for row in told.orderBy(*place).limit(SHOWN_PLACES).collect()
+        for row in quarantined.orderBy(*coordinates).limit(MAX_SHOWN).collect()
     ]
-    return stopped_at(report.quarantined, first)
+    return stop_error_of(report.quarantined, shown_errors)
 
 
-def stopped_at(quarantined: Mapping[str, int], first: Sequence[str]) -> BudgetError:
-    """Return the error of ``on_error: stop``: what there is, and where the first of it stands."""
-    count, _, codes = counted(quarantined).partition(" set aside ")
+def stop_error_of(quarantined: Mapping[str, int], shown_errors: Sequence[str]) -> BudgetError:
+    """Return the error of ``on_error: stop``, with the counts and the first errors."""
+    count, _, codes = quarantined_text(quarantined).partition(" set aside ")
     return BudgetError(
         f"{count} cannot be read or applied {codes}, and options.on_error is stop: nothing of "
         f"that is set aside; mend the cause and run again, which takes the batch again from its "
-        f"beginning; {'; '.join(first)}"
+        f"beginning; {'; '.join(shown_errors)}"
     )
 
 
-def _meant(refused: Sequence[Refused]) -> tuple[Column, Column, Column]:
-    """Return which event rows are set aside, their reason codes and the words of these."""
+def _rejection_columns(rejected_rows: Sequence[RejectedRows]) -> tuple[Column, Column, Column]:
+    """Return three columns: whether an event row is rejected, its reason code and its reason."""
     rows = F.col("kind").isin("error", REFUSED)
     code, reason = F.when(rows, F.col("code")), F.when(rows, F.col("reason"))
-    for one in refused:
-        rows = rows | one.rows
-        code = code.when(one.rows, F.lit(one.code))
-        reason = reason.when(one.rows, F.lit(one.reason))
+    for rejected in rejected_rows:
+        rows = rows | rejected.rows
+        code = code.when(rejected.rows, F.lit(rejected.code))
+        reason = reason.when(rejected.rows, F.lit(rejected.reason))
     return rows, code, reason
 
 
@@ -254,23 +276,27 @@ _SCHEMA: Final = "_changelane_schema"
 
 
 def _with_schemas(events: DataFrame, rows: Column) -> DataFrame:
-    """Return some of the events, each with the text of its schema."""
-    told = events.where("kind = 'schema'").groupBy(told_schema().alias(_SCHEMA + "_id"))
-    schemas = told.agg(F.min("after").alias(_SCHEMA))
-    is_mine = F.col("kind").isin(DATA, REFUSED) & (told_schema() == F.col(_SCHEMA + "_id"))
-    return events.where(rows).join(F.broadcast(schemas), is_mine, "left")
+    """Return the rejected events, each with the text of its schema."""
+    schema_events = events.where("kind = 'schema'").groupBy(
+        event_schema_id().alias(_SCHEMA + "_id")
+    )
+    schemas = schema_events.agg(F.min("after").alias(_SCHEMA))
+    is_same_schema = F.col("kind").isin(DATA, REFUSED) & (
+        event_schema_id() == F.col(_SCHEMA + "_id")
+    )
+    return events.where(rows).join(F.broadcast(schemas), is_same_schema, "left")
 
 
-def _event(events: DataFrame) -> Column:
-    """Return an event row as :class:`~changelane.spark.rows.rejected.KeptEvent` has it."""
-    is_named = TOLD in events.columns
-    table = F.col(f"{TOLD}.table_id") if is_named else F.col("table_id")
-    whole = F.col(f"{TOLD}.whole") if is_named else F.col("whole")
+def _event_struct(events: DataFrame) -> Column:
+    """Return an event row as a struct, like :class:`~changelane.spark.rows.rejected.KeptEvent`."""
+    has_source_names = SOURCE_NAMES in events.columns
+    table = F.col(f"{SOURCE_NAMES}.table_id") if has_source_names else F.col("table_id")
+    is_full_image = F.col(f"{SOURCE_NAMES}.whole") if has_source_names else F.col("whole")
     return F.struct(
-        *_EVENT,
+        *_EVENT_COLUMNS,
         table.alias("table"),
-        whole.alias("whole"),
-        told_schema().alias("schema_id"),
+        is_full_image.alias("whole"),
+        event_schema_id().alias("schema_id"),
         F.hex("order").alias("order"),
         F.unix_micros("source_time").alias("source_time_us"),
     )

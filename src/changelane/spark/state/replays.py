@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of the quarantine was replayed, and what is being replayed.
+"""The replays of the quarantine: which entries were replayed, and which replays are unfinished.
 
-Nothing is ever taken out of the quarantine. A replay first notes all that it will replay, in one
-commit, and has a number; then its events are applied as a batch of that number, and then it is
-noted as done. One that was killed is brought to its end under its own number before another one
-begins, so that tables which hold it skip it.
+Nothing is ever removed from the quarantine. A replay has a number. First it records all of its
+entries in one commit, then its events are applied as a batch of that number, and then it is
+recorded as done. A killed replay is completed under its own number before another one begins, so
+that tables which have its events skip them.
 """
 
 import time
@@ -21,9 +21,9 @@ from changelane.spark.state import quarantine
 
 NAME: Final = "_changelane/replays"
 QUERY: Final = "replay"
-"""Stands in the markers of replays for the id of a checkpoint."""
+"""The query of the markers of replays, in place of the id of a checkpoint."""
 ENTRY: Final = "entry"
-_CONTENT: Final = {name: quarantine.COLUMNS[name] for name in Entry._fields}
+_ENTRY_COLUMNS: Final = {name: quarantine.COLUMNS[name] for name in Entry._fields}
 COLUMNS: Final = {
     "pipeline": "STRING",
     "number": "BIGINT",
@@ -31,18 +31,18 @@ COLUMNS: Final = {
     "time_ms": "BIGINT",
     "settings": "STRING",
     ENTRY: "STRING",
-    **_CONTENT,
+    **_ENTRY_COLUMNS,
 }
 _DIGITS: Final = 20
 
 
 class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What becomes of the entries of a replay.
+    """How a replay treats its entries.
 
     Attributes:
-        format: The format that messages are read as, where it is not the pipeline's.
+        format: The format of the messages, if it is not the pipeline's.
         options: Its options.
-        discards: Nothing: they are only noted as done.
+        discards: Whether the entries are only recorded as done.
     """
 
     format: str | None = None
@@ -50,7 +50,7 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     discards: bool = False
 
 
-class Begun(msgspec.Struct, frozen=True):
+class UnfinishedReplay(msgspec.Struct, frozen=True):
     """A replay that is not done."""
 
     number: int
@@ -59,18 +59,18 @@ class Begun(msgspec.Struct, frozen=True):
 
 
 class ReplayReport(msgspec.Struct):
-    """What a replay did.
+    """The result of a replay.
 
     Attributes:
-        number: Its number, which the commits of the tables tell.
-        entries: How many entries it replayed.
-        events: How many events they were.
-        written: How many messages were sent.
+        number: Its number, which is in the commits of the tables.
+        entries: The number of replayed entries.
+        events: The number of their events.
+        written: The number of sent messages.
         tables: Events by table.
-        quarantined: What was set aside again, by reason code.
-        parked: Why tables failed, whose events wait in the change log.
-        is_resumed: It had begun before, and was killed.
-        is_discarded: Nothing came of its entries: somebody said so.
+        quarantined: The number of entries that were quarantined again, by reason code.
+        parked: The reasons of failed tables, whose events wait in the change log.
+        is_resumed: Whether it began before and was killed.
+        is_discarded: Whether its entries were discarded, as the user asked.
     """
 
     number: int
@@ -84,63 +84,67 @@ class ReplayReport(msgspec.Struct):
     is_discarded: bool = False
 
 
-def entries(lake: Lake, pipeline: str | None = None) -> DataFrame:
-    """Return all that was ever set aside, each with its ``entry``: a name that content gives it.
+def quarantine_entries(lake: Lake, pipeline: str | None = None) -> DataFrame:
+    """Return all rows of the quarantine, each with its ``entry``: a name from its content.
 
     Args:
         lake: The tables.
-        pipeline: Only of this one; what older versions set aside tells none, and is any's.
+        pipeline: Only rows of this pipeline; rows of older versions name none and belong to any.
     """
-    held = lake.read(quarantine.NAME)
+    stored_rows = lake.read(quarantine.NAME)
     for name, kind in quarantine.COLUMNS.items():
-        if name not in held.columns:
-            held = held.withColumn(name, F.lit(None).cast(kind))
+        if name not in stored_rows.columns:
+            stored_rows = stored_rows.withColumn(name, F.lit(None).cast(kind))
     if pipeline is not None:
-        held = held.where(F.coalesce(F.col("pipeline") == pipeline, F.lit(True)))
-    told = ("pipeline", "query", "batch", "table_id", "code", "event")
-    place = ("topic", "partition", "offset", "row_index")
-    raw = (F.hex(name).alias(name) for name in ("raw_key", "raw_value"))
-    text = F.to_json(F.struct(*told, *place, *raw))
-    return held.withColumn(ENTRY, F.substring(F.sha2(text, 256), 1, _DIGITS))
+        stored_rows = stored_rows.where(F.coalesce(F.col("pipeline") == pipeline, F.lit(True)))
+    batch_columns = ("pipeline", "query", "batch", "table_id", "code", "event")
+    coordinates = ("topic", "partition", "offset", "row_index")
+    raw_columns = (F.hex(name).alias(name) for name in ("raw_key", "raw_value"))
+    text = F.to_json(F.struct(*batch_columns, *coordinates, *raw_columns))
+    return stored_rows.withColumn(ENTRY, F.substring(F.sha2(text, 256), 1, _DIGITS))
 
 
-def waiting(lake: Lake, pipeline: str | None = None) -> DataFrame:
-    """Return those that were not replayed."""
-    return _left(lake, entries(lake, pipeline))
+def pending_entries(lake: Lake, pipeline: str | None = None) -> DataFrame:
+    """Return the entries that were not replayed."""
+    return _without_replayed(lake, quarantine_entries(lake, pipeline))
 
 
-def _left(lake: Lake, found: DataFrame) -> DataFrame:
-    done = replayed(lake)
-    return found if done is None else found.join(done, ENTRY, "left_anti")
+def _without_replayed(lake: Lake, all_entries: DataFrame) -> DataFrame:
+    done_entries = replayed_entries(lake)
+    return (
+        all_entries if done_entries is None else all_entries.join(done_entries, ENTRY, "left_anti")
+    )
 
 
-def replayed(lake: Lake) -> DataFrame | None:
-    """Return the ``entry`` of all that was replayed; ``None`` = nothing ever was."""
+def replayed_entries(lake: Lake) -> DataFrame | None:
+    """Return the ``entry`` of each replayed row; ``None`` = there was no replay."""
     if not lake.exists(NAME):
         return None
-    held = lake.read(NAME)
-    done = held.where("state = 'done'").select("pipeline", "number")
-    begun = held.where("state = 'begun'")
-    return begun.join(done, ["pipeline", "number"], "left_semi").select(ENTRY).distinct()
+    replay_rows = lake.read(NAME)
+    done_replays = replay_rows.where("state = 'done'").select("pipeline", "number")
+    begun_rows = replay_rows.where("state = 'begun'")
+    return (
+        begun_rows.join(done_replays, ["pipeline", "number"], "left_semi").select(ENTRY).distinct()
+    )
 
 
 def is_replayable(masks: str) -> Column:
-    """Say of an entry whether it holds what a replay needs.
+    """Return whether an entry has all that a replay needs.
 
     Args:
-        masks: What the pipeline hides now, as ``masks_of`` names it. Messages go through its
-            transforms again; events went through those of their time, which may have hidden less.
+        masks: The pipeline's current masks, as ``masks_of`` names them. Messages go through its
+            transforms again. Events went through earlier transforms, which may have masked less.
     """
     is_withheld = F.get_json_object("message", "$.is_withheld") == "true"
     is_message = F.col("event").isNull() & ~F.coalesce(is_withheld, F.lit(False))
-    # versions that told no pipeline kept less of an event, and rows are nothing without a schema
+    # versions without a pipeline name stored less of an event; rows need their schema
     is_row = F.get_json_object("event", "$.kind").isin(DATA, REFUSED)
     is_event = F.col("pipeline").isNotNull() & (~is_row | F.col("schema").isNotNull())
-    return is_message | (F.col("event").isNotNull() & is_event & is_hidden(masks))
+    return is_message | (F.col("event").isNotNull() & is_event & has_current_masks(masks))
 
 
-def is_hidden(masks: str) -> Column:
-    """Say of an entry whether all that the pipeline hides now was hidden of it, as ``masks``."""
+def has_current_masks(masks: str) -> Column:
+    """Return whether an entry was masked with the pipeline's current masks."""
     return F.lit(not masks) | (F.coalesce("masks", F.lit("")) == masks)
 
 
@@ -163,13 +167,13 @@ class Replays:
         """Return the marker of a replay."""
         return Marker(self._pipeline, QUERY, number)
 
-    def _mine(self) -> DataFrame:
+    def _rows(self) -> DataFrame:
         return self._lake.read(NAME).where(F.col("pipeline") == self._pipeline)
 
-    def unfinished(self) -> list[Begun]:
+    def unfinished(self) -> list[UnfinishedReplay]:
         """Return the replays that were killed, the oldest first."""
         numbered = (
-            self._mine()
+            self._rows()
             .groupBy("number")
             .agg(
                 F.count_distinct(ENTRY).alias("entries"),
@@ -178,53 +182,67 @@ class Replays:
             )
         )
         return [
-            Begun(row["number"], row["entries"], _settings(row["settings"]))
+            UnfinishedReplay(row["number"], row["entries"], _settings(row["settings"]))
             for row in numbered.where("NOT is_done").orderBy("number").collect()
         ]
 
-    def begin(self, chosen: DataFrame, settings: Settings) -> Begun | None:
-        """Note what a new replay replays; ``None`` = there is nothing.
+    def record_begin(
+        self, pending_entries: DataFrame, settings: Settings
+    ) -> UnfinishedReplay | None:
+        """Record the entries of a new replay; ``None`` = there are none.
 
         Args:
-            chosen: Entries that wait.
+            pending_entries: Entries that were not replayed.
             settings: How their messages are read.
         """
-        (row,) = self._mine().agg(F.max("number").alias("newest")).collect()
+        (row,) = self._rows().agg(F.max("number").alias("newest")).collect()
         number = (row["newest"] or 0) + 1
         text = msgspec.json.encode(settings).decode()
-        told = chosen.dropDuplicates([ENTRY]).select(ENTRY, *_CONTENT)
-        self._note(number, "begun", text, told)
-        found = next((one for one in self.unfinished() if one.number == number), None)
-        return found if found is not None and found.entries else None
-
-    def content(self, number: int) -> DataFrame:
-        """Return what a replay replays, each entry once.
-
-        Two that begin at the same moment may note the same number: they are one replay then, and
-        whoever brings it to its end must find the same in it.
-        """
-        mine = (F.col("number") == number) & (F.col("state") == "begun")
-        told = F.min(F.struct(*_CONTENT)).alias("told")
-        return self._mine().where(mine).groupBy(ENTRY).agg(told).select(ENTRY, "told.*")
-
-    def done(self, number: int) -> None:
-        """Note that a replay is done: what failed again waits as entries of its own."""
-        nothing = {name: F.lit(None).cast(kind) for name, kind in _CONTENT.items()}
-        told = self._spark.range(1).select(
-            F.lit(None).cast("string").alias(ENTRY),
-            *(value.alias(name) for name, value in nothing.items()),
+        entry_rows = pending_entries.dropDuplicates([ENTRY]).select(ENTRY, *_ENTRY_COLUMNS)
+        self._append_state(number, "begun", text, entry_rows)
+        unfinished_replay = next(
+            (replay for replay in self.unfinished() if replay.number == number), None
         )
-        self._note(number, "done", None, told)
+        return (
+            unfinished_replay
+            if unfinished_replay is not None and unfinished_replay.entries
+            else None
+        )
 
-    def _note(self, number: int, state: str, settings: str | None, told: DataFrame) -> None:
-        own = {
+    def entries_of(self, number: int) -> DataFrame:
+        """Return the content of a replay, each entry once.
+
+        Two replays that begin at the same moment may record the same number. They are one replay
+        then, and both runs must read the same content.
+        """
+        is_begun = (F.col("number") == number) & (F.col("state") == "begun")
+        entry_content = F.min(F.struct(*_ENTRY_COLUMNS)).alias("told")
+        return (
+            self._rows().where(is_begun).groupBy(ENTRY).agg(entry_content).select(ENTRY, "told.*")
+        )
+
+    def record_done(self, number: int) -> None:
+        """Record that a replay is done; entries that failed again are new quarantine entries."""
+        null_columns = {name: F.lit(None).cast(kind) for name, kind in _ENTRY_COLUMNS.items()}
+        empty_entry = self._spark.range(1).select(
+            F.lit(None).cast("string").alias(ENTRY),
+            *(value.alias(name) for name, value in null_columns.items()),
+        )
+        self._append_state(number, "done", None, empty_entry)
+
+    def _append_state(
+        self, number: int, state: str, settings: str | None, entry_rows: DataFrame
+    ) -> None:
+        state_columns = {
             "pipeline": F.lit(self._pipeline),
             "number": F.lit(number).cast("bigint"),
             "state": F.lit(state),
             "time_ms": F.lit(int(time.time() * 1000)).cast("bigint"),
             "settings": F.lit(settings).cast("string"),
         }
-        rows = told.select(*(value.alias(name) for name, value in own.items()), *told.columns)
+        rows = entry_rows.select(
+            *(value.alias(name) for name, value in state_columns.items()), *entry_rows.columns
+        )
         self._lake.append(self._spark, NAME, rows)
 
 

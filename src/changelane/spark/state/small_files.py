@@ -13,19 +13,19 @@ from changelane.spark.runtime.redact import BROKEN_CHECKPOINT
 _Content = TypeVar("_Content")
 
 
-def decoded(text: str, kind: type[_Content], name: str) -> _Content:
-    """Return the content of a file of JSON.
+def decode_file(text: str, content_type: type[_Content], name: str) -> _Content:
+    """Return the content of a JSON file.
 
     Args:
-        text: The file.
-        kind: The type of its content.
+        text: The text of the file.
+        content_type: The type of its content.
         name: The name of the file, for the error.
 
     Raises:
-        ChangelaneError: It is cut, or holds something else.
+        ChangelaneError: The file is cut, or has other content.
     """
     try:
-        return msgspec.json.decode(text, type=kind)
+        return msgspec.json.decode(text, type=content_type)
     except msgspec.DecodeError as error:
         raise ChangelaneError(f"{BROKEN_CHECKPOINT} ({name})") from error
 
@@ -43,22 +43,24 @@ class SmallFiles:
         self._path = path.rstrip("/")
         self._system, _ = file_system(spark, self._path)
 
-    def _at(self, name: str) -> Any:
+    def _path_of(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self._path}/{name}" if name else self._path)
 
     def exists(self, name: str = "") -> bool:
         """Return whether a file, or the folder itself, exists."""
-        return bool(self._system.exists(self._at(name)))
+        return bool(self._system.exists(self._path_of(name)))
 
     def names(self) -> list[str]:
         """Return the names of the files; an empty list if the folder does not exist."""
         if not self.exists():
             return []
-        return [str(status.getPath().getName()) for status in self._system.listStatus(self._at(""))]
+        return [
+            str(status.getPath().getName()) for status in self._system.listStatus(self._path_of(""))
+        ]
 
     def read(self, name: str) -> str:
         """Return the text of a file."""
-        stream = self._system.open(self._at(name))
+        stream = self._system.open(self._path_of(name))
         try:
             return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
         finally:
@@ -70,23 +72,23 @@ class SmallFiles:
         Raises:
             OSError: The file cannot be written.
         """
-        part = self._at(f".{name}.part")
+        part = self._path_of(f".{name}.part")
         stream = self._system.create(part, True)
         try:
             stream.write(bytearray(content))
         finally:
             stream.close()
-        if not self._system.rename(part, self._at(name)):
+        if not self._system.rename(part, self._path_of(name)):
             raise OSError(f"cannot rename {part}")
 
     def mark(self, name: str) -> None:
-        """Write an empty file, which may exist."""
-        self._system.create(self._at(name), True).close()
+        """Write an empty file, which may exist already."""
+        self._system.create(self._path_of(name), True).close()
 
     def delete(self, name: str) -> None:
         """Delete a file, if it exists."""
-        self._system.delete(self._at(name), False)
+        self._system.delete(self._path_of(name), False)
 
     def delete_all(self) -> None:
         """Delete the folder with all that it contains, if it exists."""
-        self._system.delete(self._at(""), True)
+        self._system.delete(self._path_of(""), True)

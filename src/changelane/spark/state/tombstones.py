@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The side table: what must be remembered of rows that are not there.
+"""The tombstone table: deletes, key changes and truncates, whose rows no table contains.
 
-One table per stream: table, key, ``deleted`` (D) with its ``source_time``, ``moved_to``; the row
-with a NULL key holds ``truncated`` (T) and ``purged`` (H). ``transactions`` is what transactions
-that moved rows told of the key (:class:`changelane.apply.row_state.Within`), ``within`` names the
-newest of them, and ``until`` is not below its last step. The table is written before the targets:
-raising registers twice is harmless (docs/merge-rule.md, Storage).
+There is one table per stream: table, key, ``deleted`` (D) with its ``source_time``, ``moved_to``.
+The row with a NULL key has ``truncated`` (T) and ``purged`` (H, the watermark of removed
+tombstones). ``transactions`` contains the changes of the key inside transactions that moved rows
+(:class:`changelane.apply.row_state.TransactionRecord`), ``within`` the newest of these
+transactions, and ``until`` an order that is not below its last step. The table is written before
+the targets: writing a tombstone twice is harmless (docs/merge-rule.md, Storage).
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,195 +32,220 @@ COLUMNS: Final = {
     "within": "BINARY",
     "until": "BINARY",
 }
-_NEWER: Final = "coalesce(s.deleted, unhex('')) > coalesce(t.deleted, unhex(''))"
-_EXACT: Final = ("transactions", "within", "until")
-_RAISED: Final = ("table_id", "key", "deleted", "moved_to", "truncated", "source_time", *_EXACT)
-_FOUND: Final = "s.transactions IS NOT NULL"
-"""What the rule found of a transaction takes back what it had found of a part of it."""
+_IS_NEWER: Final = "coalesce(s.deleted, unhex('')) > coalesce(t.deleted, unhex(''))"
+_TRANSACTION_COLUMNS: Final = ("transactions", "within", "until")
+_MERGED_COLUMNS: Final = (
+    "table_id",
+    "key",
+    "deleted",
+    "moved_to",
+    "truncated",
+    "source_time",
+    *_TRANSACTION_COLUMNS,
+)
+_HAS_TRANSACTIONS: Final = "s.transactions IS NOT NULL"
+"""The result of the rule for a transaction replaces its result for a part of the transaction."""
 
 
 def _newer(name: str) -> str:
-    return f"CASE WHEN {_FOUND} OR {_NEWER} THEN s.{name} ELSE t.{name} END"
+    return f"CASE WHEN {_HAS_TRANSACTIONS} OR {_IS_NEWER} THEN s.{name} ELSE t.{name} END"
 
 
-_RAISE: Final = Merge(
+_MERGE_TOMBSTONES: Final = Merge(
     keys=("table_id", "key"),
     matched=(
         Clause(
-            f"({_FOUND} OR {_NEWER} OR "
+            f"({_HAS_TRANSACTIONS} OR {_IS_NEWER} OR "
             "coalesce(s.truncated, unhex('')) > coalesce(t.truncated, unhex('')))",
             {
                 **{name: _newer(name) for name in ("deleted", "moved_to", "source_time")},
-                **{n: f"CASE WHEN {_FOUND} THEN s.{n} ELSE t.{n} END" for n in _EXACT},
+                **{
+                    n: f"CASE WHEN {_HAS_TRANSACTIONS} THEN s.{n} ELSE t.{n} END"
+                    for n in _TRANSACTION_COLUMNS
+                },
                 "truncated": "greatest(s.truncated, t.truncated)",
             },
         ),
     ),
-    values={name: f"s.{name}" for name in _RAISED},
+    values={name: f"s.{name}" for name in _MERGED_COLUMNS},
 )
-_PURGE: Final = Merge(
+_MERGE_WATERMARKS: Final = Merge(
     keys=("table_id", "key"),
     matched=(Clause("s.purged > coalesce(t.purged, unhex(''))", {"purged": "s.purged"}),),
     values={name: f"s.{name}" for name in ("table_id", "key", "purged")},
 )
-_MOVED: Final = "(moved_to IS NOT NULL OR transactions != '')"
-_OLDER: Final = "coalesce(t.deleted, unhex('')) <= s.deleted"
-_FORGET: Final = Merge(keys=("table_id", "key"), matched=(Clause(_OLDER),))
+_IS_MOVED: Final = "(moved_to IS NOT NULL OR transactions != '')"
+_IS_NOT_NEWER: Final = "coalesce(t.deleted, unhex('')) <= s.deleted"
+_DELETE_TOMBSTONES: Final = Merge(keys=("table_id", "key"), matched=(Clause(_IS_NOT_NEWER),))
 
 
-class Remembered(NamedTuple):
-    """What the side table says about a whole table.
+class TableTombstones(NamedTuple):
+    """The tombstones of a whole table.
 
     Attributes:
         truncated: T.
-        purged: H.
-        has_moves: Whether keys are remembered whose rows moved.
-        keys: Of how many keys something is remembered, about.
+        watermark: H.
+        has_key_changes: Whether there are keys whose rows moved.
+        keys: The approximate number of keys with tombstones.
     """
 
     truncated: bytes = b""
-    purged: bytes = b""
-    has_moves: bool = False
+    watermark: bytes = b""
+    has_key_changes: bool = False
     keys: int = 0
 
 
-def after(before: Mapping[str, Remembered], works: Sequence[Work]) -> dict[str, Remembered]:
-    """Return what is remembered of tables once the side table holds the batch."""
-    known = dict(before)
-    for work in works:
-        if work.is_raising:
-            held = known.get(work.table_id, Remembered())
-            truncated = max(held.truncated, work.truncated)
-            keys = held.keys + work.departures
-            known[work.table_id] = held._replace(truncated=truncated, keys=keys)
-    return known
+def tombstones_after(
+    tombstones_before: Mapping[str, TableTombstones], table_batches: Sequence[Work]
+) -> dict[str, TableTombstones]:
+    """Return the tombstones of tables after a batch is recorded."""
+    tombstones = dict(tombstones_before)
+    for table_batch in table_batches:
+        if table_batch.is_raising:
+            table_tombstones = tombstones.get(table_batch.table_id, TableTombstones())
+            truncated = max(table_tombstones.truncated, table_batch.truncated)
+            key_count = table_tombstones.keys + table_batch.departures
+            tombstones[table_batch.table_id] = table_tombstones._replace(
+                truncated=truncated, keys=key_count
+            )
+    return tombstones
 
 
-def horizons(lake: Lake) -> dict[str, bytes]:
+def tombstone_watermarks(lake: Lake) -> dict[str, bytes]:
     """Return H of each table of a lake that was ever purged."""
     if not lake.exists(NAME) or "purged" not in lake.columns(NAME):
         return {}
-    found = lake.read(NAME).where("purged IS NOT NULL").select("table_id", "purged").collect()
-    return {row["table_id"]: bytes(row["purged"]) for row in found}
+    watermark_rows = (
+        lake.read(NAME).where("purged IS NOT NULL").select("table_id", "purged").collect()
+    )
+    return {row["table_id"]: bytes(row["purged"]) for row in watermark_rows}
 
 
-def remembers_newer(lake: Lake, table_id: str, order: bytes) -> bool:
-    """Say whether a key left a table at an event that is newer than some order.
+def has_newer_tombstone(lake: Lake, table_id: str, order: bytes) -> bool:
+    """Return whether a table has a tombstone of a key that is newer than an order.
 
-    What was purged is no longer remembered; its horizon is the order of a departure, too.
+    Purged tombstones are gone; their watermark is also the order of a delete.
     """
     if not lake.exists(NAME):
         return False
     floor = F.lit(bytearray(order))
-    newer = (F.col("deleted") > floor) | (F.col("purged") > floor)
-    return not lake.read(NAME).where((F.col("table_id") == table_id) & newer).isEmpty()
+    is_newer = (F.col("deleted") > floor) | (F.col("purged") > floor)
+    return not lake.read(NAME).where((F.col("table_id") == table_id) & is_newer).isEmpty()
 
 
-class SideTable:
-    """The side table of one stream."""
+class TombstoneTable:
+    """The tombstone table of one stream."""
 
     def __init__(self, spark: SparkSession, lake: Lake) -> None:
         self._spark = spark
         self._lake = lake
         lake.create(NAME, COLUMNS, {})
-        held = lake.columns(NAME)
-        if lacking := {name: kind for name, kind in COLUMNS.items() if name not in held}:
-            lake.add_columns(NAME, lacking)  # a table of before they were thought of
+        stored_columns = lake.columns(NAME)
+        if missing_columns := {
+            name: kind for name, kind in COLUMNS.items() if name not in stored_columns
+        }:
+            lake.add_columns(NAME, missing_columns)  # a table of an older version
 
     def table(self) -> DataFrame:
-        """Return the whole side table."""
+        """Return all rows of the tombstone table."""
         return self._lake.read(NAME)
 
-    def raised(self, events: DataFrame) -> DataFrame:
-        """Return the registers that departures and truncates raise, as the side table has them.
+    def tombstones_of(self, events: DataFrame) -> DataFrame:
+        """Return the tombstones of deletes, key changes and truncates, in the columns of the table.
 
         Args:
             events: ``data`` and ``truncate`` event rows.
         """
-        leaving = F.col("op") == "d"
-        moving = (F.col("op") == "u") & F.col("other_key").isNotNull()
-        departed = F.expr("concat(substring(`order`, 1, length(`order`) - 1), unhex('00'))")
+        is_delete = F.col("op") == "d"
+        is_key_change = (F.col("op") == "u") & F.col("other_key").isNotNull()
+        key_delete_order = F.expr("concat(substring(`order`, 1, length(`order`) - 1), unhex('00'))")
         return (
-            events.where(leaving | moving | (F.col("kind") == "truncate"))
+            events.where(is_delete | is_key_change | (F.col("kind") == "truncate"))
             .select(
                 "table_id",
-                F.when(leaving, F.col("key")).when(moving, F.col("other_key")).alias("key"),
-                F.when(leaving, F.col("order")).when(moving, departed).alias("deleted"),
-                F.when(leaving, F.col("other_key")).when(moving, F.col("key")).alias("moved_to"),
+                F.when(is_delete, F.col("key"))
+                .when(is_key_change, F.col("other_key"))
+                .alias("key"),
+                F.when(is_delete, F.col("order"))
+                .when(is_key_change, key_delete_order)
+                .alias("deleted"),
+                F.when(is_delete, F.col("other_key"))
+                .when(is_key_change, F.col("key"))
+                .alias("moved_to"),
                 F.when(F.col("kind") == "truncate", F.col("order")).alias("truncated"),
                 "source_time",
             )
             .where("key IS NOT NULL OR truncated IS NOT NULL")
         )
 
-    def remember(self, raised: DataFrame) -> None:
+    def record(self, tombstones: DataFrame) -> None:
         """Raise D and T, in one commit.
 
         Args:
-            raised: ``table_id``, ``key``, ``deleted``, ``moved_to``, ``truncated``,
+            tombstones: ``table_id``, ``key``, ``deleted``, ``moved_to``, ``truncated``,
                 ``source_time``.
         """
-        newest = raised.groupBy("table_id", "key").agg(
+        newest = tombstones.groupBy("table_id", "key").agg(
             F.max("deleted").alias("deleted"),
             F.max_by("moved_to", "deleted").alias("moved_to"),
             F.max("truncated").alias("truncated"),
             F.max_by("source_time", "deleted").alias("source_time"),
             *(
-                F.max(name if name in raised.columns else F.lit(None).cast(COLUMNS[name])).alias(
-                    name
-                )
-                for name in _EXACT
+                F.max(
+                    name if name in tombstones.columns else F.lit(None).cast(COLUMNS[name])
+                ).alias(name)
+                for name in _TRANSACTION_COLUMNS
             ),
         )
-        retried(lambda: self._lake.merge(self._spark, NAME, newest, _RAISE))
+        retried(lambda: self._lake.merge(self._spark, NAME, newest, _MERGE_TOMBSTONES))
 
-    def purge(self, horizons: DataFrame) -> None:
-        """Raise H, in one commit: before anything up to it is forgotten.
-
-        Args:
-            horizons: ``table_id`` and ``purged``.
-        """
-        told = horizons.withColumn("key", F.lit(None).cast("string"))
-        retried(lambda: self._lake.merge(self._spark, NAME, told, _PURGE))
-
-    def forget(self, departures: DataFrame) -> None:
-        """Forget departures that are not newer than those told, in one commit.
+    def record_watermarks(self, watermarks: DataFrame) -> None:
+        """Raise H, in one commit, before any tombstone up to it is deleted.
 
         Args:
-            departures: ``table_id``, ``key`` and ``deleted``.
+            watermarks: ``table_id`` and ``purged``.
         """
-        retried(lambda: self._lake.merge(self._spark, NAME, departures, _FORGET))
+        watermark_rows = watermarks.withColumn("key", F.lit(None).cast("string"))
+        retried(lambda: self._lake.merge(self._spark, NAME, watermark_rows, _MERGE_WATERMARKS))
 
-    def tables(self) -> dict[str, Remembered]:
-        """Return what is remembered of each table that ever lost a row."""
-        found = (
+    def delete(self, deleted_keys: DataFrame) -> None:
+        """Delete tombstones that are not newer than given orders, in one commit.
+
+        Args:
+            deleted_keys: ``table_id``, ``key`` and ``deleted``.
+        """
+        retried(lambda: self._lake.merge(self._spark, NAME, deleted_keys, _DELETE_TOMBSTONES))
+
+    def table_tombstones(self) -> dict[str, TableTombstones]:
+        """Return the tombstones of each table that ever lost a row."""
+        table_rows = (
             self.table()
             .groupBy("table_id")
             .agg(
-                # sets, one value each: a maximum of bytes would let Spark sort all rows
+                # sets of one value each: a maximum of bytes would make Spark sort all rows
                 F.collect_set("truncated").alias("truncated"),
                 F.collect_set("purged").alias("purged"),
-                F.max(F.expr(_MOVED)).alias("moves"),
+                F.max(F.expr(_IS_MOVED)).alias("moves"),
                 F.count(F.lit(1)).alias("keys"),
             )
             .collect()
         )
         return {
-            row["table_id"]: Remembered(
+            row["table_id"]: TableTombstones(
                 max(map(bytes, row["truncated"]), default=b""),
                 max(map(bytes, row["purged"]), default=b""),
                 bool(row["moves"]),
                 row["keys"],
             )
-            for row in found
+            for row in table_rows
         }
 
-    def all_of(self, table_id: str) -> DataFrame:
+    def of_table(self, table_id: str) -> DataFrame:
         """Return ``key``, ``deleted`` and ``moved_to`` for all keys of a table."""
-        mine: Column = (F.col("table_id") == F.lit(table_id)) & F.col("key").isNotNull()
-        return self.table().where(mine).select("key", "deleted", "moved_to")
+        is_key_of_table: Column = (F.col("table_id") == F.lit(table_id)) & F.col("key").isNotNull()
+        return self.table().where(is_key_of_table).select("key", "deleted", "moved_to")
 
-    def of(self, table_id: str, keys: DataFrame, *, are_few: bool = True) -> DataFrame:
+    def for_keys(self, table_id: str, keys: DataFrame, *, are_few: bool = True) -> DataFrame:
         """Return ``key``, ``deleted`` and ``moved_to`` for some keys of a table.
 
         Args:
@@ -227,28 +253,33 @@ class SideTable:
             keys: The keys in a column ``key``.
             are_few: Whether the keys are few enough to be broadcast.
         """
-        wanted = keys.select("key").distinct()
-        told = self.all_of(table_id)
-        return told.join(F.broadcast(wanted) if are_few else wanted, "key", "left_semi")
+        distinct_keys = keys.select("key").distinct()
+        tombstones = self.of_table(table_id)
+        return tombstones.join(
+            F.broadcast(distinct_keys) if are_few else distinct_keys, "key", "left_semi"
+        )
 
-    def moved(self, table_id: str) -> DataFrame:
+    def moved_keys(self, table_id: str) -> DataFrame:
         """Return ``key``, ``deleted`` and ``moved_to`` of a table's keys whose rows moved.
 
-        A key that leads to itself is one at which a row arrived where another was, or may be.
+        A key with itself in ``moved_to`` is one at which a row arrived where another row was, or
+        may be.
         """
-        return self.all_of(table_id).where("moved_to IS NOT NULL")
+        return self.of_table(table_id).where("moved_to IS NOT NULL")
 
-    def within(self, table_id: str, keys: DataFrame | None = None) -> DataFrame:
-        """Return what is remembered of keys inside transactions; without *keys*, of all keys."""
-        mine: Column = (F.col("table_id") == F.lit(table_id)) & F.col("key").isNotNull()
-        told = self.table().where(mine & F.expr("transactions != ''"))
-        told = told.select("key", *_EXACT)
+    def transactions_of(self, table_id: str, keys: DataFrame | None = None) -> DataFrame:
+        """Return the state of keys inside transactions; without *keys*, of all keys."""
+        is_key_of_table: Column = (F.col("table_id") == F.lit(table_id)) & F.col("key").isNotNull()
+        key_transactions = self.table().where(is_key_of_table & F.expr("transactions != ''"))
+        key_transactions = key_transactions.select("key", *_TRANSACTION_COLUMNS)
         if keys is None:
-            return told
-        return told.join(F.broadcast(keys.select("key").distinct()), "key", "left_semi")
+            return key_transactions
+        return key_transactions.join(F.broadcast(keys.select("key").distinct()), "key", "left_semi")
 
-    def moved_among(self, keys: DataFrame) -> set[str]:
+    def tables_with_moved_keys(self, keys: DataFrame) -> set[str]:
         """Return the tables of which some keys, in columns ``table_id`` and ``key``, moved."""
-        moved = self.table().where(_MOVED).select("table_id", "key")
-        found = moved.join(keys, ["table_id", "key"], "left_semi").select("table_id").distinct()
-        return {row["table_id"] for row in found.collect()}
+        moved_keys = self.table().where(_IS_MOVED).select("table_id", "key")
+        table_rows = (
+            moved_keys.join(keys, ["table_id", "key"], "left_semi").select("table_id").distinct()
+        )
+        return {row["table_id"] for row in table_rows.collect()}

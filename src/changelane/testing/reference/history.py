@@ -15,38 +15,38 @@ import msgspec
 from changelane.apply import (
     AMBIGUOUS,
     UNORDERED,
-    Departure,
+    KeyDelete,
     NoKeyError,
-    Step,
+    RowOperation,
     TableTruncate,
     Upsert,
-    steps,
+    operations_of,
 )
-from changelane.apply.added_columns import Columns, listings_of
+from changelane.apply.added_columns import ColumnHistory, schemas_of
 from changelane.apply.history import (
-    NO_PAST,
-    Past,
+    NO_HISTORY,
+    RowHistory,
     Version,
-    departed,
-    later,
-    tracked,
-    upserted,
+    later_time,
     versions,
+    versions_of_tracked,
+    with_delete,
+    with_upsert,
 )
-from changelane.apply.row_state import typed
+from changelane.apply.row_state import sort_key
 from changelane.errors import ApplyError
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Truncate
-from changelane.position import Position, comparable
-from changelane.schema import TableId, named
+from changelane.position import Position, is_comparable
+from changelane.schema import TableId, option_for_table
 from changelane.testing.reference.upsert import Refused
 
 
 class _Table(msgspec.Struct):
-    pasts: dict[bytes, Past] = {}
+    pasts: dict[bytes, RowHistory] = {}
     columns: dict[str, None] = {}
     truncates: dict[bytes, int | None] = {}
     ambiguous: dict[bytes, ChangeEvent] = {}
-    source: Columns = Columns()
+    source: ColumnHistory = ColumnHistory()
 
 
 class HistoryTables:
@@ -100,7 +100,7 @@ class HistoryTables:
 
         for table, batch in upserts.items():
             stored_table = self._tables[table]
-            stored_table.source = stored_table.source.after(listings_of(batch))
+            stored_table.source = stored_table.source.after(schemas_of(batch))
 
     def versions(self, table: TableId) -> Mapping[bytes, list[Version]]:
         """Return the versions of every key that ever had a row, in their order."""
@@ -113,7 +113,7 @@ class HistoryTables:
             )
             if key_versions:
                 versions_by_key[key] = (
-                    key_versions if track is None else tracked(key_versions, track)
+                    key_versions if track is None else versions_of_tracked(key_versions, track)
                 )
         return versions_by_key
 
@@ -143,47 +143,51 @@ class HistoryTables:
 
     def _steps(
         self, event: ChangeEvent, change: DataChange | Truncate, fallback: Position | None
-    ) -> tuple[Step, ...]:
+    ) -> tuple[RowOperation, ...]:
         if isinstance(change, Truncate):
-            return steps(event, epoch=self._epoch, fallback=fallback)
-        columns = named(self._keys, change.table) or (
+            return operations_of(event, epoch=self._epoch, fallback=fallback)
+        columns = option_for_table(self._keys, change.table) or (
             None if change.key is None else change.key.columns
         )
         if columns is None:
             raise NoKeyError("the table has no key, so nothing says which row is meant")
-        event_steps = steps(event, keys=columns, epoch=self._epoch, fallback=fallback)
+        event_steps = operations_of(event, keys=columns, epoch=self._epoch, fallback=fallback)
         names = () if change.schema is None else tuple(change.schema.by_name)
         known_columns = self._tables[change.table].columns
         for name in (*names, *(change.before or ()), *(change.after or ())):
             known_columns.setdefault(name)
         return event_steps
 
-    def _take(self, table: TableId, stored_table: _Table, step: Step, event: ChangeEvent) -> None:
+    def _take(
+        self, table: TableId, stored_table: _Table, step: RowOperation, event: ChangeEvent
+    ) -> None:
         time_us = _time_us(event)
         match step:
             case TableTruncate(order):
-                stored_table.truncates[order] = later(stored_table.truncates.get(order), time_us)
-            case Departure(key=key):
+                stored_table.truncates[order] = later_time(
+                    stored_table.truncates.get(order), time_us
+                )
+            case KeyDelete(key=key):
                 past = self._past(stored_table, key, step.order)
-                stored_table.pasts[key] = departed(past, step, time_us)
+                stored_table.pasts[key] = with_delete(past, step, time_us)
                 stored_table.ambiguous[step.order] = event
             case Upsert(key=bytes() as key):
                 past = self._past(stored_table, key, step.order)
-                rival = past.told.get(step.order)
+                rival = past.changes.get(step.order)
                 if rival is not None and any(
-                    typed(step.values[c]) != typed(rival.values[c])
+                    sort_key(step.values[c]) != sort_key(rival.values[c])
                     for c in step.values.keys() & rival.values.keys()
                 ):
                     self._ties[table] += 1
-                stored_table.pasts[key] = upserted(past, step, time_us)
+                stored_table.pasts[key] = with_upsert(past, step, time_us)
             case _:
                 raise NoKeyError("the table has no key, so nothing says which row is meant")
 
     @staticmethod
-    def _past(stored_table: _Table, key: bytes, order: bytes) -> Past:
-        past = stored_table.pasts.get(key, NO_PAST)
-        known_change = next(iter(past.told), None) or next(iter(past.ends), None)
-        if known_change is not None and not comparable(known_change, order):
+    def _past(stored_table: _Table, key: bytes, order: bytes) -> RowHistory:
+        past = stored_table.pasts.get(key, NO_HISTORY)
+        known_change = next(iter(past.changes), None) or next(iter(past.ends), None)
+        if known_change is not None and not is_comparable(known_change, order):
             raise _IncomparableError("the order cannot be compared with what the key holds")
         return past
 

@@ -11,15 +11,20 @@ from contextlib import suppress
 
 import msgspec
 
-from changelane.apply.column_mapping import Shape
-from changelane.apply.event_operations import steps
+from changelane.apply.column_mapping import ColumnMapping
+from changelane.apply.event_operations import operations_of
 from changelane.apply.operations import Upsert
-from changelane.apply.schema_history import Fill, Turn, shadowed, turns_of
-from changelane.apply.table_mapping import Place, Tables
+from changelane.apply.schema_history import (
+    Backfill,
+    SchemaChangeEntry,
+    schema_changes_of,
+    table_of_shadow,
+)
+from changelane.apply.table_mapping import LakeTable, TableMapping
 from changelane.ddl import TruncateTable, dialect_of, statements_of
 from changelane.errors import ApplyError
 from changelane.event import ChangeEvent, DataChange, Image, Key, SchemaChange, Truncate
-from changelane.position import ARRIVAL, DEPARTURE, encode_order
+from changelane.position import DELETE_PHASE, UPSERT_PHASE, encode_order
 from changelane.schema import Column, TableId, TableSchema
 from changelane.testing.reference.table import Row
 from changelane.testing.reference.upsert import MemoryTables
@@ -40,7 +45,7 @@ class FollowingTables:
         self._keep = keep
         self._shadows = shadows
         self._events: list[tuple[bytes, _Event]] = []
-        self._turns: list[Turn] = []
+        self._turns: list[SchemaChangeEntry] = []
         self._told: dict[bytes, list[str]] = {}
 
     def apply(self, events: Iterable[ChangeEvent]) -> None:
@@ -48,16 +53,16 @@ class FollowingTables:
         for event in events:
             match event:
                 case DataChange():
-                    self._events.append((_order(event, ARRIVAL), event))
+                    self._events.append((_order(event, UPSERT_PHASE), event))
                 case Truncate():
-                    self._events.append((_order(event, DEPARTURE), event))
+                    self._events.append((_order(event, DELETE_PHASE), event))
                 case SchemaChange():
                     self._statements(event)
                 case _:
                     pass
 
     def _statements(self, event: SchemaChange) -> None:
-        order = _order(event, DEPARTURE)
+        order = _order(event, DELETE_PHASE)
         dialect = dialect_of(event.source.product)
         if dialect is None:
             return
@@ -71,14 +76,14 @@ class FollowingTables:
             actions.append(text)
         before = actions.index(text)
         self._turns.extend(
-            turns_of(order, statements, dialect, shadows=self._shadows, before=before)
+            schema_changes_of(order, statements, dialect, shadows=self._shadows, before=before)
         )
 
     def memory(self) -> MemoryTables:
         """Return the tables as the rule makes them of all that was taken in, by first names."""
-        tables = Tables(self._turns)
+        tables = TableMapping(self._turns)
         events = self._by_place(tables)
-        stated = (place for place in events if tables.altered(place) or tables.ends(place))
+        stated = (place for place in events if tables.alterations(place) or tables.ends(place))
         memory = MemoryTables(statements=frozenset(map(stand_in, stated)))
         for place, table_events in events.items():
             newest = max((order for order, event in table_events if isinstance(event, DataChange)))
@@ -86,8 +91,8 @@ class FollowingTables:
                 end for end in tables.ends(place) if end.is_replaced or end.order < newest
             ]
             cleared = max((end.order for end in passed_ends), default=b"")
-            turns = [turn for turn in tables.altered(place) if turn.order >= cleared]
-            shape = Shape(turns, keep=self._keep)
+            turns = [turn for turn in tables.alterations(place) if turn.order >= cleared]
+            shape = ColumnMapping(turns, keep=self._keep)
             for order, event in table_events:
                 # what is older is of a table that went
                 if order > cleared:
@@ -96,20 +101,22 @@ class FollowingTables:
 
     def rows(self, table: TableId) -> list[Row]:
         """Return the rows of a table by its name in the end."""
-        tables = Tables(self._turns)
+        tables = TableMapping(self._turns)
         last = max((turn.order for turn in self._turns), default=b"") + b"\xff"
-        return list(self.memory().rows(stand_in(tables.place(table, last))))
+        return list(self.memory().rows(stand_in(tables.lake_table(table, last))))
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[LakeTable]:
         """Return the tables that hold, or held, rows."""
-        return list(self._by_place(Tables(self._turns)))
+        return list(self._by_place(TableMapping(self._turns)))
 
-    def _by_place(self, tables: Tables) -> Mapping[Place, list[tuple[bytes, _Event]]]:
-        events_by_place: dict[Place, list[tuple[bytes, _Event]]] = {}
+    def _by_place(self, tables: TableMapping) -> Mapping[LakeTable, list[tuple[bytes, _Event]]]:
+        events_by_place: dict[LakeTable, list[tuple[bytes, _Event]]] = {}
         for order, event in self._events:
-            if self._shadows and shadowed(event.table) is not None:
+            if self._shadows and table_of_shadow(event.table) is not None:
                 continue
-            events_by_place.setdefault(tables.place(event.table, order), []).append((order, event))
+            events_by_place.setdefault(tables.lake_table(event.table, order), []).append(
+                (order, event)
+            )
         return {
             place: table_events
             for place, table_events in events_by_place.items()
@@ -117,7 +124,7 @@ class FollowingTables:
         }
 
 
-def stand_in(place: Place) -> TableId:
+def stand_in(place: LakeTable) -> TableId:
     """Return the name under which a table stands in memory."""
     name = f"{place.table.name}{place.generation and '~'}{place.generation}"
     return msgspec.structs.replace(place.table, name=name)
@@ -134,12 +141,12 @@ def _order(event: DataChange | Truncate | SchemaChange, phase: int) -> bytes:
     return encode_order(event.position, snapshot=snapshot, phase=phase)
 
 
-def _read(event: _Event, order: bytes, place: Place, shape: Shape) -> _Event:
+def _read(event: _Event, order: bytes, place: LakeTable, shape: ColumnMapping) -> _Event:
     if isinstance(event, Truncate):
         return msgspec.structs.replace(event, table=stand_in(place))
     assert event.schema is not None  # noqa: S101 - only events with schemas follow
-    reading = shape.reading(event.schema.by_name, order)
-    columns = {name: target for name, target in reading.columns.items() if target is not None}
+    event_columns = shape.event_columns(event.schema.by_name, order)
+    columns = {name: target for name, target in event_columns.columns.items() if target is not None}
 
     def image(image: Image | None) -> Image | None:
         if image is None:
@@ -163,9 +170,9 @@ def _read(event: _Event, order: bytes, place: Place, shape: Shape) -> _Event:
     if read.after is None or not _is_whole(read):
         return read
     after = dict(read.after)
-    for filling in reading.fillings:
+    for filling in event_columns.backfills:
         if filling.column not in columns.values():
-            is_told = filling.added.fill is Fill.VALUE
+            is_told = filling.added.fill is Backfill.VALUE
             after[filling.column] = filling.added.value if is_told else UNAVAILABLE
             table_columns.append(Column(filling.column, filling.added.kind))
     return msgspec.structs.replace(read, schema=TableSchema(tuple(table_columns)), after=after)
@@ -174,5 +181,5 @@ def _read(event: _Event, order: bytes, place: Place, shape: Shape) -> _Event:
 def _is_whole(event: DataChange) -> bool:
     """Say whether an event tells all of its row: a change of the key by its before image, too."""
     with suppress(ApplyError):  # the rule itself will say why
-        return any(isinstance(step, Upsert) and step.whole for step in steps(event))
+        return any(isinstance(step, Upsert) and step.is_full_row for step in operations_of(event))
     return False

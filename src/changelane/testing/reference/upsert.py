@@ -9,33 +9,33 @@ from typing import Final, NamedTuple
 import msgspec
 
 from changelane.apply import (
-    NOTHING,
+    NO_ORDER,
     RULE,
     TOO_LATE,
     UNORDERED,
     KeyState,
     NoKeyError,
+    RowOperation,
     Rule,
-    Step,
     TableTruncate,
     Upsert,
+    affected_keys,
     canonical,
+    compact,
     is_live,
-    last_known,
-    pack,
-    reach,
+    last_known_states,
+    operations_of,
+    pack_orders,
     resolve,
     row_of,
-    settle,
-    steps,
 )
-from changelane.apply.added_columns import Addition, Columns, lacking, listings_of
+from changelane.apply.added_columns import Addition, ColumnHistory, later_additions, schemas_of
 from changelane.apply.deduplication import ordinal_of
-from changelane.apply.row_state import Cell
+from changelane.apply.row_state import ColumnVersion
 from changelane.errors import ApplyError
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Op, Truncate
 from changelane.position import BY_PARTITION, Position
-from changelane.schema import TableId, named
+from changelane.schema import TableId, option_for_table
 from changelane.testing.reference.table import Row
 from changelane.types import UNAVAILABLE, Value
 
@@ -86,16 +86,16 @@ class _Table(msgspec.Struct):
     states: dict[bytes, KeyState] = {}
     columns: dict[str, None] = {}
     keys: tuple[str, ...] = ()
-    truncated: bytes = NOTHING
-    horizon: bytes = NOTHING
+    truncated: bytes = NO_ORDER
+    horizon: bytes = NO_ORDER
     ghosts: dict[bytes, KeyState] = {}
     bases: dict[bytes, bytes] = {}
     """The newest upsert of each key that tells what columns its table had."""
-    source: Columns = Columns()
+    source: ColumnHistory = ColumnHistory()
     """The columns of its source, and those that came to rows which were there."""
-    high: bytes = NOTHING
+    high: bytes = NO_ORDER
     """The newest upsert."""
-    taken: bytes = NOTHING
+    taken: bytes = NO_ORDER
     """The newest step of any kind, up to the batch before."""
     places: set[bytes] = set()
     """Where orders are offsets: the partitions that they are of."""
@@ -146,7 +146,7 @@ class MemoryTables:
             positions: Where each event stands in its topic, for those without a position, and
                 those that nothing else tells from others.
         """
-        changes: dict[TableId, list[tuple[Step, ChangeEvent]]] = {}
+        changes: dict[TableId, list[tuple[RowOperation, ChangeEvent]]] = {}
         for index, event in enumerate(events):
             fallback = positions[index] if index < len(positions) else None
             table = _table_of(event)
@@ -205,7 +205,9 @@ class MemoryTables:
         for key, row in self.keyed(table).items():
             state = stored_table.ghosts[key] if row.get(DELETED) else stored_table.states[key]
             added = stored_table.source.added
-            order, columns = pack({c: state.cell(c, added).order for c in stored_table.columns})
+            order, columns = pack_orders(
+                {c: state.cell(c, added).order for c in stored_table.columns}
+            )
             rows[key] = StoredRow(row, order, columns)
         return rows
 
@@ -232,7 +234,7 @@ class MemoryTables:
 
     def _knowing(self, stored_table: _Table) -> Rule:
         return (
-            self._rule.knowing(stored_table.source.added)
+            self._rule.with_additions(stored_table.source.added)
             if stored_table.source.added
             else self._rule
         )
@@ -253,28 +255,28 @@ class MemoryTables:
             state = stored_table.states[key] = msgspec.structs.replace(
                 old_state, transactions=transactions
             )
-            if not NOTHING < state.deleted <= horizon or key in wanting:
+            if not NO_ORDER < state.deleted <= horizon or key in wanting:
                 continue
             if is_live(state, stored_table.truncated, self._rule):
-                if stored_table.bases.get(key, NOTHING) <= max(
+                if stored_table.bases.get(key, NO_ORDER) <= max(
                     state.deleted, stored_table.truncated
                 ):
                     continue
                 stored_table.states[key] = msgspec.structs.replace(
-                    state, deleted=NOTHING, moved_to=None
+                    state, deleted=NO_ORDER, moved_to=None
                 )
             elif self._deletes is Deletes.HARD:
                 del stored_table.states[key]
             # a row that is kept with its mark keeps its departure with it
 
-    def _add(self, stored_table: _Table, batch: Sequence[tuple[Step, ChangeEvent]]) -> None:
+    def _add(self, stored_table: _Table, batch: Sequence[tuple[RowOperation, ChangeEvent]]) -> None:
         """Take in the columns that a batch brings without a statement."""
         upserts = [(event, step.order) for step, event in batch if isinstance(step, Upsert)]
-        listings = listings_of(upserts)
+        listings = schemas_of(upserts)
         orders = [order for _, order in upserts]
-        stored_table.high = max(stored_table.high, *orders, NOTHING)
+        stored_table.high = max(stored_table.high, *orders, NO_ORDER)
         stored_table.places.update(order[-9:-1] for order in orders if order[1] in BY_PARTITION)
-        crossing = stored_table.high if len(stored_table.places) > 1 else NOTHING
+        crossing = stored_table.high if len(stored_table.places) > 1 else NO_ORDER
         before = stored_table.source
         if before.has_new(listings):
             before = before.reaching(stored_table.taken)
@@ -289,12 +291,14 @@ class MemoryTables:
                 }
 
     def _columns(self, event: DataChange) -> tuple[str, ...] | None:
-        return named(self._keys, event.table) or (None if event.key is None else event.key.columns)
+        return option_for_table(self._keys, event.table) or (
+            None if event.key is None else event.key.columns
+        )
 
-    def _steps(self, event: ChangeEvent, fallback: Position | None) -> tuple[Step, ...]:
+    def _steps(self, event: ChangeEvent, fallback: Position | None) -> tuple[RowOperation, ...]:
         change = event.change if isinstance(event, HalfUpdate) else event
         if not isinstance(change, DataChange):
-            return steps(event, epoch=self._epoch, fallback=fallback)
+            return operations_of(event, epoch=self._epoch, fallback=fallback)
         stored_table = self._tables.setdefault(change.table, _Table())
         columns = self._columns(change)
         names = tuple(stored_table.columns if change.schema is None else change.schema.by_name)
@@ -311,7 +315,7 @@ class MemoryTables:
         # both halves of an update say of which row they are only by their values, too
         if columns is None and (change is not event or change.op not in {Op.CREATE, Op.READ}):
             raise NoKeyError("the table has no key, so nothing says which row is meant")
-        event_steps = steps(event, keys=columns, epoch=self._epoch, fallback=fallback)
+        event_steps = operations_of(event, keys=columns, epoch=self._epoch, fallback=fallback)
         stored_table.columns.update(dict.fromkeys(names))
         if columns is None:
             return tuple(
@@ -336,7 +340,7 @@ class MemoryTables:
             place.append(self._counts["added"])
         return b"@" + step.order + canonical([*place, dict(step.values)]).encode()
 
-    def _apply(self, table: TableId, batch: Sequence[tuple[Step, ChangeEvent]]) -> None:
+    def _apply(self, table: TableId, batch: Sequence[tuple[RowOperation, ChangeEvent]]) -> None:
         stored_table = self._tables.setdefault(table, _Table())
         if table not in self._statements:
             self._add(stored_table, batch)
@@ -347,7 +351,7 @@ class MemoryTables:
             states,
             batch_steps,
             truncated=stored_table.truncated,
-            horizon=stored_table.horizon,
+            tombstone_watermark=stored_table.horizon,
             complete=states.keys() - self.incomplete(table).keys() if stored_table.horizon else (),
             keys=stored_table.keys,
             rule=self._knowing(stored_table),
@@ -355,7 +359,7 @@ class MemoryTables:
         for step, event in batch:
             if isinstance(step, Upsert) and step.key is not None and _tells_columns(step, event):
                 stored_table.bases[step.key] = max(
-                    stored_table.bases.get(step.key, NOTHING), step.order
+                    stored_table.bases.get(step.key, NO_ORDER), step.order
                 )
         rows = {**stored_table.states, **stored_table.ghosts}
         stored_table.states.update(resolution.states)
@@ -365,23 +369,23 @@ class MemoryTables:
                 *(s.order for s in batch_steps if isinstance(s, TableTruncate)),
             )
             stored_table.states = {
-                k: settle(s, truncated, self._rule) for k, s in stored_table.states.items()
+                k: compact(s, truncated, self._rule) for k, s in stored_table.states.items()
             }
         stored_table.truncated = resolution.truncated
         if self._deletes is Deletes.SOFT:
-            refused = {id(problem.step) for problem in resolution.problems}
+            refused = {id(problem.operation) for problem in resolution.rejections}
             dead_keys = [
                 k
                 for k, s in stored_table.states.items()
                 if not is_live(s, stored_table.truncated, self._rule)
             ]
             accepted_steps = (step for step in batch_steps if id(step) not in refused)
-            stored_table.ghosts = last_known(rows, accepted_steps, dead_keys)
+            stored_table.ghosts = last_known_states(rows, accepted_steps, dead_keys)
         self._counts["ties"] += resolution.tie_count
         origin = {id(step): event for step, event in batch}
-        for problem in resolution.problems:
+        for problem in resolution.rejections:
             self._counts["conflicts" if problem.code == UNORDERED else problem.code] += 1
-            event = origin.get(id(problem.step), batch[0][1])
+            event = origin.get(id(problem.operation), batch[0][1])
             self.quarantine.append(Refused(table, problem.code, event))
 
 
@@ -396,20 +400,20 @@ def _declared(added: Addition, upserts: Iterable[tuple[ChangeEvent, bytes]]) -> 
 
 def _filled(state: KeyState, added: Addition, stored_table: _Table) -> KeyState:
     """Return a row from before a column with the default that the schema declares."""
-    if not lacking(state.whole, state.cells, [added]) or not state.whole:
+    if not later_additions(state.full_row_order, state.cells, [added]) or not state.full_row_order:
         return state
-    cell = Cell(state.whole, stored_table.defaults[added.column])
+    cell = ColumnVersion(state.full_row_order, stored_table.defaults[added.column])
     return msgspec.structs.replace(state, cells={**state.cells, added.column: cell})
 
 
-def _knowing(stored_table: _Table, step: Step) -> Step:
+def _knowing(stored_table: _Table, step: RowOperation) -> RowOperation:
     """Return a step with the defaults of the columns that came after it, of a row that is whole."""
-    if not isinstance(step, Upsert) or not step.whole:
+    if not isinstance(step, Upsert) or not step.is_full_row:
         return step
     names = {name.lower() for name in step.values}
     known_values = {
         addition.column: stored_table.defaults[addition.column]
-        for addition in lacking(step.order, names, stored_table.source.added)
+        for addition in later_additions(step.order, names, stored_table.source.added)
         if not addition.is_unknown
     }
     return (
@@ -422,7 +426,7 @@ def _knowing(stored_table: _Table, step: Step) -> Step:
 def _tells_columns(step: Upsert, event: ChangeEvent) -> bool:
     """Say whether an event tells which columns its table had."""
     change = event.change if isinstance(event, HalfUpdate) else event
-    return step.whole or (isinstance(change, DataChange) and change.schema is not None)
+    return step.is_full_row or (isinstance(change, DataChange) and change.schema is not None)
 
 
 def _table_of(event: ChangeEvent) -> TableId | None:
@@ -435,5 +439,5 @@ def _table_of(event: ChangeEvent) -> TableId | None:
             return None
 
 
-def _reached(stored_table: _Table, steps: Sequence[Step]) -> Iterable[bytes]:
-    return (key for key in reach(stored_table.states, steps) if key in stored_table.states)
+def _reached(stored_table: _Table, steps: Sequence[RowOperation]) -> Iterable[bytes]:
+    return (key for key in affected_keys(stored_table.states, steps) if key in stored_table.states)

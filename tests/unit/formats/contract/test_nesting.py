@@ -117,7 +117,7 @@ def test_all_images_of_all_events_are_searched():
 
 def test_a_wide_value_is_not_deep():
     assert not is_too_deep([[number, {"a": [number]}] for number in range(10_000)])
-    assert is_too_deep([1, (2, [3])], most=2)
+    assert is_too_deep([1, (2, [3])], limit=2)
 
 
 @pytest.mark.parametrize("data", [b"[" * 100_000, b'{"a":' * 100_000, b"[" * 250, b'"' + b"[" * 9])

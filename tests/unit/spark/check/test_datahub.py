@@ -10,7 +10,7 @@ from datahub_fake import READ, FakeService, FakeTopic, Time, even_shards
 from changelane.datahub.reader import closed
 from changelane.datahub.service import ServiceError, Taken, Topic
 from changelane.pipeline.config import parse
-from changelane.spark.check.datahub import look, target
+from changelane.spark.check.datahub import check_sink, check_source
 
 SECRET = "secret-of-the-key"
 ACCESS = {
@@ -46,7 +46,7 @@ def drained(found: Iterator[Any]) -> tuple[list[str], Any]:
 
 
 def looked(service: FakeTopic, position: Any = None, **told: Any) -> tuple[list[str], Any]:
-    texts, found = drained(look(source(**told), service, Time().patience(10.0), position))
+    texts, found = drained(check_source(source(**told), service, Time().patience(10.0), position))
     assert SECRET not in str(texts)
     return texts, found
 
@@ -146,7 +146,7 @@ def test_a_topic_that_is_written_is_looked_at_and_never_made():
     service = FakeService(even_shards(2))
 
     def told(**more: Any) -> list[str]:
-        return drained(target(sink(**more), service, Time().patience(10.0)))[0]
+        return drained(check_sink(sink(**more), service, Time().patience(10.0)))[0]
 
     assert told() == [
         "problem  sink.topic: project shop has no topic orders: create it, or give sink.create"

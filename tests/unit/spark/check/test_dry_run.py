@@ -49,7 +49,7 @@ class Lake:
 def tables(*messages: Any, lake: Lake | None = None, **more: Any) -> list[Finding]:
     source = SOURCE | more.pop("source", {})
     pipeline = parse({"name": "shop", "source": source, "sink": TABLES} | more)
-    found = dry_run.TableTrial(pipeline)
+    found = dry_run.TableDryRun(pipeline)
     return [*found.read({"in": list(messages)}), *found.tables(lake or Lake())]  # type: ignore[arg-type]
 
 
@@ -60,7 +60,7 @@ def topics(*messages: Any, counts: dict[str, int] | None = None, **more: Any) ->
     assert isinstance(pipeline.sink, KafkaSink)
     counts = {"out": 3} if counts is None else counts
     first = {"in": list(messages)}
-    return list(dry_run.deliver(pipeline.source, pipeline.sink, counts, pipeline, first))
+    return list(dry_run.delivery_findings(pipeline.source, pipeline.sink, counts, pipeline, first))
 
 
 def lines(found: list[Finding]) -> list[str]:

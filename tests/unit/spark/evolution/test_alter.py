@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import pytest
 
-from changelane.apply.column_mapping import Shape
-from changelane.apply.schema_history import Altered, turns_of
+from changelane.apply.column_mapping import ColumnMapping
+from changelane.apply.schema_history import TableAltered, schema_changes_of
 from changelane.ddl import parse
 from changelane.schema import TableId
 
@@ -60,22 +60,22 @@ class FakeLake:
             del self.held[name]
 
 
-def shape(*texts: str, keep: bool = True) -> Shape:
+def shape(*texts: str, keep: bool = True) -> ColumnMapping:
     told = [
         turn
         for number, text in enumerate(texts, 1)
-        for turn in turns_of(bytes([number]), parse(text, "mysql", USUAL), "mysql")
+        for turn in schema_changes_of(bytes([number]), parse(text, "mysql", USUAL), "mysql")
     ]
-    return Shape([turn for turn in told if isinstance(turn, Altered)], keep=keep)
+    return ColumnMapping([turn for turn in told if isinstance(turn, TableAltered)], keep=keep)
 
 
-def follow(lake: FakeLake, wanted: Shape) -> None:
+def follow(lake: FakeLake, wanted: ColumnMapping) -> None:
     """What a batch does before its rows."""
     properties = lake.properties("t")
     if (begun := turning.unfinished(properties)) is not None:
         properties = turning.finish(lake, "t", begun, properties)
     done = properties.get(turning.TURNED, "").split(",")
-    for step in wanted.steps:
+    for step in wanted.changes:
         if turning.turn_id(step.order, step.part) not in done:
             one = turning.turning(step, lake.columns("t"))
             properties = turning.turn(lake, "t", one, properties)
@@ -134,11 +134,11 @@ def test_crashes_again_and_again_are_mended() -> None:
 
 
 def test_a_rename_to_a_name_that_is_there_is_refused() -> None:
-    (step,) = shape("ALTER TABLE t RENAME COLUMN a TO b").steps
+    (step,) = shape("ALTER TABLE t RENAME COLUMN a TO b").changes
     with pytest.raises(turning.ConflictError):
         turning.turning(step, {"id": "int", "a": "int", "B": "int"})
 
 
 def test_columns_that_the_table_never_had_are_left_alone() -> None:
-    (step,) = shape("ALTER TABLE t RENAME COLUMN x TO y, DROP COLUMN z", keep=False).steps
+    (step,) = shape("ALTER TABLE t RENAME COLUMN x TO y, DROP COLUMN z", keep=False).changes
     assert turning.turning(step, {"id": "int"}).is_nothing

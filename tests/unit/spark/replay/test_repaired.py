@@ -9,16 +9,16 @@ import pytest
 from changelane import Message
 from changelane.errors import ConfigError
 from changelane.pipeline.config import parse
-from changelane.spark.replay.repaired import read_mended
+from changelane.spark.replay.repaired import read_repaired
 from changelane.spark.replay.replay import check
-from changelane.spark.replay.to_tables import _Reader
+from changelane.spark.replay.to_tables import _EntryReader
 from changelane.spark.rows.builder import row_builder
-from changelane.spark.rows.rejected import Entry, event_row, read_rest, rest_of, schema_row
+from changelane.spark.rows.rejected import Entry, details_of, event_row, read_rest, schema_row
 from changelane.spark.rows.schema import AT
 from changelane.spark.sources.file_reader import record_rows
 from changelane.spark.state.replays import Settings
 from changelane.transforms.mask import masks_of
-from changelane.transforms.registry import steps_of
+from changelane.transforms.registry import transforms_of
 
 HEADERS = (("a", b"text"), ("a", b"\xff"), ("none", None))
 MASK = {"type": "mask", "columns": ["v"], "method": "null"}
@@ -40,7 +40,7 @@ def test_a_message_that_cannot_be_read_is_kept_with_its_headers_and_the_epoch_of
 
 
 def test_with_a_mask_neither_bytes_nor_headers_are_kept() -> None:
-    builder = row_builder("native-json", {}, transforms=steps_of([MASK]))
+    builder = row_builder("native-json", {}, transforms=transforms_of([MASK]))
     (row,) = builder.rows(Message(b"{broken", b"k", (("v", b"secret"),), "t", 3, 17))
     assert read_rest(named(row)["after"]).is_withheld
     assert "secret" not in str(row)
@@ -61,11 +61,11 @@ def test_a_line_that_is_no_record_comes_again_as_a_line() -> None:
 
 
 def test_a_whole_file_is_read_again_by_a_source_of_files_and_stays_aside_in_any_other() -> None:
-    rest = rest_of(Message(None), epoch=3, is_masked=True, file="/in/a.gz")
+    rest = details_of(Message(None), epoch=3, is_masked=True, file="/in/a.gz")
     entry = Entry(None, None, rest, "a.gz", None, None, 0, None, None)
     make = partial(row_builder, "native-json", {})
-    assert _Reader(make, reads_files=True).rows(entry) == (0, [])
-    _, (row,) = _Reader(make, reads_files=False).rows(entry)
+    assert _EntryReader(make, reads_files=True).rows(entry) == (0, [])
+    _, (row,) = _EntryReader(make, reads_files=False).rows(entry)
     assert (named(row)["kind"], named(row)["code"]) == ("error", "unreadable_file")
     assert named(row)["after"] == rest
 
@@ -96,7 +96,7 @@ def test_an_event_comes_again_as_its_stream_told_it() -> None:
 
 def test_mended_messages_are_records_with_the_name_of_their_entry() -> None:
     line = b'{"entry": "e1", "code": "x", "topic": "t", "partition": 1, "value": "v"}\n'
-    (found,) = read_mended([line, b"\n"]).items()
+    (found,) = read_repaired([line, b"\n"]).items()
     assert found == ("e1", Message(b"v", None, (), "t", 1))
     for wrong, words in (
         (b"{", "not a record with the name"),
@@ -104,11 +104,11 @@ def test_mended_messages_are_records_with_the_name_of_their_entry() -> None:
         (b'{"entry": "e1"}', "needs a value"),
     ):
         with pytest.raises(ConfigError, match=f"line 1: .*{words}"):
-            read_mended([wrong])
+            read_repaired([wrong])
     with pytest.raises(ConfigError, match="there is no entry in it"):
-        read_mended([b"\n"])
+        read_repaired([b"\n"])
     with pytest.raises(ConfigError, match="line 2: entry e1 comes a second time"):
-        read_mended([line, line])
+        read_repaired([line, line])
 
 
 def test_a_replay_is_refused_that_would_keep_what_a_mask_hides() -> None:
@@ -127,11 +127,15 @@ def test_a_replay_is_refused_that_would_keep_what_a_mask_hides() -> None:
 
 def test_what_masks_hide_has_a_name_that_tells_no_secret() -> None:
     secret = {"type": "mask", "columns": ["v"], "method": "hash"}
-    one, other = (steps_of([secret | {"secret": text * 16}]) for text in "ab")
+    one, other = (transforms_of([secret | {"secret": text * 16}]) for text in "ab")
     assert (
-        masks_of(steps_of([])) == masks_of(steps_of([{"type": "include", "tables": ["t"]}])) == ""
+        masks_of(transforms_of([]))
+        == masks_of(transforms_of([{"type": "include", "tables": ["t"]}]))
+        == ""
     )
     assert masks_of(one) == masks_of(other) != ""
     moved = {"type": "rename", "columns": {"w": "v"}}
-    several = [steps_of(steps) for steps in ([MASK], [moved, MASK], [MASK | {"columns": ["w"]}])]
+    several = [
+        transforms_of(steps) for steps in ([MASK], [moved, MASK], [MASK | {"columns": ["w"]}])
+    ]
     assert len({masks_of(steps) for steps in several}) == 3

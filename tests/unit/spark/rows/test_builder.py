@@ -1,4 +1,4 @@
-"""Event rows say what :func:`changelane.apply.steps` says of their event."""
+"""Event rows say what :func:`changelane.apply.operations_of` says of their event."""
 
 import decimal
 import json
@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from changelane import get_codec
-from changelane.apply import Departure, TableTruncate, Upsert, steps
+from changelane.apply import KeyDelete, TableTruncate, Upsert, operations_of
 from changelane.conversion.partition import EVENT_ID
 from changelane.errors import ApplyError
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Key, Op, Source, Truncate
@@ -22,8 +22,8 @@ from changelane.position import (
     Position,
     PostgresPosition,
     SequencePosition,
-    comparable,
-    shown_order,
+    is_comparable,
+    order_text,
 )
 from changelane.schema import Column, TableId, TableSchema
 from changelane.testing.conformance import EFFORT
@@ -68,11 +68,11 @@ def text(key: bytes | None) -> str | None:
 
 def of_steps(event: ChangeEvent, **options: Any) -> list[Told]:
     told = []
-    for step in steps(event, **options):
+    for step in operations_of(event, **options):
         match step:
             case TableTruncate(order):
                 told.append(Told("truncate", None, order))
-            case Departure():
+            case KeyDelete():
                 moved_to, transaction = text(step.moved_to), step.transaction
                 told.append(Told("leaves", text(step.key), step.order, moved_to, transaction))
             case Upsert():
@@ -83,9 +83,9 @@ def of_steps(event: ChangeEvent, **options: Any) -> list[Told]:
                         step.order,
                         text(step.moved_from),
                         step.transaction,
-                        step.whole,
+                        step.is_full_row,
                         # a whole event sets every column, whether it names it or not (register W)
-                        frozenset() if step.whole else frozenset(step.values),
+                        frozenset() if step.is_full_row else frozenset(step.values),
                     )
                 )
     return told
@@ -263,15 +263,15 @@ def test_an_event_that_was_sent_twice_has_one_place_by_its_id() -> None:
 
     first = order(with_id(plain, "shop-x-3-17-2-0", 5))
     assert first == order(with_id(plain, "shop-x-3-17-2-0", 9))
-    assert shown_order(first) == "event 2 of offset 17 of partition 3"
+    assert order_text(first) == "event 2 of offset 17 of partition 3"
     assert first < order(with_id(plain, "shop-x-3-17-2-1", 0))
     assert first < order(with_id(plain, "shop-x-3-17-10-0", 0))
     assert first < order(with_id(plain, "shop-x-3-18-0-0", 0))
-    assert comparable(first, order(with_id(plain, "shop-x-3-18-0-0", 0)))
-    assert not comparable(first, order(with_id(plain, "shop-x-4-18-0-0", 0)))
-    assert not comparable(first, order(with_id(plain, "shop-3-18-0-0", 0)))
+    assert is_comparable(first, order(with_id(plain, "shop-x-3-18-0-0", 0)))
+    assert not is_comparable(first, order(with_id(plain, "shop-x-4-18-0-0", 0)))
+    assert not is_comparable(first, order(with_id(plain, "shop-3-18-0-0", 0)))
     # what tells a position of its own is ordered by it
-    assert shown_order(order(with_id(placed, None, 5))).startswith("LSN")
+    assert order_text(order(with_id(placed, None, 5))).startswith("LSN")
 
 
 @pytest.mark.parametrize("told", [None, "", "t-0-1-2", "t-0--1-2-3", "t-0-1-2-256", "t-0-1-٣-0"])

@@ -6,7 +6,7 @@ import pytest
 from changelane import get_codec
 from changelane.event import SchemaChange, Source
 from changelane.message import Message
-from changelane.position import DEPARTURE, MySqlPosition, encode_order
+from changelane.position import DELETE_PHASE, MySqlPosition, encode_order
 from changelane.schema import TableId
 
 builder = pytest.importorskip("changelane.spark.rows.builder", exc_type=ImportError)
@@ -32,7 +32,7 @@ def told(text, **source):
 def test_a_statement_about_a_shape_is_a_row_with_its_text_and_place():
     (row,) = told("ALTER TABLE t ADD a int")
     assert (row["kind"], row["table_id"]) == ("ddl", '["shop",null,"t"]')
-    assert row["order"] == encode_order(AT, phase=DEPARTURE)
+    assert row["order"] == encode_order(AT, phase=DELETE_PHASE)
     found = msgspec.json.decode(row["after"], type=rows.Told)
     assert found == rows.Told("ALTER TABLE t ADD a int", "mysql")
 
@@ -41,7 +41,7 @@ def test_a_statement_that_empties_tables_is_a_truncate_of_each():
     found = told("TRUNCATE TABLE t; TRUNCATE TABLE other.u; ALTER TABLE t DROP a")
     assert [row["kind"] for row in found] == ["truncate", "truncate", "ddl"]
     assert [row["table_id"] for row in found[:2]] == ['["shop",null,"t"]', '["other",null,"u"]']
-    assert {row["order"] for row in found} == {encode_order(AT, phase=DEPARTURE)}
+    assert {row["order"] for row in found} == {encode_order(AT, phase=DELETE_PHASE)}
 
 
 @pytest.mark.parametrize(

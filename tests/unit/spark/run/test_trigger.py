@@ -13,17 +13,22 @@ from changelane.pipeline.config import parse
 from changelane.pipeline.options import Options
 from changelane.spark.rows.batch_stats import BatchReport, TableReport
 from changelane.spark.run import trigger
-from changelane.spark.run.interrupts import STOPPING, InterruptedRunError, Interrupts
-from changelane.spark.run.query import KEPT, Applying, ending, writer
+from changelane.spark.run.interrupts import STOP_NOTE, InterruptedRunError, Interrupts
+from changelane.spark.run.query import (
+    MAX_BATCH_REPORTS,
+    BatchFunction,
+    stream_errors,
+    stream_writer_of,
+)
 from changelane.spark.run.tables import RunReport
-from changelane.spark.run.trigger import Pace, await_end, drive
+from changelane.spark.run.trigger import AdaptiveTrigger, await_end, run_stream
 
 LEAST_PIPELINE = {
     "name": "x",
     "source": {"type": "files", "path": "/in", "format": "debezium-json"},
     "sink": {"type": "delta", "path": "/lake"},
 }
-PACE = Pace(10, 120, 1000)
+PACE = AdaptiveTrigger(10, 120, 1000)
 
 
 @pytest.mark.parametrize(
@@ -43,9 +48,9 @@ def test_a_batch_holds_about_what_is_worth_its_commits(
 
 
 def test_only_a_continuous_run_that_may_wait_has_a_pace() -> None:
-    assert Pace.of(Options(trigger="continuous")) is None
+    assert AdaptiveTrigger.of(Options(trigger="continuous")) is None
     told = Options(trigger="continuous", max_interval="2 minutes", merge_events=1000)
-    assert Pace.of(told) == PACE
+    assert AdaptiveTrigger.of(told) == PACE
     with pytest.raises(ValueError, match="continuous"):
         Options(max_interval="2 minutes")
     with pytest.raises(ValueError, match="at least interval"):
@@ -60,7 +65,7 @@ def test_spark_gets_an_interval_in_its_own_words() -> None:
     told = SimpleNamespace(writeStream=SimpleNamespace(foreachBatch=lambda _: kept))
     for interval in ("2s", "500ms", "5 min"):
         options = Options(trigger="continuous", interval=interval)
-        writer(told, SimpleNamespace(name="x", checkpoint="/x", options=options), print)
+        stream_writer_of(told, SimpleNamespace(name="x", checkpoint="/x", options=options), print)
     assert [one["processingTime"] for one in asked] == [
         "2000 milliseconds",
         "500 milliseconds",
@@ -100,9 +105,9 @@ def test_a_stream_is_started_again_at_its_pace(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(trigger.time, "monotonic", lambda: clock[0])
     events = iter([0, 10, 10, 10, 10, 1010, 1010])
     with pytest.raises(KeyboardInterrupt):
-        drive(
+        run_stream(
             SimpleNamespace(start=start),  # type: ignore[arg-type]
-            Pace(2, 7, 1000),
+            AdaptiveTrigger(2, 7, 1000),
             lambda: next(events),
             lambda: told.append("tick"),
         )
@@ -139,7 +144,7 @@ def test_an_interrupt_is_told_between_two_questions_and_the_second_at_once() -> 
     with Interrupts() as interrupts:
         interrupts.check()
         signal.raise_signal(signal.SIGINT)
-        assert interrupts.is_told
+        assert interrupts.is_requested
         with pytest.raises(KeyboardInterrupt):
             interrupts.check()
         with pytest.raises(KeyboardInterrupt):
@@ -157,18 +162,18 @@ def test_a_batch_under_way_comes_to_its_end_and_no_other_one_begins() -> None:
         interrupts.check()  # as the run does while it waits for the batch
         batches.append(number)
 
-    applying = Applying(apply, interrupts)
+    applying = BatchFunction(apply, interrupts)
     with interrupts:
         applying(None, 0)  # type: ignore[arg-type]
         assert (batches, applying.error) == ([0], None)
-        assert notes == [STOPPING]
+        assert notes == [STOP_NOTE]
         with pytest.raises(InterruptedRunError):
             applying(None, 1)  # type: ignore[arg-type]
         with pytest.raises(KeyboardInterrupt):
             interrupts.check()
     assert batches == [0]
     report = RunReport("interrupted")
-    with ending(report, applying, parse(LEAST_PIPELINE)):
+    with stream_errors(report, applying, parse(LEAST_PIPELINE)):
         raise RuntimeError("Spark's words about the batch that did not begin")
     assert report.is_interrupted
 
@@ -191,7 +196,7 @@ def test_a_batch_that_is_interrupted_ends_in_few_words() -> None:
         raise RuntimeError("x" * 10_000)
 
     interrupts = Interrupts()
-    applying = Applying(fail, interrupts)
+    applying = BatchFunction(fail, interrupts)
     with pytest.raises(RuntimeError):
         applying(None, 0)  # type: ignore[arg-type]
     interrupts.is_urgent = True
@@ -202,13 +207,13 @@ def test_a_batch_that_is_interrupted_ends_in_few_words() -> None:
 
 def test_a_report_of_a_long_run_keeps_its_sums() -> None:
     report = RunReport("long")
-    for number in range(3 * KEPT):
+    for number in range(3 * MAX_BATCH_REPORTS):
         tables = [TableReport(f"t{number % 2}", "", 2, note=str(number))]
         report.add(BatchReport(number, events=2, quarantined={"a": 1}, tables=tables))
-    assert len(report.batches) == KEPT
-    assert report.events == 6 * KEPT
-    assert report.quarantined == {"a": 3 * KEPT}
+    assert len(report.batches) == MAX_BATCH_REPORTS
+    assert report.events == 6 * MAX_BATCH_REPORTS
+    assert report.quarantined == {"a": 3 * MAX_BATCH_REPORTS}
     first = report.batches[0]
-    assert first.batch == 2 * KEPT
+    assert first.batch == 2 * MAX_BATCH_REPORTS
     assert sum(table.events for table in first.tables) == first.events
     assert {table.table for table in first.tables} == {"t0", "t1"}

@@ -92,7 +92,7 @@ def test_a_file_that_hadoop_cannot_open_for_good_is_set_aside_and_the_batch_goes
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = source(tmp_path, named("a"), monkeypatch).input
-    monkeypatch.setattr(one, "refuse", lambda _: len(taken) == 1)
+    monkeypatch.setattr(one, "reject_unreadable", lambda _: len(taken) == 1)
     taken: list[int] = []
 
     def apply(_: Files, number: int) -> None:
@@ -154,9 +154,9 @@ def test_files_that_were_applied_are_cleaned_up_but_for_what_could_not_be_read(
     system = SimpleNamespace(delete=lambda path, _: deleted.append(path))
     monkeypatch.setattr("changelane.spark.sources.files.file_system", lambda _, p: (system, p))
     one._spark = SimpleNamespace(_jvm=None)
-    one.is_read = False
+    one.is_fully_read = False
     one.clean(tuple(named("a")))
     assert deleted == []
-    one.is_read = True
+    one.is_fully_read = True
     one.clean(tuple(named("a")))
     assert deleted == ["/in/a"]

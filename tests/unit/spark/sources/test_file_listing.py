@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from changelane.errors import ConfigError
-from changelane.spark.sources.file_listing import Root, _statuses, address, is_hidden, path_of, walk
+from changelane.spark.sources.file_listing import (
+    Root,
+    _hadoop_files,
+    address,
+    is_hidden,
+    path_of,
+    walk,
+)
 
 
 def accepts(name: str) -> bool:
@@ -145,6 +152,6 @@ def test_what_hadoop_tells_of_files_is_read() -> None:
         def mkString(self, parting: str) -> str:  # noqa: N802
             return parting.join([text, text.replace("/odd", "/even")])
 
-    first, second = _statuses(Statuses())
+    first, second = _hadoop_files(Statuses())
     assert first == (path, 42, 1795449218583)
     assert second.path.startswith("s3a://b/even")

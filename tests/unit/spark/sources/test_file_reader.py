@@ -20,7 +20,7 @@ from changelane.spark.rows.schema import AT
 from changelane.spark.sources import file_reader, file_tasks
 from changelane.spark.sources.file_listing import Root
 from changelane.spark.sources.file_reader import Chunks, FileReader, Piece, ReadingError, chunk_rows
-from changelane.spark.sources.file_tasks import shares
+from changelane.spark.sources.file_tasks import distribute
 from changelane.spark.state.file_log import File
 
 
@@ -178,10 +178,10 @@ def test_what_is_not_there_or_shorter_or_of_another_kind_is_set_aside(
     path = tmp_path / "a.jsonl"
     path.write_bytes(LINES)
     gone = Piece(str(tmp_path / "gone.jsonl"), "gone.jsonl", 5)
-    outside = of(path, inside=str(tmp_path / "in"))
+    outside = of(path, required_folder=str(tmp_path / "in"))
     xz = tmp_path / "a.jsonl.xz"
     xz.write_bytes(b"x")
-    for piece in (gone, of(path, size=10_000), outside, of(xz), of(path, refusal="we may not")):
+    for piece in (gone, of(path, size=10_000), outside, of(xz), of(path, rejection="we may not")):
         assert refused(rows(piece)) == ["unreadable_file"]
 
     def closed(*_: object) -> Iterator[bytes]:
@@ -252,10 +252,10 @@ def test_a_mask_hides_the_beginning_of_a_long_line_too_and_not_the_name_of_a_fil
 
 def test_tasks_have_about_as_much_to_read(tmp_path: Path) -> None:
     small = [Piece(f"/in/{number}", "", 1000) for number in range(1000)]
-    tasks = shares(small, 4)
+    tasks = distribute(small, 4)
     assert sorted(one for task in tasks for one in task) == sorted(small)
     assert [len(task) for task in tasks] == [250] * 4
     large = Piece("/in/large", "", 10 * file_tasks.PIECE_BYTES)
-    assert min(shares([*small, large], 2), key=len) == (large,)
-    assert shares([], 4) == [()]
+    assert min(distribute([*small, large], 2), key=len) == (large,)
+    assert distribute([], 4) == [()]
     del tmp_path

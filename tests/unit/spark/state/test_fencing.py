@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from changelane.spark.state.fencing import FencedError, raise_fence
+from changelane.spark.state.fencing import FencedError, create_fencing_token
 
 
 class Properties:
@@ -30,11 +30,11 @@ class Properties:
 def test_a_run_whose_number_another_one_took_stops():
     lake: Any = Properties()
     first: list[Any] = []
-    lake.meanwhile = lambda: first.append(raise_fence(lake, "side", "shop"))
-    second = raise_fence(lake, "side", "shop")
+    lake.meanwhile = lambda: first.append(create_fencing_token(lake, "side", "shop"))
+    second = create_fencing_token(lake, "side", "shop")
     assert second.number == first[0].number
     second.check(lake.properties("side"))
     with pytest.raises(FencedError):
         first[0].check(lake.properties("side"))
     # a table that the first one wrote holds no token, and does not stop the second
-    second.check(first[0].told)
+    second.check(first[0].properties)

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from changelane.apply import Departure, NoKeyError, Upsert, resolve, steps
+from changelane.apply import KeyDelete, NoKeyError, Upsert, operations_of, resolve
 from changelane.errors import ApplyError, UnorderedError
 from changelane.event import (
     Completeness,
@@ -82,7 +82,7 @@ def test_soft_deletes_keep_what_was_last_known() -> None:
     tables = MemoryTables(deletes="soft")
     tables.apply([change("c", 1, after=row(1)), change("d", 2, before={"id": 1})])
     assert tables.rows(T) == [{**row(1), "_changelane_deleted": True}]
-    tables.purge(T, steps(change("d", 2, before={"id": 1}))[0].order)
+    tables.purge(T, operations_of(change("d", 2, before={"id": 1}))[0].order)
     assert len(tables.rows(T)) == 1
     tables.apply([change("c", 3, after=row(1, "again")), change("d", 4, before={"id": 9})])
     assert tables.rows(T) == [{**row(1, "again"), "_changelane_deleted": False}]
@@ -142,35 +142,37 @@ def test_configured_keys_are_used_instead_of_the_events_own() -> None:
 
 def test_snapshot_rows_are_below_the_stream() -> None:
     read = msgspec.structs.replace(change("r", 9, after=row(1)), source=Source(snapshot="last"))
-    assert steps(read)[0].order < steps(change("u", 1, after=row(1)))[0].order
+    assert operations_of(read)[0].order < operations_of(change("u", 1, after=row(1)))[0].order
 
 
 def test_an_insert_sets_the_whole_row_unless_something_is_unavailable() -> None:
-    (whole,) = steps(change("c", 1, after={"id": 1}))
-    assert whole == Upsert(b"[1]", whole.order, {"id": 1, "a": None}, whole=True, inserts=True)
-    (part,) = steps(change("c", 1, after={"id": 1, "a": UNAVAILABLE}))
-    assert part == Upsert(b"[1]", part.order, {"id": 1}, whole=False, inserts=True)
+    (whole,) = operations_of(change("c", 1, after={"id": 1}))
+    assert whole == Upsert(
+        b"[1]", whole.order, {"id": 1, "a": None}, is_full_row=True, inserts=True
+    )
+    (part,) = operations_of(change("c", 1, after={"id": 1, "a": UNAVAILABLE}))
+    assert part == Upsert(b"[1]", part.order, {"id": 1}, is_full_row=False, inserts=True)
 
 
 @pytest.mark.parametrize("holds", list(Completeness))
 def test_without_a_schema_the_format_says_whether_an_update_is_whole(holds: Completeness) -> None:
     event = msgspec.structs.replace(change("u", 1, after=row(1)), schema=None, after_holds=holds)
-    (upsert,) = steps(event)
+    (upsert,) = operations_of(event)
     assert isinstance(upsert, Upsert)
-    assert upsert.whole == (holds is Completeness.FULL)
+    assert upsert.is_full_row == (holds is Completeness.FULL)
 
 
 def test_an_update_may_leave_out_key_columns_that_its_before_image_has() -> None:
-    (upsert,) = steps(change("u", 1, before={"id": 1}, after={"a": "new"}))
-    assert upsert == Upsert(b"[1]", upsert.order, row(1, "new"), whole=True, before={"id": 1})
+    (upsert,) = operations_of(change("u", 1, before={"id": 1}, after={"a": "new"}))
+    assert upsert == Upsert(b"[1]", upsert.order, row(1, "new"), is_full_row=True, before={"id": 1})
 
 
 def test_a_change_of_the_key_is_a_departure_and_an_arrival_at_one_position() -> None:
-    left, arrived = steps(change("u", 1, before=row(1, "old"), after=row(2)))
-    assert isinstance(left, Departure)
+    left, arrived = operations_of(change("u", 1, before=row(1, "old"), after=row(2)))
+    assert isinstance(left, KeyDelete)
     assert isinstance(arrived, Upsert)
     assert (left.key, left.moved_to, left.before) == (b"[1]", b"[2]", row(1, "old"))
-    assert (arrived.key, arrived.moved_from, arrived.whole) == (b"[2]", b"[1]", True)
+    assert (arrived.key, arrived.moved_from, arrived.is_full_row) == (b"[2]", b"[1]", True)
     assert left.order[:-1] == arrived.order[:-1]
     assert left.order < arrived.order
 
@@ -188,7 +190,7 @@ def test_a_change_of_the_key_is_a_departure_and_an_arrival_at_one_position() -> 
 )
 def test_events_that_do_not_tell_their_key_are_refused_by_that_name(event: Any) -> None:
     with pytest.raises(NoKeyError) as raised:
-        steps(event)
+        operations_of(event)
     assert raised.value.code == "no_key"
     assert "x" not in str(raised.value).split()
 
@@ -214,9 +216,9 @@ def test_unjoined_halves_of_a_pair_leave_the_row_after_in_any_order(
 
 def test_the_half_after_an_update_does_not_null_what_it_does_not_name() -> None:
     half = HalfUpdate(change("c", 7, after={"id": 1}), pair="7")
-    (upsert,) = steps(half)
+    (upsert,) = operations_of(half)
     assert isinstance(upsert, Upsert)
-    assert (upsert.values, upsert.whole) == ({"id": 1}, False)
+    assert (upsert.values, upsert.is_full_row) == ({"id": 1}, False)
 
 
 def test_halves_of_a_pair_without_a_key_do_not_say_which_row_they_mean() -> None:
@@ -229,15 +231,15 @@ def test_halves_of_a_pair_without_a_key_do_not_say_which_row_they_mean() -> None
 
 def test_an_upsert_without_after_image_is_refused() -> None:
     with pytest.raises(ApplyError) as raised:
-        steps(change("u", 1, before=row(1)))
+        operations_of(change("u", 1, before=row(1)))
     assert getattr(raised.value, "code", None) == "missing_image"
 
 
 def test_an_event_without_any_position_has_no_order() -> None:
     with pytest.raises(UnorderedError):
-        steps(Truncate(T))
+        operations_of(Truncate(T))
 
 
 def test_a_step_without_a_key_has_no_registers() -> None:
     with pytest.raises(ValueError, match="without a key"):
-        resolve({}, steps(change("c", 1, key=None, after=row(1))))
+        resolve({}, operations_of(change("c", 1, key=None, after=row(1))))

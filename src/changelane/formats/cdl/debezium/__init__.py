@@ -77,7 +77,7 @@ class CdlDebezium:
         return self._decode(message)
 
     def detects(self, message: Message) -> bool:
-        """Say whether a message is of ``message_version`` 2.0 (B-32)."""
+        """Say whether a message is of ``message_version`` 2.0."""
         value = message.value
         if not value or b'"message_version"' not in value or b'"op"' not in value:
             return False

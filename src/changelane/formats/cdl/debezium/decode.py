@@ -30,7 +30,7 @@ from changelane.formats.cdl.debezium.wire import (
 )
 from changelane.formats.cdl.json.options import FILLERS, listed
 from changelane.formats.contract import json
-from changelane.formats.debezium_envelope.envelope_reader import Draft, Member, rest_of
+from changelane.formats.debezium_envelope.envelope_reader import Draft, Member, keep_other_fields
 from changelane.formats.debezium_envelope.envelope_writer import part_of
 from changelane.formats.debezium_envelope.fillers import blanked
 from changelane.formats.debezium_envelope.options import BeforeImage
@@ -81,29 +81,29 @@ class Rules:
             block.schema,
             block.table,
         )
-        found = self._places.get(words)
-        if found is None:
+        place = self._places.get(words)
+        if place is None:
             if len(self._places) >= _MOST_PLACES:
                 self._places.clear()
-            found = self._places[words] = _place(block)
-        draft.table, draft.source, rest = found
+            place = self._places[words] = _place(block)
+        draft.table, draft.source, other_fields = place
         if draft.op is Op.CREATE and draft.source.snapshot is not None:
             draft.op = Op.READ  # "whether the change is a part of the snapshot"
         if block.lsn is not None and -INT64 <= block.lsn < INT64:
             draft.position = PostgresPosition(block.lsn % U64)
         elif block.lsn is not None:
-            rest = {**rest, "lsn": block.lsn}
+            other_fields = {**other_fields, "lsn": block.lsn}
         if block.txId is not None:
             draft.transaction = Transaction(str(block.txId))
-        if rest:
-            rest_of(draft, rest)
+        if other_fields:
+            keep_other_fields(draft, other_fields)
 
     def prepare(self, draft: Draft) -> None:
         """Do what needs the JSON of the rows: key, the deleted row, values that were not sent."""
         envelope: CdlEnvelope[JsonRow] = draft.envelope
         unique, details = envelope.unique, draft.details
         if draft.op is Op.DELETE and draft.before is None:
-            # B-34: some tools put the deleted row where the new one would be
+            # some tools put the deleted row where the new one would be
             if draft.after is not None:
                 details["image"] = "after"
                 draft.before, draft.after = draft.after, None
@@ -115,13 +115,13 @@ class Rules:
             draft.key = Key(tuple(unique), KeyOrigin.PAYLOAD)
             if row is not None and not unique.items() <= row.items():
                 details["unique"] = unique
-        more: dict[str, object] = {}
+        extra_fields: dict[str, object] = {}
         if envelope.message_type != MESSAGE_TYPE:
-            more["message_type"] = envelope.message_type
+            extra_fields["message_type"] = envelope.message_type
         if envelope.HEARTBEAT_IDENTIFIER is not msgspec.UNSET:
-            more["HEARTBEAT_IDENTIFIER"] = envelope.HEARTBEAT_IDENTIFIER
-        if more:
-            details["envelope"] = {**part_of(details, "envelope"), **more}
+            extra_fields["HEARTBEAT_IDENTIFIER"] = envelope.HEARTBEAT_IDENTIFIER
+        if extra_fields:
+            details["envelope"] = {**part_of(details, "envelope"), **extra_fields}
         if draft.plan.base and draft.plan.base != base_of(draft.table):
             details["name"] = draft.plan.base
         before, after = _lobs(draft, envelope.LOB_COLUMNS)
@@ -137,25 +137,25 @@ class Rules:
         if not placeholder.may_be_in(row):
             return ()
         wires = draft.plan.wires
-        found = placeholder.found(row, wires)
-        if found:
-            known = part_of(draft.details, "placeholders")
-            draft.details["placeholders"] = {**known, **found}
-        row.update(dict.fromkeys(found))
-        return tuple(found)
+        placeholders = placeholder.found(row, wires)
+        if placeholders:
+            known_placeholders = part_of(draft.details, "placeholders")
+            draft.details["placeholders"] = {**known_placeholders, **placeholders}
+        row.update(dict.fromkeys(placeholders))
+        return tuple(placeholders)
 
     def _doubted(self, draft: Draft) -> list[str]:
-        """Blank what may be fillers in a before image: PostgreSQL's replica identity (B-09)."""
+        """Blank what may be fillers in a before image: PostgreSQL's replica identity."""
         before, after, key = draft.before or {}, draft.after, draft.key
         is_key_only = draft.details.get("image") == "unique"
         if key is None or is_key_only or self._before_image is BeforeImage.FULL:
             return []
-        known = {name: before[name] for name in key.columns if name in before}
+        key_values = {name: before[name] for name in key.columns if name in before}
         if self._before_image is not BeforeImage.KEY:
-            is_moved = after is not None and any(after.get(n) != v for n, v in known.items())
+            is_moved = after is not None and any(after.get(n) != v for n, v in key_values.items())
             if draft.source.product not in FILLERS or not (draft.op is Op.DELETE or is_moved):
                 return []
-        return blanked(before, known, draft.plan, draft.details)
+        return blanked(before, key_values, draft.plan, draft.details)
 
     def notice(self, draft: Draft, message: Message) -> ChangeEvent | None:
         """Return a heartbeat for a change of its table; the message stays whole."""
@@ -186,15 +186,15 @@ def _settle(draft: Draft) -> None:
 
 def _place(block: CdlSource) -> tuple[TableId, Source, dict[str, object]]:
     """Return table and source, and what of both the model has no place for."""
-    rest: dict[str, object] = {}
+    other_fields: dict[str, object] = {}
     if block.version != DEBEZIUM_VERSION:
-        rest["version"] = block.version
+        other_fields["version"] = block.version
     product = None if block.connector is None else block.connector.lower()
     if product != block.connector:
-        rest["connector"] = block.connector
+        other_fields["connector"] = block.connector
     snapshot = None if block.snapshot == "false" else block.snapshot
     source = msgspec.structs.replace(ORIGIN, product=product, server=block.name, snapshot=snapshot)
-    return TableId(block.db, block.schema, block.table), source, rest
+    return TableId(block.db, block.schema, block.table), source, other_fields
 
 
 def _row_of(unique: JsonRow, draft: Draft) -> JsonRow:
@@ -209,22 +209,22 @@ def _row_of(unique: JsonRow, draft: Draft) -> JsonRow:
 def _lobs(draft: Draft, text: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the columns of both images that LOB_COLUMNS names and whose value was not sent.
 
-    They are unknown where they are missing, and where an update has them as null (B-37).
+    They are unknown where they are missing, and where an update has them as null.
     """
     if text is None:
         return (), ()
     names = tuple(dict.fromkeys(listed(text)))
     fields = draft.plan.fields
-    known = [name for name in names if draft.schema is None or name in fields]
+    known_names = [name for name in names if draft.schema is None or name in fields]
     before, after = draft.before, draft.after
     is_update = draft.op is Op.UPDATE
-    gone = tuple(n for n in known if before is not None and n not in before)
+    missing_names = tuple(n for n in known_names if before is not None and n not in before)
     hidden = tuple(
         name
-        for name in known
+        for name in known_names
         if after is not None and (name not in after or (is_update and after[name] is None))
     )
-    told = hidden if after is not None else gone
-    if ",".join(told) != text:
+    lob_columns = hidden if after is not None else missing_names
+    if ",".join(lob_columns) != text:
         draft.details["LOB_COLUMNS"] = text
-    return gone, hidden
+    return missing_names, hidden

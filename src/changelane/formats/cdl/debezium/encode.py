@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events to messages of ``message_version`` 2.0: nine fields in their order (B-39)."""
+"""Events to messages of ``message_version`` 2.0: nine fields in their order."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -128,18 +128,18 @@ def _without_lobs(event: DataChange) -> tuple[DataChange, tuple[str, ...]]:
     image = event.before if event.after is None else event.after
     if image is None or "fillers" in event.details:
         return event, ()
-    rest, lobs = without_lobs(event, image, part_of(event.details, "placeholders"))
+    inline_image, lobs = without_lobs(event, image, part_of(event.details, "placeholders"))
     if not lobs:
         return event, ()
     field = "before" if event.after is None else "after"
-    return msgspec.structs.replace(event, **{field: rest}), lobs
+    return msgspec.structs.replace(event, **{field: inline_image}), lobs
 
 
 def _unique(event: DataChange, images: Images, report: Report) -> Mapping[str, Any] | None:
     """Return the primary key's columns and values."""
-    told = event.details.get("unique")
-    if isinstance(told, Mapping):
-        return told
+    unique = event.details.get("unique")
+    if isinstance(unique, Mapping):
+        return unique
     if event.key is None:
         return None
     row = images.before if images.after is None else images.after

@@ -87,7 +87,7 @@ class CdlJson:
         return carefully(self._encoder.encode, self._decode, event, report)
 
     def detects(self, message: Message) -> bool:
-        """Say whether a message has the three fields that only this format has (B-32)."""
+        """Say whether a message has the three fields that only this format has."""
         value = message.value
         if not value or b'"OPERATION"' not in value or b'"DATA_STORE"' not in value:
             return False

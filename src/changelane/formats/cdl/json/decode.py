@@ -80,9 +80,9 @@ class Decoder:
         if not value:
             return (self._keys.tombstone(message),)
         try:
-            found = self._blocks.find(value)
-            if found is not None:
-                plan, start = found
+            known_block = self._blocks.find(value)
+            if known_block is not None:
+                plan, start = known_block
                 return (self._event(message, plan.change(memoryview(value)[start:-1]), plan, {}),)
         except _MISFIT:
             pass  # the long way reads it, or says what is wrong with it
@@ -178,7 +178,7 @@ class Decoder:
         holds = Completeness.FULL if plan.schema is None else _UNKNOWN
         path = "$.before"
         if op is Op.DELETE:
-            # B-34: some tools put the deleted row where the new one would be
+            # some tools put the deleted row where the new one would be
             if before is None and after is not None:
                 details["image"], path, before = "data", "$.data", after
             elif before is None and change.unique:
@@ -211,7 +211,7 @@ class Decoder:
     def _lobs(
         self, op: Op, change: Change, plan: CdlPlan, details: dict[str, object]
     ) -> tuple[str, ...]:
-        """Return the columns that LOB_COLUMNS names and whose value was not sent (B-37).
+        """Return the columns that LOB_COLUMNS names and whose value was not sent.
 
         "LOB_COLUMNS: field name of large object data": a column of these is unknown where it is
         missing, and where an update or a delete has it as null.
@@ -221,15 +221,15 @@ class Decoder:
         row = (change.before or change.data) if op is Op.DELETE else change.data
         row = change.unique or {} if row is None else row
         is_new = op is Op.CREATE
-        found = tuple(
+        lob_columns = tuple(
             name
             for name in dict.fromkeys(listed(change.LOB_COLUMNS))
             if (name not in row or (row[name] is None and not is_new))
             and (plan.schema is None or name in plan.fields)
         )
-        if ",".join(found) != change.LOB_COLUMNS:
+        if ",".join(lob_columns) != change.LOB_COLUMNS:
             details["LOB_COLUMNS"] = change.LOB_COLUMNS
-        return found
+        return lob_columns
 
     def _doubted(  # noqa: PLR0917 - one caller
         self,
@@ -243,7 +243,7 @@ class Decoder:
     ) -> list[str]:
         """Blank the columns of a before image that may be fillers, and return their names.
 
-        "PG sources with default replica identity: DELETE carries PK only" (CDL:doc): as B-09.
+        "PG sources with default replica identity: DELETE carries PK only" (CDL:doc).
         """
         if (
             key is None
@@ -251,12 +251,12 @@ class Decoder:
             or details.get("image") == "unique"
         ):
             return []
-        known = {name: before[name] for name in key.columns if name in before}
+        key_values = {name: before[name] for name in key.columns if name in before}
         if self._before_image is not BeforeImage.KEY:
-            is_moved = after is not None and any(after.get(n) != v for n, v in known.items())
+            is_moved = after is not None and any(after.get(n) != v for n, v in key_values.items())
             if product not in FILLERS or not (op is Op.DELETE or is_moved):
                 return []
-        return blanked(before, known, plan, details)
+        return blanked(before, key_values, plan, details)
 
 
 _UNKNOWN: Final = Completeness.UNKNOWN
@@ -301,12 +301,16 @@ def _label(change: Change) -> str:
 def _place(
     block: TransactionBlock | None, details: dict[str, object]
 ) -> tuple[Position | None, Transaction | None]:
-    """Return position and transaction; properties of other names are kept (B-38)."""
+    """Return position and transaction; properties of other names are kept."""
     properties = block.properties if block is not None else None
     if properties is None:
         return None, None
-    told: Mapping[str, int | None] = {part.name: part.value for part in properties}
-    lsn, scn, identity = told.get("lsn"), told.get("scn"), told.get("txId")
+    property_values: Mapping[str, int | None] = {part.name: part.value for part in properties}
+    lsn, scn, identity = (
+        property_values.get("lsn"),
+        property_values.get("scn"),
+        property_values.get("txId"),
+    )
     position: Position | None = None
     usual: list[tuple[str, int | None]] = []
     if lsn is not None and -_INT64 <= lsn < _INT64:

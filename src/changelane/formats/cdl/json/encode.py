@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events to messages of CDL: thirteen fields in their order, with their schema (B-39)."""
+"""Events to messages of CDL: thirteen fields in their order, with their schema."""
 
 import re
 from collections.abc import Mapping
@@ -105,7 +105,7 @@ class Encoder:
         elif "data" in details:
             after = details["data"]  # type: ignore[assignment]
         product = event.source.product
-        more: Any = details.get("envelope", _NOTHING)
+        extra_fields: Any = details.get("envelope", _NOTHING)
         payload: Row = {
             "DATA_STORE": details.get("DATA_STORE", product.upper() if product else product),
             "SEG_OWNER": owner,
@@ -120,7 +120,7 @@ class Encoder:
             "message_version": VERSION,
             "message_type": details.get("message_type", MESSAGE_TYPE),
             "HEARTBEAT_IDENTIFIER": details.get("HEARTBEAT_IDENTIFIER"),
-            **more,
+            **extra_fields,
         }
         block = key_block = None
         if event.schema is not None:
@@ -194,9 +194,11 @@ class Encoder:
         owner, table = payload["SEG_OWNER"], payload["TABLE_NAME"]
         name = str(details.get("name", ".".join(part for part in (owner, table) if part)))
         unique, extra = payload["unique"], tuple(payload.items())[13:]
-        told: Any = details.get("unique_fields", _NOTHING)
+        unique_fields: Any = details.get("unique_fields", _NOTHING)
         members = tuple(
-            msgspec.convert(told[column], Schema) if column in told else writer.fields[column]
+            msgspec.convert(unique_fields[column], Schema)
+            if column in unique_fields
+            else writer.fields[column]
             for column in unique or (() if event.key is None else event.key.columns)
             if column in writer.fields
         )
@@ -304,13 +306,13 @@ def _unique(event: DataChange, row: Mapping[str, Any] | None, report: Report) ->
 def _properties(event: DataChange, report: Report) -> list[dict[str, Any]]:
     """Return where a change stands in the source's log, as the names and numbers that CDL has."""
     if "properties" in event.details:
-        told: Any = event.details["properties"]
-        return [{"name": name, "value": value} for name, value in told]
-    found = {
+        stored_properties: Any = event.details["properties"]
+        return [{"name": name, "value": value} for name, value in stored_properties]
+    property_values = {
         **_coordinates(event.position, report),
         **transaction_number(event.transaction, report),
     }
-    return [{"name": name, "value": value} for name, value in found.items()]
+    return [{"name": name, "value": value} for name, value in property_values.items()]
 
 
 def _coordinates(position: Position | None, report: Report) -> dict[str, int]:
@@ -339,6 +341,6 @@ def transaction_number(transaction: Transaction | None, report: Report) -> dict[
         report(("transaction.id", "not a number"))
         return {}
     if match[2]:
-        # Debezium's of PostgreSQL is "<txId>:<lsn>" (B-14)
+        # Debezium's of PostgreSQL is "<txId>:<lsn>"
         report(("transaction.id", "only its number is written"))
     return {"txId": int(match[1])}

@@ -65,7 +65,7 @@ _SEPARATORS: Final = re.compile(r"[,;\s]+")
 
 
 def listed(text: str | None) -> tuple[str, ...]:
-    """Return the names in LOB_COLUMNS, whose separator no document tells (B-37).
+    """Return the names in LOB_COLUMNS, whose separator no document tells.
 
     >>> listed("photo, cv;note")
     ('photo', 'cv', 'note')

@@ -85,14 +85,18 @@ class CdlPlan(RowPlan):
         self.fields = fields
         self.label = label
         self.fillers = {c.name: filler_of(c, fields[c.name], modes) for c in columns}
-        told: dict[str, Any] = {}
-        odd = {c.name: fields[c.name] for c in columns if field_of(c, modes) != fields[c.name]}
-        if odd:
-            told["fields"] = plain_json(odd)
-        other = tuple(member for member in unique if fields[member.member] != member)
-        if other:
-            told["unique_fields"] = plain_json({member.member: member for member in other})
-        self.details = told
+        fields_by_member: dict[str, Any] = {}
+        unusual_fields = {
+            c.name: fields[c.name] for c in columns if field_of(c, modes) != fields[c.name]
+        }
+        if unusual_fields:
+            fields_by_member["fields"] = plain_json(unusual_fields)
+        other_unique = tuple(member for member in unique if fields[member.member] != member)
+        if other_unique:
+            fields_by_member["unique_fields"] = plain_json(
+                {member.member: member for member in other_unique}
+            )
+        self.details = fields_by_member
 
 
 def plan_of(block: bytes, modes: Modes) -> CdlPlan:

@@ -156,18 +156,14 @@ _NARROW: Final[Mapping[tuple[str, str, str], Integer]] = {
     ("mediumint", "int32", ""): Integer(32, unsigned=True),
     ("bigint", "bytes", f"{CONNECT}Decimal"): Integer(64, unsigned=True),
 }
-"""MySQL's name of an unsigned type, literal type, semantic name -> the type of the column.
-
-A ``bigint`` that comes as int64 is not among them: its values have wrapped.
-"""
+"""(Unsigned type of MySQL, literal type, semantic name) -> column type; int64 bigints wrapped."""
 
 
 def wire_of_field(field: Schema) -> Wire:
     """Return how the values of a row's field travel, its source type heeded.
 
     Raises:
-        DecodeError: The schema has an unknown literal type or lacks a part, or its types are nested
-            more deeply than a column's may be.
+        DecodeError: A literal type is unknown, a part is missing, or types are nested too deeply.
     """
     check(field, MOST_NESTED_TYPES)
     text = field.parameter.get(_SOURCE_TYPE)
@@ -230,7 +226,7 @@ _BINLOG_TYPE: Final = re.compile(
 def _binlog_schema(column: Column, modes: Modes) -> Schema:
     """Return the schema that the MySQL connector gives a column, by its source type.
 
-    It knows fewer integers than MySQL, and a DATETIME without digits has none (B 1.12).
+    It knows fewer integers than MySQL, and a DATETIME without digits has none.
     """
     match = None if column.source_type is None else _BINLOG_TYPE.fullmatch(column.source_type)
     match (match[1].lower(), column.type) if match else None:
@@ -246,10 +242,11 @@ def _binlog_schema(column: Column, modes: Modes) -> Schema:
 def losses_of(column: Column, field: Schema) -> tuple[Loss, ...]:
     """Return what the field of a column does not say of it."""
     losses: list[Loss] = []
-    told = wire_of_field(field).type
-    if is_other(column.type, told):
-        name, other = type_name(column.type), type_name(told)
-        reason = "its parts are not written" if name == other else f"written as {other}"
+    field_type = wire_of_field(field).type
+    if is_other(column.type, field_type):
+        name, field_type_name = type_name(column.type), type_name(field_type)
+        is_nested = name == field_type_name
+        reason = "its parts are not written" if is_nested else f"written as {field_type_name}"
         losses.append((f"type:{name}", reason))
     if column.generated:
         losses.append(("schema.generated", "not written"))
@@ -265,19 +262,19 @@ def type_name(kind: LogicalType) -> str:
     return str(kind).partition("(")[0].partition("<")[0]
 
 
-def is_other(kind: LogicalType, told: LogicalType) -> bool:
+def is_other(kind: LogicalType, logical_type: LogicalType) -> bool:
     """Say whether values would come back as another type, or a time with other digits."""
-    match kind, told:
+    match kind, logical_type:
         case (Array(one), Array(two)):
             return is_other(one, two)
         case (Map(one, one_value), Map(two, two_value)):
             return is_other(one, two) or is_other(one_value, two_value)
         case (Record(), Record()) | (Integer(), Integer()) | (Time(), Time()):
-            return kind != told
+            return kind != logical_type
         case (Text(), Text()):
-            return kind != told
+            return kind != logical_type
         case _:
-            return type(kind) is not type(told)
+            return type(kind) is not type(logical_type)
 
 
 def default_of(column: Column, wire: Wire) -> object:
@@ -309,7 +306,9 @@ def wire_with(field: Schema, modes: Modes, kind: LogicalType | None = None) -> W
             return msgspec.structs.replace(
                 wire,
                 decode=lambda value: json_values.within(int(read(value)), low, high),
-                encode=lambda value: write(json_values.whole(json_values.within(value, low, high))),
+                encode=lambda value: write(
+                    json_values.whole_number(json_values.within(value, low, high))
+                ),
                 filler=0,
             )
         return msgspec.structs.replace(wire, decode=read, encode=write, filler=0)
@@ -328,8 +327,8 @@ _BINARY: Final[Mapping[BinaryMode, Wire]] = {
 }
 
 
-def _named(literal: str, name: str, **more: Any) -> Schema:
-    return Schema(literal, name=DEBEZIUM + name, version=1, **more)
+def _named(literal: str, name: str, **attributes: Any) -> Schema:
+    return Schema(literal, name=DEBEZIUM + name, version=1, **attributes)
 
 
 _PLAIN: Final[Mapping[LogicalType, Schema]] = {
@@ -361,9 +360,9 @@ def schema_of(kind: LogicalType, modes: Modes) -> Schema:
     """Return the schema of a logical type, without a column's own attributes."""
     if isinstance(kind, Bytes) and modes.binary is not BinaryMode.BYTES:
         return Schema("string")
-    found = _PLAIN.get(kind)
-    if found is not None:
-        return found
+    plain = _PLAIN.get(kind)
+    if plain is not None:
+        return plain
     match kind:
         case Decimal() | Integer() if modes.vendor:
             return Schema("string", name=f"{modes.vendor}.cdc.data.Decimal")

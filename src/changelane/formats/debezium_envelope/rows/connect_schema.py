@@ -28,7 +28,7 @@ _TAIL: Final = 96
 
 
 class Schema(msgspec.Struct, frozen=True, omit_defaults=False):
-    """A Connect schema; the order of the attributes is the order on the wire (B 1.11)."""
+    """A Connect schema; the order of the attributes is the order on the wire."""
 
     type: str
     items: "Schema | Unset" = UNSET
@@ -94,25 +94,25 @@ def parse(block: bytes) -> Schema:
     return schema
 
 
-def check(schema: Schema, most: int) -> None:
-    """Refuse a schema with more than *most* others inside each other, or a field without a name.
+def check(schema: Schema, limit: int) -> None:
+    """Refuse a schema with more than *limit* others inside each other, or a field without a name.
 
     Raises:
         DecodeError: With the code ``too_deep`` or ``wrong_schema``.
     """
-    if most < 0:
+    if limit < 0:
         raise DecodeError("a schema is nested too deeply", code="too_deep", path="$.schema")
     for part in (schema.items, schema.keys, schema.values):
         if part is not UNSET:
-            check(part, most - 1)
+            check(part, limit - 1)
     for member in schema.members:
         if not isinstance(member.field, str):
             raise DecodeError("a field has no name", code="wrong_schema", path="$.schema")
-        check(member, most - 1)
+        check(member, limit - 1)
 
 
 class Wrapped(msgspec.Struct):
-    """A message with its schema; extra keys and any order are accepted (B-18)."""
+    """A message with its schema; extra keys and any order are accepted."""
 
     schema: msgspec.Raw | Unset = UNSET
     payload: msgspec.Raw | Unset = UNSET
@@ -122,7 +122,7 @@ def unwrap(data: bytes) -> tuple[bytes | None, bytes] | None:
     """Return block and payload of a wrapped message, ``None`` when it is not wrapped.
 
     The block is ``None`` when it is null or empty. A message is wrapped when it has both keys and
-    its ``schema`` is null, empty or has a type (B-18).
+    its ``schema`` is null, empty or has a type.
     """
     if b'"payload"' not in data or b'"schema"' not in data:
         return None
@@ -190,8 +190,8 @@ class Blocks(Generic[Plan]):
         if data.startswith(last[0]):
             return last[1], len(last[0])
         end = data.find(b',"payload":')
-        known = self._tails.get(data[max(0, end - _TAIL) : end]) if end > 0 else None
-        if known is None or not data.startswith(known[0]):
+        plan = self._tails.get(data[max(0, end - _TAIL) : end]) if end > 0 else None
+        if plan is None or not data.startswith(plan[0]):
             return None
-        self._last = known
-        return known[1], len(known[0])
+        self._last = plan
+        return plan[1], len(plan[0])

@@ -28,7 +28,7 @@ _INFINITE_DAYS: Final[Mapping[int, str]] = {
     -2_147_472_692: INFINITY,
     -2_147_472_691: MINUS_INFINITY,
 }
-# The same for TIMESTAMP, by fraction digits (B 1.12).
+# The same for TIMESTAMP, by fraction digits.
 _INFINITE_TICKS: Final[Mapping[int, Mapping[int, str]]] = {
     3: {9_223_372_036_825_200: INFINITY, -9_223_372_036_832_400: MINUS_INFINITY},
     6: {9_223_372_036_825_200_000: INFINITY, -9_223_372_036_832_400_000: MINUS_INFINITY},
@@ -133,8 +133,8 @@ def nanos_timestamp(ticks: int) -> dt.datetime | str:
 
     Text, too, when there are digits below the microsecond.
     """
-    micros, rest = divmod(ticks, 1000)
-    if rest or ticks in _INFINITE_TICKS[9]:
+    micros, nanos = divmod(ticks, 1000)
+    if nanos or ticks in _INFINITE_TICKS[9]:
         return _timestamp_text(ticks, 9)
     return _EPOCH + dt.timedelta(0, 0, micros)
 
@@ -164,15 +164,15 @@ def timestamp_ticks(value: dt.datetime | str, digits: int) -> int:
         raise Inexact("not a timestamp of the calendar; written as null")
     seconds = int(match.group(2)) * 3600 + int(match.group(3)) * 60 + int(match.group(4))
     fraction = match.group(5) or ""
-    whole = (_date_days(date) * _DAY_SECONDS + seconds) * 10 ** len(fraction)
-    return _rescaled(whole + int(fraction or 0), len(fraction), digits)
+    ticks = (_date_days(date) * _DAY_SECONDS + seconds) * 10 ** len(fraction)
+    return _rescaled(ticks + int(fraction or 0), len(fraction), digits)
 
 
-def _rescaled(ticks: int, digits: int, wanted: int) -> int:
-    if wanted >= digits:
-        return ticks * 10 ** (wanted - digits)  # type: ignore[no-any-return]
-    result, rest = divmod(ticks, 10 ** (digits - wanted))
-    if rest:
+def _rescaled(ticks: int, digits: int, new_digits: int) -> int:
+    if new_digits >= digits:
+        return ticks * 10 ** (new_digits - digits)  # type: ignore[no-any-return]
+    result, remainder = divmod(ticks, 10 ** (digits - new_digits))
+    if remainder:
         raise Inexact("more fraction digits than its column has; written as null")
     return result  # type: ignore[no-any-return]
 
@@ -196,6 +196,8 @@ def time_ticks(text: str, digits: int) -> int:
         raise Inexact("not a time; written as null")
     sign, hours, minutes, seconds, fraction = match.groups()
     fraction = fraction or ""
-    whole = int(hours) * 3600 + int(minutes) * 60 + int(seconds)
-    ticks = _rescaled(whole * 10 ** len(fraction) + int(fraction or 0), len(fraction), digits)
+    total_seconds = int(hours) * 3600 + int(minutes) * 60 + int(seconds)
+    ticks = _rescaled(
+        total_seconds * 10 ** len(fraction) + int(fraction or 0), len(fraction), digits
+    )
     return -ticks if sign else ticks

@@ -70,8 +70,8 @@ def cut_fraction(text: str, digits: int | None) -> str:
     ('10:00:00.500', '10:00:00')
     """
     clock, _, fraction = text.partition(".")
-    kept = max(digits or 0, len(fraction.rstrip("0")))
-    return f"{clock}.{fraction[:kept]}" if kept else clock
+    fraction_digits = max(digits or 0, len(fraction.rstrip("0")))
+    return f"{clock}.{fraction[:fraction_digits]}" if fraction_digits else clock
 
 
 def within(number: int, low: int, high: int) -> int:
@@ -85,7 +85,7 @@ def within(number: int, low: int, high: int) -> int:
     return number
 
 
-def whole(value: int) -> decimal.Decimal:
+def whole_number(value: int) -> decimal.Decimal:
     """Return a whole number as a decimal."""
     return decimal.Decimal(value)
 
@@ -179,10 +179,10 @@ def _whole_out(number: int) -> str:
 def _at_scale(value: object, scale: int) -> decimal.Decimal:
     if isinstance(value, bool) or not isinstance(value, int | decimal.Decimal):
         raise TypeError
-    whole = unscaled(decimal.Decimal(value), scale)
-    if whole is None:
+    unscaled_value = unscaled(decimal.Decimal(value), scale)
+    if unscaled_value is None:
         raise ValueError
-    return scaled(whole, scale)
+    return scaled(unscaled_value, scale)
 
 
 def decimal_in(scale: int) -> Convert:
@@ -202,10 +202,10 @@ def decimal_in(scale: int) -> Convert:
 
 
 def _unscaled(value: decimal.Decimal, scale: int) -> int:
-    whole = unscaled(value, scale)
-    if whole is None:
+    unscaled_value = unscaled(value, scale)
+    if unscaled_value is None:
         raise Inexact("a number that does not fit the scale of its column; written as null")
-    return whole
+    return unscaled_value
 
 
 def decimal_out(scale: int) -> Convert:
@@ -284,7 +284,7 @@ def iso_in(parse: Callable[[str], Any], write: Convert) -> Convert:
 
 
 def lenient_timestamp_in(text: str) -> dt.datetime | str:
-    """Return the local timestamp of a text in a form that no document fixes (B-31).
+    """Return the local timestamp of a text in a form that no document fixes.
 
     ISO 8601 with a ``T`` or a space, or a count of milliseconds since 1970; what has an offset, or
     more digits than Python, or is no day of the calendar, stays text. No other text is one.

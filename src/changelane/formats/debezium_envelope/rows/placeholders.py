@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The placeholder of values that were not sent, in every form that it takes (B 1.6, B-10)."""
+"""The placeholder of values that were not sent, in every form that it takes."""
 
 import base64
 import hashlib
@@ -35,14 +35,14 @@ class Placeholder:
         encoded = base64.b64encode(data).decode()
         # Java's UUID.nameUUIDFromBytes: MD5, no name space
         digest = hashlib.md5(data, usedforsecurity=False).digest()
-        named = str(uuid.UUID(bytes=digest, version=3))
+        uuid_text = str(uuid.UUID(bytes=digest, version=3))
         self.forms = {
             "text": text,
             "bytes": encoded,
             "texts": [text],
             "bytes_list": [encoded],
             "codes": list(data),
-            "uuids": [named],
+            "uuids": [uuid_text],
             "map": {text: text},
         }
         # bytes in Debezium's string modes, and hstore as JSON text

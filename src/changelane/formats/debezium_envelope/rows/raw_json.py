@@ -27,11 +27,11 @@ def as_text(data: bytes) -> str | dict[str, str]:
         return {"hex": data.hex()}
 
 
-def from_text(kept: object) -> bytes | None:
+def from_text(stored: object) -> bytes | None:
     """Return the bytes of :func:`as_text`."""
-    if isinstance(kept, dict):
-        return bytes.fromhex(str(kept.get("hex", "")))
-    return None if kept is None else str(kept).encode()
+    if isinstance(stored, dict):
+        return bytes.fromhex(str(stored.get("hex", "")))
+    return None if stored is None else str(stored).encode()
 
 
 def wrapped(block: bytes | None, payload: Any) -> bytes:

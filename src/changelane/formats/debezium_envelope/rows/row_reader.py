@@ -130,11 +130,11 @@ class KeyPlan(RowPlan):
 
     def fits(self, plan: RowPlan) -> bool:
         """Say whether a writer makes this very schema from the columns of *plan*."""
-        known = plan.last_key
-        if known is None or known[0] is not self:
+        key_match = plan.last_key
+        if key_match is None or key_match[0] is not self:
             expected = key_schema(plan.base, tuple(plan.fields.get(n) for n in self.fields))
-            known = plan.last_key = (self, expected == self.parsed)
-        return known[1]
+            key_match = plan.last_key = (self, expected == self.parsed)
+        return key_match[1]
 
 
 def key_schema(base: str, members: tuple[Schema | None, ...]) -> Schema | None:
@@ -170,19 +170,23 @@ class ValuePlan(RowPlan):
         match = _SOURCE_NAME.fullmatch(source.label) if source is not None else None
         modes = modes_of(TimePrecisionMode.AUTO, DecimalFormat.BASE64, match and match.group(1))
         self.fillers = {c.name: filler_of(c, fields[c.name], modes) for c in columns}
-        odd = {
+        unusual_fields = {
             column.name: fields[column.name]
             for column in columns
             if field_of(column, modes) != fields[column.name]
         }
-        if odd:
-            self.details = {"fields": plain_json(odd)}
+        if unusual_fields:
+            self.details = {"fields": plain_json(unusual_fields)}
 
 
 def all_fields(after: Schema, before: Schema | None) -> dict[str, Schema]:
     """Return the columns of both images in their order; each may lack some."""
-    one, two = after.members, () if before is None else before.members
-    longer, shorter = (one, two) if len(one) >= len(two) else (two, one)
+    after_members, before_members = after.members, () if before is None else before.members
+    longer, shorter = (
+        (after_members, before_members)
+        if len(after_members) >= len(before_members)
+        else (before_members, after_members)
+    )
     fields = {member.member: member for member in longer}
     for member in shorter:
         fields.setdefault(member.member, member)
@@ -195,14 +199,14 @@ def plain_json(value: object) -> Any:
 
 
 def filler_of(column: Column, field: Schema, modes: Modes) -> object:
-    """Return what Debezium writes for a column whose value it does not know (B 1.6)."""
+    """Return what Debezium writes for a column whose value it does not know."""
     if field.default is not UNSET and field.default is not None:
         return field.default
     return None if column.nullable is not False else wire_with(field, modes).filler
 
 
 PLAIN: Final = RowPlan(None, None)
-"""Rows of a message without a schema: no types are guessed (B-20)."""
+"""Rows of a message without a schema: no types are guessed."""
 
 
 def key_row(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of declared columns in any of Debezium's modes (B 1.12), where no schema block tells.
+"""Values of declared columns in any of Debezium's modes, where no schema block tells.
 
 A connector may write decimals as text (``decimal.handling.mode``), times as ISO text
 (``time.precision.mode``), bytes as URL-safe Base64 (``binary.handling.mode``), spans as ISO text
@@ -76,16 +76,16 @@ def usual_row(row: Mapping[str, Any], wires: Mapping[str, Wire]) -> dict[str, An
 
 def _usual(value: Any, wire: Wire) -> Any:
     try:
-        told = msgspec.convert(value, wire.json)
+        typed = msgspec.convert(value, wire.json)
         if wire.decode is not None:
-            wire.decode(told)
+            wire.decode(typed)
     except _WRONG:
         pass
     else:
         return value
     try:
-        found = _value(wire.type, value)
-        return found if wire.encode is None else wire.encode(found)
+        plain = _value(wire.type, value)
+        return plain if wire.encode is None else wire.encode(plain)
     except (*_WRONG, Inexact):
         return value
 
@@ -99,12 +99,12 @@ def _value(kind: LogicalType, raw: Any) -> Value:
     if raw is None:
         return None
     if isinstance(kind, Array) and isinstance(raw, list):
-        return [_value(kind.element, one) for one in raw]
+        return [_value(kind.element, element) for element in raw]
     if isinstance(kind, Map):
-        told = json.loads(raw.encode(), object) if isinstance(raw, str) else raw
-        if not isinstance(told, dict):
+        pairs = json.loads(raw.encode(), object) if isinstance(raw, str) else raw
+        if not isinstance(pairs, dict):
             raise TypeError
-        return [(_value(kind.key, one), _value(kind.value, two)) for one, two in told.items()]
+        return [(_value(kind.key, key), _value(kind.value, item)) for key, item in pairs.items()]
     return _READERS[type(kind)](kind, raw)
 
 
@@ -142,9 +142,9 @@ def _number(raw: Any) -> decimal.Decimal:
 def _whole(kind: Integer | Year, raw: Any) -> int:
     if isinstance(raw, str) and not _WHOLE.fullmatch(raw):
         raise ValueError
-    told = _number(raw)
-    number = int(told)
-    if number != told:
+    parsed = _number(raw)
+    number = int(parsed)
+    if number != parsed:
         raise ValueError
     low, high = kind.range() if isinstance(kind, Integer) else Integer(32).range()
     if kind == Integer(64, unsigned=True) and -(1 << 63) <= number < 0:
@@ -204,9 +204,13 @@ def _span(kind: Interval, raw: Any) -> dt.timedelta | int | str:
     if isinstance(raw, bool) or not isinstance(raw, int) or kind.unit:
         raise ValueError
     sign, count = "-" if raw < 0 else "", abs(raw)
-    whole, micros = divmod(count, 1_000_000)
+    whole_seconds, micros = divmod(count, 1_000_000)
     fraction = f".{micros:06}".rstrip("0") if micros else ""
-    clock = (f"{sign}{whole // 3600}H", f"{sign}{whole // 60 % 60}M", f"{sign}{whole % 60}")
+    clock = (
+        f"{sign}{whole_seconds // 3600}H",
+        f"{sign}{whole_seconds // 60 % 60}M",
+        f"{sign}{whole_seconds % 60}",
+    )
     return f"P0Y0M0DT{''.join(clock)}{fraction}S"
 
 

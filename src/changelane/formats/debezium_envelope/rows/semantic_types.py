@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The type table: a schema with its semantic name <-> a logical type and its values (B 1.12).
+"""The type table: a schema with its semantic name <-> a logical type and its values.
 
 :func:`wire_of` reads a schema: the logical type, what JSON may stand there, and both conversions.
 An unknown semantic name degrades to what its literal type says, keeping the name where a type can.
@@ -278,7 +278,7 @@ _VENDOR: Final[Mapping[tuple[str, str], Wire]] = {
         "text",
     ),
 }
-"""Literal type, last part of a name ``com.<vendor>.cdc.data.<part>`` (Huawei's CDL) -> form (B-30).
+"""Literal type, last part of a name ``com.<vendor>.cdc.data.<part>`` (Huawei's CDL) -> form.
 
 Its documentation hides the vendor's part (``com.xxx``), and is not at one about upper case.
 """
@@ -324,11 +324,11 @@ def wire_of(schema: Schema, kind: LogicalType | None = None) -> Wire:
 
 def _scalar(schema: Schema, kind: LogicalType | None) -> Wire:
     label = schema.label
-    found = _SEMANTIC.get(label)
-    if found is not None and found[0] == schema.type:
+    semantic = _SEMANTIC.get(label)
+    if semantic is not None and semantic[0] == schema.type:
         members = {member.member for member in schema.members}
         if "geometry" not in label or members <= _GEOMETRY_FIELDS:
-            return found[1](schema)
+            return semantic[1](schema)
     if schema.type == "struct":
         return _record(schema, kind)
     if schema.type == "string" and label:
@@ -347,9 +347,9 @@ _TEXTS: Final = (String, Json, Xml, Uuid, Text, Enum, Set, Interval)
 
 def _refined(wire: Wire, kind: LogicalType) -> Wire:
     """Return *wire* with the stated type, where its values can be told in it."""
-    told = wire.type
+    wire_type = wire.type
     replace = msgspec.structs.replace
-    match kind, told:
+    match kind, wire_type:
         case Time(precision), Time(digits) if digits is not None:
             cut = partial(json_values.cut_fraction, digits=precision)
             decode = wire.decode or json_values.same
@@ -361,7 +361,9 @@ def _refined(wire: Wire, kind: LogicalType) -> Wire:
                 wire,
                 type=kind,
                 decode=lambda value: json_values.within(int(read(value)), low, high),
-                encode=lambda value: write(json_values.whole(json_values.within(value, low, high))),
+                encode=lambda value: write(
+                    json_values.whole_number(json_values.within(value, low, high))
+                ),
             )
         case Unknown(), String():
             return replace(wire, encode=json_values.untyped_out)
@@ -369,11 +371,11 @@ def _refined(wire: Wire, kind: LogicalType) -> Wire:
             return replace(
                 wire, type=kind, decode=json_values.decimal_text_in, encode=json_values.plain_out
             )
-        case Integer(), Integer() if kind.unsigned or kind.bits < told.bits:
+        case Integer(), Integer() if kind.unsigned or kind.bits < wire_type.bits:
             return replace(wire, type=kind)
-        case _ if type(kind) is type(told) and not isinstance(kind, Integer | Decimal):
+        case _ if type(kind) is type(wire_type) and not isinstance(kind, Integer | Decimal):
             return replace(wire, type=kind)
-        case _ if isinstance(kind, _TEXTS) and isinstance(told, _TEXTS) and wire.json is str:
+        case _ if isinstance(kind, _TEXTS) and isinstance(wire_type, _TEXTS) and wire.json is str:
             return replace(wire, type=kind)
     return wire
 
@@ -406,7 +408,7 @@ def _array(items: Schema, kind: LogicalType | None) -> Wire:
 def _map(keys: Schema, values: Schema, stated: LogicalType | None) -> Wire:
     parts = (stated.key, stated.value) if isinstance(stated, Map) else (None, None)
     key, value = wire_of(keys, parts[0]), wire_of(values, parts[1])
-    one, two = (
+    read_key, read_value = (
         _nullable(key.decode) or json_values.same,
         _nullable(value.decode) or json_values.same,
     )
@@ -417,16 +419,16 @@ def _map(keys: Schema, values: Schema, stated: LogicalType | None) -> Wire:
         return Wire(
             kind,
             dict[str, value.json | None],  # type: ignore[name-defined]
-            lambda pairs: [(one(left), two(right)) for left, right in pairs.items()],
-            lambda pairs: {one_out(left): two_out(right) for left, right in pairs},
+            lambda pairs: [(read_key(key), read_value(right)) for key, right in pairs.items()],
+            lambda pairs: {one_out(key): two_out(right) for key, right in pairs},
             {},
             "map",
         )
     return Wire(
         kind,
         list[tuple[key.json | None, value.json | None]],  # type: ignore[name-defined]
-        lambda pairs: [(one(left), two(right)) for left, right in pairs],
-        lambda pairs: [[one_out(left), two_out(right)] for left, right in pairs],
+        lambda pairs: [(read_key(key), read_value(right)) for key, right in pairs],
+        lambda pairs: [[one_out(key), two_out(right)] for key, right in pairs],
         [],
     )
 

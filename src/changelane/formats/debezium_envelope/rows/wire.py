@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages as typed classes with Debezium's own field names (B 1.2-1.9).
+"""The messages as typed classes with Debezium's own field names.
 
 These are the shapes that the short way accepts: one field more, or of another type, and a message
 is read the long way, field by field, which accepts whatever a version or a fork makes of them.

@@ -9,21 +9,23 @@ transaction).
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from changelane.apply.transactions import HEADER_BYTES, IMMEDIATE, TRANSACTION_BYTES
+from changelane.apply.transactions import HEADER_BYTES, IMMEDIATE_DOMAINS, TRANSACTION_BYTES
 from changelane.spark.evolution.prepare import Plan
 
 
 def transaction_of(name: str) -> Column:
     """Return the part of an order that the changes of one transaction share, NULL without one."""
     order = F.col(name)
-    found = F.lit(None).cast("binary")
+    transaction = F.lit(None).cast("binary")
     for domain, length in TRANSACTION_BYTES.items():
         part = F.substring(order, HEADER_BYTES + 1, length)
         is_told = (F.substring(order, 2, 1) == F.lit(bytearray([domain]))) & (
             part != F.lit(bytearray(length))
         )
-        found = F.when(is_told, F.substring(order, 1, HEADER_BYTES + length)).otherwise(found)
-    return found
+        transaction = F.when(is_told, F.substring(order, 1, HEADER_BYTES + length)).otherwise(
+            transaction
+        )
+    return transaction
 
 
 def leaving(rows: DataFrame) -> DataFrame:
@@ -36,19 +38,19 @@ def leaving(rows: DataFrame) -> DataFrame:
     )
 
 
-def met_before(known: DataFrame, rows: DataFrame) -> DataFrame:
+def arrived_earlier(stored: DataFrame, rows: DataFrame) -> DataFrame:
     """Return keys at which two rows met in an earlier batch, and which one leaves now.
 
     The rule asks which, in the transaction in which they met (``moved_to`` is the key itself);
     after it such a departure is one like any other.
     """
-    met = known.where("moved_to = key").select("key", transaction_of("deleted").alias("at"))
-    left = leaving(rows).select("key", transaction_of("order").alias("at"))
-    left = F.broadcast(left.where("at IS NOT NULL").distinct())
-    return met.join(left, ["key", "at"]).select("key")
+    arrived = stored.where("moved_to = key").select("key", transaction_of("deleted").alias("at"))
+    departures = leaving(rows).select("key", transaction_of("order").alias("at"))
+    departures = F.broadcast(departures.where("at IS NOT NULL").distinct())
+    return arrived.join(departures, ["key", "at"]).select("key")
 
 
-def named_moves(rows: DataFrame, one: Plan) -> DataFrame:
+def identified_moves(rows: DataFrame, plan: Plan) -> DataFrame:
     """Return ``key`` and ``other_key`` of changes of keys inside transactions that have a name.
 
     Those whose before images tell more than the key, or that nothing says to be of immediate
@@ -56,36 +58,36 @@ def named_moves(rows: DataFrame, one: Plan) -> DataFrame:
 
     Args:
         rows: ``data`` rows of one table.
-        one: How the table's events are applied.
+        plan: How the table's events are applied.
     """
-    parts = len(one.target.keys)
-    rest = [
+    parts = len(plan.target.keys)
+    other_columns = [
         F.when(
             F.col("schema_id") == name,
             F.lit(sum(column.fixed is None for column in schema.columns) - parts),
         )
-        for name, schema in one.target.schemas.items()
+        for name, schema in plan.target.schemas.items()
     ]
     lacking = F.coalesce(F.size("before_missing"), F.lit(0))
-    is_named = F.col("before").isNotNull() & (lacking < F.coalesce(*rest, F.lit(0)))
-    immediate = [F.lit(bytearray([code])) for code in sorted(IMMEDIATE)]
+    is_named = F.col("before").isNotNull() & (lacking < F.coalesce(*other_columns, F.lit(0)))
+    immediate = [F.lit(bytearray([code])) for code in sorted(IMMEDIATE_DOMAINS)]
     is_told = is_named | ~F.substring("order", 2, 1).isin(*immediate)
     moved = rows.where("other_key IS NOT NULL AND other_key != key").where(_name().isNotNull())
     place = F.expr("substring(`order`, 1, length(`order`) - 1)").alias("place")  # no phase
-    left = moved.where("op = 'd'").select(
+    departures = moved.where("op = 'd'").select(
         F.col("other_key").alias("key"), F.col("key").alias("other_key"), place
     )
-    came = moved.where("op NOT IN ('u', 'd')").select("key", "other_key", place)
-    alone = came.join(left, ["key", "other_key", "place"], "left_anti").drop("place")
-    told = moved.where(F.col("op").isin("u", "d") & is_told).select("key", "other_key")
-    return told.unionByName(alone)
+    arrivals = moved.where("op NOT IN ('u', 'd')").select("key", "other_key", place)
+    unpaired = arrivals.join(departures, ["key", "other_key", "place"], "left_anti").drop("place")
+    identified = moved.where(F.col("op").isin("u", "d") & is_told).select("key", "other_key")
+    return identified.unionByName(unpaired)
 
 
-def told_within(known: DataFrame, rows: DataFrame) -> DataFrame:
+def keys_of_transactions(stored: DataFrame, rows: DataFrame) -> DataFrame:
     """Return the keys of events that belong to transactions which moved rows, or before them.
 
     Args:
-        known: What is remembered of keys inside transactions.
+        stored: What is remembered of keys inside transactions.
         rows: ``data`` rows of one table.
     """
     touched = rows.select("key", "order", _name().alias("name")).unionByName(
@@ -94,11 +96,11 @@ def told_within(known: DataFrame, rows: DataFrame) -> DataFrame:
         )
     )
     is_within = (F.col("order") <= F.col("until")) | (F.col("name") == F.col("within"))
-    return known.join(touched, "key").where(is_within).select("key").distinct()
+    return stored.join(touched, "key").where(is_within).select("key").distinct()
 
 
 def _name() -> Column:
     """Return what names the transaction of an event, as ``apply.transactions.name_of`` does."""
     identity = F.encode("transaction", "UTF-8")
-    named = F.concat(F.substring("order", 1, 6), F.lit(bytearray(b"#")), identity)
-    return F.when(F.length("transaction") > 0, named).otherwise(transaction_of("order"))
+    transaction_name = F.concat(F.substring("order", 1, 6), F.lit(bytearray(b"#")), identity)
+    return F.when(F.length("transaction") > 0, transaction_name).otherwise(transaction_of("order"))

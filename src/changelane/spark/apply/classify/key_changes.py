@@ -16,10 +16,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from changelane.spark.apply.classify.deferred_constraints import (
+    arrived_earlier,
+    identified_moves,
+    keys_of_transactions,
     leaving,
-    met_before,
-    named_moves,
-    told_within,
 )
 from changelane.spark.apply.merge_worker import resolve_keys
 from changelane.spark.evolution.prepare import Plan
@@ -28,7 +28,7 @@ from changelane.spark.rows import latest_per_key
 from changelane.spark.rows.added_columns import lacks
 from changelane.spark.rows.target import Target, filled
 from changelane.spark.runtime.sql import COLUMNS, DELETED, LIVE, ORDER
-from changelane.spark.state.tombstones import Remembered, SideTable
+from changelane.spark.state.tombstones import TableTombstones, TombstoneTable
 
 _VALUES: Final = "map<string,string>"
 TOLD: Final = (
@@ -52,9 +52,9 @@ class Moved(NamedTuple):
 def moved_keys(
     rows: DataFrame,
     table: DataFrame,
-    side: SideTable,
-    one: Plan,
-    remembered: Remembered,
+    side: TombstoneTable,
+    plan: Plan,
+    remembered: TableTombstones,
     *,
     late: DataFrame | None = None,
 ) -> DataFrame | None:
@@ -64,50 +64,56 @@ def moved_keys(
         rows: ``data`` rows of one table.
         table: The table.
         side: What is remembered.
-        one: How the table's events are applied.
+        plan: How the table's events are applied.
         remembered: What is remembered of the whole table.
         late: Keys of events that are too late; a row that arrives there left another key.
     """
     seeds: list[DataFrame] = []
     ends: list[DataFrame] = []
-    if one.work.has_other_keys:
+    if plan.work.has_other_keys:
         moves = rows.where(F.col("other_key").isNotNull()).select(
             "op", "key", "other_key", "whole", "order", "transaction"
         )
         seeds.append(_undecided(moves, rows))
-        named = named_moves(rows, one)
-        seeds += [named.select("key"), named.select(F.col("other_key").alias("key"))]
+        named_keys = identified_moves(rows, plan)
+        seeds += [named_keys.select("key"), named_keys.select(F.col("other_key").alias("key"))]
         if late is not None:
             seeds.append(moves.where("op != 'd'").join(late, "key", "left_semi").select("key"))
-        if one.work.is_transactional:
-            seeds.append(_held_arrivals(moves, rows, table, one))
+        if plan.work.is_transactional:
+            seeds.append(_held_arrivals(moves, rows, table, plan))
         ends.append(moves.select("key", "other_key"))
-    if remembered.has_moves:
-        known = side.moved(one.work.table_id)
-        touched = latest_per_key.keys(rows, moves=one.work.has_other_keys).distinct()
-        away = known.where("moved_to != key").join(F.broadcast(touched), "key", "left_semi")
-        within = told_within(side.within(one.work.table_id), rows)
-        seeds += [away.select("key"), met_before(known, rows), within]
-        ends.append(known.select("key", F.col("moved_to").alias("other_key")))
+    if remembered.has_key_changes:
+        stored_moves = side.moved_keys(plan.work.table_id)
+        touched = latest_per_key.keys(rows, moves=plan.work.has_other_keys).distinct()
+        away = stored_moves.where("moved_to != key").join(F.broadcast(touched), "key", "left_semi")
+        within = keys_of_transactions(side.transactions_of(plan.work.table_id), rows)
+        seeds += [away.select("key"), arrived_earlier(stored_moves, rows), within]
+        ends.append(stored_moves.select("key", F.col("moved_to").alias("other_key")))
     if not seeds:
         return None
     # a row that moved before and moves again in this batch: one closure over both
-    found = _closure(reduce(DataFrame.unionByName, seeds), reduce(DataFrame.unionByName, ends))
-    kept = found.where("key IS NOT NULL").distinct().persist(StorageLevel.MEMORY_AND_DISK)
-    if kept.isEmpty():
-        kept.unpersist()
+    closed_keys = _closure(
+        reduce(DataFrame.unionByName, seeds), reduce(DataFrame.unionByName, ends)
+    )
+    cached_keys = (
+        closed_keys.where("key IS NOT NULL").distinct().persist(StorageLevel.MEMORY_AND_DISK)
+    )
+    if cached_keys.isEmpty():
+        cached_keys.unpersist()
         return None
-    return kept
+    return cached_keys
 
 
 def _undecided(moves: DataFrame, rows: DataFrame) -> DataFrame:
     arrives = F.col("op") != "d"
     lacking = moves.where(arrives & ~F.col("whole")).select("key")
     # the first half of a key change whose second half is not here, or not whole
-    whole = moves.where(arrives & F.col("whole")).select(
+    full_arrivals = moves.where(arrives & F.col("whole")).select(
         F.col("key").alias("other_key"), F.col("other_key").alias("key")
     )
-    lone = moves.where(~arrives).join(whole, ["key", "other_key"], "left_anti").select("key")
+    lone = (
+        moves.where(~arrives).join(full_arrivals, ["key", "other_key"], "left_anti").select("key")
+    )
     # a key that a row reaches and another leaves in one transaction: swaps and chains
     arrived = moves.where(arrives).select(
         "key", F.col("order").alias("came"), F.col("transaction").alias("within")
@@ -117,7 +123,7 @@ def _undecided(moves: DataFrame, rows: DataFrame) -> DataFrame:
     return lacking.unionByName(lone).unionByName(rivals.select("key")).distinct()
 
 
-def _held_arrivals(moves: DataFrame, rows: DataFrame, table: DataFrame, one: Plan) -> DataFrame:
+def _held_arrivals(moves: DataFrame, rows: DataFrame, table: DataFrame, plan: Plan) -> DataFrame:
     """Return the keys at which rows arrive where others seem to be.
 
     Under deferred constraints the other row may leave in a later batch; where positions tell the
@@ -126,48 +132,52 @@ def _held_arrivals(moves: DataFrame, rows: DataFrame, table: DataFrame, one: Pla
     """
     arrived = moves.where("op != 'd'").groupBy("key").agg(F.max("order").alias("came"))
     upserts = rows.where("op != 'd'").select("key", "order")
-    met = upserts.join(arrived, "key").where(F.col("order") < F.col("came")).select("key")
-    there = table.where(~F.col(DELETED)) if one.target.keeps_deleted else table
-    held = held_rows(there, arrived.select("key"), one.target)
-    return met.unionByName(held.select("key")).distinct()
+    overtaken_keys = (
+        upserts.join(arrived, "key").where(F.col("order") < F.col("came")).select("key")
+    )
+    live_rows = table.where(~F.col(DELETED)) if plan.target.keeps_deleted else table
+    stored_rows = held_rows(live_rows, arrived.select("key"), plan.target)
+    return overtaken_keys.unionByName(stored_rows.select("key")).distinct()
 
 
 def _closure(seeds: DataFrame, moves: DataFrame) -> DataFrame:
     """Return the seeds with every key that moves lead to from them, or lead from."""
     ends = moves.select("key", "other_key").distinct()
     # not eager: the count computes what the checkpoint keeps
-    known = seeds.distinct().localCheckpoint(eager=False)
-    count = known.count()
+    reached = seeds.distinct().localCheckpoint(eager=False)
+    count = reached.count()
     while count:
-        forth = ends.join(known, "key").select(F.col("other_key").alias("key"))
-        back = ends.join(known.withColumnRenamed("key", "other_key"), "other_key").select("key")
-        known = known.unionByName(forth).unionByName(back).distinct().localCheckpoint(eager=False)
-        grown = known.count()
+        forth = ends.join(reached, "key").select(F.col("other_key").alias("key"))
+        back = ends.join(reached.withColumnRenamed("key", "other_key"), "other_key").select("key")
+        reached = (
+            reached.unionByName(forth).unionByName(back).distinct().localCheckpoint(eager=False)
+        )
+        grown = reached.count()
         if grown == count:
             break
         count = grown
-    return known
+    return reached
 
 
 def resolved(
     rows: DataFrame,
     keys: DataFrame,
     table: DataFrame,
-    side: SideTable,
-    one: Plan,
+    side: TombstoneTable,
+    plan: Plan,
     *,
-    remembered: Remembered,
+    remembered: TableTombstones,
 ) -> DataFrame:
     """Return what becomes of moved keys: :data:`RESOLVED`, a row a key and a row a problem."""
-    target = one.target
-    told = _steps(rows, target, keys)
-    remembers = side.of(one.work.table_id, keys).select(
+    target = plan.target
+    step_rows = _steps(rows, target, keys)
+    remembers = side.for_keys(plan.work.table_id, keys).select(
         F.lit("side").alias("what"),
         "key",
         F.col("deleted").alias("order"),
         F.col("moved_to").alias("other"),
     )
-    within = side.within(one.work.table_id, keys).select(
+    within = side.transactions_of(plan.work.table_id, keys).select(
         F.lit("within").alias("what"), "key", "transactions"
     )
     parts = [remembers, within]
@@ -176,7 +186,7 @@ def resolved(
         parts.append(_held(table.where(DELETED), keys, target, "gone"))
     else:
         parts.append(_held(table, keys, target, "held"))
-    everything = told
+    everything = step_rows
     for part in parts:
         everything = everything.unionByName(part, allowMissingColumns=True)
     work = partial(resolve_keys, target._replace(schemas={}), remembered)
@@ -196,22 +206,22 @@ def resolved(
 
 
 def raised(
-    told: DataFrame, moved: Mapping[str, Moved], side: SideTable, plans: Sequence[Plan]
+    rows: DataFrame, moved: Mapping[str, Moved], side: TombstoneTable, plans: Sequence[Plan]
 ) -> DataFrame:
     """Return what the batch raises in the side table; moved keys as they were resolved."""
-    raised = side.raised(told)
-    cleared = [(one.work.table_id, one.cleared) for one in plans if one.cleared]
+    raised = side.tombstones_of(rows)
+    cleared = [(plan.work.table_id, plan.cleared) for plan in plans if plan.cleared]
     if cleared:
-        went = told.sparkSession.createDataFrame(cleared, "table_id STRING, truncated BINARY")
+        went = rows.sparkSession.createDataFrame(cleared, "table_id STRING, truncated BINARY")
         raised = raised.unionByName(went, allowMissingColumns=True)
-    times = {one.work.table_id: one.work.time_us for one in plans}
-    for table_id, one in moved.items():
-        theirs = one.keys.select(F.lit(table_id).alias("table_id"), "key")
-        raised = raised.join(F.broadcast(theirs), ["table_id", "key"], "left_anti")
+    times = {plan.work.table_id: plan.work.time_us for plan in plans}
+    for table_id, moved_keys in moved.items():
+        table_keys = moved_keys.keys.select(F.lit(table_id).alias("table_id"), "key")
+        raised = raised.join(F.broadcast(table_keys), ["table_id", "key"], "left_anti")
         # the newest time of the table in this batch: not before that of the departure
         time = F.lit(times.get(table_id)).cast("bigint")
         is_told = "length(deleted) > 0 OR transactions IS NOT NULL"
-        settled = one.states.where(f"code IS NULL AND ({is_told})").select(
+        settled = moved_keys.states.where(f"code IS NULL AND ({is_told})").select(
             F.lit(table_id).alias("table_id"),
             "key",
             F.expr("nullif(deleted, unhex(''))").alias("deleted"),
@@ -225,14 +235,14 @@ def raised(
     return raised
 
 
-def final(told: DataFrame, one: Plan) -> DataFrame:
+def final(rows: DataFrame, plan: Plan) -> DataFrame:
     """Return resolved keys as final rows of the table; ``LIVE`` says which of them exist."""
-    target = one.target
+    target = plan.target
     columns = [
         typed(F.try_element_at("values", F.lit(name)), kind).alias(name)
         for name, kind in target.columns.items()
     ]
-    return told.where("code IS NULL").select(
+    return rows.where("code IS NULL").select(
         *columns,
         F.col("order").alias(ORDER),
         F.when(F.size("orders") > 0, F.col("orders")).alias(COLUMNS),
@@ -264,30 +274,30 @@ def _steps(rows: DataFrame, target: Target, keys: DataFrame) -> DataFrame:
     moves = (F.col("op") == "u") & F.col("other_key").isNotNull()
     schema_id = F.col("schema_id")
 
-    def told(what: Column, key: str, other: str, image: str) -> Column:
+    def step_of(column: Column, key: str, other_key: str, image: str) -> Column:
         missing = F.col(f"{image}_missing")
         return F.struct(
-            what.alias("what"),
+            column.alias("what"),
             F.col(key).alias("key"),
-            F.col(other).alias("other"),
+            F.col(other_key).alias("other"),
             F.col(image).alias("text"),
             missing.alias("missing"),
         )
 
-    left = told(F.lit("leave"), "other_key", "key", "before")
-    plain = F.when(leaves, told(F.lit("leave"), "key", "other_key", "before")).otherwise(
-        told(
+    departure = step_of(F.lit("leave"), "other_key", "key", "before")
+    plain = F.when(leaves, step_of(F.lit("leave"), "key", "other_key", "before")).otherwise(
+        step_of(
             F.when(F.col("op") == "c", F.lit("insert")).otherwise(F.lit("arrive")),
             "key",
             "other_key",
             "after",
         )
     )
-    was = told(F.lit("was"), "key", "other_key", "before")
+    was = step_of(F.lit("was"), "key", "other_key", "before")
     updates = (F.col("op") == "u") & F.col("before").isNotNull()
-    each = rows.select(
+    step_rows = rows.select(
         F.explode(
-            F.when(moves, F.array(plain, left, was))
+            F.when(moves, F.array(plain, departure, was))
             .when(updates, F.array(plain, was))
             .otherwise(F.array(plain))
         ).alias("s"),
@@ -296,12 +306,12 @@ def _steps(rows: DataFrame, target: Target, keys: DataFrame) -> DataFrame:
         "transaction",
         "whole",
     ).select("s.*", "order", "schema_id", "transaction", "whole")
-    each = each.join(F.broadcast(keys), "key", "left_semi")
+    step_rows = step_rows.join(F.broadcast(keys), "key", "left_semi")
     row = latest_per_key.parsed(F.col("text"), schema_id, target)
     complete = F.col("what").isin("arrive", "insert") & F.col("missing").isNull()
     complete = complete & (F.col("whole") | latest_per_key.names_all(schema_id, target))
     row = filled(row, F.col("order"), schema_id, target)
-    return each.withColumn("row", row).select(
+    return step_rows.withColumn("row", row).select(
         "what",
         "key",
         "order",
@@ -317,17 +327,17 @@ def _carried(target: Target, complete: Column) -> Column:
     """Return what an event carries: a whole one the defaults, too, of columns that came later."""
     schema_id = F.col("schema_id")
     has = latest_per_key.carried(schema_id, F.col("missing"), target, complete)
-    for one in target.additions:
-        if not one.is_unknown:
-            is_older = lacks(F.col("order"), schema_id, one, target.having(one.column))
+    for addition in target.additions:
+        if not addition.is_unknown:
+            is_older = lacks(F.col("order"), schema_id, addition, target.having(addition.column))
             is_filled = is_older & F.col("whole") & F.col("what").isin("arrive", "insert")
-            has = F.when(is_filled, F.array_append(has, F.lit(one.column))).otherwise(has)
+            has = F.when(is_filled, F.array_append(has, F.lit(addition.column))).otherwise(has)
     return has
 
 
-def _held(table: DataFrame, keys: DataFrame, target: Target, what: str) -> DataFrame:
+def _held(table: DataFrame, keys: DataFrame, target: Target, kind: str) -> DataFrame:
     return held_rows(table, keys, target).select(
-        F.lit(what).alias("what"),
+        F.lit(kind).alias("what"),
         "key",
         "order",
         _texts(F.col("row"), target).alias("values"),

@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 from changelane.apply import AMBIGUOUS
 from changelane.spark.apply.classify.deferred_constraints import leaving, transaction_of
 from changelane.spark.evolution.prepare import Plan
-from changelane.spark.state.history_tombstones import Ends
-from changelane.spark.state.quarantine import Refused
+from changelane.spark.state.history_tombstones import HistoryTombstones
+from changelane.spark.state.quarantine import RejectedRows
 
 MOVED: Final = "moved"
 """The property of a table of versions whose keys were ever changed."""
@@ -26,39 +26,43 @@ REASON: Final = (
 )
 
 
-def undecided(rows: DataFrame, one: Plan, ends: Ends) -> Refused | None:
+def undecided(rows: DataFrame, plan: Plan, ends: HistoryTombstones) -> RejectedRows | None:
     """Return the departures of a batch that come after an arrival at their key.
 
     Args:
         rows: ``data`` rows of one table.
-        one: How the table's events are applied.
+        plan: How the table's events are applied.
         ends: What is remembered of arrivals.
     """
-    if not one.work.departures and not one.work.has_other_keys:
+    if not plan.work.departures and not plan.work.has_other_keys:
         return None
-    if not one.work.has_other_keys and MOVED not in one.properties:
+    if not plan.work.has_other_keys and MOVED not in plan.properties:
         return None
     order, transaction = F.col("order"), F.col("transaction")
-    left = leaving(rows)
+    departures = leaving(rows)
     arrived = rows.where("op <> 'd' AND other_key IS NOT NULL").select(
         "key", order.alias("came"), transaction.alias("within")
     )
-    if one.work.is_transactional:
-        held = ends.of(one.work.table_id, left).where("arrived")
-        before = held.select("key", order.alias("came"), F.lit(None).cast("string").alias("within"))
+    if plan.work.is_transactional:
+        arrivals = ends.for_keys(plan.work.table_id, departures).where("arrived")
+        before = arrivals.select(
+            "key", order.alias("came"), F.lit(None).cast("string").alias("within")
+        )
         arrived = arrived.unionByName(before)
     same = transaction_of("came").eqNullSafe(transaction_of("order"))
     same = same & transaction_of("order").isNotNull()
-    told = F.coalesce(transaction == F.col("within"), same)
-    rivals = left.join(F.broadcast(arrived), "key").where((order > F.col("came")) & told)
+    is_same_transaction = F.coalesce(transaction == F.col("within"), same)
+    rivals = departures.join(F.broadcast(arrived), "key").where(
+        (order > F.col("came")) & is_same_transaction
+    )
     place = F.concat(_place(order), "key")
-    found = [row["place"] for row in rivals.select(place.alias("place")).distinct().collect()]
-    if not found:
+    places = [row["place"] for row in rivals.select(place.alias("place")).distinct().collect()]
+    if not places:
         return None
-    mine = (F.col("table_id") == one.work.table_id) & (F.col("kind") == "data")
+    is_of_table = (F.col("table_id") == plan.work.table_id) & (F.col("kind") == "data")
     leaves = F.when(F.col("op") == "d", F.col("key")).when(F.col("op") == "u", F.col("other_key"))
-    here = F.coalesce(F.concat(_place(order), leaves).isin(*found), F.lit(False))
-    return Refused(mine & here, AMBIGUOUS, REASON, None)
+    is_swap = F.coalesce(F.concat(_place(order), leaves).isin(*places), F.lit(False))
+    return RejectedRows(is_of_table & is_swap, AMBIGUOUS, REASON, None)
 
 
 def _place(order: Column) -> Column:

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from changelane.spark.evolution.prepare import Plan
 from changelane.spark.lake.lookup import held_rows
 from changelane.spark.rows.batch_stats import place, place_of
-from changelane.spark.state.tombstones import Remembered, SideTable
+from changelane.spark.state.tombstones import TableTombstones, TombstoneTable
 
 CROSSED: Final = "_changelane_crossed"
 REASON: Final = (
@@ -25,7 +25,11 @@ REASON: Final = (
 
 
 def crossed_keys(
-    rows: DataFrame, table: DataFrame, side: SideTable, one: Plan, known: Remembered
+    rows: DataFrame,
+    table: DataFrame,
+    side: TombstoneTable,
+    plan: Plan,
+    table_tombstones: TableTombstones,
 ) -> DataFrame | None:
     """Return ``table_id`` and ``key`` of the keys that no order is known for; ``None`` = none.
 
@@ -33,8 +37,8 @@ def crossed_keys(
         rows: ``data`` rows of one table, all with a key.
         table: The table.
         side: What is remembered.
-        one: How the table's events are applied.
-        known: What is remembered of the whole table.
+        plan: How the table's events are applied.
+        table_tombstones: What is remembered of the whole table.
     """
     at = place(F.col("order")).alias("place")
     keys = rows.select("key", at).unionByName(
@@ -43,40 +47,44 @@ def crossed_keys(
     keys = keys.distinct().persist(StorageLevel.MEMORY_AND_DISK)
     try:
         names = keys.select("key").distinct()
-        seen = (
-            keys.unionByName(held_rows(table, names, one.target).select("key", at))
+        touched = (
+            keys.unionByName(held_rows(table, names, plan.target).select("key", at))
             .unionByName(
-                side.of(one.work.table_id, names).select(
+                side.for_keys(plan.work.table_id, names).select(
                     "key", place(F.col("deleted")).alias("place")
                 )
             )
             .where("place IS NOT NULL")
         )
-        for truncate in place_of(known.truncated):
-            seen = seen.unionByName(names.select("key", F.lit(bytearray(truncate)).alias("place")))
+        for truncate in place_of(table_tombstones.truncated):
+            touched = touched.unionByName(
+                names.select("key", F.lit(bytearray(truncate)).alias("place"))
+            )
         epoch: Column = F.substring("place", 1, 4)
-        found = (
-            seen.groupBy("key", epoch.alias("epoch"))
+        conflicts = (
+            touched.groupBy("key", epoch.alias("epoch"))
             .agg(F.count_distinct("place").alias("places"))
             .where("places > 1")
-            .select(F.lit(one.work.table_id).alias("table_id"), "key")
+            .select(F.lit(plan.work.table_id).alias("table_id"), "key")
             .distinct()
             .persist(StorageLevel.MEMORY_AND_DISK)
         )
-        if found.isEmpty():
-            found.unpersist()
+        if conflicts.isEmpty():
+            conflicts.unpersist()
             return None
-        return found
+        return conflicts
     finally:
         keys.unpersist()
 
 
 def marked(events: DataFrame, crossed: DataFrame) -> DataFrame:
     """Return event rows with :data:`CROSSED`: whether one of their keys is among *crossed*."""
-    told = crossed.select("table_id", "key", F.lit(True).alias(CROSSED))
-    other = told.withColumnsRenamed({"key": "other_key", CROSSED: "_changelane_other"})
-    beside = events.join(told, ["table_id", "key"], "left").join(
-        other, ["table_id", "other_key"], "left"
+    crossed_keys = crossed.select("table_id", "key", F.lit(True).alias(CROSSED))
+    crossed_other_keys = crossed_keys.withColumnsRenamed(
+        {"key": "other_key", CROSSED: "_changelane_other"}
+    )
+    marked = events.join(crossed_keys, ["table_id", "key"], "left").join(
+        crossed_other_keys, ["table_id", "other_key"], "left"
     )
     is_crossed = F.coalesce(F.col(CROSSED), F.col("_changelane_other"), F.lit(False))
-    return beside.withColumn(CROSSED, is_crossed).select(*events.columns, CROSSED)
+    return marked.withColumn(CROSSED, is_crossed).select(*events.columns, CROSSED)

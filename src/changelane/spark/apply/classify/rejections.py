@@ -20,7 +20,7 @@ from changelane.spark.rows.batch_stats import BatchReport, TableReport, Work
 from changelane.spark.rows.schema import table_id_of
 from changelane.spark.rows.target import OPTIONS
 from changelane.spark.runtime.sql import quoted
-from changelane.spark.state.quarantine import Misfit, Refused
+from changelane.spark.state.quarantine import RejectedRows, TableRejectedError
 
 PROBLEMS: Final = {
     "ambiguous_key_move": "nothing tells which of two rows left the key in this transaction",
@@ -29,77 +29,81 @@ PROBLEMS: Final = {
 }
 
 
-def late_refused(refused: Sequence[Refused]) -> Refused:
+def late_refused(refused: Sequence[RejectedRows]) -> RejectedRows:
     """Return the marked rows that are not refused for another reason."""
-    return Refused(_not_refused(F.col(LATE), refused), TOO_LATE, PROBLEMS[TOO_LATE], None)
+    return RejectedRows(_not_refused(F.col(LATE), refused), TOO_LATE, PROBLEMS[TOO_LATE], None)
 
 
-def crossed_refused(refused: Sequence[Refused]) -> Refused:
+def crossed_refused(refused: Sequence[RejectedRows]) -> RejectedRows:
     """Return the marked rows of keys whose offsets cannot be compared, as :func:`late_refused`."""
-    return Refused(_not_refused(F.col(CROSSED), refused), "unordered", REASON, None)
+    return RejectedRows(_not_refused(F.col(CROSSED), refused), "unordered", REASON, None)
 
 
-def _not_refused(rows: Column, refused: Sequence[Refused]) -> Column:
-    return reduce(lambda left, one: left & ~F.coalesce(one.rows, F.lit(False)), refused, rows)
+def _not_refused(rows: Column, refused: Sequence[RejectedRows]) -> Column:
+    return reduce(
+        lambda condition, rejection: condition & ~F.coalesce(rejection.rows, F.lit(False)),
+        refused,
+        rows,
+    )
 
 
-def moves_refused(one: Plan, moved: Mapping[str, Moved]) -> list[Refused]:
+def moves_refused(plan: Plan, moved: Mapping[str, Moved]) -> list[RejectedRows]:
     """Return the steps of a table's moved keys that the rule refused."""
-    if one.work.table_id not in moved:
+    if plan.work.table_id not in moved:
         return []
-    found: dict[str, set[str]] = {}
-    states = moved[one.work.table_id].states.where("code IS NOT NULL")
+    lost_columns: dict[str, set[str]] = {}
+    states = moved[plan.work.table_id].states.where("code IS NOT NULL")
     for row in states.select("code", "order", "key").collect():
-        found.setdefault(row["code"], set()).add(f"{row['order'][:-1].hex()}{row['key']}")
-    mine = (F.col("table_id") == one.work.table_id) & (F.col("kind") == "data")
+        lost_columns.setdefault(row["code"], set()).add(f"{row['order'][:-1].hex()}{row['key']}")
+    is_of_table = (F.col("table_id") == plan.work.table_id) & (F.col("kind") == "data")
     place = F.lower(F.hex(F.expr("substring(`order`, 1, length(`order`) - 1)")))
     refused = []
-    for code, places in found.items():
+    for code, places in lost_columns.items():
         keyed = (F.concat(place, name).isin(*places) for name in ("key", "other_key"))
-        here = F.coalesce(next(keyed), F.lit(False)) | F.coalesce(next(keyed), F.lit(False))
-        refused.append(Refused(mine & here, code, PROBLEMS[code], len(places)))
+        is_lost = F.coalesce(next(keyed), F.lit(False)) | F.coalesce(next(keyed), F.lit(False))
+        refused.append(RejectedRows(is_of_table & is_lost, code, PROBLEMS[code], len(places)))
     return refused
 
 
-def table_refused(work: Work, misfit: Misfit, report: BatchReport) -> Refused:
+def table_refused(work: Work, misfit: TableRejectedError, report: BatchReport) -> RejectedRows:
     """Return all rows of a table, which takes none of them."""
     note = f"{misfit.code}: {misfit.reason}"
     report.tables.append(TableReport(str(table_id_of(work.table_id)), "", work.count, note))
-    mine: Column = F.col("table_id") == work.table_id
-    rows = mine & F.col("kind").isin("data", "truncate")
-    return Refused(rows, misfit.code, misfit.reason, work.count)
+    is_of_table: Column = F.col("table_id") == work.table_id
+    rows = is_of_table & F.col("kind").isin("data", "truncate")
+    return RejectedRows(rows, misfit.code, misfit.reason, work.count)
 
 
-def changes_refused(work: Work) -> Refused:
+def changes_refused(work: Work) -> RejectedRows:
     """Return the rows that a table without a key does not take."""
-    mine = (F.col("table_id") == work.table_id) & (F.col("kind") == "data")
+    is_of_table = (F.col("table_id") == work.table_id) & (F.col("kind") == "data")
     reason = "a table without a key is only appended to: name its key columns under `keys`"
-    return Refused(mine & F.col("op").isin("u", "d"), "no_key", reason, None)
+    return RejectedRows(is_of_table & F.col("op").isin("u", "d"), "no_key", reason, None)
 
 
-def partitions_refused(one: Plan, lost: Sequence[str]) -> list[Refused]:
+def partitions_refused(plan: Plan, lost: Sequence[str]) -> list[RejectedRows]:
     """Return the rows that have a text in a partition which the table would not give back.
 
     Args:
-        one: How the table takes its events.
+        plan: How the table takes its events.
         lost: The texts.
     """
-    parts = {name.lower() for name in layout_of(one.properties).partition_by}
+    parts = {name.lower() for name in layout_of(plan.properties).partition_by}
     if not parts or not lost:
         return []
-    mine = (F.col("table_id") == one.work.table_id) & (F.col("kind") == "data")
+    is_of_table = (F.col("table_id") == plan.work.table_id) & (F.col("kind") == "data")
     is_lost = F.lit(False)
-    for schema_id, schema in one.target.schemas.items():
-        told = [c.told or c.name for c in schema.columns if c.name.lower() in parts]
-        if not told:
+    for schema_id, schema in plan.target.schemas.items():
+        column_names = [c.told or c.name for c in schema.columns if c.name.lower() in parts]
+        if not column_names:
             continue
-        kind = ", ".join(f"{quoted(name)} STRING" for name in told)
+        kind = ", ".join(f"{quoted(name)} STRING" for name in column_names)
         # a delete that no row has can do no harm, but a log of events has it
-        for image in ("before", "after") if one.mode == APPEND else ("after",):
+        for image in ("before", "after") if plan.mode == APPEND else ("after",):
             row = F.from_json(image, kind, OPTIONS)
-            meant = reduce(or_, (row[name].isin(*lost) for name in told))
+            meant = reduce(or_, (row[name].isin(*lost) for name in column_names))
             is_here = (F.col("schema_id") == schema_id) & meant
             is_lost = is_lost | F.coalesce(is_here, F.lit(False))
-    named = " and ".join(map(repr, lost))
-    reason = f"tables of this format take {named} in a partition for NULL"
-    return [Refused(mine & is_lost, "lost_partition", reason, None)]
+    quoted_columns = " and ".join(map(repr, lost))
+    reason = f"tables of this format take {quoted_columns} in a partition for NULL"
+    return [RejectedRows(is_of_table & is_lost, "lost_partition", reason, None)]

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from changelane.spark.evolution.prepare import Plan
 from changelane.spark.lake.lookup import held_rows
 from changelane.spark.rows import latest_per_key
-from changelane.spark.state.tombstones import Remembered, SideTable
+from changelane.spark.state.tombstones import TableTombstones, TombstoneTable
 
 LATE: Final = "_changelane_late"
 _CLEARED: Final = "_changelane_cleared"
@@ -26,7 +26,11 @@ _HORIZON: Final = "_changelane_horizon"
 
 
 def late_keys(
-    rows: DataFrame, table: DataFrame, side: SideTable, one: Plan, known: Remembered
+    rows: DataFrame,
+    table: DataFrame,
+    side: TombstoneTable,
+    plan: Plan,
+    table_tombstones: TableTombstones,
 ) -> DataFrame | None:
     """Return keys with events that are too late; ``None`` = none.
 
@@ -37,15 +41,15 @@ def late_keys(
         rows: ``data`` rows of one table.
         table: The table as it was before the batch.
         side: What is remembered.
-        one: How the table's events are applied.
-        known: What is remembered of the whole table, with what the batch raises.
+        plan: How the table's events are applied.
+        table_tombstones: What is remembered of the whole table, with what the batch raises.
     """
-    if not known.purged or one.work.first > known.purged:
+    if not table_tombstones.watermark or plan.work.first > table_tombstones.watermark:
         return None
     leaves, order = F.col("leaves"), F.col("o")
-    horizon = F.lit(bytearray(known.purged))
+    horizon = F.lit(bytearray(table_tombstones.watermark))
     folded = (
-        latest_per_key.steps(rows.where("key IS NOT NULL"), moves=one.work.has_moves)
+        latest_per_key.steps(rows.where("key IS NOT NULL"), moves=plan.work.has_moves)
         .groupBy("key")
         .agg(
             F.max(F.when(leaves, order)).alias("d"),
@@ -54,39 +58,39 @@ def late_keys(
         )
         .where("u IS NOT NULL")
     )
-    gone = side.of(one.work.table_id, folded)
-    floor = F.lit(bytearray(known.truncated))
+    tombstones = side.for_keys(plan.work.table_id, folded)
+    floor = F.lit(bytearray(table_tombstones.truncated))
     departed = [F.coalesce(name, latest_per_key.nothing()) for name in ("d", "deleted")]
-    told = (
-        folded.join(gone, "key", "left")
+    old_events = (
+        folded.join(tombstones, "key", "left")
         .withColumn(_CLEARED, F.greatest(*departed, floor))
         .where(F.col("u") > F.col(_CLEARED))
         # behind a newer whole row an older event has no effect
         .where(F.coalesce("w", latest_per_key.nothing()) <= F.greatest(_CLEARED, horizon))
-        .select(F.lit(one.work.table_id).alias("table_id"), "key", _CLEARED)
+        .select(F.lit(plan.work.table_id).alias("table_id"), "key", _CLEARED)
         .withColumn(_HORIZON, horizon)
         .persist(StorageLevel.MEMORY_AND_DISK)
     )
     try:
-        columns = [F.lit(name) for name in one.target.columns]
+        columns = [F.lit(name) for name in plan.target.columns]
         ages = F.array(*(F.coalesce(F.try_element_at("orders", c), "order") for c in columns))
         told_at = F.filter(ages, lambda age: age > latest_per_key.nothing())
         lacks_nothing = F.size(told_at) == len(columns)
-        there = held_rows(table, told, one.target, are_few=False).where(
+        stored_rows = held_rows(table, old_events, plan.target, are_few=False).where(
             (F.array_max(told_at) > floor) & (lacks_nothing | (F.array_min(told_at) <= horizon))
         )
-        found = told.join(there.select("key"), "key", "left_anti")
-        found = found.persist(StorageLevel.MEMORY_AND_DISK)
-        if found.isEmpty():
-            found.unpersist()
+        late_keys = old_events.join(stored_rows.select("key"), "key", "left_anti")
+        late_keys = late_keys.persist(StorageLevel.MEMORY_AND_DISK)
+        if late_keys.isEmpty():
+            late_keys.unpersist()
             return None
-        return found
+        return late_keys
     finally:
-        told.unpersist()
+        old_events.unpersist()
 
 
-def apart(
-    told: DataFrame,
+def without_late(
+    rows: DataFrame,
     events: DataFrame,
     late: Mapping[str, DataFrame],
     moved: Mapping[str, DataFrame],
@@ -94,7 +98,7 @@ def apart(
     """Return the rows that tables take without those that are too late, and all with a mark.
 
     Args:
-        told: Event rows that tables take.
+        rows: Event rows that tables take.
         events: All event rows of the batch.
         late: What :func:`late_keys` found, by table id.
         moved: Keys that the rule itself decides, by table id.
@@ -103,7 +107,7 @@ def apart(
         keys.join(F.broadcast(moved[table]), "key", "left_anti") if table in moved else keys
         for table, keys in late.items()
     ]
-    return marked(told, parts).where(~F.col(LATE)).drop(LATE), marked(events, parts)
+    return marked(rows, parts).where(~F.col(LATE)).drop(LATE), marked(events, parts)
 
 
 def marked(events: DataFrame, late: Iterable[DataFrame]) -> DataFrame:
@@ -112,9 +116,9 @@ def marked(events: DataFrame, late: Iterable[DataFrame]) -> DataFrame:
     A departure is never too late; that of an update which changes its key belongs to a key that
     the rule itself decides.
     """
-    told = reduce(DataFrame.unionByName, late)
-    beside = events.join(told, ["table_id", "key"], "left")
+    late_events = reduce(DataFrame.unionByName, late)
+    marked = events.join(late_events, ["table_id", "key"], "left")
     order = F.col("order")
     is_upsert = (F.col("kind") == "data") & (F.col("op") != "d")
     is_late = is_upsert & (order > F.col(_CLEARED)) & (order <= F.col(_HORIZON))
-    return beside.withColumn(LATE, F.coalesce(is_late, F.lit(False))).select(*events.columns, LATE)
+    return marked.withColumn(LATE, F.coalesce(is_late, F.lit(False))).select(*events.columns, LATE)

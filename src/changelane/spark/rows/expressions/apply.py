@@ -12,7 +12,12 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
 from changelane.spark.rows.expressions.compute import computed
-from changelane.spark.rows.expressions.expression_rows import Prepared, known_schemas, told, untold
+from changelane.spark.rows.expressions.expression_rows import (
+    Prepared,
+    expression_rows_of,
+    known_schemas,
+    untold,
+)
 from changelane.spark.rows.expressions.filter import filtered
 from changelane.transforms.filter_compute import Filter
 
@@ -30,14 +35,14 @@ def expressed(events: DataFrame, steps: Sequence[Prepared]) -> Iterator[DataFram
     if not steps:
         yield events
         return
-    kept = events.persist(StorageLevel.MEMORY_AND_DISK)
+    cached_events = events.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        known, made = known_schemas(kept), told(kept)
-        for one in steps:
-            if isinstance(one.step, Filter):
-                made = filtered(made, known, one)
+        schemas, expression_rows = known_schemas(cached_events), expression_rows_of(cached_events)
+        for step in steps:
+            if isinstance(step.step, Filter):
+                expression_rows = filtered(expression_rows, schemas, step)
             else:
-                made, known = computed(made, known, one)
-        yield untold(made)
+                expression_rows, schemas = computed(expression_rows, schemas, step)
+        yield untold(expression_rows)
     finally:
-        kept.unpersist()
+        cached_events.unpersist()

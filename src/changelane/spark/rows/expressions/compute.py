@@ -74,17 +74,21 @@ class _Made(NamedTuple):
     before: str
 
 
-def computed(events: DataFrame, known: Known, compute: Prepared) -> tuple[DataFrame, Known]:
+def computed(events: DataFrame, schemas: Known, compute: Prepared) -> tuple[DataFrame, Known]:
     """Return event rows with computed columns, and their schemas.
 
     Args:
         events: The event rows of a batch, with before images.
-        known: Its schemas.
+        schemas: Its schemas.
         compute: The compute, with its expressions.
     """
-    keyed = {name for name, one in known.schemas.items() if _is_keyed(one, compute)}
-    others = {name: one for name, one in known.schemas.items() if name not in keyed}
-    groups, lacking = groups_of(known._replace(schemas=others), compute.step, compute.reads)
+    keyed = {name for name, row_schema in schemas.schemas.items() if _is_keyed(row_schema, compute)}
+    other_schemas = {
+        name: row_schema for name, row_schema in schemas.schemas.items() if name not in keyed
+    }
+    groups, lacking = groups_of(
+        schemas._replace(schemas=other_schemas), compute.step, compute.reads
+    )
     renewed: dict[str, tuple[str, RowSchema]] = {}
     for group in groups:
         kinds = _kinds(events, compute, group)
@@ -92,17 +96,17 @@ def computed(events: DataFrame, known: Known, compute: Prepared) -> tuple[DataFr
             events = set_aside(events, group.rows, FAILED, kinds)
             continue
         for schema_id in group.ids:
-            schema = with_columns(known.schemas[schema_id], kinds)
+            schema = with_columns(schemas.schemas[schema_id], kinds)
             renewed[schema_id] = schema_id_of(schema_id, schema), schema
         events = _of_group(events, compute, group, kinds)
     for rows, name in lacking:
         why = f"{compute.where} reads the column {name!r}, which the event does not have"
         events = set_aside(events, rows, UNKNOWN, why)
     if keyed:
-        mine = known.rows_of(keyed, compute.step)
+        table_rows = schemas.rows_of(keyed, compute.step)
         why = f"{compute.where} would change the key, and a row is known by it"
-        events = set_aside(events, mine, KEY, why)
-    return _renewed(events, known, compute, renewed)
+        events = set_aside(events, table_rows, KEY, why)
+    return _renewed(events, schemas, compute, renewed)
 
 
 def _is_keyed(schema: RowSchema, compute: Prepared) -> bool:
@@ -118,58 +122,66 @@ def _kinds(events: DataFrame, compute: Prepared, group: Group) -> dict[str, Data
         if isinstance(kind, str):
             return kind
         if kind.simpleString() not in _TYPES and not isinstance(kind, DecimalType):
-            told = f"{compute.where}: {name!r} would be {kind.simpleString()}"
-            return f"{told}: cast it to a plain type, such as string"
+            problem = f"{compute.where}: {name!r} would be {kind.simpleString()}"
+            return f"{problem}: cast it to a plain type, such as string"
         kinds[name] = kind
     return kinds
 
 
 def with_columns(schema: RowSchema, kinds: Mapping[str, DataType]) -> RowSchema:
     """Return a schema with computed columns, in the place of those that they replace."""
-    there = {one.name.lower(): index for index, one in enumerate(schema.columns)}
+    indexes = {column.name.lower(): index for index, column in enumerate(schema.columns)}
     columns = list(schema.columns)
     for name, kind in kinds.items():
-        at = there.get(name.lower())
+        at = indexes.get(name.lower())
         text = kind.simpleString()
         spelled = name if at is None else columns[at].name
-        made = RowColumn(spelled, _TYPES.get(text, text), text.upper())
+        row_column = RowColumn(spelled, _TYPES.get(text, text), text.upper())
         if at is None:
-            columns.append(made)
+            columns.append(row_column)
         else:
-            columns[at] = made
+            columns[at] = row_column
     return msgspec.structs.replace(schema, columns=tuple(columns))
 
 
 def schema_id_of(schema_id: str, schema: RowSchema) -> str:
     """Return the id of a schema that was made of another one."""
-    told = msgspec.json.encode((schema_id, schema))
-    return hashlib.blake2b(told, digest_size=8).hexdigest()
+    identity = msgspec.json.encode((schema_id, schema))
+    return hashlib.blake2b(identity, digest_size=8).hexdigest()
 
 
 def _of_group(
     events: DataFrame, compute: Prepared, group: Group, kinds: Mapping[str, DataType]
 ) -> DataFrame:
-    made = []
+    computed_columns = []
     for index, (name, expression) in enumerate(compute.expressions.items()):
-        reads = tuple(group.columns[one.lower()] for one in expression.columns)
+        reads = tuple(group.columns[column.lower()] for column in expression.columns)
         outcomes = f"_changelane_now{index}", f"_changelane_then{index}"
-        made.append(_Made(name, kinds[name], tuple(dict.fromkeys(reads)), *outcomes))
-    told = compute.expressions
+        computed_columns.append(_Made(name, kinds[name], tuple(dict.fromkeys(reads)), *outcomes))
+    expressions = compute.expressions
     read = events.select(
         "*", parsed("after", group).alias(AFTER), parsed("before", group).alias(BEFORE)
     )
-    asked = read.select(
+    evaluated = read.select(
         "*",
-        *(outcome(told[one.name], AFTER).alias(one.after) for one in made),
-        *(outcome(told[one.name], BEFORE).alias(one.before) for one in made),
+        *(
+            outcome(expressions[column.name], AFTER).alias(column.after)
+            for column in computed_columns
+        ),
+        *(
+            outcome(expressions[column.name], BEFORE).alias(column.before)
+            for column in computed_columns
+        ),
     )
     is_change = F.col("op") != "d"
-    known = {one.name: knows("after", one.reads) for one in made}
-    failed = reduce(or_, (known[one.name] & F.col(one.after).isNull() for one in made))
-    unclear = reduce(or_, (~known[one.name] & ~_stays(one) for one in made))
+    is_known = {column.name: knows("after", column.reads) for column in computed_columns}
+    failed = reduce(
+        or_, (is_known[column.name] & F.col(column.after).isNull() for column in computed_columns)
+    )
+    unclear = reduce(or_, (~is_known[column.name] & ~_stays(column) for column in computed_columns))
     images = {
-        **_image("before", made, [F.col(one.before) for one in made]),
-        **_image("after", made, [F.col(one.after) for one in made]),
+        **_image("before", computed_columns, [F.col(column.before) for column in computed_columns]),
+        **_image("after", computed_columns, [F.col(column.after) for column in computed_columns]),
     }
     images["whole"] = F.col("whole") & images["after_missing"].isNull()
     row = (
@@ -178,7 +190,7 @@ def _of_group(
         .when(is_change & unclear, refused(UNKNOWN, _unknown(compute, group)))
         .otherwise(event(**images))
     )
-    return unpacked(asked, row)
+    return unpacked(evaluated, row)
 
 
 def _unknown(compute: Prepared, group: Group) -> str:
@@ -186,7 +198,7 @@ def _unknown(compute: Prepared, group: Group) -> str:
     return f"{compute.where} reads {names}, and the event does not tell all of it"
 
 
-def _stays(one: _Made) -> Column:
+def _stays(column: _Made) -> Column:
     """Say whether what the event tells of the columns that are read is as it was."""
     now, then = F.col(AFTER), F.col(BEFORE)
 
@@ -194,10 +206,10 @@ def _stays(one: _Made) -> Column:
         same = knows("before", [name]) & now[name].eqNullSafe(then[name])
         return ~knows("after", [name]) | same
 
-    return reduce(and_, map(is_as_before, one.reads))
+    return reduce(and_, map(is_as_before, column.reads))
 
 
-def _image(image: str, made: list[_Made], outcomes: list[Column]) -> dict[str, Column]:
+def _image(image: str, computed_columns: list[_Made], outcomes: list[Column]) -> dict[str, Column]:
     """Return an image with computed columns, and the columns that it does not know.
 
     A column that is computed anew stands twice in the text; the later one counts, for Spark as for
@@ -205,13 +217,13 @@ def _image(image: str, made: list[_Made], outcomes: list[Column]) -> dict[str, C
     """
     missing = F.coalesce(F.col(f"{image}_missing"), F.array().cast("array<string>"))
     parts, unknown = [], []
-    for one, outcome_ in zip(made, outcomes, strict=True):
-        is_known = knows(image, one.reads) & outcome_.isNotNull()
-        parts.append(_member(one, F.when(is_known, outcome_["v"])))
-        unknown.append(F.when(~is_known, F.lit(one.name)))
-    names = [F.lit(one.name) for one in made]
-    told = F.array_except(missing, F.array(*names))
-    lacking = F.concat(told, F.filter(F.array(*unknown), lambda name: name.isNotNull()))
+    for column, outcome_ in zip(computed_columns, outcomes, strict=True):
+        is_known = knows(image, column.reads) & outcome_.isNotNull()
+        parts.append(_member(column, F.when(is_known, outcome_["v"])))
+        unknown.append(F.when(~is_known, F.lit(column.name)))
+    names = [F.lit(column.name) for column in computed_columns]
+    other_missing = F.array_except(missing, F.array(*names))
+    lacking = F.concat(other_missing, F.filter(F.array(*unknown), lambda name: name.isNotNull()))
     text = F.col(image)
     start = F.expr(f"substring({quoted(image)}, 1, length({quoted(image)}) - 1)")
     comma = F.when(text == "{}", F.lit("")).otherwise(F.lit(","))
@@ -222,37 +234,39 @@ def _image(image: str, made: list[_Made], outcomes: list[Column]) -> dict[str, C
     }
 
 
-def _member(one: _Made, value: Column) -> Column:
+def _member(column: _Made, value: Column) -> Column:
     """Return a member of a JSON object, as text that ``from_json`` reads exactly."""
-    kind = one.kind.simpleString()
-    if isinstance(one.kind, DecimalType) or kind in {"date", "timestamp", "timestamp_ntz"}:
+    kind = column.kind.simpleString()
+    if isinstance(column.kind, DecimalType) or kind in {"date", "timestamp", "timestamp_ntz"}:
         value = value.cast("string")
     if kind == "timestamp":
         value = F.concat(value, F.lit("Z"))  # the session's zone is UTC
-    made = F.to_json(F.struct(value.alias(one.name)), {"ignoreNullFields": "false"})
-    return made.substr(F.lit(2), F.length(made) - 2)
+    json_text = F.to_json(F.struct(value.alias(column.name)), {"ignoreNullFields": "false"})
+    return json_text.substr(F.lit(2), F.length(json_text) - 2)
 
 
 def _renewed(
     events: DataFrame,
-    known: Known,
+    known_schemas: Known,
     compute: Prepared,
     renewed: Mapping[str, tuple[str, RowSchema]],
 ) -> tuple[DataFrame, Known]:
     """Return event rows that name the new schemas, and tell them."""
     if not renewed:
-        return events, known
-    ids = F.create_map(*(F.lit(one) for old, (new, _) in renewed.items() for one in (old, new)))
+        return events, known_schemas
+    ids = F.create_map(
+        *(F.lit(schema_id) for old, (new, _) in renewed.items() for schema_id in (old, new))
+    )
     texts = F.create_map(
         *(
-            F.lit(one)
+            F.lit(text)
             for old, (_, schema) in renewed.items()
-            for one in (old, msgspec.json.encode(schema).decode())
+            for text in (old, msgspec.json.encode(schema).decode())
         )
     )
     old = F.col("schema_id")
-    is_row = known.rows_of(renewed, compute.step)
-    is_schema = known.rows_of(renewed, compute.step, kinds=("schema",))
+    is_row = known_schemas.rows_of(renewed, compute.step)
+    is_schema = known_schemas.rows_of(renewed, compute.step, kinds=("schema",))
     # the schema as it was is kept with what is set aside
     row = (
         F.when(is_row, F.array(event(schema_id=ids[old])))
@@ -260,9 +274,9 @@ def _renewed(
         .otherwise(F.array(event()))
     )
     events = unpacked(events, F.explode(row))
-    schemas, tables = dict(known.schemas), dict(known.tables)
+    schemas, tables = dict(known_schemas.schemas), dict(known_schemas.tables)
     for name, (new, schema) in renewed.items():
-        covered = {one for one in tables[name] if compute.step.covers(table_id_of(one))}
+        covered = {table for table in tables[name] if compute.step.covers(table_id_of(table))}
         schemas[new] = schema
         tables[new] = frozenset(covered) | tables.get(new, frozenset())
         tables[name] = tables[name] - covered

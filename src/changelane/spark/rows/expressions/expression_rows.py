@@ -18,7 +18,7 @@ from changelane.spark.rows.expressions.sql_expression import SqlExpression
 from changelane.spark.rows.schema import DATA, FIELDS, REFUSED, RowColumn, RowSchema, table_id_of
 from changelane.spark.rows.target import CORRUPT, OPTIONS
 from changelane.spark.runtime.sql import quoted
-from changelane.transforms.filter_compute import Compute, Expressed, Filter
+from changelane.transforms.filter_compute import Compute, Filter, SqlTransform
 
 AFTER: Final = "_changelane_after"
 BEFORE: Final = "_changelane_before"
@@ -34,17 +34,17 @@ class Known(NamedTuple):
     schemas: Mapping[str, RowSchema]
     tables: Mapping[str, frozenset[str]]
 
-    def covered(self, step: Expressed) -> list[str]:
+    def covered(self, step: SqlTransform) -> list[str]:
         """Return the tables, by ``table_id``, that a step is meant for."""
-        met = frozenset[str]().union(*self.tables.values())
-        return sorted(one for one in met if step.covers(table_id_of(one)))
+        table_ids = frozenset[str]().union(*self.tables.values())
+        return sorted(table_id for table_id in table_ids if step.covers(table_id_of(table_id)))
 
     def rows_of(
-        self, schemas: Collection[str], step: Expressed, kinds: Sequence[str] = (DATA,)
+        self, schemas: Collection[str], step: SqlTransform, kinds: Sequence[str] = (DATA,)
     ) -> Column:
         """Return the condition of a step's rows that have one of some schemas."""
-        named = F.col("schema_id").isin(*schemas) & F.col("table_id").isin(*self.covered(step))
-        return F.coalesce(F.col("kind").isin(*kinds) & named, F.lit(False))
+        is_covered = F.col("schema_id").isin(*schemas) & F.col("table_id").isin(*self.covered(step))
+        return F.coalesce(F.col("kind").isin(*kinds) & is_covered, F.lit(False))
 
 
 class Group(NamedTuple):
@@ -65,63 +65,69 @@ class Group(NamedTuple):
 
 def known_schemas(events: DataFrame) -> Known:
     """Return the schemas that a batch of event rows tells."""
-    found = (
+    schema_rows = (
         events.where("kind = 'schema'")
         .groupBy("schema_id")
         .agg(F.first("after").alias("after"), F.collect_set("table_id").alias("tables"))
         .collect()
     )
-    schemas = {row["schema_id"]: msgspec.json.decode(row["after"], type=RowSchema) for row in found}
-    return Known(schemas, {row["schema_id"]: frozenset(row["tables"]) for row in found})
+    schemas = {
+        row["schema_id"]: msgspec.json.decode(row["after"], type=RowSchema) for row in schema_rows
+    }
+    return Known(schemas, {row["schema_id"]: frozenset(row["tables"]) for row in schema_rows})
 
 
 def groups_of(
-    known: Known, step: Expressed, reads: Sequence[str]
+    schemas: Known, step: SqlTransform, reads: Sequence[str]
 ) -> tuple[list[Group], list[tuple[Column, str]]]:
     """Return the schemas of a step's tables in groups, and rows that lack a column, with its name.
 
     Args:
-        known: The schemas of the batch.
+        schemas: The schemas of the batch.
         step: The filter or compute.
         reads: The columns that its expressions read.
     """
-    covered = known.covered(step)
+    covered = schemas.covered(step)
     lacking: dict[str, list[str]] = {}
     alike: dict[tuple[RowColumn, ...], list[str]] = {}
-    for schema_id, schema in known.schemas.items():
-        if known.tables[schema_id].isdisjoint(covered):
+    for schema_id, schema in schemas.schemas.items():
+        if schemas.tables[schema_id].isdisjoint(covered):
             continue
-        found = [_column(schema, name) for name in reads]
-        told = tuple(RowColumn(one.name, "", one.spark) for one in found if one is not None)
-        if len(told) < len(found):
-            lacking.setdefault(reads[found.index(None)], []).append(schema_id)
+        read_columns = [_column(schema, name) for name in reads]
+        row_columns = tuple(
+            RowColumn(column.name, "", column.spark)
+            for column in read_columns
+            if column is not None
+        )
+        if len(row_columns) < len(read_columns):
+            lacking.setdefault(reads[read_columns.index(None)], []).append(schema_id)
         else:
-            alike.setdefault(told, []).append(schema_id)
+            alike.setdefault(row_columns, []).append(schema_id)
     groups = [
         Group(
-            known.rows_of(ids, step),
+            schemas.rows_of(ids, step),
             tuple(ids),
-            {name.lower(): one.name for name, one in zip(reads, columns, strict=True)},
+            {name.lower(): column.name for name, column in zip(reads, columns, strict=True)},
             _type_of(columns),
         )
         for columns, ids in alike.items()
     ]
-    return groups, [(known.rows_of(ids, step), name) for name, ids in lacking.items()]
+    return groups, [(schemas.rows_of(ids, step), name) for name, ids in lacking.items()]
 
 
 def _column(schema: RowSchema, name: str) -> RowColumn | None:
     """Return a column by its name, as Spark compares names; none where two differ by case."""
-    found = [one for one in schema.columns if one.name.lower() == name.lower()]
-    return found[0] if len(found) == 1 else None
+    matches = [column for column in schema.columns if column.name.lower() == name.lower()]
+    return matches[0] if len(matches) == 1 else None
 
 
 def _type_of(columns: Sequence[RowColumn]) -> StructType:
-    unique = {one.name: one.spark for one in columns}
+    unique = {column.name: column.spark for column in columns}
     ddl = ", ".join(f"{quoted(name)} {kind}" for name, kind in unique.items())
-    found = DataType.fromDDL(ddl)
-    if not isinstance(found, StructType):
-        raise TypeError(found)
-    return found
+    data_type = DataType.fromDDL(ddl)
+    if not isinstance(data_type, StructType):
+        raise TypeError(data_type)
+    return data_type
 
 
 def parsed(image: str, group: Group) -> Column:
@@ -166,7 +172,7 @@ def unpacked(events: DataFrame, row: Column) -> DataFrame:
     return events.select(row.alias(ROW), TOLD).select(f"{ROW}.*", TOLD)
 
 
-def told(events: DataFrame) -> DataFrame:
+def expression_rows_of(events: DataFrame) -> DataFrame:
     """Return event rows, each beside what the stream told of it."""
     return events.withColumn(TOLD, F.struct(*_CHANGED))
 
@@ -174,10 +180,10 @@ def told(events: DataFrame) -> DataFrame:
 def untold(events: DataFrame) -> DataFrame:
     """Return event rows; those that are set aside are as the stream told them, to be replayed."""
     is_refused = F.col("kind") == REFUSED
-    found = {
+    column_types = {
         name: F.when(is_refused, F.col(TOLD)[name]).otherwise(F.col(name)) for name in _CHANGED
     }
-    return events.withColumns(found).drop(TOLD)
+    return events.withColumns(column_types).drop(TOLD)
 
 
 def type_of(events: DataFrame, expression: SqlExpression, group: Group) -> DataType | str:
@@ -191,18 +197,22 @@ def type_of(events: DataFrame, expression: SqlExpression, group: Group) -> DataT
 class Prepared(NamedTuple):
     """A step with its expressions, by column; that of a filter has no name."""
 
-    step: Expressed
+    step: SqlTransform
     where: str
     expressions: Mapping[str, SqlExpression]
 
     @property
     def reads(self) -> tuple[str, ...]:
         """The columns that it reads."""
-        told = {name.lower(): name for one in self.expressions.values() for name in one.columns}
-        return tuple(told.values())
+        names_by_lower = {
+            name.lower(): name
+            for expression in self.expressions.values()
+            for name in expression.columns
+        }
+        return tuple(names_by_lower.values())
 
 
-def prepared(spark: SparkSession, steps: Sequence[Expressed], first: int = 1) -> list[Prepared]:
+def prepared(spark: SparkSession, steps: Sequence[SqlTransform], first: int = 1) -> list[Prepared]:
     """Return steps with their expressions, checked.
 
     Args:
@@ -213,17 +223,17 @@ def prepared(spark: SparkSession, steps: Sequence[Expressed], first: int = 1) ->
     Raises:
         ConfigError: An expression is none, or cannot be repeated.
     """
-    found = []
+    fields = []
     for number, step in enumerate(steps, first):
         match step:
             case Filter():
                 where = f"transform {number} (filter)"
-                found.append(Prepared(step, where, {"": SqlExpression(spark, step.where, where)}))
+                fields.append(Prepared(step, where, {"": SqlExpression(spark, step.where, where)}))
             case Compute():
                 where = f"transform {number} (compute)"
-                told = {
+                expressions = {
                     name: SqlExpression(spark, text, f"{where}: {name!r}")
                     for name, text in step.columns.items()
                 }
-                found.append(Prepared(step, where, told))
-    return found
+                fields.append(Prepared(step, where, expressions))
+    return fields

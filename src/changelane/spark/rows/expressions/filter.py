@@ -46,15 +46,15 @@ _THEN: Final = "_changelane_then"
 _NAMES: Final = tuple(name for name, _, _ in FIELDS)
 
 
-def filtered(events: DataFrame, known: Known, filter: Prepared) -> DataFrame:
+def filtered(events: DataFrame, schemas: Known, filter: Prepared) -> DataFrame:
     """Return event rows of which only those pass that a filter lets pass.
 
     Args:
         events: The event rows of a batch, with before images.
-        known: Its schemas.
+        schemas: Its schemas.
         filter: The filter, with its expression.
     """
-    groups, lacking = groups_of(known, filter.step, filter.reads)
+    groups, lacking = groups_of(schemas, filter.step, filter.reads)
     for group in groups:
         events = _of_group(events, filter, group)
     for rows, name in lacking:
@@ -73,7 +73,7 @@ def _of_group(events: DataFrame, filter: Prepared, group: Group) -> DataFrame:
     read = events.select(
         "*", parsed("after", group).alias(AFTER), parsed("before", group).alias(BEFORE)
     )
-    asked = read.select(
+    outcomes = read.select(
         *_NAMES,
         TOLD,
         outcome(expression, AFTER).alias(_NOW),
@@ -84,21 +84,26 @@ def _of_group(events: DataFrame, filter: Prepared, group: Group) -> DataFrame:
     was_there = knows("before", names) & F.coalesce(then["v"], F.lit(False))
     departure = F.expr("concat(substring(`order`, 1, length(`order`) - 1), unhex('00'))")
     nothing = F.lit(None)
-    gone = {"op": F.lit("d"), "order": departure, "other_key": nothing, "whole": F.lit(False)}
-    gone |= {"after": nothing, "after_missing": nothing}
-    leaves = event(**gone, before=F.col("after"), before_missing=F.col("after_missing"))
-    left = event(**gone, key=F.col("other_key"))
+    delete_columns = {
+        "op": F.lit("d"),
+        "order": departure,
+        "other_key": nothing,
+        "whole": F.lit(False),
+    }
+    delete_columns |= {"after": nothing, "after_missing": nothing}
+    leaves = event(**delete_columns, before=F.col("after"), before_missing=F.col("after_missing"))
+    departure_event = event(**delete_columns, key=F.col("other_key"))
     shown = ", ".join(map(repr, names))
-    made = (
+    filtered_rows = (
         F.when(~group.rows | (F.col("op") == "d") | F.col("key").isNull(), F.array(event()))
         .when(~knows("after", names), F.array(refused(UNKNOWN, _unknown(filter, shown))))
         .when(now.isNull(), F.array(refused(FAILED, _failed(filter))))
         .when(passes & (F.col("whole") | was_there), F.array(event()))
         .when(passes, F.array(refused(UNKNOWN, _entering(filter))))
-        .when(F.col("other_key").isNotNull(), F.array(leaves, left))
+        .when(F.col("other_key").isNotNull(), F.array(leaves, departure_event))
         .otherwise(F.array(leaves))
     )
-    return unpacked(asked, F.explode(made))
+    return unpacked(outcomes, F.explode(filtered_rows))
 
 
 def _no_condition(filter: Prepared, kind: DataType) -> str:

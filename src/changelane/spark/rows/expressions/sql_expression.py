@@ -86,18 +86,18 @@ class SqlExpression:
         try:
             parsed = self._parser.parseExpression(text)
         except PySparkException as error:
-            told = str(error.getCondition() or "").lower().replace("_", " ")
-            raise ConfigError(f"{where} is no SQL expression ({told})") from None
+            condition = str(error.getCondition() or "").lower().replace("_", " ")
+            raise ConfigError(f"{where} is no SQL expression ({condition})") from None
         if _TODAY.search(text):
             self._refuse("tells the time")
         starts: list[int] = []
         names: dict[str, None] = {}
-        for one in _walk(parsed):
-            self._check(one)
-        for one in _references(parsed, frozenset()):
-            self._check_name(one.nameParts())
-            starts.append(one.origin().startIndex().get())
-            names[one.nameParts().apply(0)] = None
+        for reference in _walk(parsed):
+            self._check(reference)
+        for reference in _references(parsed, frozenset()):
+            self._check_name(reference.nameParts())
+            starts.append(reference.origin().startIndex().get())
+            names[reference.nameParts().apply(0)] = None
         self.columns: Final = tuple(names)
         if not names:
             self._refuse("reads no column")
@@ -110,23 +110,23 @@ class SqlExpression:
         msg = f"{self._where} {why}; an expression is over the columns of one row"
         raise ConfigError(f"{msg}, and says the same whenever a batch is run again")
 
-    def _check(self, one: Any) -> None:
+    def _check(self, node: Any) -> None:
         """Refuse a part of the expression."""
-        kind = _kind(one)
+        kind = _kind(node)
         if why := _PARTS.get(kind):
             self._refuse(why)
         if kind != "UnresolvedFunction":
             return
-        parts = one.nameParts()
+        parts = node.nameParts()
         name = str(parts.apply(parts.size() - 1)).lower()
-        found = self._registry.lookupFunction(
+        function = self._registry.lookupFunction(
             self._jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name)
         )
-        if not found.isDefined() or str(found.get().getSource()) != "built-in":
+        if not function.isDefined() or str(function.get().getSource()) != "built-in":
             raise ConfigError(f"{self._where} has {name!r}, which is no function of Spark's own")
-        if why := _FORBIDDEN.get(str(found.get().getGroup())):
+        if why := _FORBIDDEN.get(str(function.get().getGroup())):
             self._refuse(f"has {name}, which {why}")
-        if name in _VARIABLE or (name == "unix_timestamp" and one.children().size() == 0):
+        if name in _VARIABLE or (name == "unix_timestamp" and node.children().size() == 0):
             self._refuse(f"has {name}, which another run answers otherwise")
 
     def _check_name(self, parts: Any) -> None:
@@ -147,8 +147,8 @@ class SqlExpression:
         body = f"named_struct('{_VALUE}', ({self._text}\n))"
         text = f"element_at(transform(array({quoted(row)}), {quoted(_ROW)} -> {body}), 1)"
         tried = catalyst.TryEval(self._parser.parseExpression(text))
-        made = self._jvm.org.apache.spark.sql.classic.ExpressionUtils.column(tried)
-        return Classic(made)
+        column = self._jvm.org.apache.spark.sql.classic.ExpressionUtils.column(tried)
+        return Classic(column)
 
     def type_over(self, spark: SparkSession, row: StructType) -> DataType:
         """Return the type of its values over rows of a type.
@@ -158,48 +158,48 @@ class SqlExpression:
         """
         frame = spark.createDataFrame([], StructType().add("r", row))
         try:
-            made = frame.select(self.over("r").alias("made"))
-            (resolved,) = _each(made._jdf.queryExecution().analyzed().expressions())
+            result = frame.select(self.over("r").alias("made"))
+            (resolved,) = _each(result._jdf.queryExecution().analyzed().expressions())
         except PySparkException as error:
-            told = str(error.getCondition() or "").lower().replace("_", " ")
-            msg = f"{self._where} does not fit the types of its columns ({told})"
+            condition = str(error.getCondition() or "").lower().replace("_", " ")
+            msg = f"{self._where} does not fit the types of its columns ({condition})"
             raise ConfigError(msg) from None
-        clock = any(_kind(one).startswith(_CLOCKS) for one in _walk(resolved))
+        clock = any(_kind(node).startswith(_CLOCKS) for node in _walk(resolved))
         if clock or not resolved.deterministic():
             self._refuse("says something else when it is asked again")
-        kind = made.schema["made"].dataType
+        kind = result.schema["made"].dataType
         if not isinstance(kind, StructType):
             raise TypeError(kind)
         return kind[_VALUE].dataType
 
 
-def _kind(one: Any) -> str:
-    return str(one.getClass().getSimpleName())
+def _kind(node: Any) -> str:
+    return str(node.getClass().getSimpleName())
 
 
-def _each(found: Any) -> Iterator[Any]:
-    for index in range(found.size()):
-        yield found.apply(index)
+def _each(sequence: Any) -> Iterator[Any]:
+    for index in range(sequence.size()):
+        yield sequence.apply(index)
 
 
-def _walk(one: Any) -> Iterator[Any]:
-    yield one
-    for child in _each(one.children()):
+def _walk(node: Any) -> Iterator[Any]:
+    yield node
+    for child in _each(node.children()):
         yield from _walk(child)
 
 
-def _references(one: Any, bound: frozenset[str]) -> Iterator[Any]:
+def _references(node: Any, bound: frozenset[str]) -> Iterator[Any]:
     """Yield the names of columns; in a lambda the parser takes all names for its variables."""
-    kind = _kind(one)
+    kind = _kind(node)
     if kind == "LambdaFunction":
-        own = {str(name.nameParts().apply(0)).lower() for name in _each(one.arguments())}
-        yield from _references(one.function(), bound | own)
+        own = {str(name.nameParts().apply(0)).lower() for name in _each(node.arguments())}
+        yield from _references(node.function(), bound | own)
         return
     is_free = (
         kind == "UnresolvedNamedLambdaVariable"
-        and str(one.nameParts().apply(0)).lower() not in bound
+        and str(node.nameParts().apply(0)).lower() not in bound
     )
     if is_free or kind == "UnresolvedAttribute":
-        yield one
-    for child in _each(one.children()):
+        yield node
+    for child in _each(node.children()):
         yield from _references(child, bound)
