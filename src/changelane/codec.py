@@ -50,7 +50,7 @@ class Codec:
 
     @property
     def carries(self) -> Carries:
-        """What the format can express."""
+        """The capabilities of the format."""
         return self._format.carries
 
     def decode(self, message: Message) -> tuple[ChangeEvent, ...]:

@@ -140,10 +140,10 @@ class UnknownNameError(ConfigError):
     """An unknown name; the message suggests the nearest known one.
 
     Attributes:
-        kind: What the name should denote.
+        kind: The kind of the name, such as ``format``.
         name: The unknown name.
         known: The known names.
-        hint: What to do instead, if this name has an own hint; it replaces the suggestion.
+        hint: The alternative, if there is one for this name; it replaces the suggestion.
     """
 
     def __init__(self, kind: str, name: str, known_names: Iterable[str], hint: str = "") -> None:

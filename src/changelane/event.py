@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The canonical change event: what every format decodes to and encodes from."""
+"""The canonical change event: the one type between all decoders and encoders."""
 
 from collections.abc import Mapping
 from enum import StrEnum

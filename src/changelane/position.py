@@ -26,7 +26,7 @@ UPSERT_PHASE: Final = 1
 
 
 class PositionScope(StrEnum):
-    """What a position identifies in the events of a producer.
+    """The unit that a position identifies in the events of a producer.
 
     The scope decides how to recognise an event that a producer sends again after a restart.
     """

@@ -151,7 +151,7 @@ def expected(story: Story) -> Found:
             (
                 dict(one.row),
                 one.order,
-                one.until or None,
+                one.end_order or None,
                 one.from_us,
                 one.until_us,
                 one.is_current,

@@ -214,7 +214,7 @@ def unlisted_order(column: str, base: bytes, added: Iterable[Addition]) -> bytes
 def later_additions(
     order: bytes, names: Collection[str], added: Iterable[Addition]
 ) -> tuple[Addition, ...]:
-    """Return the columns that were added after a full-row event and that the event does not contain.
+    """Return the columns that were added after a full-row event and are missing in it.
 
     Args:
         order: The order of the event.
@@ -301,7 +301,7 @@ def lists_columns(event: DataChange, *, omits_nulls: bool = False) -> bool:
 
 
 def schemas_of(upserts: Iterable[tuple[ChangeEvent, bytes]]) -> list[SchemaColumns]:
-    """Return the schemas of events with rows; each event comes with its order."""
+    """Return the schemas of events with rows, from pairs of event and order."""
     listings: dict[tuple[object, ...], SchemaColumns] = {}
     for event, order in upserts:
         change = event.change if isinstance(event, HalfUpdate) else event

@@ -189,7 +189,7 @@ class ColumnMapping:
         return is_known is not False
 
     def _lake_names(self) -> dict[FieldId, str | None]:
-        """Return the lake column of every field id in the schema history, and collect the changes."""
+        """Return the lake column of every field id in the history; collect ``changes``."""
         names_by_id: dict[FieldId, str | None] = {
             field_id: field_id.name
             for field_id in self.names.states[0].values()

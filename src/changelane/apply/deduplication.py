@@ -14,7 +14,7 @@ from changelane.event import Transaction
 from changelane.position import Position, PositionScope
 
 ONLY_CHANGE: Final = 0
-"""The ordinal of an event that shares its position with no other; transaction numbers start at 1."""
+"""The ordinal of an event alone at its position; transaction numbers start at 1."""
 
 
 def ordinal_of(

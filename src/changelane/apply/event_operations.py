@@ -245,7 +245,7 @@ def _completed_values(
 
     See docs/merge-rule.md, Key changes that lack columns.
     """
-    assert event.after is not None  # noqa: S101 - an upsert was made of it
+    assert event.after is not None  # noqa: S101 - the event has an upsert
     lacking = {name: value for name, value in before.items() if name not in upsert.values}
     return {**upsert.values, **lacking}
 

@@ -106,7 +106,7 @@ def stored_state(
     deleted: bytes = NO_ORDER,
     moved_to: bytes | None = None,
 ) -> KeyState:
-    """Return the registers of a stored row: its values and its orders, as ``unpack_orders`` returns."""
+    """Return the registers of a stored row, from its values and ``unpack_orders``."""
     cells = {
         column: ColumnVersion(order, values[column]) for column, order in orders.items() if order
     }

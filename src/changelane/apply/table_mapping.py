@@ -134,7 +134,7 @@ class TableMapping:
         return alterations
 
     def _shadow_alterations(self, swap: ShadowSwapped) -> list[TableAltered]:
-        """Return the changes of a shadow table since its creation, as changes of its table at the swap."""
+        """Return the changes of a shadow table since its creation, at the order of the swap."""
         alterations: list[TableAltered] = []
         # a shadow table is no lake table, so its changes are listed under its own name
         for entry in self._entries_by_table.get(self.lake_table(swap.shadow, swap.order), ()):

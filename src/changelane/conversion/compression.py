@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compressed files: gzip, zstd and bzip2, which the ending of a name tells.
+"""Compressed files: gzip, zstd and bzip2, recognised by the suffix of the name.
 
-What is read may come from anybody: a file that is cut is never taken for a whole one, and one that
-expands beyond all measure is not expanded.
+An input is untrusted: a truncated file is an error, and expansion is limited.
 """
 
 import bz2
@@ -19,7 +18,7 @@ import zstandard
 from changelane.errors import DecodeError
 
 MAX_EXPANSION: Final = 1000
-"""Bytes that one compressed byte may become, once the first :data:`FREE_EXPANSION` are read."""
+"""Maximum bytes per compressed byte, after the first :data:`FREE_EXPANSION` bytes."""
 FREE_EXPANSION: Final = 64 << 20
 
 _GZIP: Final = (".gz", ".gzip")
@@ -28,7 +27,7 @@ _BZIP2: Final = (".bz2", ".bzip2")
 
 
 def expanded_stream(raw: BinaryIO, path: str) -> BinaryIO:
-    """Return what a stream holds: its bytes, or what they expand to as the path's ending tells.
+    """Return the bytes of a stream, expanded as the path's suffix requires.
 
     Reading it raises a :class:`DecodeError` (``corrupt_compression``, ``expansion``).
     """
@@ -39,14 +38,14 @@ def expanded_stream(raw: BinaryIO, path: str) -> BinaryIO:
 
 
 def compression(path: str) -> str:
-    """Return how a file is compressed, as its ending tells; empty = not."""
+    """Return the compression of a file, from its suffix; empty = none."""
     suffix = Path(path).suffix.lower()
     endings = (("gzip", _GZIP), ("zstd", _ZSTD), ("bzip2", _BZIP2))
     return next((kind for kind, suffixes in endings if suffix in suffixes), "")
 
 
 class _Decompress(Protocol):
-    """What zlib's and zstandard's decompressors share here."""
+    """The common interface of zlib's and zstandard's decompressors."""
 
     def decompress(self, data: bytes, /) -> bytes: ...
 
@@ -58,7 +57,7 @@ class _Decompress(Protocol):
 
 
 class _Bounded(io.RawIOBase):
-    """Expands a compressed stream of one or many members, and stops at a bomb."""
+    """Expands a compressed stream of one or more members, and stops at an expansion bomb."""
 
     def __init__(self, raw: BinaryIO, path: str, *, kind: str) -> None:
         self._raw = raw
@@ -82,9 +81,9 @@ class _Bounded(io.RawIOBase):
         return count
 
     def _fill(self) -> bool:
-        """Expand a little more; say whether there is anything left."""
+        """Expand a few more bytes; return whether any input is left."""
         if not self._input:
-            # So few at a time, because zstd makes up to 32 kB of one byte.
+            # A small read, because zstd expands one byte to up to 32 kB.
             self._input = self._raw.read(2048)
             self._consumed += len(self._input)
         if not self._input:
@@ -128,10 +127,10 @@ class _Bounded(io.RawIOBase):
 
 @contextmanager
 def compressed_stream(raw: BinaryIO, path: str) -> Iterator[IO[bytes]]:
-    """Give what compresses into a stream, as the path's ending tells."""
+    """Yield a stream that compresses into another one, as the path's suffix requires."""
     match compression(path):
         case "gzip":
-            # No name and no time inside: the same messages give the same file.
+            # Without name and time in the header, equal messages give equal files.
             with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as stream:
                 yield stream  # type: ignore[misc]  # a GzipFile is one in all but name
         case "zstd":

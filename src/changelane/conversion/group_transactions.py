@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collects the operations of each transaction, and releases them together and in their order.
 
-SharePlex says with every operation which one of how many it is (seed 000: "idx ... 1/11 indicates
-that the sequence number of the operation is 1 in the transaction that contains a total number of
-11 operations"); Debezium counts in its messages and tells the size at the commit. A transaction is
-complete when all its numbers are there. One that does not become complete within the bounds is
-released as far as it came and told; nothing is dropped but what came twice. Markers without an id
-(DTS, DataHub) and transactions whose operations have no numbers pass as they come.
+SharePlex numbers each operation
+(https://www.alibabacloud.com/help/en/dts/user-guide/data-formats-of-a-kafka-cluster: "1/11
+indicates that the sequence number of the operation is 1 in the transaction that contains a total
+number of 11 operations"). Debezium numbers its messages and sends the size at the commit. A
+transaction is complete when all its numbers have arrived. One that does not become complete within
+the bounds is released incomplete and reported; only duplicates are dropped. Markers without an id
+(DTS, DataHub) and transactions without numbers pass immediately.
 """
 
 import bisect
@@ -31,19 +32,19 @@ from changelane.event import (
 from changelane.position import ScnPosition
 
 MAX_WAITING: Final = 10_000
-"""Events that a transaction waits for its next operation, unless told otherwise."""
+"""Default for the events that a transaction waits for its next operation."""
 
 MAX_BUFFERED: Final = 100_000
-"""Events that are held back in all, unless told otherwise."""
+"""Default for the number of buffered events."""
 
 MAX_ENDED: Final = 10_000
-"""Transactions that are remembered to know what comes twice."""
+"""Released transactions that are stored to recognise duplicates."""
 
 INCOMPLETE_MARK: Final = "incomplete_transaction"
-"""Type of the control event that stands before the operations of an incomplete transaction."""
+"""Type of the control event before the operations of an incomplete transaction."""
 
 _Id = tuple[str | None, str | None, str]
-"""Product and server of the source, and the transaction's id there."""
+"""Product and server of the source, and the transaction's id."""
 
 
 class IncompleteTransaction(msgspec.Struct, frozen=True):
@@ -51,8 +52,8 @@ class IncompleteTransaction(msgspec.Struct, frozen=True):
 
     Attributes:
         id: Its id.
-        operations: How many of its numbers came.
-        size: How many there are, where that is known.
+        operations: How many of its numbers arrived.
+        size: Its number of operations, if known.
     """
 
     id: str
@@ -68,11 +69,11 @@ class _OpenTransaction(msgspec.Struct):
     """A transaction whose operations are being collected.
 
     Attributes:
-        scn: The SCN of its commit, where it has one.
+        scn: The SCN of its commit, if it has one.
         since: The number of its first event in the stream; ``touched`` that of its last one.
-        operations: Events by their number in the transaction. Two have one number when a producer
-            tells an update in two halves, or posts an operation again at another time.
-        halves: Halves before less halves after; 0 when every half has its partner.
+        operations: Events by their number in the transaction. Two have one number if a producer
+            writes an update in two halves, or posts an operation again at another time.
+        halves: Halves before less halves after; 0 if every half has its partner.
     """
 
     source: Source
@@ -96,11 +97,11 @@ class _EndedTransaction(msgspec.Struct, frozen=True):
 
 
 class _ReadyEvents(msgspec.Struct):
-    """Events that may go on as soon as what they must not overtake is gone.
+    """Events that are released when no older event that they must not overtake is buffered.
 
     Attributes:
         since: The number of the first one in the stream.
-        is_loose: They are of no transaction: they overtake no transaction that began before.
+        is_loose: They belong to no transaction: they overtake no transaction that began before.
     """
 
     since: int
@@ -109,17 +110,17 @@ class _ReadyEvents(msgspec.Struct):
 
 
 class TransactionsState(msgspec.Struct):
-    """All that is remembered between two events of a stream; it pickles.
+    """The state between two events of a stream; it can be pickled.
 
-    Hand it to another :class:`CollectTransactions` to go on where one stopped.
+    Another :class:`CollectTransactions` continues from it.
 
     Attributes:
         event_count: Events so far.
-        buffered_count: Events that are held back.
-        duplicates: Events that came again and were dropped.
-        open: Transactions that are not complete, the one longest without a new event first.
+        buffered_count: Buffered events.
+        duplicates: Duplicate events that were dropped.
+        open: Incomplete transactions; the one longest without a new event comes first.
         open_by_start: The same by the number of their first event, the oldest first.
-        ready: Events that wait for older ones only, in their order.
+        ready: Events that wait only for older ones, in their order.
         ended: Released transactions, the oldest first.
     """
 
@@ -133,21 +134,21 @@ class TransactionsState(msgspec.Struct):
 
 
 class CollectTransactions:
-    """Holds operations back until their transaction is complete.
+    """Buffers operations until their transaction is complete.
 
-    Complete transactions go on as they become complete. Events of no transaction (heartbeats,
-    schema changes, rows without a number) wait for the transactions that began before them, and
-    later transactions wait for these events. A transaction ends incomplete when no operation of it
-    came for *most_waiting* events, when more than *most_held* events are held back (the oldest
-    one), and at the end of the stream; operations that come later still pass, one by one.
+    Complete transactions are released as they become complete. Events of no transaction
+    (heartbeats, schema changes, rows without a number) wait for the transactions that began before
+    them, and later transactions wait for these events. A transaction ends incomplete if no
+    operation of it arrived for *max_waiting* events, if more than *max_buffered* events are
+    buffered (the oldest one), and at the end of the stream. Later operations of it still pass, one
+    by one.
 
     Args:
-        most_waiting: How many events a transaction waits for its next operation at most.
-        most_held: How many events are held back in all at most.
-        marks: Put a control event (:data:`INCOMPLETE_MARK`) before the operations of an incomplete
-            one.
+        max_waiting: The maximum number of events that a transaction waits for its next operation.
+        max_buffered: The maximum number of buffered events.
+        has_marks: Add a control event (:data:`INCOMPLETE_MARK`) before an incomplete transaction.
         report: Called for every incomplete transaction.
-        state: The state to go on from; it is changed in place, and :attr:`state` hands it out.
+        state: The state to continue from; it is changed in place, and :attr:`state` returns it.
     """
 
     def __init__(
@@ -166,7 +167,7 @@ class CollectTransactions:
         self.state = TransactionsState() if state is None else state
 
     def push(self, event: ChangeEvent) -> tuple[ChangeEvent, ...]:
-        """Take an event and return those that may go on."""
+        """Add an event; return the events that are released."""
         state = self.state
         state.event_count += 1
         self._end_expired()
@@ -180,7 +181,7 @@ class CollectTransactions:
         return released
 
     def flush(self) -> tuple[ChangeEvent, ...]:
-        """Release what is held back, incomplete as it is."""
+        """Release all buffered events, incomplete as they are."""
         for name in list(self.state.open_by_start.values()):
             self._end(name, is_complete=False)
         return self._release_ready()
@@ -196,10 +197,10 @@ class CollectTransactions:
         name = (source.product, source.server, transaction.id)
         ended = state.ended.get(name)
         if ended is None or ended.scn not in {None, _commit_scn(event)}:
-            # an id that a later transaction has again is told by its SCN
+            # the SCN separates a later transaction with the same id
             self._collect(name, source, transaction, event)
         elif ended.is_complete and not isinstance(event, TransactionMarker):
-            # all its numbers were there
+            # all its numbers arrived before
             state.duplicates += 1
         else:
             self._add_ready(_ReadyEvents(state.event_count, (event,), is_loose=True))
@@ -235,7 +236,7 @@ class CollectTransactions:
             self._end_uncounted(name)
 
     def _end_uncounted(self, name: _Id | None) -> None:
-        """Let the begin of a transaction go on whose operations turn out to have no numbers."""
+        """Release the begin of a transaction whose operations have no numbers."""
         group = None if name is None else self.state.open.get(name)
         if name is not None and group is not None and not group.operations and group.size is None:
             self._end(name, is_complete=False, is_counted=False)
@@ -250,7 +251,7 @@ class CollectTransactions:
             self._end(name, is_complete=False)
 
     def _end(self, name: _Id, *, is_complete: bool, is_counted: bool = True) -> None:
-        """Let a transaction go on as far as it came."""
+        """Release the operations of a transaction that arrived."""
         state = self.state
         group = state.open.pop(name)
         del state.open_by_start[group.since]
@@ -290,7 +291,7 @@ class CollectTransactions:
 
 
 def _place_of(event: ChangeEvent) -> tuple[Source, Transaction] | None:
-    """Return the source and the transaction of an event that has a number there, or is its mark."""
+    """Return the source and the transaction of an event that has a number in it, or marks it."""
     match event:
         case HalfUpdate(change=change):
             return _place_of(change)
@@ -308,7 +309,7 @@ def _place_of(event: ChangeEvent) -> tuple[Source, Transaction] | None:
 
 
 def _name_of(event: ChangeEvent) -> _Id | None:
-    """Return the name of the transaction that an event tells, with or without a number."""
+    """Return the name of an event's transaction, with or without a number."""
     event = event.change if isinstance(event, HalfUpdate) else event
     if not isinstance(event, DataChange | Truncate | LogicalMessage) or event.transaction is None:
         return None
@@ -346,7 +347,7 @@ def _add(group: _OpenTransaction, order: int | None, event: ChangeEvent) -> bool
 
 
 def _is_same(first: ChangeEvent, second: ChangeEvent) -> bool:
-    """Say whether two events are one, which may have been posted at two times."""
+    """Whether two events are equal, except for the time at which they were posted."""
     return _without_process_time(first) == _without_process_time(second)
 
 
@@ -360,7 +361,7 @@ def _without_process_time(event: ChangeEvent) -> ChangeEvent:
 
 
 def _is_complete(group: _OpenTransaction) -> bool:
-    """Say whether all numbers are there, every half has its partner, and a begin its commit."""
+    """Whether all numbers arrived, every half has its partner, and a begin its commit."""
     return (
         len(group.operations) == group.size
         and group.highest == group.size

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Joins the two halves of an update that a producer tells in two messages.
+"""Joins the two halves of an update that a producer writes as two messages.
 
-The halves become one update only where they prove to belong together, in one of two ways:
+Two halves become one update only if they provably belong together, in one of two ways:
 
 - Debezium writes a key change as a delete of the old key, its tombstone, and a create of the new
-  key, in different partitions as a rule: same table, same source position, and each names
-  the other's key. Such halves without a partner become a plain delete or insert, which mean the
-  same to a table.
-- DataHub writes every update as the row before and the row after, under one sequence id (seed 003:
-  "The UPDATE_BEFOR and UPDATE_AFTER operations for the same update share a sequence ID"): same
-  table and same pair, whatever their keys. Such a half without a partner is an *orphan*: the row
-  before alone does not say that the row went.
+  key, usually in different partitions: same table, same source position, and each contains the
+  other's key. Such a half without a partner becomes a plain delete or insert, with the same
+  effect on a table.
+- DataHub writes every update as the row before and the row after: "The UPDATE_BEFOR and
+  UPDATE_AFTER operations for the same update share a sequence ID"
+  (https://www.alibabacloud.com/help/en/dataworks/user-guide/message-formats). These have the same
+  table and the same pair id, whatever their keys. Such a half without a partner is an *orphan*:
+  the row before alone does not prove a delete.
 
-Halves that tell neither (SharePlex without transaction or row id: "UPDATE BEFORE/AFTER pairs
-join on (trans, seq) or adjacency") are one update where the row after is the very next event of the
-stream, and orphans otherwise.
+Halves with neither (SharePlex without transaction or row id) are one update if the row after is
+the very next event of the stream, and orphans otherwise.
 """
 
 from collections import ChainMap, OrderedDict
@@ -39,20 +39,20 @@ from changelane.event import (
 from changelane.schema import TableId
 
 MAX_WAITING: Final = 10_000
-"""Events that a half waits for its partner, unless told otherwise."""
+"""Default for the events that a half waits for its partner."""
 
 _KeyValues = tuple[tuple[str, str], ...]
 _KeyChange = tuple[_KeyValues, _KeyValues]
 _Token = tuple[TableId, object, _KeyChange | None]
-"""What both halves of one update have in common; no move where a pair joins them."""
+"""The common part of both halves of one update; no key change if a pair id connects them."""
 _KeyShape = frozenset[tuple[str, type]]
 
 
 class Orphans(StrEnum):
-    """What becomes of a half that a pair names and that finds no partner.
+    """The result for a half with a pair id and without a partner.
 
-    ``half``: it stays a half, for the caller to put aside. ``change``: it becomes the delete or the
-    insert that its producer wrote, though the row of a delete may still be there.
+    ``half``: it stays a half, which the caller rejects. ``change``: it becomes the delete or the
+    insert of its producer, although the row of a delete may still exist.
     """
 
     HALF = "half"
@@ -70,11 +70,11 @@ class _WaitingTable(msgspec.Struct):
     """The waiting halves of one table; no two of them have the same key.
 
     Attributes:
-        tokens_without_key: Those whose own key is not known; only their pair joins them.
-        tokens_by_key: The half that has a key as its own. Its partner waits for the other key:
-        tokens_by_key: The half that has a key as its own. Its partner waits for the other key:
-            events of that key may pass, for the update takes the partner's place among them.
-        shapes: Columns and Python types of these keys; other shapes cannot be compared with them.
+        count: Their number.
+        tokens_without_key: Halves whose own key is not known. Only their pair id connects them.
+        tokens_by_key: The half by its own key. Its partner waits for the other key: events of that
+            key may pass, because the update takes the partner's place among them.
+        shapes: Columns and Python types of these keys; keys of other shapes are not comparable.
     """
 
     count: int = 0
@@ -84,18 +84,18 @@ class _WaitingTable(msgspec.Struct):
 
 
 class JoinState(msgspec.Struct):
-    """All that a join remembers between two events of its stream; it pickles.
+    """The state of a join between two events of its stream; it can be pickled.
 
-    Hand it to another :class:`JoinHalves` to go on where one stopped.
+    Another :class:`JoinHalves` continues from it.
 
     Attributes:
         event_count: Events so far.
         waiting_halves: Halves that wait for their partners, the oldest first.
         tables: The same by table.
-        waiting_deletes: Those that wait for a tombstone as well, by the change of their key.
+        waiting_deletes: Halves that also wait for a tombstone, by their key change.
         adjacent: A row before that only the next event can complete.
-        joined_key_changes: Joined changes of a key whose tombstone may still come.
-        released_halves: Halves that went on alone, whose partners may still come.
+        joined_key_changes: Joined key changes whose tombstone may still arrive.
+        released_halves: Halves that were released alone, whose partners may still arrive.
     """
 
     event_count: int = 0
@@ -110,16 +110,16 @@ class JoinState(msgspec.Struct):
 
 
 class JoinHalves:
-    """Makes one update of two halves, and swallows the tombstone between them.
+    """Joins two halves into one update, and drops the tombstone between them.
 
-    The events of a key stay in their order: a later event that names the key of a waiting half, or
-    may name it, ends the wait. A pair also joins halves that name no key; those are overtaken by
-    other rows of their table, and end their wait at its truncate or DDL.
+    The events of a key stay in their order: a later event that contains, or may contain, the key of
+    a waiting half ends the wait. A pair id also joins halves without a key. Other rows of their
+    table overtake these; its truncate or DDL ends their wait.
 
     Args:
-        most_waiting: How many events a half is held back for at most.
-        orphans: What becomes of a half that a pair names and that finds no partner.
-        state: The state to go on from; it is changed in place, and :attr:`state` hands it out.
+        max_waiting: The maximum number of events that a half waits.
+        orphans: The result for a half with a pair id and without a partner.
+        state: The state to continue from; it is changed in place, and :attr:`state` returns it.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class JoinHalves:
         self.state = JoinState() if state is None else state
 
     def push(self, event: ChangeEvent) -> tuple[ChangeEvent, ...]:
-        """Take an event and return those that may go on."""
+        """Add an event; return the events that are released."""
         state = self.state
         state.event_count += 1
         released = (
@@ -160,7 +160,7 @@ class JoinHalves:
         return (*released, event)
 
     def flush(self) -> tuple[ChangeEvent, ...]:
-        """Release the halves that found no partner."""
+        """Release the halves without a partner."""
         waiting_halves = self.state.waiting_halves.values()
         released = tuple(event for half in waiting_halves for event in self._without_partner(half))
         if self.state.adjacent is not None:
@@ -187,7 +187,7 @@ class JoinHalves:
                 state.joined_key_changes[token[2]] = state.event_count
             halves = (change, waiting_half.half.change)
             return (*released, _update(*(halves if change.op is Op.DELETE else halves[::-1])))
-        # the same half again takes the place of the first
+        # a repeated half replaces the first
         released = self._release(overtaken if waiting_half is None else overtaken | {token})
         released_half = state.released_halves.get(token)
         if released_half is not None and released_half[0] is not change.op:
@@ -211,7 +211,7 @@ class JoinHalves:
             state.waiting_deletes[token[2]] = token
 
     def _take_tombstone(self, event: Tombstone) -> bool:
-        """Keep the tombstone of a waiting half, or swallow that of a joined one."""
+        """Keep the tombstone of a waiting half, or drop that of a joined one."""
         move = _key_values(event.key), _key_values(event.moved_to)
         token = self.state.waiting_deletes.get(move)
         if token is not None:
@@ -227,7 +227,7 @@ class JoinHalves:
             case DataChange():
                 return self._overtaken_in(event.table, _keys_of(event))
             case Tombstone(key=key):
-                # most tombstones do not name their table; without a key, too, they say nothing
+                # most tombstones lack their table; one that also lacks a key matches no half
                 strict = event.table == TableId()
                 if key is not None:
                     images = (key,)
@@ -264,7 +264,7 @@ class JoinHalves:
         return tokens
 
     def _release(self, tokens: set[_Token]) -> tuple[ChangeEvent, ...]:
-        """Let halves go on without their partners, in their order."""
+        """Release halves without their partners, in their order."""
         state = self.state
         released: list[ChangeEvent] = []
         for token in sorted(tokens, key=lambda token: state.waiting_halves[token].since):
@@ -316,7 +316,7 @@ class JoinHalves:
 
 
 def _may_be_same_table(first: TableId, second: TableId) -> bool:
-    """Say whether two names can mean one table, where parts that are missing mean any."""
+    """Whether two names can denote one table; a missing part matches any."""
     pairs = zip(msgspec.structs.astuple(first), msgspec.structs.astuple(second), strict=True)
     return all(
         own_part is None or other_part is None or own_part == other_part
@@ -325,7 +325,7 @@ def _may_be_same_table(first: TableId, second: TableId) -> bool:
 
 
 def _keys_of(change: DataChange) -> tuple[Image, ...] | None:
-    """Return the keys that a change names; ``None`` when one is not known."""
+    """Return the keys in a change; ``None`` if one is not known."""
     before, after = change.before, change.after
     if change.key is None or (before is None and after is None):
         return None
@@ -336,7 +336,7 @@ def _keys_of(change: DataChange) -> tuple[Image, ...] | None:
             return None
         images.append(key)
     if before is not None:
-        # a key column that a partial image leaves out did not change
+        # a key column that a partial image lacks did not change
         key = key_of(change, ChainMap(before, after or {}))  # type: ignore[arg-type]
         if key is None:
             return None
@@ -358,12 +358,12 @@ def _key_values(image: Image | None) -> _KeyValues:
 
 
 def _names_no_partner(half: HalfUpdate) -> bool:
-    """Say whether a half names neither a pair nor the other key."""
+    """Whether a half contains neither a pair id nor the other key."""
     return half.pair is None and half.other_key is None
 
 
 def _completes(event: ChangeEvent, before: HalfUpdate) -> TypeGuard[HalfUpdate]:
-    """Say whether an event is the other half of the row before that came just before it."""
+    """Whether an event is the second half of the row before directly before it."""
     return (
         isinstance(event, HalfUpdate)
         and _names_no_partner(event)
@@ -375,14 +375,14 @@ def _completes(event: ChangeEvent, before: HalfUpdate) -> TypeGuard[HalfUpdate]:
 
 
 def _token(half: HalfUpdate) -> _Token | None:
-    """Return what both halves of one update have in common; ``None`` when it cannot be told."""
+    """Return the common part of both halves of one update; ``None`` if there is none."""
     change, other_key = half.change, half.other_key
     if half.pair is not None:
         return change.table, half.pair, None
     own = _own_key(change)
     if own is None or other_key is None:
         return None
-    # both halves are written with one source block; its time stands in where it has no position
+    # both halves have one source block; without a position, its time connects them
     where = change.position or change.source_time_ns
     if where is None:
         return None

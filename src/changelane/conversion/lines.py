@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One conversion: lines of messages in, lines of messages out, and what failed on the way."""
+"""One conversion: reads lines of messages, writes lines of messages, and reports failures."""
 
 import contextlib
 import fnmatch
@@ -35,7 +35,7 @@ from changelane.transforms.chain import Chain
 
 
 class _OutputPlace(NamedTuple):
-    """Where an event comes from, and how its messages are written."""
+    """The origin of an event, and the form of its output lines."""
 
     line: int
     origin: Message
@@ -50,16 +50,16 @@ class Conversion:
     """One run: reads lines, writes lines, and counts.
 
     Args:
-        patterns: Globs on the full name of the table; none lets every event pass.
-        failures: Where messages and events that failed are written.
-        orphans: Whether half an update without its other half is a failure, or is written as the
-            delete or insert that it looks like.
+        patterns: Globs on the full name of the table; without any, every event passes.
+        failures: The output for messages and events that failed.
+        orphans: Whether half an update without its other half is a failure, or is written as a
+            plain delete or insert.
         transactions: ``off``; ``report`` or ``mark`` to release the operations of a transaction
-            together, and to tell of an incomplete one in the summary, or there and in the output.
-        most_held: How many events are held back for that at most.
-        profile: Where messages go; without one they go nowhere.
-        partitions: How many partitions each topic has; ``None`` = not known.
-        chain: What becomes of each event before it is written.
+            together, and to list incomplete ones in the summary, or there and in the output.
+        max_buffered: The maximum number of events buffered for that.
+        profile: Sets the topics of messages; without one they have none.
+        partitions: The number of partitions of each topic; ``None`` = not known.
+        chain: Transforms each event before it is written.
     """
 
     def __init__(
@@ -116,13 +116,13 @@ class Conversion:
                             other_events.append(joined)
                         else:
                             self._write(joined, place, output)
-            # these are messages of other lines
+            # events of other lines
             self._write_each(other_events, place, output)
             yield
         self._write_each(self._remaining_events(), place, output)
 
     def _released(self, event: ChangeEvent) -> list[ChangeEvent]:
-        """Send an event through the transforms; return what may go on."""
+        """Send an event through the transforms; return the released events."""
         try:
             collected = (event,) if self._collect is None else self._collect.push(event)
             return [
@@ -140,7 +140,7 @@ class Conversion:
             return []
 
     def _transformed(self, events: tuple[ChangeEvent, ...]) -> Iterator[ChangeEvent]:
-        """Yield what becomes of events of the tables that are wanted."""
+        """Yield the transformed events of the selected tables."""
         for event in self._of_tables(events):
             if not self._chain.transforms or _is_mark(event):
                 yield event
@@ -158,7 +158,7 @@ class Conversion:
                     yield transformed
 
     def _remaining_events(self) -> Iterator[ChangeEvent]:
-        """Yield what the transforms hold back."""
+        """Yield the buffered events."""
         if self._collect is not None:
             for event in self._transformed(self._collect.flush()):
                 yield from self._join.push(event)
@@ -178,7 +178,7 @@ class Conversion:
 
     @contextlib.contextmanager
     def _counting_failure(self) -> Iterator[None]:
-        """Count one failed message if anything fails inside."""
+        """Count one failed message if anything inside fails."""
         before = self.summary.failures.total()
         try:
             yield
@@ -252,7 +252,7 @@ class Conversion:
         return encoded.messages
 
     def _count(self, losses: tuple[Loss, ...]) -> None:
-        """Count what is lost of an event that is written."""
+        """Count the losses of an event that is written."""
         loss_counts = self.summary.losses
         count_before = len(loss_counts)
         loss_counts.update(losses)
@@ -273,13 +273,13 @@ class Conversion:
     def _fail_to_transform(self, event: ChangeEvent, reason: str, error: str) -> None:
         failure = Failure(self._place.line, "transform", self._source.name, reason, error)
         if self._chain.is_masking:
-            # it may hold what a mask was to hide
+            # it may contain values that a mask hides
             self._fail(failure, *self._withheld(self._place.origin))
         else:
             self._fail_with_event(failure, event, self._place)
 
     def _withheld(self, message: Message) -> tuple[Message, str | None]:
-        """Return what may be kept of a message that was not transformed, and what it is."""
+        """Return a message that was not transformed as it may be stored, and its form."""
         if not self._chain.is_masking:
             return message, None
         redacted = self._chain.redacted
@@ -326,9 +326,10 @@ def _message_of(line: Line) -> Message:
 
 
 def _escaped(part: Any) -> Any:
-    """Return what is told of a failure with its lone surrogates escaped, which no file can hold.
+    """Escape the lone surrogates in a failure, which no file can contain.
 
-    Names from a file of transforms may have them; what is withheld here would be lost.
+    Names from a file of transforms may contain them; without this, a rejected message would be
+    lost.
     """
     match part:
         case str():
@@ -350,11 +351,10 @@ def _is_mark(event: ChangeEvent) -> bool:
 
 
 def _with_topic(message: Message, origin: Message, topic: str | None = None) -> Message:
-    """Give a written message the topic and time of the one it comes from, unless it has its own.
+    """Give an output message the topic and time of its origin, unless it has its own.
 
-    A topic that a route tells comes first.
-
-    Partition and offset are places in the log that was read, and say nothing about another one.
+    A route's topic comes first. Partition and offset are not copied: they are positions in the
+    input.
     """
     return Message(
         message.value,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a conversion from one format to another loses, found by asking the target.
+"""The losses of a conversion from one format to another, found by probing the target.
 
-A probe is an event that uses a few things which the source format can say. What the target
-reports for all probes of the source together is what a conversion may lose: the same words as in
-the loss report of a run, by the same code.
+A probe is an event that uses a few features of the source format. The losses that the target
+reports for all probes of the source are the possible losses of the conversion. Words and code are
+those of the loss report of a run.
 """
 
 import datetime as dt
@@ -131,7 +131,7 @@ _EXTREMES: Final[dict[Extreme, tuple[tuple[LogicalType, Value], ...]]] = {
         (InstantType(0), "0000-00-00 00:00:00"),
     ),
 }
-# Values that some database has of a type and another has not: any format with the type meets them.
+# Values of a type that only some databases have: any format with the type may receive them.
 _OUT_OF_RANGE: Final[dict[type[LogicalType], tuple[tuple[LogicalType, Value], ...]]] = {
     Time: ((Time(0), "838:59:59"), (Time(0), "-838:59:59"), (Time(6), "24:00:00")),
     Integer: ((Integer(64, unsigned=True), 2**64 - 1),),
@@ -147,7 +147,7 @@ _OUT_OF_RANGE: Final[dict[type[LogicalType], tuple[tuple[LogicalType, Value], ..
 
 
 def losses_between(source: Codec, target: Codec) -> tuple[Loss, ...]:
-    """Return what *target* may lose of what *source* can say, each loss once."""
+    """Return the possible losses of a conversion from *source* to *target*, each once."""
     probe_losses: dict[Loss, None] = {}
     for probe in probes(source.carries):
         for event in _expressible_events(source, probe):
@@ -160,7 +160,7 @@ def losses_between(source: Codec, target: Codec) -> tuple[Loss, ...]:
 
 
 def _expressible_events(source: Codec, probe: ChangeEvent) -> tuple[ChangeEvent, ...]:
-    """Return what the source can say of a probe; nothing when it has no form for its value."""
+    """Return the part of a probe that the source can express; empty without a form for it."""
     try:
         encode_losses = source.encode(probe, on_loss=OnLoss.IGNORE).losses
     except EncodeError:
@@ -173,7 +173,7 @@ def _expressible_events(source: Codec, probe: ChangeEvent) -> tuple[ChangeEvent,
 
 
 def probes(carries: Carries) -> Iterator[ChangeEvent]:
-    """Make events that use, one after the other, everything that a declaration names."""
+    """Yield events that use, one after the other, every feature of a declaration."""
     yield from _rows(carries)
     yield from _images(carries)
     yield from _values(carries)

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Messages in files: one a line, plain or compressed by gzip, zstd or bzip2 (told by the ending).
+r"""Files of messages: one per line, plain or compressed by gzip, zstd or bzip2 (by the suffix).
 
 *values*: a line is the value of one message, and nothing else of it::
 
     {"op":"c","table":{"name":"orders"},"after":{"id":1}}
 
-*records*: a line is a whole message as a JSON object, which its ``topic`` and ``value`` give away::
+*records*: a line is a complete message as a JSON object, recognised by ``topic`` and ``value``::
 
     {"topic":"shop.orders","partition":0,"offset":17,"timestamp":1795248615183,
      "key":"{\"id\":1}","value":"{\"op\":...}","headers":[["origin","eu"]]}
 
 Key and value are text, or Base64 under the names ``key_base64`` and ``value_base64``; a null value
 is a tombstone. Headers are pairs or an object; a header that is no text is ``{"base64": "..."}``.
-Fields beyond these are ignored, so that a file of failures can be read again.
+Other fields are ignored, so a file of failures can be read again.
 
-Lines end with a line feed and with nothing else; blank lines are skipped.
+Only a line feed ends a line; blank lines are skipped.
 """
 
 import base64
@@ -37,13 +37,13 @@ from changelane.formats.contract import json
 from changelane.message import Message
 
 MAX_LINE_BYTES: Final = 256 << 20
-"""A line beyond this is refused and skipped; it is never held in memory."""
+"""A longer line is rejected and skipped; it is never loaded completely."""
 
 _BOM: Final = b"\xef\xbb\xbf"
 
 
 class LineForm(StrEnum):
-    """What a line holds."""
+    """The content of a line."""
 
     VALUES = "values"
     RECORDS = "records"
@@ -54,8 +54,8 @@ class Line(msgspec.Struct, frozen=True):
 
     Attributes:
         number: Counted from 1, blank lines included.
-        raw: The line without its line feed; cut when it was too long.
-        content: The message, or why there is none.
+        raw: The line without its line feed; truncated if it was too long.
+        content: The message, or the error.
     """
 
     number: int
@@ -67,7 +67,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class _Record(msgspec.Struct):
-    """A line of the form *records*; the order of the fields is the order in which we write."""
+    """A line of the form *records*; fields are written in this order."""
 
     topic: str | None = None
     partition: int | None = None
@@ -81,7 +81,7 @@ class _Record(msgspec.Struct):
 
 
 class _Probe(msgspec.Struct):
-    """The fields that tell a record from a value."""
+    """The fields that separate a record from a value."""
 
     topic: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     value: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
@@ -89,7 +89,7 @@ class _Probe(msgspec.Struct):
 
 
 def line_form_of(line: bytes) -> LineForm | None:
-    """Say what a line looks like; ``None`` when it is no JSON object, so that nothing is known."""
+    """Return the form of a line; ``None`` if it is no JSON object, so its form is unknown."""
     try:
         probe = json.loads(line, _Probe)
     except DecodeError:
@@ -103,7 +103,7 @@ def read_record(line: bytes) -> Message:
     """Return the message of a line of the form *records*.
 
     Raises:
-        DecodeError: ``not_a_record``, or what is wrong with its JSON.
+        DecodeError: ``not_a_record``, or an error in its JSON.
     """
     record = json.loads(line, _Record)
     value = _part(record.value, record.value_base64, "value")
@@ -165,7 +165,7 @@ def read_headers(
 
 
 def record_of(message: Message) -> dict[str, object]:
-    """Return the fields of a message as a record holds them."""
+    """Return the fields of a message in a record."""
     record: dict[str, object] = {
         "topic": message.topic,
         "partition": message.partition,
@@ -183,7 +183,7 @@ def record_of(message: Message) -> dict[str, object]:
 
 
 def headers_of(message: Message) -> list[tuple[str, object]]:
-    """Return the headers of a message as a record holds them."""
+    """Return the headers of a message in a record."""
     return [(name, _header(value)) for name, value in message.headers]
 
 
@@ -205,12 +205,12 @@ def _text(data: bytes | None) -> str | None:
 
 
 class RawLine(NamedTuple):
-    """A line as it stands in its stream.
+    """A line of a stream, before decoding.
 
     Attributes:
-        start: How many bytes are before it.
-        raw: It without its line feed, or its first bytes.
-        is_too_long: Whether it is beyond :data:`MAX_LINE_BYTES`, and only its first bytes are here.
+        start: The number of bytes before it.
+        raw: The line without its line feed, or its first bytes.
+        is_too_long: It is longer than :data:`MAX_LINE_BYTES`, and *raw* is only its first bytes.
     """
 
     start: int
@@ -219,11 +219,11 @@ class RawLine(NamedTuple):
 
 
 def raw_lines(stream: BinaryIO, start: int = 0) -> Iterator[RawLine]:
-    """Yield the lines of a stream, blank ones too; one that is too long is never held in memory.
+    """Yield the lines of a stream, including blank ones; a line that is too long is not loaded.
 
     Args:
-        stream: The expanded bytes, from a place where a line begins.
-        start: How many bytes are before that; a byte order mark is skipped where there are none.
+        stream: The expanded bytes, from the beginning of a line.
+        start: The number of bytes before it; at 0, a byte order mark is skipped.
     """
     while raw := stream.readline(MAX_LINE_BYTES):
         length, ended = len(raw), raw.endswith(b"\n")
@@ -236,7 +236,7 @@ def raw_lines(stream: BinaryIO, start: int = 0) -> Iterator[RawLine]:
 
 
 def _skip_rest(stream: BinaryIO) -> tuple[int, bool]:
-    """Skip the rest of a line; return how many bytes that were, and whether it had any content."""
+    """Skip the rest of a line; return its length in bytes, and whether it had any content."""
     skipped, has_content = 0, False
     while chunk := stream.readline(1 << 20):
         skipped += len(chunk)
@@ -247,7 +247,7 @@ def _skip_rest(stream: BinaryIO) -> tuple[int, bool]:
 
 
 def too_long_error() -> DecodeError:
-    """Return what is wrong with a line that is too long."""
+    """Return the error of a line that is too long."""
     return DecodeError("the line is too long", code="line_too_long")
 
 
@@ -255,8 +255,8 @@ class Lines:
     """The messages of a stream, line by line.
 
     Attributes:
-        form: What the lines hold; when it was not given, the first line that is a JSON object
-            settles it for the whole stream, and until then it is ``None``.
+        form: The form of the lines. Without one, the first line that is a JSON object determines it
+            for the complete stream, and until then it is ``None``.
     """
 
     def __init__(self, stream: BinaryIO, form: LineForm | None = None) -> None:
@@ -304,7 +304,7 @@ class Input:
 
     Attributes:
         stream: The expanded bytes.
-        size: Bytes on disk, when that is known.
+        size: Bytes on disk, if known.
     """
 
     def __init__(self, raw: BinaryIO, path: str) -> None:
@@ -315,7 +315,7 @@ class Input:
         self.stream = expanded_stream(raw, path)
 
     def position(self) -> int:
-        """Return how many bytes of the file were read."""
+        """Return the number of bytes read from the file."""
         return self._raw.tell()
 
 
@@ -341,7 +341,7 @@ def open_input(path: str) -> Iterator[Input]:
 
 
 def is_same_file(first: str, second: str) -> bool:
-    """Say whether two paths lead to one file on disk; streams, pipes and devices are none."""
+    """Whether two paths denote one file on disk; streams, pipes and devices are none."""
     if "-" in {first, second} or _is_stream(Path(first)) or _is_stream(Path(second)):
         return False
     try:
@@ -351,7 +351,7 @@ def is_same_file(first: str, second: str) -> bool:
 
 
 def _is_stream(path: Path) -> bool:
-    """Say whether a path is a device, a pipe or a folder: nothing that a file could replace."""
+    """Whether a path is a device, a pipe or a folder, which a file cannot replace."""
     return path.exists() and not path.is_file()
 
 
@@ -359,8 +359,8 @@ def _is_stream(path: Path) -> bool:
 def open_output(path: str) -> Iterator[IO[bytes]]:
     """Open a file to write; ``-`` is the standard output.
 
-    The file is written under another name beside it (``.NAME.*.part``) and takes its place when
-    all went well: whoever finds it, finds it whole. Devices and pipes are written directly.
+    The file is written under another name beside it (``.NAME.*.part``) and renamed on success, so
+    readers only see complete files. Devices and pipes are written directly.
 
     Raises:
         ConfigError: The file cannot be written.
@@ -369,7 +369,7 @@ def open_output(path: str) -> Iterator[IO[bytes]]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    # what /dev/stdout leads to has a name that cannot be opened (/proc/1/fd/pipe:[7])
+    # the target of /dev/stdout has a name that cannot be opened (/proc/1/fd/pipe:[7])
     direct = _is_stream(Path(path))
     target = Path(path) if direct else Path(path).resolve()  # the file behind a link, not the link
     written = target if direct else target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.part")
@@ -379,7 +379,7 @@ def open_output(path: str) -> Iterator[IO[bytes]]:
         raise ConfigError(f"cannot write {path}: {error.strerror}") from None
     try:
         with raw:
-            if not direct and target.exists():  # from the start: rows may be for few eyes only
+            if not direct and target.exists():  # from the start: rows may be confidential
                 written.chmod(stat.S_IMODE(target.stat().st_mode))
             with compressed_stream(raw, path) as stream:
                 yield stream

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of one topic's partition into messages for other topics, in their order.
+"""Converts the messages of one topic's partition into messages for other topics, in their order.
 
-It does what ``changelane convert`` does, for a stream whose messages have coordinates: halves of an
-update that lie in the same partition are joined, what cannot be carried is a failure or a counted
-loss, and a failure never holds up the messages behind it.
+This is ``changelane convert`` for a stream whose messages have coordinates. Halves of an update
+in the same partition are joined. Data that the target cannot carry is a failure or a counted loss,
+and a failure never blocks the messages after it.
 """
 
 import re
@@ -34,24 +34,24 @@ from changelane.schema import TableId
 from changelane.transforms.chain import Chain
 
 EVENT_ID: Final = "changelane-event-id"
-"""The header that is the same whenever the same message is sent again."""
+"""The header that stays the same whenever the same message is sent again."""
 _EVENT_ID: Final = re.compile(r"(.+)-(\d{1,10})-(\d{1,20})-(\d{1,5})-(\d{1,5})", re.ASCII)
 
 
 KEY_BLOCKED: Final = "held"
-"""The reason code of what waits for an earlier message of its key."""
+"""The reason code of a message that waits for an earlier message of its key."""
 _BLOCKED_REASON: Final = (
     "an earlier message of its key is set aside: it follows when that one is replayed"
 )
 
 
 class IncomingMessage(NamedTuple):
-    """A message that is to be delivered.
+    """A message to deliver.
 
     Attributes:
         message: The message.
-        event_index: Only this one of its events goes on, the others did before; ``None`` = all go.
-        is_blocked: Where keys are held: an earlier message of its key is set aside.
+        event_index: Deliver only this event of it, the others are delivered; ``None`` = all.
+        is_blocked: With blocked keys: an earlier message of its key is quarantined.
     """
 
     message: Message
@@ -60,19 +60,20 @@ class IncomingMessage(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """The message that an event came in, and which of its events it is; ``None`` = all of them."""
+    """The message of an event, and the index of the event in it; ``None`` = all events."""
 
     message: Message
     number: int | None
 
 
 Deliver = Callable[[ChangeEvent, Origin, str | None], Encoded]
-"""The messages of an event with topic, key, headers and, where it is told, partition; a topic that
-a route told goes first. It raises :class:`EncodeError` when there are none."""
+"""Returns the messages of an event with topic, key, headers and, if set, partition; a route's topic
+comes first. It raises :class:`EncodeError` if there are none.
+"""
 
 
 class RejectedMessage(NamedTuple):
-    """A message, or one event of it, that is set aside; withheld: with a mask, as hashes only."""
+    """A quarantined message, or one event of it; withheld: with a mask, only hashes are stored."""
 
     origin: Origin
     code: str
@@ -83,7 +84,7 @@ class RejectedMessage(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """What was done, by name: ``messages``, ``events``, ``written``, and losses and refusals."""
+    """Totals by name: ``messages``, ``events``, ``written``, and losses and rejections."""
 
     totals: Counter[str]
     losses: Counter[tuple[str, str]]
@@ -91,13 +92,13 @@ class Counts(NamedTuple):
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where messages go that no producer's profile places.
+    """The topics of messages, without a producer's profile.
 
     Attributes:
         topic: A name with placeholders such as ``cdc.{database}.{table}``.
-        by_source: A message goes to the partition of the message that it came in, modulo the
-            number of partitions. Otherwise only messages without a key do so, and Kafka chooses
-            by the key of all others.
+        by_source: The partition of a message is that of its origin, modulo the number of
+            partitions. Otherwise this is so only for messages without a key, and Kafka chooses by
+            the key of all others.
         is_same_broker: Topics must not be written into themselves.
     """
 
@@ -113,10 +114,10 @@ class Address(msgspec.Struct, frozen=True):
         partitions_of: PartitionsOf,
         topic: str | None = None,
     ) -> Message:
-        """Return a message with its topic, which a route may have told, and partition.
+        """Return a message with its topic, which a route may have set, and partition.
 
         Raises:
-            PlaceError: Nothing tells its topic, or there is no such topic.
+            DestinationError: It has no topic, or the topic does not exist.
         """
         topic = self._topic(event, origin) if topic is None else topic
         count = self.check(topic, origin, partitions_of)
@@ -126,10 +127,10 @@ class Address(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(message, topic=topic, partition=partition)
 
     def check(self, topic: str | None, origin: Message, partitions_of: PartitionsOf) -> int:
-        """Return how many partitions a topic has.
+        """Return the number of partitions of a topic.
 
         Raises:
-            PlaceError: There is no such topic, or the message came from it.
+            DestinationError: The topic does not exist, or the message came from it.
         """
         if self.is_same_broker and topic == origin.topic:
             raise DestinationError(
@@ -161,13 +162,13 @@ class Address(msgspec.Struct, frozen=True):
 
         topic = PLACEHOLDER.sub(part, self.topic)
         if not is_topic(topic):
-            # two names must not become one by leaving out what Kafka does not allow
+            # removing the characters that Kafka does not allow could make two names equal
             raise DestinationError("no_topic_name", "its names cannot stand in the name of a topic")
         return topic
 
 
 class DestinationError(EncodeError):
-    """A message has no place in any topic."""
+    """A message has no topic."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(code, reason)
@@ -185,14 +186,14 @@ def event_encoder(
     partitions_of: PartitionsOf,
     profile: Profile | None = None,
 ) -> Deliver:
-    """Return how events are delivered.
+    """Return the function that delivers events.
 
     Args:
-        codec: Writes them.
-        on_loss: What to do with what it cannot carry.
-        address: Where messages go without a profile.
-        partitions_of: How many partitions topics have.
-        profile: Says where messages go instead.
+        codec: Encodes them.
+        on_loss: The policy for losses.
+        address: The topics of messages without a profile.
+        partitions_of: The numbers of partitions of topics.
+        profile: Sets the topics instead.
     """
     encode = partial(codec.encode, on_loss=on_loss)
 
@@ -217,20 +218,20 @@ def event_encoder(
 
 
 class DeliveryError(ChangelaneError):
-    """Nothing can be delivered now, for no reason that lies in a message: the batch ends."""
+    """Nothing can be delivered now, for a reason outside the messages: the batch ends."""
 
 
 class Delivery:
     """Converts the messages of one topic's partition, in their order.
 
     Args:
-        source: Reads them.
-        deliver: Writes events, and says where they go.
-        chain: What becomes of events between the two.
+        source: Decodes them.
+        deliver: Encodes events, and sets their topics.
+        chain: Transforms events in between.
         event_id: Whether each message gets the header :data:`EVENT_ID`.
-        holds: Once something of a key is set aside, so is all that comes behind it in its
-            partition; messages without a key are of one key.
-        counts: Counted into.
+        blocks_keys: After a rejection, all later messages of the key in the partition are rejected,
+            too; messages without a key share one key.
+        counts: The totals to update.
     """
 
     def __init__(
@@ -256,9 +257,9 @@ class Delivery:
     def push(
         self, message: Message, *, event_index: int | None = None, is_blocked: bool = False
     ) -> list[Message | RejectedMessage]:
-        """Return the outcome of a message, and of those that waited for it.
+        """Convert a message; return its output and that of released events.
 
-        Without *holds* no message waits.
+        See :class:`IncomingMessage`. Without *blocks_keys* no message is blocked.
         """
         self._counts.totals["messages"] += 1
         if self._blocks_keys and (is_blocked or blocking_key_of(message) in self._blocked_keys):
@@ -292,7 +293,7 @@ class Delivery:
         return outcomes
 
     def flush(self) -> list[Message | RejectedMessage]:
-        """Return what becomes of the events that still wait: their halves come in another batch."""
+        """Return the output of events that still wait: their other halves are in another batch."""
         outcomes: list[Message | RejectedMessage] = []
         nowhere = Origin(Message(None), 0)
         for released_event in self._join.flush():
@@ -303,7 +304,7 @@ class Delivery:
     def _transformed(
         self, event: ChangeEvent, origin: Origin, outcomes: list[Message | RejectedMessage]
     ) -> ChangeEvent | None:
-        """Return what the transforms make of an event; ``None``: it does not go on."""
+        """Return the transformed event; ``None``: it is excluded or rejected."""
         if not self._chain.transforms:
             return event
         try:
@@ -318,7 +319,7 @@ class Delivery:
         return None
 
     def _remember_origin(self, event: ChangeEvent, origin: Origin) -> None:
-        """Remember where an event came from that the join may keep."""
+        """Store the origin of an event that the join may buffer."""
         if len(self._origins) > 4 * MAX_WAITING:
             self._forget_released_origins()
         self._origins[id(event)] = event, origin
@@ -339,7 +340,7 @@ class Delivery:
         self._origins = {name: origin for name, origin in self._origins.items() if name in names}
 
     def _origin(self, event: ChangeEvent, current: Origin) -> Origin:
-        """Return where an event came from; an update that was joined, where its second half did."""
+        """Return the origin of an event; for a joined update, that of its second half."""
         known_origin = self._origins.get(id(event))
         return current if known_origin is None or known_origin[0] is not event else known_origin[1]
 
@@ -370,7 +371,7 @@ class Delivery:
         ]
 
     def reject_blocked(self, origin: Origin) -> RejectedMessage:
-        """Return what waits for an earlier message of its key as set aside, and count it."""
+        """Reject a message that waits for an earlier message of its key, and count it."""
         return self.reject(origin, KEY_BLOCKED, _BLOCKED_REASON)
 
     def reject(
@@ -381,7 +382,7 @@ class Delivery:
         path: str = "$",
         table: TableId | None = None,
     ) -> RejectedMessage:
-        """Return a message, or an event of it, as set aside, and count it."""
+        """Reject a message, or an event of it, and count it."""
         self._counts.refused[code] += 1
         redacted = self._chain.redacted
         message = origin.message
@@ -397,7 +398,7 @@ class Delivery:
 
 
 def blocking_key_of(message: Message) -> tuple[object, ...]:
-    """Return what messages have in common of which a later one waits for an earlier."""
+    """Return the coordinates that messages share if a later one must wait for an earlier one."""
     return message.topic, message.partition, message.key
 
 
@@ -409,7 +410,7 @@ def _with_event_id(message: Message, origin: Origin, number: int) -> Message:
 
 
 def event_position(message: Message, index: int) -> EventIdPosition:
-    """Return the place that the id of a message tells, for one of the events in it.
+    """Return the position in the event id of a message, for one of its events.
 
     Raises:
         ApplyError: It has no id, or one that changelane did not write.
@@ -431,5 +432,5 @@ def _defect_text(error: Exception) -> str:
 
 
 def empty_counts() -> Counts:
-    """Return counts of nothing."""
+    """Return empty counts."""
     return Counts(Counter(), Counter(), Counter())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interface of transforms: events to events, over one stream."""
+"""The interface of stateful transforms: events to events, over one stream."""
 
 from collections.abc import Iterable, Iterator
 from typing import Protocol
@@ -8,14 +8,14 @@ from changelane.event import ChangeEvent
 
 
 class StatefulTransform(Protocol):
-    """A step between reading and writing; an instance serves one stream and may hold events."""
+    """A step between reading and writing; an instance serves one stream and may buffer events."""
 
     def push(self, event: ChangeEvent) -> tuple[ChangeEvent, ...]:
-        """Take an event and return those that may go on, in order."""
+        """Add an event; return the events that are released, in order."""
         ...
 
     def flush(self) -> tuple[ChangeEvent, ...]:
-        """Return what was held back: the stream is at its end, or at a checkpoint."""
+        """Return the buffered events, at the end of the stream or at a checkpoint."""
         ...
 
 

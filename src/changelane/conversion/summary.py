@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a conversion did, counted, for people and for programs."""
+"""The counts of a conversion, for people and for programs."""
 
 from collections import Counter
 
@@ -11,11 +11,11 @@ from changelane.formats.contract.losses import Loss, LossPolicy, OnLoss, loss_cl
 from changelane.pipeline.error_budget import Budget
 
 SHOWN_FAILURES = 20
-"""Failures that are told one by one; the rest is counted."""
+"""Failures that are listed one by one; others are only counted."""
 
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that could not be converted; never with a value of a row."""
+    """One failed part of a conversion; never with a value of a row."""
 
     line: int
     stage: str
@@ -32,14 +32,14 @@ class Summary(msgspec.Struct):
     """Counts of one conversion.
 
     Attributes:
-        excluded: Events that the transforms let not pass.
-        duplicates: Operations of a transaction that came again and were dropped.
-        incomplete: Transactions that stayed incomplete; the first of them are told one by one.
-        losses: What was lost of events that were written.
-        refused: What would have been lost of those that failed for it.
-        warnings: What people should know of losses, each once.
-        warnings_told: How many of them were told.
-        stopped: Why the conversion did not come to its end, so that no output was kept.
+        excluded: Events that the transforms exclude.
+        duplicates: Duplicate operations of a transaction that were dropped.
+        incomplete: Transactions that stayed incomplete; the first of them are listed one by one.
+        losses: Losses of events that were written.
+        refused: Losses for which events failed.
+        warnings: Warnings about losses, each once.
+        warnings_told: How many of them were printed.
+        stopped: Why the conversion did not complete, so that no output was kept.
     """
 
     source: str
@@ -79,7 +79,7 @@ class Summary(msgspec.Struct):
 
     @property
     def is_within_budget(self) -> bool:
-        """As few messages failed as the user allows."""
+        """Whether the number of failed messages is within the user's limit."""
         return self.budget.allows(self.failed_messages, self.messages)
 
     def as_json(self) -> bytes:
@@ -178,7 +178,7 @@ def _as_list(losses: Counter[Loss]) -> list[dict[str, object]]:
 
 
 def _loss_lines(word: str, target: str, losses: Counter[Loss]) -> list[str]:
-    """Return losses for people, those of data first."""
+    """Return losses for people; losses of data come first."""
     if not losses:
         return []
     by_class = sorted(losses.most_common(), key=lambda loss_count: loss_class(loss_count[0][0]))

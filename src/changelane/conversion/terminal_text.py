@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text of unknown origin on a terminal."""
+"""Untrusted text on a terminal."""
 
 import unicodedata
 
@@ -7,7 +7,7 @@ _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 def printable(text: str) -> str:
-    r"""Return *text* with everything escaped that could steer a terminal or hide text.
+    r"""Return *text* with every character escaped that could steer a terminal or hide text.
 
     >>> printable("a\x1b[2J\u202eb")
     'a\\x1b[2J\\u202eb'
@@ -23,7 +23,7 @@ def printable(text: str) -> str:
 
 
 def shortened_text(text: str, length: int) -> str:
-    """Return *text*, printable, cut to *length* characters with a word on how many there are."""
+    """Return *text*, printable, cut to *length* characters and with its full length."""
     if len(text) <= length:
         return printable(text)
     return f"{printable(text[: length - 20])}... ({len(text):,} characters)"

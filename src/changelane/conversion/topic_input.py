@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of a topic as an input of commands: ``kafka://host:9092/topic?max=100``.
+"""A topic as an input of commands: ``kafka://host:9092/topic?max=100``.
 
-It is read once, up to what was there at the start: partition after partition, each in its order,
-with keys, headers and times, as a file of records has them. Nothing is committed, and no topic is
-created. The URL holds no credentials; security is told by options of Kafka's client under the names
-that a pipeline's file has them (``kafka.security.protocol``).
+The topic is read once, up to its end at the start: one partition after the other, each in its
+order, with keys, headers and times, as in a file of records. Nothing is committed, and no topic is
+created. The URL contains no credentials; security is set by options of Kafka's client, under the
+same names as in a pipeline's file (``kafka.security.protocol``).
 """
 
 import difflib
@@ -30,9 +30,9 @@ SCHEME: Final = "kafka://"
 _FORM: Final = "kafka://host:9092/topic?max=100&from=earliest"
 _PORT: Final = 9092
 _ANSWER_S: Final = 4.0
-"""How long a first answer is waited for."""
+"""Timeout for the first answer, in seconds."""
 _SILENCE_S: Final = 30.0
-"""How long the next messages are waited for, once the broker answered."""
+"""Timeout for the next messages after the first answer, in seconds."""
 _MAX_POLLED: Final = 500
 
 _SECURITY: Final = (
@@ -55,14 +55,14 @@ _PAIR: Final = re.compile(r'(\w+)\s*=\s*"([^"]*)"')
 
 
 class TopicAddress(msgspec.Struct, frozen=True):
-    """What a URL of a topic tells.
+    """The parts of a topic's URL.
 
     Attributes:
-        servers: Addresses of brokers, with commas between them.
+        servers: Addresses of brokers, separated by commas.
         topic: The topic.
-        max_messages: How many messages are read at most; ``None`` = the URL does not say.
-        is_latest: Whether they are the last ones, and not the first.
-        partition: The one partition that is read; ``None`` = all of them.
+        max_messages: The maximum number of messages to read; ``None`` = not in the URL.
+        is_latest: Whether these are the last ones, not the first.
+        partition: The one partition to read; ``None`` = all partitions.
     """
 
     servers: str
@@ -73,17 +73,17 @@ class TopicAddress(msgspec.Struct, frozen=True):
 
 
 def is_topic_url(path: str) -> bool:
-    """Say whether an input is a topic, and no file."""
+    """Whether an input is a topic, not a file."""
     return path.lower().startswith(SCHEME)
 
 
 def address_of(url: str) -> TopicAddress:
-    """Read the URL of a topic.
+    """Parse the URL of a topic.
 
     Raises:
-        ConfigError: It names no topic, holds credentials, or a parameter is wrong; values that may
+        ConfigError: It has no topic, contains credentials, or a parameter is wrong; values that may
             be secret are not quoted.
-        UnknownNameError: A parameter is unknown; the nearest one is named.
+        UnknownNameError: A parameter is unknown; the error suggests the nearest one.
     """
     address, _, query = url[len(SCHEME) :].partition("?")
     servers, _, topic = address.partition("/")
@@ -130,11 +130,11 @@ def _number(parameters: Mapping[str, str], name: str, least: int) -> int | None:
 def client_settings(options: Mapping[str, str]) -> dict[str, str]:
     """Return options of a pipeline's Kafka clients in the words of librdkafka.
 
-    The names are those of a pipeline's file (``kafka.`` before them may be left out); what Java's
-    client is told by a JAAS text, and by stores in PEM, librdkafka has options of its own for.
+    The names are those of a pipeline's file (``kafka.`` is optional). A JAAS text and PEM stores of
+    Java's client become librdkafka's own options.
 
     Raises:
-        ConfigError: An option is not the user's to set, or librdkafka has none that does the same.
+        ConfigError: The user cannot set an option, or librdkafka has none with the same effect.
     """
     client_options = {name.removeprefix("kafka."): value for name, value in options.items()}
     if reserved := next((name for name in client_options if name in _RESERVED_OPTIONS), None):
@@ -166,9 +166,9 @@ class TopicInput:
     """An opened topic.
 
     Attributes:
-        form: What its messages are: records.
-        size: How many messages are to be read.
-        total: How many there are, by their offsets: those that compaction removed count, too.
+        form: The form of its lines: records.
+        size: The number of messages to read.
+        total: The number of messages by offsets, including those that compaction removed.
     """
 
     form: Final = LineForm.RECORDS
@@ -181,14 +181,14 @@ class TopicInput:
         self.total = total
 
     def position(self) -> int:
-        """Return how many messages were read."""
+        """Return the number of messages read."""
         return self._count
 
     def __iter__(self) -> Iterator[Line]:
-        """Yield the messages; the numbers of the lines count them.
+        """Yield the messages; the line numbers count them.
 
         Raises:
-            UnreachableError: The broker refuses, or does not answer any more.
+            UnreachableError: The broker rejects the request, or stops to answer.
         """
         for share in self._shares:
             for message in self._of(share):
@@ -210,7 +210,7 @@ class TopicInput:
                 if error is not None:
                     raise self._client.refused(error.str())
                 if (message.offset() or 0) >= share.end:
-                    return  # it came after the start
+                    return  # it is newer than the start
                 remaining -= 1
                 yield message
             if time.monotonic() - answered_at > _SILENCE_S:
@@ -218,14 +218,14 @@ class TopicInput:
 
 
 class _Share(msgspec.Struct, frozen=True):
-    """What is read of a partition.
+    """The part of a partition to read.
 
     Attributes:
         number: The partition.
         first: Its first offset.
-        start: Where to begin.
-        end: The offset behind its last message.
-        max_messages: How many messages to read at most.
+        start: The first offset to read.
+        end: The offset after its last message.
+        max_messages: The maximum number of messages to read.
     """
 
     number: int
@@ -238,12 +238,12 @@ class _Share(msgspec.Struct, frozen=True):
 def shares_of(
     offsets: Mapping[int, tuple[int, int]], limit: int | None, *, is_latest: bool = False
 ) -> list[_Share]:
-    """Return what is read of each partition: as much of each, where it has as much.
+    """Return the part of each partition to read: equal numbers, as far as available.
 
     Args:
-        offsets: The first offset of each partition, and that behind its last message.
-        limit: How many messages are read in all; ``None`` = all.
-        is_latest: The last ones of each partition, and not the first.
+        offsets: By partition: the first offset, and the offset after the last message.
+        limit: The total number of messages to read; ``None`` = all.
+        is_latest: The last ones of each partition, not the first.
     """
     available = {number: end - first for number, (first, end) in offsets.items() if first < end}
     remaining = sum(available.values()) if limit is None else limit
@@ -274,11 +274,11 @@ def open_topic(
         url: Its address.
         options: Options of Kafka's client; ``${NAME}`` in them is a variable.
         environment: The variables.
-        limit: How many messages are read where the URL does not say; ``None`` = all.
+        limit: The number of messages to read if it is not in the URL; ``None`` = all.
 
     Raises:
         ConfigError: The URL or an option is wrong, or there is no such topic or partition.
-        UnreachableError: No broker answers, or it refuses.
+        UnreachableError: No broker answers, or it rejects the request.
         MissingExtraError: confluent-kafka is not installed.
     """
     address = address_of(url)
@@ -295,7 +295,7 @@ def open_topic(
 
 
 class _Client:
-    """A consumer without a group of a topic's broker.
+    """A consumer without a group.
 
     Attributes:
         address: The topic.
@@ -303,7 +303,7 @@ class _Client:
     """
 
     def __init__(self, address: TopicAddress, settings: Mapping[str, str]) -> None:
-        """Make the consumer; it does not ask the broker yet.
+        """Create the consumer; this does not connect to the broker yet.
 
         Raises:
             ConfigError: An option is wrong.
@@ -327,23 +327,23 @@ class _Client:
             "error_cb": lambda error: self._errors.append(error.str()),
         }
         try:
-            # the client wants a name of a group; nothing joins it, and nothing is committed
+            # the client requires a group name; no group is joined, and nothing is committed
             self.consumer = Consumer({"group.id": "changelane", **settings, **fixed_settings})
         except KafkaException as error:
             raise ConfigError(f"--kafka-option: {self._shown(error.args[0].str())}") from None
 
     def offsets(self) -> dict[int, tuple[int, int]]:
-        """Return the first offset of each partition, and that behind its last message.
+        """Return the first offset of each partition, and the offset after its last message.
 
         Raises:
             ConfigError: There is no such topic or partition.
-            UnreachableError: No broker answers, or it refuses.
+            UnreachableError: No broker answers, or it rejects the request.
         """
         from confluent_kafka import KafkaException, TopicPartition
 
         address = self.address
         try:
-            # all of them: asked for one, some brokers create it
+            # list all topics: some brokers create a single topic that is requested
             topics = self.consumer.list_topics(timeout=_ANSWER_S).topics
             if address.topic not in topics:
                 names = [name for name in topics if not name.startswith("__")]
@@ -366,11 +366,11 @@ class _Client:
                 for number in numbers
             }
         except KafkaException as error:
-            self.consumer.poll(0)  # tells of what it met on its way
+            self.consumer.poll(0)  # reports the errors so far
             raise self.refused(self._errors[-1] if self._errors else error.args[0].str()) from None
 
     def refused(self, why: str) -> UnreachableError:
-        """Return the error of a broker that does not answer, or refuses."""
+        """Return the error of a broker that does not answer or rejects the request."""
         return UnreachableError(
             f"the broker at {self.address.servers} does not answer ({self._shown(why)}); where it "
             "asks for TLS or a login, give --kafka-option kafka.security.protocol=... "
@@ -378,7 +378,7 @@ class _Client:
         )
 
     def _shown(self, text: str) -> str:
-        """Return what the client says without the values of options, which may be secret."""
+        """Return a text of the client without the values of options, which may be secret."""
         for name, value in self._settings.items():
             if value and re.search("password|secret|key|token|credential", name):
                 text = text.replace(value, f"({name})")

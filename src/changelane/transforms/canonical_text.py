@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One text for one value, whichever format told it: what masks hash and cut.
+"""One text per value for every format; masks hash and truncate this text.
 
-Formats tell one value in several ways: 1, 1.0 and 1.00; ``10:00:00.5`` and ``10:00:00.500``; an
-instant in any zone. Their text here is the same.
+Formats write one value in several ways: 1, 1.0 and 1.00; ``10:00:00.5`` and ``10:00:00.500``; an
+instant in any zone. Their canonical text is the same.
 """
 
 import datetime as dt
@@ -35,7 +35,7 @@ _MICROSECOND: Final = dt.timedelta(microseconds=1)
 
 
 def canonical_text(kind: LogicalType, value: Value) -> str:
-    """Return the one text of a value that is neither NULL nor unavailable.
+    """Return the canonical text of a value that is neither NULL nor unavailable.
 
     >>> from changelane.types import Decimal, Integer
     >>> canonical_text(Integer(), 1), canonical_text(Decimal(10, 2), decimal.Decimal("1.00"))
@@ -90,7 +90,7 @@ def _float(kind: LogicalType, value: float) -> str:
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     text = repr(value)
     if isinstance(kind, Float) and kind.bits == 32:
-        # JSON tells 0.1, Avro what 32 bits hold of it
+        # JSON contains 0.1, Avro its value in 32 bits
         single = _single(value)
         shorter = (f"{value:.{digits}g}" for digits in range(6, 10))
         text = next(

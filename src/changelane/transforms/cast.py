@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``cast``: columns of other types. A value that the new type cannot hold exactly is an error.
+"""``cast``: columns of other types. A value that does not fit the new type exactly is an error.
 
 The one exception: a number becomes the nearest ``float32`` or ``float64``.
 """
@@ -42,7 +42,7 @@ from changelane.types.values import parse_date, parse_timestamp, scaled, unscale
 
 
 class Cast(ColumnTransform, frozen=True, kw_only=True, tag="cast", tag_field="type"):
-    """Gives columns other types. A key column takes only one that holds each value of the old.
+    """Gives columns other types. A key column's new type must fit every value of the old.
 
     Attributes:
         columns: The new type by column, as ``native-json`` spells it: ``int64``,
@@ -53,7 +53,7 @@ class Cast(ColumnTransform, frozen=True, kw_only=True, tag="cast", tag_field="ty
     columns: dict[str, str]
 
     def __post_init__(self) -> None:
-        """Refuse what is no type, and types that nothing can be cast to."""
+        """Reject unknown types, and types to which nothing can be cast."""
         if not self.columns:
             raise ValueError("cast needs columns, each with a type")
         for name, text in self.columns.items():
@@ -98,7 +98,7 @@ def _default(convert: Convert, value: Value) -> object:
 
 
 def conversion(old: LogicalType, new: LogicalType) -> Convert:
-    """Return the function that makes values of one type values of another.
+    """Return the function that converts values of one type to another.
 
     It raises :class:`~changelane.errors.TransformError` for a value that does not fit.
     """
@@ -106,7 +106,7 @@ def conversion(old: LogicalType, new: LogicalType) -> Convert:
 
 
 def _is_injective(old: LogicalType, new: LogicalType) -> bool:
-    """Say whether values that differ still do, and equal ones stay equal."""
+    """Whether different values stay different, and equal ones equal."""
     match old, new:
         case Integer(), Integer():
             low, high = new.range()
@@ -275,4 +275,4 @@ _CASTS: Final[Mapping[type[LogicalType], Callable[..., Value]]] = {
     Uuid: _uuid,
 }
 
-parse_type = lru_cache(maxsize=256)(parse_type)  # a type of the configuration, asked per column
+parse_type = lru_cache(maxsize=256)(parse_type)  # a type of the configuration, parsed per column

@@ -47,17 +47,17 @@ _OPERATIONS: Final = {
 _MAX_CACHED: Final = 10_000
 _replace = msgspec.structs.replace
 
-# What a producer says beyond the model may quote rows, or columns by their old names.
+# A field of a producer beyond the model; it may quote rows, or columns by their old names.
 _COLLECTIONS: Final = "data_collections"
 
 
 class Chain:
-    """Transforms in their order. It remembers what it made of tables, and nothing of rows.
+    """Transforms in their order. A chain caches the plans of tables, and no rows.
 
     Args:
         transforms: The transforms.
-        sees_all: This one chain sees the whole stream, so that it refuses a second table that goes
-            where another one went before, unless ``shards`` says that they may.
+        sees_all: This one chain processes the complete stream. So it rejects a second table with
+            the target of another one, unless ``shards`` allows that.
     """
 
     def __init__(self, transforms: Sequence[Transform], *, sees_all: bool = False) -> None:
@@ -86,10 +86,10 @@ class Chain:
         return f"Chain({[transform.__struct_config__.tag for transform in self.transforms]})"
 
     def __call__(self, event: ChangeEvent) -> ChangeEvent | None:
-        """Return what becomes of an event; ``None`` = it does not go on.
+        """Return the transformed event; ``None`` = it is excluded.
 
         Raises:
-            TransformError: The transforms cannot be applied to it; it must not go on as it is.
+            TransformError: The transforms cannot be applied; the event must not pass unchanged.
         """
         match event:
             case DataChange():
@@ -116,13 +116,14 @@ class Chain:
                 raise TypeError(f"not an event: {type(event).__name__}")
 
     def topic(self, table: TableId) -> str | None:
-        """Return the topic of a table that events went to, where a route tells one."""
+        """Return the topic of a target table, if a route sets one."""
         return self._topics.get(table)
 
     def feed(self, table: TableId, server: str | None) -> str | None:
-        """Return who feeds a table that events went to: its server, or a routed table of it.
+        """Return the feed of a target table: its server, or a routed table of that server.
 
-        Two tables that become one without a word about their keys are two feeds of it.
+        Two tables that are merged without ``shards`` rule for their keys are two feeds of the
+        target.
         """
         source = self._feeds.get(id(table))
         if source is None or source.table is not table:
@@ -130,15 +131,15 @@ class Chain:
         return msgspec.json.encode([server, str(source.source)]).decode()
 
     def check_key(self, table: TableId, key: Sequence[str] | None, *, is_row: bool = False) -> None:
-        """Refuse a key that the events do not tell and that does not tell rows apart any more.
+        """Reject a key that is not in the events and does not identify rows after the transforms.
 
         Args:
-            table: A table that events went to.
+            table: A target table.
             key: Its key columns.
-            is_row: They are all columns: equal rows are one.
+            is_row: The key is all columns: equal rows are one row.
 
         Raises:
-            TransformError: One of its columns is masked or cast, or the row lost one.
+            TransformError: One of its columns is masked or cast, or the row lost a column.
         """
         weak = self._changed_key_columns.get(table)
         if is_row and table in self._lossy_tables:
@@ -150,13 +151,13 @@ class Chain:
             raise TransformError(reason, code="key_column")
 
     def redacted(self, raw: bytes | None) -> bytes | None:
-        """Return what may be kept of the raw bytes of a message: with a mask, only a hash."""
+        """Return the raw bytes of a message as they may be stored: with a mask, only a hash."""
         if not self.is_masking:
             return raw
         return fingerprint(raw, None if self._secret is None else self._secret.encode())
 
     def plan(self, table: TableId, schema: TableSchema | None, key: Key | None) -> TransformPlan:
-        """Return what becomes of the rows of a table."""
+        """Return the plan for the rows of a table."""
         last = self._last
         if last is not None and last[0] is table and last[1] is schema and last[2] is key:
             return last[3]
@@ -177,7 +178,7 @@ class Chain:
         return plan
 
     def target(self, table: TableId) -> TableTarget:
-        """Return where the events of a table go."""
+        """Return the target of a table's events."""
         target = self._targets.get(table)
         if target is None:
             if len(self._targets) >= _MAX_CACHED:
@@ -195,7 +196,7 @@ class Chain:
         return target
 
     def _refuse_shared_target(self, target: TableTarget) -> None:
-        """Refuse a second table that goes where another one went."""
+        """Reject a second table with the target of another one."""
         if not self._sees_all or target.table.name is None:
             return
         first = self._sources.setdefault(target.table, target)
@@ -212,7 +213,7 @@ class Chain:
         return operation not in self.target(TableId()).refused
 
     def _transaction(self, transaction: Transaction | None) -> Transaction | None:
-        """Return a place in a transaction without the counts that hold no longer."""
+        """Return a position in a transaction without the counts that are no longer valid."""
         if transaction is None or not (self._drops_events or self._moves_tables):
             return transaction
         size, last = (None, None) if self._drops_events else (transaction.size, transaction.last)
@@ -316,7 +317,7 @@ class Chain:
     def _marker(self, event: TransactionMarker) -> TransactionMarker:
         details = event.details
         if (self._drops_events or self._moves_tables) and _COLLECTIONS in details:
-            # counts per table by names that the tables have no longer
+            # counts per table, by the old names of the tables
             details = {name: value for name, value in details.items() if name != _COLLECTIONS}
         transaction = self._transaction(event.transaction)
         return _replace(event, transaction=transaction or event.transaction, details=details)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statements that change tables, said of the tables and columns that transforms make.
+"""DDL statements, translated to the tables and columns after the transforms.
 
-A statement whose tables and columns are called as before keeps its text. Any other is written
-again from its typed changes. What cannot be said of the table as it is called now is refused: a
-table that follows statements would otherwise go another way than its rows.
+A statement whose tables and columns keep their names keeps its text. Any other is written again
+from its typed changes. A statement that cannot be translated is rejected: otherwise a table that
+applies statements would diverge from its rows.
 """
 
 from collections.abc import Callable, Iterator
@@ -49,15 +49,15 @@ TargetOf = Callable[[TableId], TableTarget]
 
 _replace = msgspec.structs.replace
 
-# What says nothing about the shape of a table; it is not written again.
+# Changes that do not affect columns; they are not written again.
 _NOT_REWRITTEN = (AddIndex, DropIndex, RenameIndex, Other)
 
 
 def refuse_shard(target: TableTarget, action: str) -> None:
-    """Refuse what is said of one shard and would hold for the table of all of them.
+    """Reject a statement about one shard that would apply to the table of all shards.
 
     Raises:
-        TransformError: The table is one of several that are one from now on.
+        TransformError: The table is one of several that are merged.
     """
     if target.is_merged:
         reason = f"{action} of {target.source}, whose rows share {target.table} with other tables"
@@ -65,12 +65,12 @@ def refuse_shard(target: TableTarget, action: str) -> None:
 
 
 def translate(event: SchemaChange, target_of: TargetOf) -> SchemaChange | None:
-    """Return a statement as it is said of the tables from now on; ``None`` = nothing is left of it.
+    """Return a statement for the target tables; ``None`` = nothing of it remains.
 
-    The schema and the key that the producer lists are for the caller to change.
+    The caller transforms the schema and the key that the producer lists.
 
     Raises:
-        TransformError: It cannot be said.
+        TransformError: It cannot be translated.
     """
     target = target_of(event.table)
     is_touched = _is_touched(target)
@@ -110,7 +110,7 @@ def _untranslatable(target: TableTarget, why: str) -> TransformError:
 
 
 def _statement(statement: Statement, event: SchemaChange, target_of: TargetOf) -> str | None:
-    """Return the text of one statement from now on; ``None`` when nothing is left of it."""
+    """Return the text of one statement for the target; ``None`` if nothing of it remains."""
     target = target_of(statement.table)
     if not statement.changes:
         if "schema" in target.refused:
@@ -132,7 +132,7 @@ def _statement(statement: Statement, event: SchemaChange, target_of: TargetOf) -
     ]
     if not kept_changes:
         return None
-    if dialect is None:  # then no statement is read
+    if dialect is None:  # without a dialect, no statement is parsed
         raise _untranslatable(target, "its SQL is not read here")
     try:
         return written(kept_changes, dialect, target.table)
@@ -141,10 +141,10 @@ def _statement(statement: Statement, event: SchemaChange, target_of: TargetOf) -
 
 
 def _check_computed(change: Change, statement: Statement, target: TableTarget) -> None:
-    """Refuse that a new column is converted whose values MySQL may count (AUTO_INCREMENT).
+    """Reject the conversion of a new column whose values MySQL may count (AUTO_INCREMENT).
 
     Raises:
-        TransformError: It is one of a key.
+        TransformError: The column is part of a key.
     """
     if not isinstance(change, AddColumn) or change.default is not None or change.column.nullable:
         return
@@ -158,7 +158,7 @@ def _check_computed(change: Change, statement: Statement, target: TableTarget) -
 
 
 def _is_omitted(change: Change, kept_changes: list[Change], dialect: Dialect | None) -> bool:
-    """Say whether a change need not be written again; MySQL may count in a column of a key."""
+    """Whether a change need not be written again; in MySQL, a key column may be AUTO_INCREMENT."""
     added = {
         change_of_column.column.name
         for change_of_column in kept_changes
@@ -183,7 +183,7 @@ def _change(change: Change, target: TableTarget, target_of: TargetOf) -> Iterato
             if not target.ignores_statements:
                 yield change
         case DropDatabase():
-            # tables of it may have gone elsewhere, or others may have come
+            # its tables may have other targets, or other tables may have targets in it
             if target.may_move and not target.ignores_statements:
                 raise _untranslatable(
                     target, "it drops a database, and not all its tables go where it says"
@@ -195,7 +195,7 @@ def _change(change: Change, target: TableTarget, target_of: TargetOf) -> Iterato
         case _ if target.is_merged:
             if not isinstance(change, AddColumn | AddIndex | Other):
                 refuse_shard(target, "a change of columns")
-            # a column that one shard gets comes with its rows
+            # a new column of one shard arrives with its rows
         case _:
             yield from _column_changes(change, target)
 
@@ -227,7 +227,7 @@ def _rename_table(change: RenameTable, target_of: TargetOf) -> Iterator[Change]:
 def _create(change: CreateTable, target_of: TargetOf) -> Iterator[Change]:
     target = target_of(change.table)
     if "schema" in target.refused or target.is_merged:
-        return  # the table of all shards is made when the first row comes
+        return  # the first row creates the table of all shards
     is_like_before = change.like is None or not _is_touched(target_of(change.like))
     if not _is_touched(target) and is_like_before:
         yield change
@@ -259,7 +259,7 @@ def _create(change: CreateTable, target_of: TargetOf) -> Iterator[Change]:
 def _column(
     resolved: ResolvedColumn, column: Column, default: str | None
 ) -> tuple[Column | None, str | None]:
-    """Return what becomes of a column that a statement defines, and the text of its default."""
+    """Return the target of a column in a statement, and the text of its default."""
     new_column = None if resolved.moved is None else resolved.moved.column
     if new_column is None:
         return None, None
@@ -282,7 +282,7 @@ def _default_text(resolved: ResolvedColumn, column: Column) -> str | None:
 
 
 def _column_changes(change: Change, target: TableTarget) -> Iterator[Change]:
-    """Yield what becomes of a change of columns of a table that no other one shares."""
+    """Yield the target of a change of columns, for a table that is not merged."""
     match change:
         case AddColumn():
             yield from _added_column(change, target)
@@ -330,10 +330,10 @@ def _added_column(change: AddColumn, target: TableTarget) -> Iterator[Change]:
 def _backfilled_column(
     change: AddColumn, resolved: ResolvedColumn, new_column: Column, target: TableTarget
 ) -> tuple[Column, str | None]:
-    """Give a column the default by which rows from before get what becomes of theirs.
+    """Give a column the default that converts the values of existing rows.
 
     Raises:
-        TransformError: No text says it.
+        TransformError: No text expresses it.
     """
     column = change.column
     if column.generated:
@@ -351,7 +351,7 @@ def _backfilled_column(
         raise _untranslatable(target, "the default of a column would be another in its new type")
     if column.nullable:
         return new_column, None
-    # outside MySQL there are no rows yet, or this cannot be
+    # outside MySQL the table has no rows yet, or the statement is impossible
     before = zero(column.type)
     value, after = resolved.value(before), zero(new_column.type)
     is_alike = column.nullable is False or type(new_column.type) is type(column.type)
@@ -409,7 +409,7 @@ def _modified(change: ModifyColumn, target: TableTarget) -> Iterator[Change]:
         parts |= {"nullable": True} if moved_column.nullable else {}
         parts |= {"generated": UNSET if change.generated is UNSET else False}
         if isinstance(change.default, str):
-            parts["default"] = None  # said in the values of the old type
+            parts["default"] = None  # it is a value of the old type
     yield _replace(change, **parts)
 
 

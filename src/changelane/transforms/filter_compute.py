@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``filter`` and ``compute``: what SQL expressions of Spark say of rows. Only a pipeline has them.
+"""``filter`` and ``compute``: SQL expressions of Spark over rows. Only a pipeline has them.
 
-They are data here; :mod:`changelane.spark.rows.expressions.apply` does what they say, on event
-rows. So they come after the transforms that are applied where messages are decoded.
+They are data here; :mod:`changelane.spark.rows.expressions.apply` evaluates them on event rows.
+So they come after the transforms that are applied at decoding.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ class Filter(
     tag="filter",
     tag_field="type",
 ):
-    """Keeps in a table the rows of which an expression is true.
+    """Keeps the rows of a table for which an expression is true.
 
     Attributes:
         where: The expression, over the row's columns.
@@ -40,7 +40,7 @@ class Filter(
     tables: tuple[str, ...] = ("*",)
 
     def covers(self, table: TableId) -> bool:
-        """Say whether it is meant for a table."""
+        """Whether the filter applies to a table."""
         return bool(covers(self.tables, table))
 
 
@@ -52,7 +52,7 @@ class Compute(
     tag="compute",
     tag_field="type",
 ):
-    """Gives rows columns, or columns other values, by expressions over the row as it came.
+    """Adds columns to rows, or replaces values of columns, by expressions over the incoming row.
 
     Attributes:
         columns: The expression by column. A key column cannot be computed.
@@ -63,7 +63,7 @@ class Compute(
     tables: tuple[str, ...] = ("*",)
 
     def __post_init__(self) -> None:
-        """Refuse what is no column."""
+        """Reject invalid column names."""
         if not self.columns:
             raise ValueError("compute needs columns, each with an expression")
         if len({name.lower() for name in self.columns}) < len(self.columns):
@@ -73,7 +73,7 @@ class Compute(
                 raise ValueError(f"compute: a column cannot be called {name!r}")
 
     def covers(self, table: TableId) -> bool:
-        """Say whether it is meant for a table."""
+        """Whether it applies to a table."""
         return bool(covers(self.tables, table))
 
 
@@ -87,13 +87,13 @@ def check_use(
     keyless: str,
     keeps: Mapping[str, tuple[str, str]],
 ) -> None:
-    """Refuse expressions where they would not mean what they say.
+    """Reject expressions with a sink, mode or option that contradicts them.
 
     Args:
         transforms: The transforms of a pipeline that are expressions.
         sink: The ``type`` of its sink.
-        keyless: What becomes of tables without a key.
-        keeps: The mode, and what a delete leaves: by table, and of all others under ``*``.
+        keyless: The option for tables without a key.
+        keeps: The mode, and the option for deletes: by table, and for all others under ``*``.
 
     Raises:
         ConfigError: The reason.
@@ -126,7 +126,7 @@ def check_use(
 
 
 def _may_cover(transform: Filter, table: str) -> bool:
-    """Say whether a filter may be meant for a table of the options, whose name may be bare."""
+    """Whether a filter may apply to a table of the options, whose name may lack its schema."""
     if table == "*" or "*" in transform.tables or covers(transform.tables, TableId(name=table)):
         return True
     return any(

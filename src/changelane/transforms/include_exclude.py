@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``include`` and ``exclude``: which tables and which operations go on."""
+"""``include`` and ``exclude``: the tables and operations that pass."""
 
 from typing import Literal
 
@@ -15,21 +15,21 @@ _TABLELESS = frozenset({"transaction", "watermark", "message"})
 
 
 class Include(Transform, frozen=True, kw_only=True, tag="include", tag_field="type"):
-    """Only these tables and operations go on; one that is not given lets all pass.
+    """Only these tables and operations pass; without a list, all pass.
 
-    Events of no table (transactions, heartbeats, messages) pass a list of tables; a tombstone that
-    does not name its table does not.
+    Events without a table (transactions, heartbeats, messages) pass a list of tables; a tombstone
+    without a table name does not.
 
     Attributes:
         tables: Globs on full names, such as ``shop.public.*``.
-        operations: What events do; a half of an update is an ``update``.
+        operations: The operations of events; a half of an update is an ``update``.
     """
 
     tables: tuple[str, ...] = ("*",)
     operations: tuple[Operation, ...] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what chooses nothing."""
+        """Reject an empty selection."""
         if self.tables == ("*",) and self.operations is None:
             raise ValueError("include needs tables or operations")
 
@@ -42,25 +42,25 @@ class Include(Transform, frozen=True, kw_only=True, tag="include", tag_field="ty
         return operation in _TABLELESS or bool(covers(self.tables, table))
 
     def passes_any(self, operation: str) -> bool:
-        """Say whether events of some table go on that do this."""
+        """Whether events of any table with this operation pass."""
         return self.operations is None or operation in self.operations
 
 
 class Exclude(Transform, frozen=True, kw_only=True, tag="exclude", tag_field="type"):
-    """These operations of these tables do not go on; one that is not given means all.
+    """These operations of these tables do not pass; without a list, all are excluded.
 
-    A tombstone that does not name its table passes a list of tables.
+    A tombstone without a table name passes a list of tables.
 
     Attributes:
         tables: Globs on full names.
-        operations: What events do; a half of an update is an ``update``.
+        operations: The operations of events; a half of an update is an ``update``.
     """
 
     tables: tuple[str, ...] = ("*",)
     operations: tuple[Operation, ...] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what lets nothing pass."""
+        """Reject a transform that excludes everything."""
         if self.tables == ("*",) and self.operations is None:
             raise ValueError("exclude needs tables or operations")
 
@@ -75,5 +75,5 @@ class Exclude(Transform, frozen=True, kw_only=True, tag="exclude", tag_field="ty
         return not covers(self.tables, table)
 
     def passes_any(self, operation: str) -> bool:
-        """Say whether events of some table go on that do this."""
+        """Whether events of any table with this operation pass."""
         return "*" not in self.tables or operation not in (self.operations or (operation,))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``mask``: values that are not to be seen go on as something else.
+"""``mask``: replaces values that must not be visible.
 
-NULL stays NULL, and what the producer did not send stays unsent. A masked column has no default
-and no source type any more; a hashed, tokenised or truncated one is text.
+NULL stays NULL, and an unavailable value stays unavailable. A masked column has no default and no
+source type; a hashed, tokenised or truncated one is text.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from changelane.transforms.transform import ColumnTransform, Convert, MovedColum
 from changelane.types import UNKNOWN, LogicalType, String, Value
 
 MIN_SECRET_LENGTH: Final = 16
-"""Characters that a secret must have at least."""
+"""The minimum length of a secret, in characters."""
 
 
 class Mask(ColumnTransform, frozen=True, kw_only=True, tag="mask", tag_field="type"):
@@ -29,8 +29,8 @@ class Mask(ColumnTransform, frozen=True, kw_only=True, tag="mask", tag_field="ty
 
     Attributes:
         columns: The columns.
-        method: ``hash``: 64 hexadecimal digits, HMAC-SHA256 of the value's one text under the
-            secret; equal values are equal tokens, whichever format told them.
+        method: ``hash``: 64 hexadecimal digits, HMAC-SHA256 of the value's canonical text under the
+            secret; equal values are equal tokens in every format.
             ``tokenise``: a token of the value's length and shape: digits for digits, letters for
             letters; equal values are equal tokens, and two values may, rarely, have one token.
             ``truncate``: the first, or last, characters, and never all of them.
@@ -38,9 +38,9 @@ class Mask(ColumnTransform, frozen=True, kw_only=True, tag="mask", tag_field="ty
         secret: The key of ``hash`` and ``tokenise``, from the environment: ``${NAME}``.
         keep: How many characters ``truncate`` leaves at most.
         side: Whether ``truncate`` leaves the characters at the ``start`` or at the ``end``.
-        when_missing: ``refuse`` the events of a table that tells its columns and has none of this
-            name: it may have been renamed, and would go on unmasked. ``pass`` lets them go on, for
-            masks that name columns which only some tables have.
+        when_missing: ``refuse`` the events of a table whose schema lacks a column of this name: the
+            column may be renamed, and would pass unmasked. ``pass`` accepts them, for masks of
+            columns that only some tables have.
     """
 
     columns: tuple[str, ...]
@@ -51,7 +51,7 @@ class Mask(ColumnTransform, frozen=True, kw_only=True, tag="mask", tag_field="ty
     when_missing: Literal["refuse", "pass"] = "refuse"
 
     def __post_init__(self) -> None:
-        """Refuse options that the method does not have, or lacks."""
+        """Reject options that the method does not have, or lacks."""
         if not self.columns:
             raise ValueError("mask needs columns")
         is_keyed = self.method in {"hash", "tokenise"}
@@ -108,7 +108,7 @@ def _null(_: Value) -> None:
 def _text(kind: LogicalType, value: Value) -> str:
     try:
         return canonical_text(kind, value)
-    except Exception:  # noqa: BLE001 - whatever it says may quote the value
+    except Exception:  # noqa: BLE001 - any error text may quote the value
         raise TransformError("a value that is not of its column's type", code="mask") from None
 
 
@@ -132,7 +132,7 @@ def _token(secret: bytes, kind: LogicalType, value: Value) -> str:
     text = _text(kind, value)
     alphabets = [_alphabet(character) for character in text]
     if text and not any(alphabets):
-        alphabets = [_LOWER] * len(text)  # nothing but punctuation is a value, too
+        alphabets = [_LOWER] * len(text)  # a value of only punctuation is masked, too
     seed = hmac.digest(secret, b"token\0" + text.encode("utf-8", "surrogatepass"), "sha256")
     for attempt in range(256):
         chance = hashlib.shake_256(seed + bytes([attempt])).digest(4 * len(text))
@@ -148,7 +148,7 @@ def _token(secret: bytes, kind: LogicalType, value: Value) -> str:
 
 
 def _alphabet(character: str) -> str | None:
-    """Return what may take the place of a character; ``None`` = it stays."""
+    """Return the characters that may replace a character; ``None`` = it stays."""
     if character in _UNCHANGED:
         return None
     if character.isascii() and character.isdigit():
@@ -157,9 +157,10 @@ def _alphabet(character: str) -> str | None:
 
 
 def masks_of(transforms: Sequence[Transform]) -> str:
-    """Return a name for what the masks among some transforms hide; empty = they hide nothing.
+    """Return an id of the masks among some transforms; empty = no masks.
 
-    It tells of all transforms, because one before a mask may give a column its name; of no secret.
+    It depends on all transforms, because one before a mask may rename a column; it contains no
+    secret.
     """
     if not any(isinstance(transform, Mask) for transform in transforms):
         return ""
@@ -170,9 +171,9 @@ def masks_of(transforms: Sequence[Transform]) -> str:
 
 
 def fingerprint(raw: bytes | None, secret: bytes | None) -> bytes | None:
-    """Return what stands for the raw bytes of a message that may hold masked values.
+    """Return a replacement for the raw bytes of a message that may contain masked values.
 
-    It tells equal messages apart from others, and no more.
+    Equal messages have equal fingerprints; nothing else can be derived from it.
     """
     if raw is None:
         return None

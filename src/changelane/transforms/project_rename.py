@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``project`` and ``rename``: which columns a table has, and what they are called."""
+"""``project`` and ``rename``: the columns of a table, and their names."""
 
 from collections.abc import Iterable
 
@@ -14,14 +14,14 @@ class Project(ColumnTransform, frozen=True, kw_only=True, tag="project", tag_fie
 
     Attributes:
         keep: The columns that stay. Give either this or ``drop``.
-        drop: The columns that go. Names that a table does not have say nothing.
+        drop: The columns to drop. Names that a table does not have are ignored.
     """
 
     keep: tuple[str, ...] | None = None
     drop: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse both, neither, and empty lists."""
+        """Reject both options, neither, and empty lists."""
         if (self.keep is None) == (self.drop is None) or not (self.keep or self.drop):
             raise ValueError("project needs either keep or drop, a list of columns")
 
@@ -34,16 +34,16 @@ class Project(ColumnTransform, frozen=True, kw_only=True, tag="project", tag_fie
 
 
 class Rename(ColumnTransform, frozen=True, kw_only=True, tag="rename", tag_field="type"):
-    """Gives columns other names; a key column keeps its place in the key.
+    """Gives columns other names; a key column keeps its position in the key.
 
     Attributes:
-        columns: The new name by the old one. Two columns of one name set their event aside.
+        columns: The new name by the old one. An event with two columns of one name is quarantined.
     """
 
     columns: dict[str, str]
 
     def __post_init__(self) -> None:
-        """Refuse two columns of one new name."""
+        """Reject two columns with one new name."""
         if not self.columns or len(set(self.columns.values())) < len(self.columns):
             raise ValueError("rename needs columns, each with a new name of its own")
         if not all(self.columns.values()):

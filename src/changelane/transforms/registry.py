@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A list of transforms as YAML holds it, read into typed classes."""
+"""The list of transforms in YAML, read into typed classes."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -37,11 +37,11 @@ _VARIABLE: Final = re.compile(r"\$\{[^}]*\}")
 
 
 def check_names(raw: object) -> None:
-    """Check the shape of a list of transforms, as the file has it, before secrets are filled in.
+    """Check a list of transforms as written in the file, before secrets are filled in.
 
     Raises:
         ConfigError: It is no list of mappings, or a secret is written into the file.
-        UnknownNameError: A transform or a key is unknown; the nearest one is named.
+        UnknownNameError: A transform or a key is unknown; the error suggests the nearest one.
     """
     if not isinstance(raw, Sequence) or isinstance(raw, str):
         raise ConfigError("transforms is a list; each one begins with `- type: ...`")
@@ -67,10 +67,10 @@ def transforms_of(filled: object, written: Any = None) -> tuple[AnyTransform, ..
 
     Args:
         filled: The list.
-        written: The list as the file has it, which is quoted.
+        written: The list as written in the file, for quotations.
 
     Raises:
-        ConfigError: A value does not fit; it is not quoted.
+        ConfigError: A value does not fit; the error does not quote it.
     """
     transforms: list[AnyTransform] = []
     raw_transforms: list[Any] = list(filled) if isinstance(filled, Sequence) else []
@@ -87,11 +87,11 @@ def pure_transforms_of(filled: object, written: Any = None) -> tuple[PureTransfo
     """Return the transforms of a list that is applied without Spark.
 
     Args:
-        filled: As of :func:`transforms_of`.
-        written: As of :func:`transforms_of`.
+        filled: See :func:`transforms_of`.
+        written: See :func:`transforms_of`.
 
     Raises:
-        ConfigError: A value does not fit, or a transform needs Spark.
+        ConfigError: A value does not fit, or a transform requires Spark.
     """
     pure, expressed = split_transforms(transforms_of(filled, written))
     if expressed:
@@ -102,10 +102,10 @@ def pure_transforms_of(filled: object, written: Any = None) -> tuple[PureTransfo
 def split_transforms(
     transforms: Sequence[AnyTransform],
 ) -> tuple[tuple[PureTransform, ...], tuple[SqlTransform, ...]]:
-    """Return the transforms that need no Spark, and after them those that do.
+    """Return the pure transforms and the SQL transforms that follow them.
 
     Raises:
-        ConfigError: One that needs none comes after one that does.
+        ConfigError: A pure transform follows an SQL transform.
     """
     pure: list[PureTransform] = []
     expressed: list[SqlTransform] = []

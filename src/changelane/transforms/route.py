@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``route``: tables under other names, shards as one table, and the topics of their messages."""
+"""``route``: renames tables, merges shards into one table, and sets the topics of messages."""
 
 import re
 from collections.abc import Callable
@@ -20,22 +20,22 @@ _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 class Route(Transform, frozen=True, kw_only=True, tag="route", tag_field="type"):
-    r"""Gives the tables whose full name a regular expression matches other names.
+    r"""Renames the tables whose full name matches a regular expression.
 
-    Templates hold ``{1}`` or ``{name}`` for a group of the expression, and ``{database}``,
-    ``{schema}``, ``{table}`` for what the table was called; those of ``topic`` mean what it is
-    called now, and no groups.
+    Templates contain ``{1}`` or ``{name}`` for a group of the expression, and ``{database}``,
+    ``{schema}``, ``{table}`` for the old name. In ``topic``, these are the new name, and there are
+    no groups.
 
     Attributes:
         pattern: A regular expression that matches all of the full name: ``shop\.orders_(\d+)``.
         database: The new database; without it the old one stays.
         schema: The new schema; without it the old one stays.
         table: The new name; without it the old one stays.
-        topic: The topic of the table's messages, where they are written to one.
-        shards: Where the new names may make several tables one: ``refuse`` that; ``key``:
-            the old full name becomes a column of the table and of its key; ``apart``: the keys of
-            the shards never meet.
-        shard_column: What that column is called.
+        topic: The topic of the table's messages, for sinks with topics.
+        shards: If several tables can get one name: ``refuse`` that; ``key``: the old full name
+            becomes a column of the table and of its key; ``apart``: the keys of the shards are
+            never equal.
+        shard_column: The name of that column.
     """
 
     pattern: str
@@ -47,7 +47,7 @@ class Route(Transform, frozen=True, kw_only=True, tag="route", tag_field="type")
     shard_column: str = "shard"
 
     def __post_init__(self) -> None:
-        """Refuse a wrong expression, wrong templates, and shards that nothing was said of."""
+        """Reject a wrong expression, wrong templates, and a merge of tables without ``shards``."""
         groups = _groups(self.pattern)
         templates = [text for text in self._templates if text is not None]
         if not templates and self.topic is None:
@@ -70,7 +70,7 @@ class Route(Transform, frozen=True, kw_only=True, tag="route", tag_field="type")
 
     @property
     def _tells_tables_apart(self) -> bool:
-        """Whether the new names tell the old ones: then no two tables become one."""
+        """Whether different tables always get different names."""
         if not _META.search(_ESCAPED.sub("", self.pattern)):
             return True  # one name
         references: set[str] = set()
@@ -111,10 +111,10 @@ class Route(Transform, frozen=True, kw_only=True, tag="route", tag_field="type")
         return table if new == table else new
 
     def topic_of(self, table: TableId) -> str | None:
-        """Return the topic of a table's messages, by what it is called now.
+        """Return the topic of a table's messages, from its new name.
 
         Raises:
-            TransformError: No topic can be called so.
+            TransformError: The result is no valid name of a topic.
         """
         if self.topic is None:
             return None
@@ -126,7 +126,7 @@ class Route(Transform, frozen=True, kw_only=True, tag="route", tag_field="type")
 
 
 def shard_name(table: TableId) -> str:
-    """Return the old name of a shard: its full name, or its parts where a dot is in one of them."""
+    """Return the old name of a shard: its full name, or its parts as JSON if one contains a dot."""
     parts = msgspec.structs.astuple(table)
     if any(part and (set(".[") & set(part)) for part in parts):
         return msgspec.json.encode(parts).decode()

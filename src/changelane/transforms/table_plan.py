@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a list of transforms makes of one table, asked once per table and schema."""
+"""The combined effect of a list of transforms on one table, computed once per table and schema."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -21,20 +21,20 @@ from changelane.transforms.transform import (
 from changelane.types import UNAVAILABLE, String, Value
 
 MOST_NAMES: Final = 10_000
-"""Columns of rows without a schema that are remembered per table."""
+"""The maximum number of cached columns per table, for rows without a schema."""
 
 RequiredColumn = tuple[int, str]
-"""A column that the step of this number wants to find."""
+"""A column that the transform of this number requires."""
 
 
 class ResolvedColumn(msgspec.Struct, frozen=True):
-    """What becomes of one column after all steps.
+    """The result of all transforms for one column.
 
     Attributes:
-        moved: ``None`` = it goes.
+        moved: ``None`` = it is dropped.
         converts: In this order.
-        path: The steps that convert it: columns with one path become alike.
-        found_columns: What steps want and find in it.
+        path: The transforms that convert it: columns with one path are converted equally.
+        found_columns: The required columns that transforms find in it.
     """
 
     moved: MovedColumn | None
@@ -45,7 +45,7 @@ class ResolvedColumn(msgspec.Struct, frozen=True):
     is_masked: bool = False
 
     def value(self, value: Value) -> Value:
-        """Return what a value becomes; NULL and unavailable stay."""
+        """Return the converted value; NULL and unavailable stay."""
         for convert in self.converts:
             if value is None or value is UNAVAILABLE:
                 return value
@@ -54,18 +54,18 @@ class ResolvedColumn(msgspec.Struct, frozen=True):
 
 
 class TableTarget:
-    """Where the events of one table go.
+    """The target of the events of one table.
 
     Attributes:
         source: The table.
-        table: What it is called from now on.
-        refused: Operations whose events do not go on.
-        transforms: The transforms of columns that cover it, with their numbers.
-        added: Columns that tell its shard, with their value.
-        is_merged: Other tables may go there, too.
-        topic: The topic of its messages, where a route tells one.
-        may_move: Tables may go elsewhere, or not go on.
-        ignores_statements: No statement goes on, of whatever table.
+        table: The target table.
+        refused: Operations whose events do not pass.
+        transforms: The transforms of its columns, with their numbers.
+        added: Columns with the name of its shard, and their value.
+        is_merged: Other tables may have the same target.
+        topic: The topic of its messages, if a route sets one.
+        may_move: Tables may have other targets, or be excluded.
+        ignores_statements: No statement passes, of whatever table.
     """
 
     def __init__(self, table: TableId, transforms: Sequence[Transform]) -> None:
@@ -115,12 +115,12 @@ class TableTarget:
 
     @property
     def changes_columns(self) -> bool:
-        """Whether rows may look different there."""
+        """Whether the columns of rows may change."""
         return bool(self.transforms or self.added)
 
     @property
     def required_columns(self) -> frozenset[RequiredColumn]:
-        """The columns that must be there."""
+        """The columns that must exist."""
         return frozenset(
             (number, name)
             for number, transform in self.transforms
@@ -128,10 +128,10 @@ class TableTarget:
         )
 
     def resolve(self, name: str, column: Column | None) -> ResolvedColumn:
-        """Return what becomes of a column.
+        """Return the result of all transforms for a column.
 
         Raises:
-            TransformError: The event does not tell its table, and a transform of single tables
+            TransformError: The event does not contain its table, and a transform of single tables
                 would change the column.
         """
         for _, transform in self.unsure_transforms:
@@ -162,10 +162,10 @@ class TableTarget:
         )
 
     def key_column(self, name: str, column: Column | None) -> str:
-        """Return what a key column is called from now on.
+        """Return the target name of a key column.
 
         Raises:
-            TransformError: It goes, or its values would not tell rows apart any more.
+            TransformError: It is dropped, or its new values do not identify rows.
         """
         resolved = self.resolve(name, column)
         verb = None
@@ -186,16 +186,16 @@ def _kind(transform: Transform) -> str:
 
 
 class TransformPlan:
-    """What becomes of the rows of one table, with one schema and key.
+    """The effect of the transforms on the rows of one table, with one schema and key.
 
     Attributes:
-        target: Where they go.
-        schema: The columns from now on.
-        key: The key columns from now on.
-        is_changed: Whether rows may look different.
-        keeps_details: No column changes, so what the producer says beyond the model still holds.
-        is_lossy: Rows that differ may be equal from now on.
-        masked: Columns, as they are called from now on, that cannot be a key.
+        target: The target of the table.
+        schema: The target columns.
+        key: The target key columns.
+        is_changed: Whether rows may change.
+        keeps_details: No column changes, so the producer's fields beyond the model stay valid.
+        is_lossy: Different rows may become equal.
+        masked: Target columns that cannot be a key.
     """
 
     def __init__(self, target: TableTarget, schema: TableSchema | None, key: Key | None) -> None:
@@ -280,10 +280,10 @@ class TransformPlan:
         )
 
     def check(self, image: Image | None, holds: Completeness) -> None:
-        """Refuse a row that lacks a column which a mask wants to hide: it may be called otherwise.
+        """Reject a row without a column that a mask requires: the column may have another name.
 
         Raises:
-            TransformError: It does.
+            TransformError: A required column is missing.
         """
         if image is None or not self.target.required_columns:
             return
@@ -294,7 +294,7 @@ class TransformPlan:
             refuse_missing(self.target, missing)
 
     def image(self, image: Image | None) -> Image | None:
-        """Return what a row becomes.
+        """Return the transformed row.
 
         Raises:
             TransformError: A value does not fit, or two columns would have one name.
@@ -323,7 +323,7 @@ class TransformPlan:
 
 
 def refuse_missing(target: TableTarget, missing: Iterable[RequiredColumn]) -> None:
-    """Refuse what lacks columns that a mask wants to hide.
+    """Reject an event without columns that a mask requires.
 
     Raises:
         TransformError: Always.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every pure transform says of tables and columns, for :mod:`changelane.transforms.chain`.
+"""The interface of pure transforms, for :mod:`changelane.transforms.chain`.
 
-A transform is data: it never sees an event. The chain asks once per table and schema where the
-table goes, and what becomes of each column, and then treats rows, keys, schemas and statements
-alike.
+A transform is data and never receives an event. The chain asks once per table and schema for the
+target of the table and the result for each column. Then it treats rows, keys, schemas and
+statements alike.
 """
 
 import fnmatch
@@ -15,18 +15,18 @@ import msgspec
 from changelane.schema import Column, TableId
 
 Convert = Callable[[Any], Any]
-"""From a value that is neither NULL nor unavailable to what takes its place."""
+"""Converts a value that is neither NULL nor unavailable."""
 
 
 class MovedColumn(msgspec.Struct, frozen=True):
-    """What becomes of a column.
+    """The result of a transform for a column.
 
     Attributes:
-        name: Its name from now on.
-        column: The column from now on; ``None`` where no schema tells of it.
-        convert: What its values become; ``None`` = they stay.
-        keeps_key: Values that differ still do, and equal ones are equal: it may be a key column.
-        is_masked: Its values are not to be seen.
+        name: The new name.
+        column: The new column; ``None`` without a schema.
+        convert: Converts its values; ``None`` = they stay.
+        keeps_key: Different values stay different, and equal ones equal: it may be a key column.
+        is_masked: Its values must not be visible.
     """
 
     name: str
@@ -37,33 +37,33 @@ class MovedColumn(msgspec.Struct, frozen=True):
 
 
 class Transform(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One transform of a list; it changes nothing where it says nothing."""
+    """One transform of a list; by default, a method changes nothing."""
 
     def covers(self, table: TableId) -> bool | None:
-        """Say whether it is meant for a table; ``None`` = the event does not tell its table."""
+        """Whether it applies to a table; ``None`` = the event does not contain its table."""
         raise NotImplementedError
 
     def passes(self, table: TableId, operation: str) -> bool:
-        """Say whether events of a table go on that are of one of the :data:`OPERATIONS`."""
+        """Whether events of a table with one of the :data:`OPERATIONS` pass."""
         del table, operation
         return True
 
     def destination(self, table: TableId) -> TableId:
-        """Return what the table is called from now on."""
+        """Return the new name of the table."""
         return table
 
     def names(self, columns: Iterable[str]) -> bool:
-        """Say whether it may change, or misses, one of these columns."""
+        """Whether it may change, or requires, one of these columns."""
         del columns
         return False
 
     def move(self, name: str, column: Column | None) -> MovedColumn | None:
-        """Return what becomes of a column of a covered table; ``None`` = it goes."""
+        """Return the result for a column of a covered table; ``None`` = it is dropped."""
         return MovedColumn(name, column)
 
     @property
     def required_columns(self) -> frozenset[str]:
-        """Columns without which a covered table is not what the transform was written for."""
+        """Columns that a covered table must have."""
         return frozenset()
 
 
@@ -81,7 +81,7 @@ class ColumnTransform(Transform, frozen=True, kw_only=True):
 
 
 def covers(patterns: tuple[str, ...], table: TableId) -> bool | None:
-    """Say whether globs match a table; ``None`` when it has no name and they want one."""
+    """Whether globs match a table; ``None`` if it has no name and the globs require one."""
     if "*" in patterns:
         return True
     if table.name is None:
@@ -103,4 +103,4 @@ OPERATIONS = (
     "message",
     "control",
 )
-"""What events do, as ``include`` and ``exclude`` call it; halves of an update are updates."""
+"""The operations of ``include`` and ``exclude``; halves of updates are updates."""

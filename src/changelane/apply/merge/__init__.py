@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The merge rule: operations of a batch into the registers of keys."""
+"""The merge rule: operations of a batch update the registers of keys."""

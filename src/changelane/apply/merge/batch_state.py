@@ -22,7 +22,7 @@ from changelane.position import DELETE_PHASE, UPSERT_PHASE, at_phase, domain_of
 
 
 class BatchState:
-    """The keys of one batch, and what becomes of them."""
+    """The state of all keys of one batch."""
 
     def __init__(
         self,
@@ -55,8 +55,8 @@ class BatchState:
     def open_transactions(self, batch_operations: Iterable[RowOperation]) -> None:
         """Find the keys inside transactions that may have several rows.
 
-        Those that a departure leaves, or leads to, if its before image tells more than the key, or
-        nothing says that constraints are immediate.
+        These are the old and new keys of a delete, if its before image contains more than the key,
+        or if immediate constraints are not certain.
         """
         for key, state in self.states.items():
             for record in state.transactions:
@@ -76,7 +76,7 @@ class BatchState:
                 is_named = identifies_row(operation.before, self._parts(old_key))
                 is_explicit = is_named or domain_of(operation.order) not in IMMEDIATE_DOMAINS
             elif isinstance(operation, Upsert) and operation.moved_from is not None:
-                # the half of a key change that tells no row that left
+                # the half of a key change that does not contain the old row
                 old_key, new_key = operation.moved_from, operation.key
                 start = at_phase(operation.order, DELETE_PHASE)
                 is_explicit = (old_key, start) not in key_deletes
@@ -92,16 +92,16 @@ class BatchState:
                 self._transaction_key(new_key, transaction)
 
     def _is_applied(self, key: bytes, start: bytes) -> bool:
-        """Say whether an earlier batch may have applied a departure that named no row.
+        """Whether an earlier batch may have applied a delete without a row's before image.
 
-        A later departure hides it; where constraints are immediate for all that is known, the
-        arrival of the row that left then needs no more.
+        A later delete hides it. If constraints are immediate as far as known, the insert at the new
+        key requires nothing more.
         """
         deleted = self.states.get(key, EMPTY_STATE).deleted
         return deleted >= start if domain_of(start) in IMMEDIATE_DOMAINS else deleted == start
 
     def _parts(self, key: bytes) -> int:
-        """Return how many columns the key has."""
+        """Return the number of key columns."""
         return len(self.keys) or len(key_values(key))
 
     def _transaction_key(self, key: bytes, transaction: bytes) -> TransactionKey:
@@ -114,13 +114,13 @@ class BatchState:
         return transaction_key
 
     def _cleared_before(self, timeline: Timeline, end: bytes) -> bytes:
-        """Return the newest departure or truncate before *end*."""
+        """Return the newest delete or truncate before *end*."""
         cleared = [order for order, _ in timeline.deletes if order < end]
         cleared += [order for order in self.truncates if order < end]
         return max(cleared, default=NO_ORDER)
 
     def _life_start(self, timeline: Timeline, end: bytes) -> bytes:
-        """Return after what the life of the row began that a key had just before *end*."""
+        """Return the order after which the life of a key's row just before *end* began."""
         key_insert_orders = (
             at_phase(fragment.order, DELETE_PHASE)
             for fragment in timeline.fragments
@@ -129,10 +129,10 @@ class BatchState:
         return max(self._cleared_before(timeline, end), max(key_insert_orders, default=NO_ORDER))
 
     def _floor(self, key: bytes, cleared: bytes, *, end: bytes | None = None) -> bytes:
-        """Return up to where what was told of a key is not of the row before *end*, or may not be.
+        """Return the order up to which changes of a key may be of another row than at *end*.
 
-        What is as old as the horizon may be of a row whose departure was forgotten, unless the
-        row was there then, or lacks nothing that it could tell.
+        Changes up to the tombstone watermark may belong to a row whose tombstone was dropped,
+        unless the row existed then, or no column of it is missing.
         """
         timeline = self.timelines[key]
         orders = [
@@ -172,7 +172,7 @@ class BatchState:
     def _inherited_rows(
         self, key_delete: KeyDelete, moved_to: bytes, row: RowFragment
     ) -> list[RowFragment]:
-        """Return what a row brings to the key that it moves to."""
+        """Return the values that a row brings to its new key."""
         width = len(key_delete.order)
         fragments: list[RowFragment] = []
 
@@ -199,7 +199,7 @@ class BatchState:
         return fragments
 
     def _begin_transaction(self, transaction_key: TransactionKey) -> None:
-        """Begin a transaction at a key: with the row that was there."""
+        """Begin a transaction at a key, with the row that existed before."""
         timeline = self.timelines[transaction_key.key]
         start = self._life_start(timeline, transaction_key.first)
         floor = self._floor(transaction_key.key, start, end=transaction_key.first)
@@ -249,7 +249,7 @@ class BatchState:
             self._inherit_row(fullest, operation.moved_to, row or NO_ROW)
 
     def _end_transaction(self, transaction_key: TransactionKey) -> None:
-        """Settle which row has the key after a transaction."""
+        """Decide which row has the key after a transaction."""
         timeline = self.timelines[transaction_key.key]
         transaction_key.outside_state = timeline.outside_state(transaction_key.last, self.rule)
         truncated = max(self.truncates, default=NO_ORDER)
@@ -268,10 +268,10 @@ class BatchState:
     def _remaining_records(
         self, key: bytes, state: KeyState, truncated: bytes
     ) -> tuple[TransactionRecord, ...]:
-        """Return what is still remembered of transactions at a key.
+        """Return the transaction records of a key that must still be stored.
 
-        What is older than the horizon, a truncate, or an event of an earlier batch that set the
-        whole row later, cannot matter any more.
+        A record is obsolete if it is older than the tombstone watermark, a truncate, or a later
+        full-row event of an earlier batch.
         """
         transaction_keys = [
             transaction_key
@@ -286,7 +286,7 @@ class BatchState:
         later = state_without(state, own_positions)
         floor = max(self.tombstone_watermark, truncated)
         covered = max(floor, later.full_row_order)
-        # all or none: what one knows is without what the others do
+        # all or none: each record's outside state excludes the other records
         forgotten = self.forgotten.get(key, NO_ORDER)
         transactions: list[TransactionRecord] = []
         if all(

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rows have one key inside one transaction, and which of them stays.
+"""The rows that have one key inside one transaction, and which of them remains.
 
 Under deferred constraints a key may have several occupants until the commit. Every event adds the
-row after it and takes away the row before it: full before images name that row, so that the events
-of a transaction may be cut and come in any order, as long as all of them are remembered
-(:class:`changelane.apply.row_state.TransactionRecord`). An event without such an image is of the
-row that arrived last, as it is under immediate constraints.
+row after it and removes the row before it. Full before images identify that row, so the events of
+a transaction may be split over batches and arrive in any order, if all of them are stored
+(:class:`changelane.apply.row_state.TransactionRecord`). An event without such an image belongs to
+the row that arrived last, as under immediate constraints.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,8 +36,8 @@ class Occupant:
     """A row that has the key.
 
     Attributes:
-        start: Where it arrived, of phase 0; nothing for the row that was there before.
-        fragments: What the events of the transaction say about it.
+        start: The order of its arrival, of phase 0; empty for the row from before the transaction.
+        fragments: The values from the events of the transaction.
     """
 
     __slots__ = ("fragments", "start")
@@ -47,7 +47,7 @@ class Occupant:
         self.fragments = fragments
 
     def row(self, rule: Rule) -> RowFragment:
-        """Return the row as it is now."""
+        """Return the current row."""
         cells: dict[str, ColumnVersion] = {}
         full_order = max((fragment.full_row_order for fragment in self.fragments), default=NO_ORDER)
         for fragment in self.fragments:
@@ -68,9 +68,9 @@ class TransactionKey:
 
     Attributes:
         key: The key.
-        parts: How many columns the key has.
-        record: What is remembered of it.
-        inherited_by_order: What rows that arrive bring along, by the order of their departure.
+        parts: The number of key columns.
+        record: The operations to store.
+        inherited_by_order: The values that arriving rows bring along, by the order of their delete.
     """
 
     def __init__(self, key: bytes, transaction: bytes, column_count: int, rule: Rule) -> None:
@@ -90,27 +90,27 @@ class TransactionKey:
         self._last_delete: tuple[KeyDelete, Occupant | None] | None = None
 
     def add_record(self, record: TransactionRecord) -> None:
-        """Take in what an earlier batch told."""
+        """Add the operations of an earlier batch."""
         self.outside_state = join(self.outside_state, record.outside_state)
         for operation in record.operations:
             self.add(operation, is_fresh=False)
             self._known_orders.add(operation.order)
 
     def add(self, operation: Upsert | KeyDelete, *, is_fresh: bool = True) -> None:
-        """Take in a step of the key, or a departure that leads to it; each once."""
+        """Add an operation of the key, or a delete that moves a row to it; each once."""
         if operation not in self.operations:
             self.operations.append(operation)
         if is_fresh:
             self._batch_ids.add(id(operation))
 
     def complete(self, known_states: Sequence[KeyState]) -> None:
-        """Take in what was applied before it was known that rows move in this transaction.
+        """Add operations that were applied before it was known that the transaction moves rows.
 
-        Arrivals whose departures came later. And a departure, with an empty image: what it was
-        compared with then is not known any more.
+        These are key inserts whose deletes arrived later, and a delete with an empty image: its
+        original before image is no longer known.
 
         Args:
-            known_states: The registers of the key, and those that transactions remember of it.
+            known_states: The registers of the key, and those in its transaction records.
         """
         state = known_states[0]
         if state.deleted and state.deleted not in self._known_orders:
@@ -121,7 +121,7 @@ class TransactionKey:
                 and operation.key == self.key
                 and operation.order == state.deleted
             ]
-            # a delete at the place of a step; what leads to the key itself marks an arrival there
+            # a delete at an operation's position; a move to the key itself marks an insert there
             is_placed = state.deleted[:-1] in self.positions and state.moved_to != self.key
             if not key_deletes and is_placed:
                 key_deletes = [KeyDelete(self.key, state.deleted, state.moved_to, {})]
@@ -148,26 +148,26 @@ class TransactionKey:
 
     @property
     def positions(self) -> frozenset[bytes]:
-        """The places of the steps in the log, without their phases."""
+        """The positions of the operations in the log, without their phases."""
         return frozenset(operation.order[:-1] for operation in self.operations)
 
     @property
     def is_in_batch(self) -> bool:
-        """Whether this batch told of it."""
+        """Whether this batch contains operations of it."""
         return bool(self._batch_ids)
 
     @property
     def first(self) -> bytes:
-        """The order of the first step."""
+        """The order of the first operation."""
         return min(operation.order for operation in self.operations)
 
     @property
     def last(self) -> bytes:
-        """The order of the last step."""
+        """The order of the last operation."""
         return max(operation.order for operation in self.operations)
 
     def inherited(self, start: bytes, inherited_rows: Sequence[RowFragment]) -> list[RowFragment]:
-        """Return what a row brought along of columns that *inherited_rows* lacks."""
+        """Return the known values that a row brought along, without those in *inherited_rows*."""
         columns = {column for fragment in inherited_rows for column in fragment.cells}
         return [
             fragment._replace(cells={c: v for c, v in fragment.cells.items() if c not in columns})
@@ -175,20 +175,20 @@ class TransactionKey:
             if fragment.is_inherited
         ]
 
-    # The transaction, step by step
+    # The transaction, operation by operation
 
     @property
     def record(self) -> TransactionRecord:
-        """What is remembered of the place."""
+        """The operations to store."""
         operations = tuple(sorted(self.operations, key=lambda operation: operation.order))
         return TransactionRecord(self.transaction, operations, self.outside_state)
 
     def begin(self, base: RowFragment, *, is_empty: bool) -> None:
-        """Begin with the row that was there before, which nothing may have told.
+        """Begin with the row from before the transaction, which may be unknown.
 
         Args:
-            base: What is known of it.
-            is_empty: It is known that there was none.
+            base: Its known values.
+            is_empty: It is known that no row existed.
         """
         self._occupants = []
         self._is_immediate = any(self._proves_immediate(operation) for operation in self.operations)
@@ -196,18 +196,18 @@ class TransactionKey:
         self._base = None if is_empty else Occupant(NO_ORDER, [base] if base.order else [])
 
     def _proves_immediate(self, operation: Upsert | KeyDelete) -> bool:
-        """Say whether a step tells that a key never has two rows."""
+        """Whether an operation proves that a key never has two rows."""
         is_departure = isinstance(operation, KeyDelete) and self.is_key_only(operation)
         return is_departure and domain_of(operation.order) in IMMEDIATE_DOMAINS
 
     def is_key_only(self, key_delete: KeyDelete) -> bool:
-        """Return whether a departure has a before image of no more than the key."""
+        """Whether the before image of a delete contains only the key."""
         return bool(key_delete.before) and not identifies_row(key_delete.before, self.parts)
 
     def operations_by_order(
         self, other_upserts: Iterable[Upsert]
     ) -> Iterator[tuple[bytes, list[Upsert | KeyDelete]]]:
-        """Return the steps by order, with more that were applied before any row moved."""
+        """Return the operations by order, with others that were applied before any row moved."""
         steps_by_order: dict[bytes, list[Upsert | KeyDelete]] = {}
         for operation in (*self.operations, *other_upserts):
             is_own = isinstance(operation, Upsert) or operation.key == self.key
@@ -216,7 +216,7 @@ class TransactionKey:
         yield from sorted(steps_by_order.items())
 
     def remove_row(self, key_delete: KeyDelete) -> RowFragment | None:
-        """Take away the row that a departure names; return what is known of it."""
+        """Remove the row that a delete identifies; return its known values."""
         occupant = self._occupant_named(key_delete.before)
         self._last_delete = (key_delete, occupant)
         if occupant is None:
@@ -235,15 +235,15 @@ class TransactionKey:
         return len(self._occupants) + is_known > 1
 
     def is_from_batch(self, operation: Upsert | KeyDelete) -> bool:
-        """Say whether this batch told a step."""
+        """Whether an operation is from this batch."""
         return id(operation) in self._batch_ids
 
     def remove_all_rows(self, key_delete: KeyDelete) -> None:
-        """Take away all rows: nothing tells which of them a departure took."""
+        """Remove all rows: nothing identifies the deleted one."""
         self._occupants, self._base, self._last_delete = [], None, (key_delete, None)
 
     def upsert(self, order: bytes, operations: list[Upsert | KeyDelete]) -> None:
-        """Let a row arrive, or change one."""
+        """Add a row, or change one."""
         upserts = [operation for operation in operations if isinstance(operation, Upsert)]
         start = at_phase(order, DELETE_PHASE)
         is_arrival = any(
@@ -268,7 +268,7 @@ class TransactionKey:
         return RowFragment(order, cells, order if upsert.is_full_row else NO_ORDER, new_upsert)
 
     def _occupant_named(self, before: Mapping[str, Value] | None) -> Occupant | None:
-        """Return the occupant that a before image names; the last that arrived without one."""
+        """Return the occupant that a before image identifies; without image, the newest."""
         newest_first = self._occupants[::-1]
         if self._base is not None:
             newest_first.append(self._base)
@@ -295,12 +295,12 @@ class TransactionKey:
         return self._base
 
     def new_fragments(self, occupant: Occupant) -> list[RowFragment]:
-        """Return what the transaction told of a row."""
+        """Return the values of a row from the transaction."""
         return occupant.fragments[not occupant.start and self._was_known :]
 
     @property
     def last_delete(self) -> tuple[bytes, bytes]:
-        """The newest departure, and where its row went if it was the one from before."""
+        """The newest delete, and the new key of its row if that is the row from before."""
         if self._last_delete is None:
             return (NO_ORDER, b"")
         key_delete, occupant = self._last_delete
@@ -309,5 +309,5 @@ class TransactionKey:
 
 
 def identifies_row(before: Mapping[str, Value] | None, column_count: int) -> bool:
-    """Say whether a before image tells more of a row than a key of so many parts."""
+    """Whether a before image contains more of a row than a key of so many columns."""
     return before is not None and len(before) > column_count

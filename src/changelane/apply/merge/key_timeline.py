@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a batch, and the state before it, tell of one key: in the order of the log."""
+"""The changes of one key in the order of the log: from a batch and the state before it."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from changelane.types import Value
 
 
 class RowFragment(NamedTuple):
-    """What one event, or the state so far, says about a row."""
+    """The values of a row from one event, or from the stored state."""
 
     order: bytes
     cells: Mapping[str, ColumnVersion]
@@ -29,18 +29,18 @@ class RowFragment(NamedTuple):
 
 
 class TimelineDelete(NamedTuple):
-    """A departure: up to *cleared* (exclusive) its row lived, then it arrived at *moved_to*."""
+    """A delete: its row existed up to *cleared* (exclusive), then arrived at *moved_to*."""
 
     key_delete: KeyDelete
     is_explicit: bool
 
 
 class Timeline:
-    """All that is known of one key in this batch.
+    """All known changes of one key in this batch.
 
     Attributes:
-        covered_order: Transactions up to here do not matter any more: a later event of another
-            one set the whole row, or deleted it.
+        covered_order: The order up to which a transaction no longer matters: a later event of
+            another one set the full row, or deleted it.
     """
 
     __slots__ = (
@@ -50,11 +50,11 @@ class Timeline:
 
     def __init__(self, state: KeyState) -> None:
         self.state = state
-        self.key_inserts: dict[bytes, KeyDelete | None] = {}  # from where, as far as it was told
+        self.key_inserts: dict[bytes, KeyDelete | None] = {}  # the delete at the old key, if known
         self.fragments: list[RowFragment] = []
         self.deletes: list[tuple[bytes, bytes]] = []  # (order, moved_to or b"")
         self.timeline_deletes: dict[tuple[bytes, bytes | None], TimelineDelete] = {}
-        self.unsure_deletes: set[bytes] = set()  # clears, where a row may be that nothing told
+        self.unsure_deletes: set[bytes] = set()  # deletes after which an unknown row may exist
         self.covered_order = NO_ORDER
         self._own_positions: frozenset[bytes] = frozenset()
         self._removed_fragments: list[RowFragment] = []
@@ -64,7 +64,7 @@ class Timeline:
             self.deletes.append((state.deleted, state.moved_to or b""))
 
     def row_as_of(self, low: bytes, high: bytes, rule: Rule) -> RowFragment:
-        """Return the row as of *high*, from what was told after *low*."""
+        """Return the row as of *high*, from changes after *low*."""
         cells: dict[str, ColumnVersion] = {}
         full_order = NO_ORDER
         for fragment in self.fragments:
@@ -86,12 +86,12 @@ class Timeline:
         outside_states: Iterable[KeyState],
         rule: Rule,
     ) -> None:
-        """Take out what was told at some places of the log, and bring back what it had hidden.
+        """Remove the changes at some positions of the log; restore the values they replaced.
 
         Args:
-            state: The registers that the timeline began with.
-            own_positions: The places in the log, without phases.
-            outside_states: The registers without those places, as they were remembered.
+            state: The registers at the start of the timeline.
+            own_positions: The positions in the log, without phases.
+            outside_states: The stored registers without those positions.
             rule: The decision points of the rule.
         """
         self._own_positions = own_positions
@@ -114,10 +114,9 @@ class Timeline:
                 self.deletes.append((known_state.deleted, known_state.moved_to or b""))
 
     def take_between(self, key: bytes, first: bytes, last: bytes) -> list[Upsert]:
-        """Take out, and return, what stored rows were told between two orders.
+        """Remove and return the changes of stored rows between two orders.
 
-        Nothing tells any more what the rows before were: they are changes of the row that
-        arrived last.
+        Their before images are no longer known: they are changes of the row that arrived last.
         """
         cells_by_order: dict[bytes, dict[str, ColumnVersion]] = {}
         full_row_orders: set[bytes] = set()
@@ -151,7 +150,7 @@ class Timeline:
         ]
 
     def outside_state(self, last: bytes, rule: Rule) -> KeyState:
-        """Return the registers up to an order, without what :meth:`without` took out."""
+        """Return the registers up to an order, without the removed positions."""
         high = last + b"\xff"
         orders = ((order, moved_to) for order, moved_to in self.deletes if order < high)
         foreign_orders = [order for order in orders if self._is_foreign(order[0])]
@@ -175,7 +174,7 @@ class Timeline:
 
 
 def delete_sort_key(timeline_delete: TimelineDelete) -> tuple[bytes, bytes, bytes]:
-    """Return by what departures are sorted."""
+    """Return the sort key of a delete."""
     return (
         timeline_delete.key_delete.order,
         timeline_delete.key_delete.key,
@@ -184,12 +183,12 @@ def delete_sort_key(timeline_delete: TimelineDelete) -> tuple[bytes, bytes, byte
 
 
 def shared_columns(before: Mapping[str, Value], row: RowFragment) -> set[str]:
-    """Return the columns that both a before image and a row know."""
+    """Return the columns known in both a before image and a row."""
     return set(before) if row.full_row_order else before.keys() & row.cells.keys()
 
 
 def is_consistent(before: Mapping[str, Value], row: RowFragment) -> bool:
-    """Say whether a before image may be of a row, as far as both are known."""
+    """Whether a before image may be of a row, as far as both are known."""
     return all(
         sort_key(before[column])
         == sort_key(row.cells[column].value if column in row.cells else None)
@@ -198,7 +197,7 @@ def is_consistent(before: Mapping[str, Value], row: RowFragment) -> bool:
 
 
 def is_same_row(first: RowFragment, second: RowFragment) -> bool:
-    """Say whether two rows know the same columns, with the same values."""
+    """Whether two rows have the same known columns, with the same values."""
     return first.cells.keys() == second.cells.keys() and all(
         sort_key(cell.value) == sort_key(second.cells[column].value)
         for column, cell in first.cells.items()
@@ -206,7 +205,7 @@ def is_same_row(first: RowFragment, second: RowFragment) -> bool:
 
 
 def state_without(state: KeyState, positions: frozenset[bytes]) -> KeyState:
-    """Return registers without what was told at some places of the log."""
+    """Return registers without the changes at some positions of the log."""
     if not positions:
         return state
     width = len(next(iter(positions)))
@@ -224,7 +223,7 @@ def state_without(state: KeyState, positions: frozenset[bytes]) -> KeyState:
 def inherited_fragments(
     state: KeyState, positions: frozenset[bytes]
 ) -> dict[bytes, list[RowFragment]]:
-    """Return what a stored row has from before it arrived, by the order of its departure."""
+    """Return the values of a stored row from before its arrival, by the order of the delete."""
     if not positions:
         return {}
     width = len(next(iter(positions))) + 1

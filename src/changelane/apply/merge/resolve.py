@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps into registers, with changes of keys: the whole rule, for any set of keys.
+"""Applies operations to registers, including key changes: the complete rule, for any set of keys.
 
-A row that moves takes along what its arrival lacks (docs/merge-rule.md, Key changes that lack
-columns). An inherited cell has the order ``departure + order of the event that carried the value``:
-a longer text of bytes, above everything before the move and below the arrival itself, so that
-joining needs no exception and a late older event of the old key finds its place among the inherited
-ones.
+A row that moves takes along the columns that its key insert lacks (docs/merge-rule.md, Key changes
+that lack columns). An inherited column version has the order ``delete + order of the event that
+carried the value``. These bytes are longer: they sort above everything before the move and below
+the key insert itself. So joining needs no exception, and a late older event of the old key sorts
+correctly among the inherited versions.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -40,13 +40,13 @@ from changelane.position import DELETE_PHASE, at_phase, is_comparable
 
 
 class Resolution(msgspec.Struct, frozen=True):
-    """What a batch of steps makes of the keys that it touches.
+    """The result of a batch of operations on the keys that it affects.
 
     Attributes:
-        states: The new registers of every key that the steps reach, settled.
-        truncated: The new ``T``. When it rose, the caller evaluates every other row, too.
-        rejections: Steps that were refused, in the order of the log.
-        tie_count: Columns whose newest order came with different values.
+        states: The new registers of every affected key, compacted.
+        truncated: The new ``T``. If it increased, the caller evaluates every other row, too.
+        rejections: Operations that were rejected, in the order of the log.
+        tie_count: Columns whose newest order has different values (conflicts).
     """
 
     states: Mapping[bytes, KeyState]
@@ -58,10 +58,10 @@ class Resolution(msgspec.Struct, frozen=True):
 def affected_keys(
     states: Mapping[bytes, KeyState], operations: Iterable[RowOperation]
 ) -> frozenset[bytes]:
-    """Return every key whose state ``resolve`` needs for these steps.
+    """Return every key whose state ``resolve`` needs for these operations.
 
-    Keys that the steps name, and where ``moved_to`` leads from there. When a key in the answer is
-    not in *states* yet, load its state and ask again.
+    These are the keys in the operations, and the keys that ``moved_to`` leads to from there. If a
+    key in the result is not in *states* yet, load its state and call this again.
     """
     keys: set[bytes] = set()
     keys_to_visit: list[bytes | None] = []
@@ -91,19 +91,19 @@ def resolve(
     keys: tuple[str, ...] = (),
     rule: Rule = RULE,
 ) -> Resolution:
-    """Return the states that these steps lead to; the order in which they come does not matter.
+    """Return the states after these operations; the order in which they arrive does not matter.
 
     Args:
-        states: The registers so far, at least those of the keys that :func:`affected_keys` names;
-            a key that is not in them was never seen.
-        operations: Steps of one table.
+        states: The registers so far, at least those of the keys from :func:`affected_keys`; a key
+            that is not in them has no events yet.
+        operations: Operations of one table.
         truncated: ``T``, the newest truncate so far.
-        tombstone_watermark: ``H``: tombstones up to here may be forgotten, so that an older upsert
-            is refused of a row that is not there, or that may lack columns and of which nothing is
-            so old: it may be of a row that went.
+        tombstone_watermark: ``H``: tombstones up to here may be dropped. So an older upsert is
+            rejected if it may belong to a deleted row: its row does not exist, or may lack columns
+            and has no value so old.
         complete: The keys whose rows lack no column: an older upsert has no effect on them.
-        keys: The key columns. With them, the first half of a key change (a departure that tells
-            where the row went) already makes the row at the new key, as far as it is known.
+        keys: The key columns. With them, the first half of a key change (a delete with its new key)
+            already creates the row at the new key, as far as it is known.
         rule: The decision points; only tests give another.
     """
     batch_operations = list(operations)
@@ -126,7 +126,7 @@ class _BatchResolver(BatchState):
     """One call of :func:`resolve`."""
 
     def add_operation(self, operation: RowOperation) -> None:
-        """Note what a step says, unless its order cannot be compared."""
+        """Add an operation, unless its order cannot be compared."""
         match operation:
             case TableTruncate():
                 order = self.rule.order(operation.order)
@@ -211,7 +211,7 @@ class _BatchResolver(BatchState):
         if old_transaction_key is None:
             self._add_timeline_delete(key_delete, is_explicit=False)
         elif upsert.moved_from != key:
-            # until the message that tells the departure names the row
+            # until the message with the delete identifies the row
             self.touched_keys.add(upsert.moved_from)
             old_transaction_key.add(key_delete)
 
@@ -222,7 +222,7 @@ class _BatchResolver(BatchState):
         self.timeline(key).fragments.append(RowFragment(order, cells, full_order, upsert))
 
     def follow_moves(self, affected: frozenset[bytes]) -> None:
-        """Settle which row each departure took, and take along what it knew."""
+        """Decide which row each delete removed, and move its known values."""
         actions: list[tuple[tuple[bytes, bytes, bytes], Callable[[], None]]] = []
         for key in sorted(
             {transaction_key.key for transaction_key in self.transaction_keys.values()}
@@ -231,7 +231,7 @@ class _BatchResolver(BatchState):
         for key in affected:
             state = self.timeline(key).state
             if state.moved_to is not None and state.moved_to in affected:
-                # Late older events of this key go where its row went.
+                # Late older events of this key belong to the row at its new key.
                 key_delete = KeyDelete(key, state.deleted, moved_to=state.moved_to)
                 self.timeline(key).timeline_deletes.setdefault(
                     (state.deleted, state.moved_to), TimelineDelete(key_delete, is_explicit=False)
@@ -251,7 +251,7 @@ class _BatchResolver(BatchState):
     def _transaction_actions(
         self, key: bytes, affected: frozenset[bytes]
     ) -> list[tuple[tuple[bytes, bytes, bytes], Callable[[], None]]]:
-        """Return what happens to a key inside transactions, each with its place in the log."""
+        """Return the actions on a key inside transactions, each with its position in the log."""
         transaction_keys = [
             transaction_key
             for transaction_key in self.transaction_keys.values()
@@ -276,7 +276,7 @@ class _BatchResolver(BatchState):
             self.rule,
         )
         if transaction_keys and (forgotten := self.forgotten.get(key)):
-            # A row may have been there; whatever was known of it, a later row replaced it.
+            # A row may have existed; a later row replaced all of its known values.
             timeline.deletes.append((forgotten, b""))
             timeline.unsure_deletes.add(forgotten)
             timeline.covered_order = max(timeline.covered_order, forgotten)
@@ -320,7 +320,7 @@ class _BatchResolver(BatchState):
             self.timelines[timeline_delete.key_delete.key],
         )
         if key_delete.order == timeline.state.deleted:
-            # Remembered: late older events of the key go where its row went.
+            # A stored tombstone: late older events of the key belong to the row at its new key.
             row = timeline.row_as_of(
                 max(self._life_start(timeline, key_delete.order), self.tombstone_watermark),
                 key_delete.order,
@@ -331,8 +331,8 @@ class _BatchResolver(BatchState):
             start = self._life_start(timeline, cleared)
             floor = self._floor(key_delete.key, start, end=cleared)
             row = timeline.row_as_of(floor, cleared, self.rule)
-            # An event of an earlier life of the key must not follow later: either there was no
-            # earlier life, or all that this one knows is newer than any event of an earlier one.
+            # An event of an earlier life of the key must not be forwarded later. So either there
+            # was no earlier life, or every value of this row is newer than that life.
             is_forwarded = self._cleared_before(timeline, cleared) == NO_ORDER or len(
                 row.full_row_order
             ) == len(cleared)
@@ -342,7 +342,10 @@ class _BatchResolver(BatchState):
             self._inherit_row(key_delete, key_delete.moved_to, row)
 
     def _clear_displaced_rows(self, key: bytes, timeline: Timeline) -> None:
-        """Clear what a key held before a row arrived there: it left, or is about to."""
+        """Clear the values of a key from before a row arrived there.
+
+        The earlier row left, or will leave.
+        """
         for start in timeline.key_inserts:
             if timeline.row_as_of(self._life_start(timeline, start), start, self.rule).order:
                 timeline.deletes.append((start, key))
@@ -380,7 +383,7 @@ class _BatchResolver(BatchState):
         full_order = NO_ORDER
         for fragment in timeline.fragments:
             if fragment.is_inherited and fragment.order > own_order:
-                continue  # its arrival is not known yet
+                continue  # its key insert is not known yet
             if cleared < fragment.order <= floor:
                 if fragment.upsert is not None:
                     self.rejections.append(Rejection(key, TOO_LATE, fragment.upsert))
