@@ -11,13 +11,19 @@ where from, is what a session with the same settings will look for.
 import sys
 
 from changelane.errors import ConfigError
-from changelane.spark.runtime.jars import fetch, fetch_broker, ivy_dir, of_spark, packages
+from changelane.spark.runtime.jars import (
+    fetch_broker,
+    fetch_packages,
+    ivy_dir,
+    packages,
+    spark_packages,
+)
 
 
 def main() -> None:
     """Check the names and fetch."""
     names = sys.argv[1:]
-    known = [*of_spark(), "broker"]
+    known = [*spark_packages(), "broker"]
     if not names or not set(names) <= set(known):
         sys.exit(f"usage: fetch_jars.py NAME..., each one of: {', '.join(known)}")
     print(
@@ -25,7 +31,7 @@ def main() -> None:
     )
     try:
         if spark := [name for name in names if name != "broker"]:
-            fetch(packages(*spark), ivy_dir())
+            fetch_packages(packages(*spark), ivy_dir())
         if "broker" in names:
             fetch_broker()
     except ConfigError as error:

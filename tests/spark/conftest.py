@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from spark_settings import CHEAP
 
 from changelane.spark import session
-from changelane.spark.runtime.jars import of_spark
+from changelane.spark.runtime.jars import spark_packages
 
 collect_ignore = [] if "hudi" in LAKES else ["test_hudi.py"]
 if find_spec("datahub") is None:
@@ -32,7 +32,7 @@ def spark(
     if "hudi" in LAKES:
         settings["hoodie.bucket.index.num.buckets"] = "2"  # few rows: each bucket is a file
     # a catalog in a file, which Iceberg's tests have, needs its driver
-    lakes = (*LAKES, "kafka", *(["sqlite"] if "sqlite" in of_spark() else []))
+    lakes = (*LAKES, "kafka", *(["sqlite"] if "sqlite" in spark_packages() else []))
     found = session("changelane tests", master="local[2]", settings=settings, lakes=lakes)
     found.sparkContext.setLogLevel("OFF")
     yield found

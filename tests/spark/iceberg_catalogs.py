@@ -19,7 +19,7 @@ from typing import Any, Final
 import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from changelane.spark.runtime.jars import fetched, ivy_dir, packages
+from changelane.spark.runtime.jars import cached_jars, ivy_dir, packages
 
 Options = Mapping[str, str]
 
@@ -95,7 +95,7 @@ def _java(folder: Path, *jars: str) -> Iterator[Any]:
 @contextmanager
 def rest(folder: Path) -> Iterator[Options]:
     """Start a REST catalog whose files lie in a folder; return the options that name it."""
-    sqlite = [str(jar) for jar in fetched("sqlite") if "sqlite" in jar.name]
+    sqlite = [str(jar) for jar in cached_jars("sqlite") if "sqlite" in jar.name]
     with _java(folder, f"{rest_jars()}/*", *sqlite) as jvm:
         options = jvm.java.util.HashMap()
         options.put("uri", f"jdbc:sqlite:{folder}/catalog.db")

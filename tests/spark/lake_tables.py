@@ -21,13 +21,13 @@ from changelane.spark.lake.interface import Marker, name_of
 from changelane.spark.rows.added_columns import additions_of
 from changelane.spark.rows.batch_stats import BatchReport
 from changelane.spark.rows.schema import table_id_text
-from changelane.spark.runtime.jars import of_spark
+from changelane.spark.runtime.jars import spark_packages
 from changelane.spark.runtime.session import LAKE_SETTINGS
-from changelane.spark.runtime.sql import COLUMNS, ORDER, folder
+from changelane.spark.runtime.sql import COLUMNS, ORDER, folder_name
 from changelane.testing.reference.upsert import MemoryTables
 
 CODEC: Final = get_codec("native-json")
-LAKES: Final = tuple(name for name in of_spark() if name in LAKE_SETTINGS)
+LAKES: Final = tuple(name for name in spark_packages() if name in LAKE_SETTINGS)
 """The table formats of the Spark that runs: a lake is a folder that has the name of one."""
 
 
@@ -89,7 +89,7 @@ def merges_fail(patch: pytest.MonkeyPatch, sql: str, table: TableId | None = Non
 
 
 def path(lake: str, table: TableId) -> str:
-    return f"{lake}/tables/{folder(table.database, table.schema, table.name)}"
+    return f"{lake}/tables/{folder_name(table.database, table.schema, table.name)}"
 
 
 def table_of(spark: SparkSession, lake: str, table: TableId | str) -> DataFrame:
@@ -97,7 +97,7 @@ def table_of(spark: SparkSession, lake: str, table: TableId | str) -> DataFrame:
     if isinstance(table, str):
         name = table
     else:
-        name = f"tables/{folder(table.database, table.schema, table.name)}"
+        name = f"tables/{folder_name(table.database, table.schema, table.name)}"
     return open_lake(spark, lake, Path(lake).name).read(name)
 
 

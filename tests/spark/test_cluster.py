@@ -15,7 +15,7 @@ from spark_cluster import Cluster
 from spark_settings import CHEAP
 
 from changelane.spark.runtime import archive
-from changelane.spark.runtime.jars import EXCLUDES, fetched, ivy_dir, packages
+from changelane.spark.runtime.jars import EXCLUDES, cached_jars, ivy_dir, packages
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "deploy.md"
 FEW: Final = 2_000
@@ -128,7 +128,7 @@ def submit(cluster: Cluster, folder: Path, file: Path) -> "subprocess.CompletedP
     program = PAGE.read_text("utf-8").partition("```python\n")[2].partition("```")[0]
     (folder / "run.py").write_text(program)
     command = [str(spark_cluster.HOME / "bin" / "spark-submit"), "--master", cluster.master]
-    if jars := fetched("delta"):
+    if jars := cached_jars("delta"):
         command += ["--jars", ",".join(map(str, jars))]
     else:
         command += ["--packages", packages("delta"), "--exclude-packages", EXCLUDES]

@@ -332,8 +332,8 @@ def test_horizons_stay_below_what_is_young_or_comes_again(
     assert found(after_us=25 * DAY_US) == forgotten(2, 1, 0)
     plain = table_id_text(TableId(None, None, "plain"))
     seen = {plain: EventBounds(order(20), 80 * DAY_US)}
-    assert found(after_us=25 * DAY_US, seen=seen)["plain"] == (1, "")
-    assert found(after_us=25 * DAY_US, seen={plain: EventBounds(order(90), 90 * DAY_US)})[
+    assert found(after_us=25 * DAY_US, event_bounds=seen)["plain"] == (1, "")
+    assert found(after_us=25 * DAY_US, event_bounds={plain: EventBounds(order(90), 90 * DAY_US)})[
         "plain"
     ] == (
         4,

@@ -265,7 +265,7 @@ def test_a_batch_that_runs_again_adds_what_its_tables_refuse_only_then(
         for offset, value in enumerate(stream)
         for row in builder.rows(Message(value, None, (), "t", 1, offset))
     ]
-    plain = [tuple(row.values()) for row in rows.to_arrow(told).to_pylist()]
+    plain = [tuple(row.values()) for row in rows.arrow_batch(told).to_pylist()]
     events = spark.createDataFrame(plain, rows.DDL)
     marker = Marker("shop", "q", 7)
 

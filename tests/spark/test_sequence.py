@@ -20,8 +20,8 @@ from changelane.errors import ConfigError, UnknownNameError
 from changelane.position import SequencePosition, encode_order
 from changelane.schema import TableId
 from changelane.spark import apply_changes
-from changelane.spark.rows.from_dataframe import Target, sequenced
-from changelane.spark.rows.sequence_by import sequence
+from changelane.spark.rows.from_dataframe import TargetOptions, sequenced_events
+from changelane.spark.rows.sequence_by import sequence_order
 
 D: Final = decimal.Decimal
 UTC: Final = dt.UTC
@@ -61,7 +61,7 @@ def orders(spark: SparkSession) -> dict[str, list[tuple[int, bytes, str]]]:
         rows = spark.createDataFrame(
             [(n, value) for n, value in enumerate(values)], f"n int, v {ddl}"
         )
-        told = sequence(F.col("v"), rows.schema["v"].dataType)
+        told = sequence_order(F.col("v"), rows.schema["v"].dataType)
         kinds[name] = told.kind
         frames.append(rows.select(F.lit(name).alias("type"), "n", told.order.alias("o")))
     every = frames[0]
@@ -101,7 +101,7 @@ def test_orders_compare_as_the_values_do(spark: SparkSession) -> None:
 @pytest.mark.usefixtures("spark")
 def test_a_sequence_without_an_order_is_refused(kind: t.DataType) -> None:
     with pytest.raises(ConfigError, match=r"which has no order here.*cast"):
-        sequence(F.col("v"), kind)
+        sequence_order(F.col("v"), kind)
 
 
 KEYS: Final = (
@@ -149,7 +149,7 @@ def test_keys_and_rows_are_told_as_events_tell_them(spark: SparkSession) -> None
     """The canonical key is that of Python's; values come back as they were."""
     rows = spark.createDataFrame(KEY_ROWS, KEYS).withColumn("seq", F.lit(1))
     names = [name for name in rows.columns if name != "seq"]
-    told = sequenced(rows, Target(TableId(name="t"), names, "seq"))
+    told = sequenced_events(rows, TargetOptions(TableId(name="t"), names, "seq"))
     assert told.kind == "integer"
     found = {row["key"] for row in told.events.where("kind = 'data'").select("key").collect()}
     expected = {key_bytes(dict(zip(names, row, strict=True))).decode() for row in KEY_ROWS}

@@ -62,7 +62,7 @@ def package(
         from changelane.spark.runtime import archive
     except ImportError as error:
         raise MissingExtraError(error.name or "pyspark", "spark") from None
-    target = archive.target(platform, python)
+    target = archive.target_of(platform, python)
     if output is None:
         output = Path(archive.default_name(*target))
     console = rich.console.Console(stderr=True)

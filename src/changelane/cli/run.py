@@ -110,10 +110,10 @@ def run(
 def _session(pipeline: Pipeline, master: str | None, watch: Watch) -> Any:
     check_before_spark(pipeline, master)
     spark = session_of(pipeline, master, say=watch.say)
-    from changelane.spark.runtime.executors import unshared
+    from changelane.spark.runtime.executors import unshared_paths
 
     source = [pipeline.source.path] if isinstance(pipeline.source, FilesSource) else []
-    if own := unshared(spark, [*source, pipeline.folder, pipeline.checkpoint]):
+    if own := unshared_paths(spark, [*source, pipeline.folder, pipeline.checkpoint]):
         watch.say(f"every machine of the cluster must see the same files in {', '.join(own)}")
     return spark
 

@@ -76,7 +76,7 @@ def figures(
     tables: Counter[str] = Counter()
     possible: Counter[str] = Counter()
     for table in getattr(report, "tables", ()):
-        if table.is_taken:
+        if table.is_applied:
             tables[table.table] += table.events
             possible[table.table] += table.possible_duplicates
     sent: int | None = getattr(report, "written", None)

@@ -43,7 +43,7 @@ class Summary(msgspec.Struct):
     """
 
     source: str
-    target: str
+    target_format: str
     on_loss: OnLoss | LossPolicy
     budget: Budget
     messages: int = 0
@@ -88,7 +88,7 @@ class Summary(msgspec.Struct):
             msgspec.json.encode(
                 {
                     "from": self.source,
-                    "to": self.target,
+                    "to": self.target_format,
                     "messages": self.messages,
                     "failed_messages": self.failed_messages,
                     "stopped": self.stopped,
@@ -142,7 +142,7 @@ class Summary(msgspec.Struct):
                     "(--output-as records)"
                 )
         lines.extend(self._lost_lines())
-        lines.extend(_loss_lines("refused", self.target, self.refused))
+        lines.extend(_loss_lines("refused", self.target_format, self.refused))
         if self.failures:
             verdict = "within" if self.is_within_budget else "beyond"
             lines.append(
@@ -164,7 +164,7 @@ class Summary(msgspec.Struct):
                 ignored += count
             else:
                 shown[loss] = count
-        lines = _loss_lines("lost", self.target, shown)
+        lines = _loss_lines("lost", self.target_format, shown)
         if ignored:
             lines.append(f"lost      {_count(ignored, 'part')}, ignored (--output json lists them)")
         return lines
@@ -177,13 +177,13 @@ def _as_list(losses: Counter[Loss]) -> list[dict[str, object]]:
     ]
 
 
-def _loss_lines(word: str, target: str, losses: Counter[Loss]) -> list[str]:
+def _loss_lines(word: str, target_format: str, losses: Counter[Loss]) -> list[str]:
     """Return losses for people; losses of data come first."""
     if not losses:
         return []
     by_class = sorted(losses.most_common(), key=lambda loss_count: loss_class(loss_count[0][0]))
     return [
-        f"{word:<9} {_count(losses.total(), 'part')} that {target} cannot carry",
+        f"{word:<9} {_count(losses.total(), 'part')} that {target_format} cannot carry",
         *(
             printable(f"  {count:>8,}  {field} ({reason}), {loss_class(field)}")
             for (field, reason), count in by_class

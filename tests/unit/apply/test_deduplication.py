@@ -94,7 +94,7 @@ def built(codec: Codec, message: Message, *, event_ids: bool = False) -> list[in
     builder = pytest.importorskip("changelane.spark.rows.builder", exc_type=ImportError)
     rows = pytest.importorskip("changelane.spark.rows.schema", exc_type=ImportError)
     told = builder.RowBuilder(codec, event_ids=event_ids).rows(message)
-    return [row[rows.AT["ordinal"]] for row in told if row[0] in {"data", "truncate"}]
+    return [row[rows.FIELD_INDEX["ordinal"]] for row in told if row[0] in {"data", "truncate"}]
 
 
 DEBEZIUM = '{"before":null,"after":{"a":"x"},"op":"%s","source":{%s},"transaction":%s}'

@@ -236,21 +236,21 @@ class LossWarnings:
 
     Args:
         on_loss: The policy; who ignores losses, or accepts one by its own name, knows of it.
-        target: The format that cannot carry them.
+        target_format: The format that cannot carry them.
     """
 
-    def __init__(self, on_loss: str | LossPolicy, target: str) -> None:
+    def __init__(self, on_loss: str | LossPolicy, target_format: str) -> None:
         accepted = on_loss.accept if isinstance(on_loss, LossPolicy) else ()
         self._left = dict(WARNED) if otherwise(on_loss) is not OnLoss.IGNORE else {}
         for name in map(loss_name, accepted):
             self._left.pop(name, None)
-        self._target = target
+        self._target_format = target_format
 
     def of(self, losses: Iterable[Loss]) -> Iterator[str]:
         """Yield what was not said before of losses that passed."""
         for field, reason in losses:
             if (why := self._left.pop(loss_name(field), None)) is not None:
                 yield (
-                    f"{self._target} does not carry {field} ({reason}): {why}; "
+                    f"{self._target_format} does not carry {field} ({reason}): {why}; "
                     f"accept {field} by name (on_loss) to hide this"
                 )

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from changelane.spark.evolution.prepare import Plan
 from changelane.spark.lake.modes import EVENT, ORDINAL
 from changelane.spark.rows import latest_per_key
-from changelane.spark.rows.latest_per_key import no_exceptions, nothing
+from changelane.spark.rows.latest_per_key import empty_order, no_exceptions
 from changelane.spark.rows.target import Target
 from changelane.spark.runtime.sql import COLUMNS, DELETED, ORDER, quoted
 
@@ -69,7 +69,7 @@ def _listed(target: Target) -> Column:
     """Return the exceptions of rows from before a column came that name it all the same."""
     listed = F.lit(None).cast("map<string,binary>")
     for added in target.additions:
-        if added.is_unknown and (having := target.having(added.column)):
+        if added.is_unknown and (having := target.schemas_with(added.column)):
             is_older = F.col("order") < F.lit(bytearray(added.order))
             own = F.create_map(F.lit(added.column), F.col("order"))
             both = F.map_concat(F.coalesce(listed, no_exceptions()), own)
@@ -84,10 +84,10 @@ def _unknown(plan: Plan) -> Column:
         return none
     leaves = F.col("op") == "d"
     missing = F.when(leaves, F.col("before_missing")).otherwise(F.col("after_missing"))
-    carried = latest_per_key.carried(F.col("schema_id"), missing, plan.target)
+    carried = latest_per_key.carried_columns(F.col("schema_id"), missing, plan.target)
     lacking = F.array_except(F.array(*(F.lit(name) for name in plan.target.columns)), carried)
     every = (leaves & missing.isNull()) | F.col("whole") | (F.col("kind") == "truncate")
-    nothing_known = F.map_from_arrays(lacking, F.transform(lacking, lambda _: nothing()))
+    nothing_known = F.map_from_arrays(lacking, F.transform(lacking, lambda _: empty_order()))
     return F.when(
         ~F.coalesce(every, F.lit(False)) & (F.size(lacking) > 0), nothing_known
     ).otherwise(none)

@@ -42,10 +42,10 @@ from changelane.spark.maintenance.purge import EventBounds, add_event_bounds
 from changelane.spark.rows.batch_stats import (
     APPLIED_BEFORE,
     BatchReport,
-    Survey,
+    BatchStats,
+    TableBatch,
     TableReport,
-    Work,
-    survey,
+    batch_stats,
 )
 from changelane.spark.rows.schema import table_id_of
 from changelane.spark.state import tombstones
@@ -167,13 +167,13 @@ class Applier:
             cached_events.unpersist()
         return report
 
-    def keep_statements(self, survey: Survey) -> list[RejectedRows]:
+    def keep_statements(self, survey: BatchStats) -> list[RejectedRows]:
         """Keep what a batch says of the shapes of tables, before any of them takes its rows.
 
         Returns:
             Statements that are set aside now, for their tables take nothing of this batch.
         """
-        with_rows = {work.table_id for work in survey.works}
+        with_rows = {work.table_id for work in survey.table_batches}
         statement_only = [
             statement for statement in survey.statements if statement.table_id not in with_rows
         ]
@@ -242,7 +242,7 @@ class Applier:
             size = (
                 events.where(rejection.rows).count() if rejection.size is None else rejection.size
             )
-            report.set_aside(rejection.code, size)
+            report.count_quarantined(rejection.code, size)
         self.quarantine.record_or_stop(events, refused, marker, report)
         self._remember(changes, plans, unseen, moved)
         remembered = tombstones.tombstones_after(before, [plan.work for plan in plans])
@@ -289,7 +289,7 @@ class Applier:
             table_id for table_id in reading.told if table_id not in tables_with_rows
         ):
             truncated = before.get(table_id, TableTombstones()).truncated
-            with isolation.of(Work(table_id)):
+            with isolation.of(TableBatch(table_id)):
                 self.follower.follow(table_id, b"", truncated, self._fence)
         for work in reading.works:
             name = name_of(work.table_id)
@@ -341,7 +341,7 @@ class Applier:
         """Leave out what tables took of the change log, which knows names and not tables."""
         if "batch" not in reading.events.columns:
             return reading
-        source_names = {work.table_id: work.told_as for work in reading.works}
+        source_names = {work.table_id: work.source_names for work in reading.works}
         shared = [
             table_id
             for table_id in source_names
@@ -353,10 +353,10 @@ class Applier:
             return reading
         events = unapplied_rows(reading.events, last_batches)
         rows = events.where("kind NOT IN ('schema', 'ddl')")
-        again = survey(rows, BatchReport(marker.batch)).works
+        again = batch_stats(rows, BatchReport(marker.batch)).table_batches
         works = [work for work in again if work.table_id in source_names]
         for work in works:
-            work.told_as = source_names[work.table_id]
+            work.source_names = source_names[work.table_id]
         return reading._replace(events=events, works=works)
 
     def _crossings(
@@ -427,7 +427,9 @@ class Applier:
         if not plan.target.keys:
             return
         remembered = before.get(plan.work.table_id, TableTombstones())
-        remembered = remembered._replace(truncated=max(remembered.truncated, plan.work.truncated))
+        remembered = remembered._replace(
+            truncated=max(remembered.truncated, plan.work.newest_truncate)
+        )
         is_of_table = (F.col("table_id") == plan.work.table_id) & (F.col("kind") == "data")
         rows = changes.where(is_of_table & F.col("key").isNotNull())
         table = self._lake.read(plan.name)
@@ -451,7 +453,7 @@ class Applier:
     ) -> None:
         """Raise what is remembered of rows that are not there, before any table is written."""
         raising = [plan for plan in plans if plan.mode != APPEND]
-        if unseen or moved or any(plan.work.is_raising for plan in raising):
+        if unseen or moved or any(plan.work.has_removals for plan in raising):
             table_ids = [*unseen, *(plan.work.table_id for plan in raising)]
             table_rows = rows.where(F.col("table_id").isin(table_ids))
             self._side.record(key_changes.raised(table_rows, moved, self._side, plans))
@@ -462,7 +464,7 @@ class Applier:
         ending += (
             plan.work.table_id
             for plan in plans
-            if plan.mode == HISTORY and (plan.work.is_raising or plan.work.has_other_keys)
+            if plan.mode == HISTORY and (plan.work.has_removals or plan.work.has_other_keys)
         )
         if ending:
             self._ends.record(rows, ending)

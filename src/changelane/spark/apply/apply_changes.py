@@ -15,7 +15,7 @@ from changelane.spark.apply.applier import Applier
 from changelane.spark.lake.interface import Marker
 from changelane.spark.lake.modes import HISTORY, UPSERT, Modes, TableMode
 from changelane.spark.rows.batch_stats import BatchReport
-from changelane.spark.rows.from_dataframe import Expression, Target, sequenced
+from changelane.spark.rows.from_dataframe import Expression, TargetOptions, sequenced_events
 
 _SCD: Final = {"1": UPSERT, "2": HISTORY}
 
@@ -95,7 +95,7 @@ def apply_changes(
             "ignore_null_updates": ignore_null_updates or None,
         },
     ):
-        plain = Target(
+        plain = TargetOptions(
             target if isinstance(target, TableId) else TableId(name=target),
             [keys] if isinstance(keys, str) else list(keys or ()),
             "" if sequence_by is None else sequence_by,
@@ -112,7 +112,7 @@ def apply_changes(
     marker = Marker(name, query or uuid.uuid4().hex, batch)
     event_rows, sequence = events, None
     if plain is not None:
-        event_rows, sequence = sequenced(events, plain)
+        event_rows, sequence = sequenced_events(events, plain)
         _check_tracked(table_mode, events)
     applier = Applier(
         events.sparkSession,

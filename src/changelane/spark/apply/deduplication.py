@@ -100,7 +100,7 @@ def without_repeats(rows: DataFrame, plan: Plan, table: DataFrame, high: str) ->
 def _reach(rows: DataFrame, plan: Plan) -> tuple[bytes, bytes]:
     """Return the oldest and the newest order of event rows."""
     if not plan.work.truncates:
-        return plan.work.reach(plan.kind)
+        return plan.work.order_range(plan.kind)
     (row,) = rows.agg(F.min("order").alias("oldest"), F.max("order").alias("newest")).collect()
     return bytes(row["oldest"] or b""), bytes(row["newest"] or b"")
 

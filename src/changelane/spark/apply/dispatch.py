@@ -20,8 +20,8 @@ from pyspark.sql import functions as F
 from changelane.errors import ApplyError
 from changelane.spark.apply.applier import Applier, Begin
 from changelane.spark.lake.interface import Lake, Marker
-from changelane.spark.rows.batch_stats import BatchReport, survey
-from changelane.spark.rows.schema import REFUSED, table_id_of
+from changelane.spark.rows.batch_stats import BatchReport, batch_stats
+from changelane.spark.rows.schema import REJECTED, table_id_of
 from changelane.spark.state.change_log import ChangeLog, Pending
 from changelane.spark.state.paused_tables import PausedTable, PausedTables
 from changelane.spark.state.quarantine import without_rejected
@@ -176,10 +176,10 @@ class Fanout:
         if self._parked:
             # a table that waits may get another name in this batch
             self._applier.check_fence()
-            self._applier.keep_statements(survey(events, BatchReport(marker.batch)))
+            self._applier.keep_statements(batch_stats(events, BatchReport(marker.batch)))
         parked = self._together(self._parked)
         if parked:
-            is_row = F.coalesce(~F.col("kind").isin("ddl", REFUSED), F.lit(True))
+            is_row = F.coalesce(~F.col("kind").isin("ddl", REJECTED), F.lit(True))
             is_parked = F.coalesce(F.col("table_id").isin(*sorted(parked)) & is_row, F.lit(False))
             open_events = events.where(~is_parked)
         report = self._applied(open_events, marker, details, begin)
@@ -261,16 +261,16 @@ class Fanout:
         report = BatchReport(marker.batch)
         cached_events = events.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            batch_survey = survey(cached_events, report)
+            batch_survey = batch_stats(cached_events, report)
             if begin is not None:
                 begin(report)
-            works = batch_survey.works
+            works = batch_survey.table_batches
             # what waits under names that change hands is of the tables that they meant so far
             self._merge(report, self._free(self._applier.follower.renamed(batch_survey)))
             # tables take their rows one by one, and a statement may be about several
             refused = self._applier.keep_statements(batch_survey)
             for rejection in refused:
-                report.set_aside(rejection.code, rejection.size or 0)
+                report.count_quarantined(rejection.code, rejection.size or 0)
             self._applier.quarantine.record_or_stop(cached_events, refused, marker, report)
             if works:
                 may_hold = marker.batch <= self._newest.get(marker.query, -1)
@@ -335,7 +335,7 @@ class Fanout:
                 self._log.delete_tables(query, returned, upto)
             report.tables.extend(merge_report.tables)
             for code, count in merge_report.quarantined.items():
-                report.set_aside(code, count)
+                report.count_quarantined(code, count)
         return failed
 
     def _taken_by(self, table_id: str, marker: Marker) -> int:

@@ -20,9 +20,9 @@ from pyspark.sql import functions as F
 from changelane.spark.evolution.prepare import Plan
 from changelane.spark.lake.modes import IS_CURRENT, OWN, UNTIL, VALID_FROM, VALID_TO
 from changelane.spark.rows import latest_per_key
-from changelane.spark.rows.added_columns import versions_of
-from changelane.spark.rows.latest_per_key import nothing
-from changelane.spark.rows.target import Target, lacked
+from changelane.spark.rows.added_columns import version_exceptions
+from changelane.spark.rows.latest_per_key import empty_order
+from changelane.spark.rows.target import Target, unknown_columns
 from changelane.spark.runtime.sql import COLUMNS, ORDER, quoted
 from changelane.spark.state.history_tombstones import HistoryTombstones
 
@@ -55,7 +55,7 @@ def versions(
         touched.append(keys)
         if has_truncates:
             frames.append(_next_truncates(upserts, names, ends.truncates(plan.work.table_id)))
-    if plan.work.truncated:
+    if plan.work.newest_truncate:
         spanned = _spanned(table, plan.target, rows)
         frames.append(_end(spanned, names, F.col("cut"), F.col("cut_time")))
         touched.append(spanned)
@@ -72,7 +72,7 @@ def column_aliases(target: Target) -> dict[str, str]:
 
 def stored_columns(target: Target) -> Column:
     """Return the orders of the columns of a version; NULL = it knows all of them."""
-    return versions_of(target.additions, [c for c in target.columns if c not in target.keys])
+    return version_exceptions(target.additions, [c for c in target.columns if c not in target.keys])
 
 
 def key_columns(target: Target) -> list[str]:
@@ -84,9 +84,9 @@ def key_columns(target: Target) -> list[str]:
 def _told(rows: DataFrame, plan: Plan) -> DataFrame:
     """Return the upserts and departures of a batch, with typed columns."""
     target = plan.target
-    steps = latest_per_key.steps(rows, moves=plan.work.has_moves)
-    has = latest_per_key.carried(F.col("schema_id"), F.col("missing"), target)
-    unknown = lacked(F.col("o"), F.col("schema_id"), target)
+    steps = latest_per_key.upserts_and_departures(rows, moves=plan.work.has_key_changes)
+    has = latest_per_key.carried_columns(F.col("schema_id"), F.col("missing"), target)
+    unknown = unknown_columns(F.col("o"), F.col("schema_id"), target)
     every = F.array(*(F.lit(name) for name in target.columns))
     is_whole = F.col("whole") & (F.size(unknown) == 0)
     has = F.when(F.col("whole"), F.array_except(every, unknown)).otherwise(has)
@@ -140,7 +140,7 @@ def touched_keys(rows: DataFrame, plan: Plan, table: DataFrame) -> list[DataFram
     if plan.work.schemas:
         upserts = _told(rows.where("kind = 'data' AND key IS NOT NULL"), plan)
         touched.append(_keys(upserts, plan.target))
-    if plan.work.truncated:
+    if plan.work.newest_truncate:
         touched.append(_spanned(table, plan.target, rows))
     return touched
 
@@ -190,7 +190,7 @@ def of_keys(rows: DataFrame, touched: Sequence[DataFrame], plan: Plan) -> DataFr
     for name in names:
         same = same & F.col(name).eqNullSafe(F.col(f"w_{name}"))
     # a truncate may touch every row of the table
-    are_few = plan.work.has_few_keys and not plan.work.truncated
+    are_few = plan.work.has_few_keys and not plan.work.newest_truncate
     return rows.join(F.broadcast(wanted_keys) if are_few else wanted_keys, same, "left_semi")
 
 
@@ -232,7 +232,7 @@ def _placed(frames: Sequence[DataFrame], plan: Plan) -> DataFrame:
         own = F.struct(F.col("o").alias("o"), F.col(alias).alias("v"))
         if not plan.is_exceptional:
             return own.alias(alias)
-        none = F.struct(nothing().alias("o"), F.lit(None).alias("v"))
+        none = F.struct(empty_order().alias("o"), F.lit(None).alias("v"))
         event_value = F.when(F.col("is_end"), none).when(F.col(f"has_{alias}"), own)
         return F.last(event_value, ignorenulls=True).over(so_far).alias(alias)
 
@@ -256,7 +256,7 @@ def _written(placed: DataFrame, plan: Plan) -> DataFrame:
     changed = placed.where(F.col("is_told") | moved | ~F.col("whole"))
 
     def order(alias: str) -> Column:
-        value_order = F.coalesce(F.col(alias)["o"], nothing())
+        value_order = F.coalesce(F.col(alias)["o"], empty_order())
         return F.when(value_order == F.col("o"), F.lit(bytearray(OWN))).otherwise(value_order)
 
     orders = F.map_from_arrays(

@@ -4,7 +4,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from changelane.spark.rows.batch_stats import BatchReport, TableReport, Work
+from changelane.spark.rows.batch_stats import BatchReport, TableBatch, TableReport
 from changelane.spark.rows.schema import table_id_of
 from changelane.spark.runtime.redact import FAILURES, reason_of
 
@@ -22,7 +22,7 @@ class Isolation:
         self._isolated = isolated
 
     @contextmanager
-    def of(self, work: Work) -> Iterator[None]:
+    def of(self, work: TableBatch) -> Iterator[None]:
         """Hold the error of a statement that concerns one table."""
         try:
             yield
@@ -31,7 +31,7 @@ class Isolation:
                 raise
             self.failed.add(work.table_id)
             # its events may have come under several names
-            for source_name in work.told_as:
+            for source_name in work.source_names:
                 report = TableReport(
                     str(table_id_of(source_name)), "", 0, reason_of(error), source_name
                 )

@@ -89,7 +89,7 @@ class Commits:
         if plan.mode == HISTORY:
             self._versions(writing, remembered or TableTombstones())
         elif plan.mode == UPSERT:
-            if plan.work.truncated and remembered is not None:
+            if plan.work.newest_truncate and remembered is not None:
                 clear(self._lake.spark, self._lake, plan, remembered.truncated)
             if plan.work.schemas and plan.is_adding:
                 floor = b"" if remembered is None else remembered.truncated
@@ -123,9 +123,11 @@ class Commits:
 
     def _versions(self, writing: "_Writing", table_tombstones: TableTombstones) -> None:
         plan, rows = writing.plan, writing.rows
-        if plan.work.has_parts and "exceptions" not in plan.properties:
+        if plan.work.has_partial_images and "exceptions" not in plan.properties:
             self._lake.set_properties(plan.name, {"exceptions": "true"})
-        ties = latest_per_key.tie_count(latest_per_key.steps(writing.changes, moves=False))
+        ties = latest_per_key.conflict_count(
+            latest_per_key.upserts_and_departures(writing.changes, moves=False)
+        )
         spark = writing.session(ties)
         place = full_history_of(plan.name) if plan.table_mode.is_tracked else plan.name
         marker = writing.batch.marker
@@ -186,7 +188,7 @@ class _Writing:
             repeats=self.repeats,
             possible_duplicates=self.possible_duplicates,
         )
-        oldest, newest = work.reach(self.plan.kind)
-        reach = {"oldest": oldest.hex(), "newest": max(newest, work.truncated).hex()}
+        oldest, newest = work.order_range(self.plan.kind)
+        reach = {"oldest": oldest.hex(), "newest": max(newest, work.newest_truncate).hex()}
         details = {"events": work.count} | reach | after.told | dict(self.batch.details)
         return self._lake.committing(self.batch.marker, details)

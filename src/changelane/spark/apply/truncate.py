@@ -41,8 +41,8 @@ def _evaluate(
 ) -> None:
     target = plan.target
     if may_have_parts:
-        touched = latest_per_key.final(
-            latest_per_key.truncated(lake.read(plan.name), target, truncated), target
+        touched = latest_per_key.merge_source(
+            latest_per_key.truncated_rows(lake.read(plan.name), target, truncated), target
         )
         form = column_form(keeps_deleted=target.keeps_deleted)
         lake.merge(spark, plan.name, touched, form(target.keys, tuple(target.columns)))

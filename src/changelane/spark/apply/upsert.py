@@ -32,7 +32,9 @@ class _Batch(NamedTuple):
 
     def steps(self) -> DataFrame:
         """Return what a fold decides."""
-        steps = latest_per_key.steps(self.rows, moves=self.plan.work.has_moves)
+        steps = latest_per_key.upserts_and_departures(
+            self.rows, moves=self.plan.work.has_key_changes
+        )
         if self.moved is None:
             return steps
         return steps.join(F.broadcast(self.moved.keys), "key", "left_anti")
@@ -73,9 +75,9 @@ class Upserts:
         session = begin(0)
         form = column_form(keeps_deleted=target.keeps_deleted)
         if not plan.is_exceptional and moved is None:
-            folded = self._with_memory(latest_per_key.fold(batch.steps()), batch)
+            folded = self._with_memory(latest_per_key.latest_per_key(batch.steps()), batch)
             changed = row_form(keeps_deleted=target.keeps_deleted)
-            if self._merge_untied(session, latest_per_key.winners(folded, target), plan, changed):
+            if self._merge_untied(session, latest_per_key.full_rows(folded, target), plan, changed):
                 return
         elif not plan.is_uneven and self._merge_untied(
             session, self._final(batch, is_apart=False), plan, form
@@ -83,7 +85,7 @@ class Upserts:
             return
         # two whole events at one position: column by column, the greater value wins; of whole
         # events that do not carry the same columns each column takes its newest
-        session = begin(latest_per_key.tie_count(batch.steps()))
+        session = begin(latest_per_key.conflict_count(batch.steps()))
         self._merge(session, self._final(batch, is_apart=True), plan, form)
 
     def _merge_untied(
@@ -93,7 +95,7 @@ class Upserts:
         try:
             self._merge(session, source, plan, form)
         except Exception as error:  # PySpark's and Py4J's of many kinds: the text tells which
-            if latest_per_key.is_tied(error):
+            if latest_per_key.is_conflict(error):
                 return False
             raise
         return True
@@ -112,11 +114,11 @@ class Upserts:
         plan = batch.plan
         if "exceptions" not in plan.properties:
             self._lake.set_properties(plan.name, {"exceptions": "true"})
-        parts = latest_per_key.fold_parts(batch.steps(), plan.target, is_apart=is_apart)
+        parts = latest_per_key.latest_per_column(batch.steps(), plan.target, is_apart=is_apart)
         folded = self._with_memory(parts, batch)
         table = self._lake.read(plan.name)
-        source = latest_per_key.final(
-            latest_per_key.joined(folded, table, plan.target), plan.target
+        source = latest_per_key.merge_source(
+            latest_per_key.with_stored_rows(folded, table, plan.target), plan.target
         )
         if batch.moved is None:
             return source
@@ -124,7 +126,7 @@ class Upserts:
 
     def _with_memory(self, folded: DataFrame, batch: "_Batch") -> DataFrame:
         """Raise ``d`` to what is remembered of the keys and of the table."""
-        own = F.coalesce("d", latest_per_key.nothing())
+        own = F.coalesce("d", latest_per_key.empty_order())
         if batch.known is None:
             return folded.withColumn("d", own)
         work = batch.plan.work
@@ -134,9 +136,9 @@ class Upserts:
             tombstones = self._side.of_table(work.table_id)
         else:
             are_few = work.has_few_keys
-            keys = latest_per_key.keys(batch.rows, moves=work.has_moves)
+            keys = latest_per_key.touched_keys(batch.rows, moves=work.has_key_changes)
             tombstones = self._side.for_keys(work.table_id, keys, are_few=are_few)
         joined = folded.join(F.broadcast(tombstones) if are_few else tombstones, "key", "left")
-        deleted = F.coalesce("deleted", latest_per_key.nothing())
+        deleted = F.coalesce("deleted", latest_per_key.empty_order())
         floor = F.lit(bytearray(batch.known.truncated))
         return joined.withColumn("d", F.greatest(own, deleted, floor))

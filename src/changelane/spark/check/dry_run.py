@@ -38,7 +38,7 @@ from changelane.schema import option_for_table
 from changelane.spark.lake.interface import Lake, name_of
 from changelane.spark.lake.modes import APPEND, HISTORY, UPSERT, mode_of, modes_of
 from changelane.spark.rows.builder import RowBuilder, row_builder
-from changelane.spark.rows.schema import AT, RowSchema, table_id_of
+from changelane.spark.rows.schema import FIELD_INDEX, RowSchema, table_id_of
 from changelane.spark.sinks.kafka import delivery_of
 from changelane.spark.sources.decode_options import decode_options_of
 from changelane.spark.sources.sample import Samples
@@ -121,16 +121,16 @@ class _TableSample:
         self.domains: Counter[bytes] = Counter()
 
     def add(self, row: tuple[Any, ...]) -> None:
-        if row[AT["kind"]] == "schema":
-            row_schema = msgspec.json.decode(row[AT["after"]], type=RowSchema)
-            self.schemas[row[AT["schema_id"]]] = row_schema
+        if row[FIELD_INDEX["kind"]] == "schema":
+            row_schema = msgspec.json.decode(row[FIELD_INDEX["after"]], type=RowSchema)
+            self.schemas[row[FIELD_INDEX["schema_id"]]] = row_schema
             return
         self.events += 1
-        self.keyless += row[AT["kind"]] == "data" and row[AT["key"]] is None
-        order = row[AT["order"]]
+        self.keyless += row[FIELD_INDEX["kind"]] == "data" and row[FIELD_INDEX["key"]] is None
+        order = row[FIELD_INDEX["order"]]
         self.domains[order[:2]] += 1
         is_placed = domain_of(order) not in BY_MESSAGE and is_of_stream(order)
-        self.unnumbered += is_placed and row[AT["ordinal"]] is None
+        self.unnumbered += is_placed and row[FIELD_INDEX["ordinal"]] is None
 
 
 class TableDryRun:
@@ -179,13 +179,15 @@ class TableDryRun:
             reasons.add(message.code, message.reason)
             return True
         rows = builder.rows(message)
-        if rows and rows[0][AT["kind"]] == "error":
-            reasons.add(rows[0][AT["code"]], rows[0][AT["reason"]])
+        if rows and rows[0][FIELD_INDEX["kind"]] == "error":
+            reasons.add(rows[0][FIELD_INDEX["code"]], rows[0][FIELD_INDEX["reason"]])
             return True
         for row in rows:
-            if row[AT["kind"]] in {"data", "schema", "truncate"}:
-                self._table_samples.setdefault(row[AT["table_id"]], _TableSample()).add(row)
-        is_excluded = rows and all(row[AT["op"]] == "excluded" for row in rows)
+            if row[FIELD_INDEX["kind"]] in {"data", "schema", "truncate"}:
+                self._table_samples.setdefault(row[FIELD_INDEX["table_id"]], _TableSample()).add(
+                    row
+                )
+        is_excluded = rows and all(row[FIELD_INDEX["op"]] == "excluded" for row in rows)
         return None if is_excluded else False
 
     def tables(self, lake: Lake | None) -> Iterator[Finding]:

@@ -26,7 +26,7 @@ from changelane.profiles.profile import changed_partitions
 from changelane.spark.check import datahub, dry_run
 from changelane.spark.lake import lake_of
 from changelane.spark.lake.interface import Lake, file_system
-from changelane.spark.rows.expressions.expression_rows import prepared
+from changelane.spark.rows.expressions.expression_rows import prepared_transforms
 from changelane.spark.sinks.kafka import check_topics
 from changelane.spark.sinks.partition_counts import TopicCounts
 from changelane.spark.sources.checkpoint import Checkpoint
@@ -131,7 +131,9 @@ def _connector_findings(source: Source, sample: _Sample) -> Iterator[Finding]:
 def _expression_findings(spark: SparkSession, pipeline: Pipeline) -> Iterator[Finding]:
     """Yield the columns of filters and computes; their types are known when events come."""
     try:
-        prepared_expressions = prepared(spark, pipeline.expressions, len(pipeline.pure_steps) + 1)
+        prepared_expressions = prepared_transforms(
+            spark, pipeline.expressions, len(pipeline.pure_steps) + 1
+        )
     except ConfigError as error:
         yield problem("transforms", str(error))
         return

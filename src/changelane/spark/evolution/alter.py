@@ -15,9 +15,14 @@ import msgspec
 from changelane.apply.column_mapping import ColumnBackfill, ColumnChanges
 from changelane.spark.lake.interface import Lake, Marker, retried, widens
 from changelane.spark.lake.table_sql import drop_columns, rename_column
-from changelane.spark.rows.added_columns import SOURCE_COLUMNS, property_of, renamed, source_columns
+from changelane.spark.rows.added_columns import (
+    SOURCE_COLUMNS,
+    property_of,
+    renamed_history,
+    source_columns,
+)
 from changelane.spark.rows.schema import RowColumn, RowSchema
-from changelane.spark.runtime.sql import COLUMNS, ORDER, quoted, text
+from changelane.spark.runtime.sql import COLUMNS, ORDER, quoted, sql_literal
 
 TURNING: Final = "turning"
 TURNED: Final = "turned"
@@ -152,7 +157,9 @@ def finish(
         if OURS in properties:
             turned[OURS] = _renamed_columns(properties[OURS], turning)
         if SOURCE_COLUMNS in properties:
-            turned |= property_of(renamed(source_columns(properties), _final_names(turning)))
+            turned |= property_of(
+                renamed_history(source_columns(properties), _final_names(turning))
+            )
     lake.set_properties(name, turned)
     return {**properties, **turned}
 
@@ -194,16 +201,16 @@ def _rename_exceptions(lake: Lake, name: str, turning: Turning) -> None:
     key = "CASE k"
     for old, new in names.items():
         if new is not None:
-            key += f" WHEN {text(old)} THEN {text(new)}"
+            key += f" WHEN {sql_literal(old)} THEN {sql_literal(new)}"
     key += " ELSE k END"
     column_orders = COLUMNS
     if turning.dropped:
-        dropped_names = ", ".join(map(text, turning.dropped))
+        dropped_names = ", ".join(map(sql_literal, turning.dropped))
         column_orders = f"map_filter({COLUMNS}, (k, v) -> k NOT IN ({dropped_names}))"
     renamed = (
         f"transform_keys({column_orders}, (k, v) -> {key})" if turning.renamed else column_orders
     )
-    touched = ", ".join(map(text, names))
+    touched = ", ".join(map(sql_literal, names))
     # what the newest batch told of itself stays the newest
     session = lake.committing(marker, {} if last is None else last.details)
     sets = {COLUMNS: f"CASE WHEN size({renamed}) > 0 THEN {renamed} END"}
@@ -252,10 +259,10 @@ def fill(
     column, kind = next(
         (column, kind) for column, kind in columns.items() if column.lower() == filling.column
     )
-    column_order = f"coalesce(try_element_at({COLUMNS}, {text(column)}), {ORDER})"
+    column_order = f"coalesce(try_element_at({COLUMNS}, {sql_literal(column)}), {ORDER})"
     before = f"unhex('{filling.order.hex()}')"
     if value is not None and value.fixed is not None and widens(value.fixed[1], kind):
-        view = f"from_json({text(value.fixed[0])}, {text('v ' + value.fixed[1])}).v"
+        view = f"from_json({sql_literal(value.fixed[0])}, {sql_literal('v ' + value.fixed[1])}).v"
         sets = {column: f"CAST({view} AS {kind})"}
         empty = (
             f"{quoted(column)} IS NULL AND {column_order} < {before} AND length({column_order}) > 0"
@@ -266,8 +273,8 @@ def fill(
             lake.set_properties(name, {"exceptions": "true"})
             properties = {**properties, "exceptions": "true"}
         none = "cast(map() AS map<string,binary>)"
-        other_orders = f"map_filter({COLUMNS}, (k, v) -> k != {text(column)})"
-        unknown = f"map({text(column)}, unhex(''))"
+        other_orders = f"map_filter({COLUMNS}, (k, v) -> k != {sql_literal(column)})"
+        unknown = f"map({sql_literal(column)}, unhex(''))"
         unset = {COLUMNS: f"map_concat(coalesce({other_orders}, {none}), {unknown})"}
         lacking = f"{quoted(column)} IS NULL AND {column_order} < {before}"
         retried(lambda: lake.update(lake.spark, name, unset, lacking))

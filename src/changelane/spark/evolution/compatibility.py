@@ -13,7 +13,7 @@ from changelane.spark.evolution.evolution_state import KEY_CHANGED, Evolution, F
 from changelane.spark.lake.interface import widens
 from changelane.spark.lake.layout import Layouts
 from changelane.spark.lake.modes import APPEND, HISTORY, Modes, TableMode
-from changelane.spark.rows.batch_stats import Work
+from changelane.spark.rows.batch_stats import TableBatch
 from changelane.spark.rows.schema import RowColumn, RowSchema
 from changelane.spark.state.quarantine import RejectedRows, TableRejectedError
 
@@ -51,7 +51,7 @@ class Policy(msgspec.Struct, frozen=True):
     layouts: Layouts = Layouts()
 
 
-def is_of_table(work: Work, kind: str) -> Column:
+def is_of_table(work: TableBatch, kind: str) -> Column:
     """Return the condition of a table's rows of one kind."""
     return (F.col("table_id") == work.table_id) & (F.col("kind") == kind)
 
@@ -71,7 +71,7 @@ class Admission:
 
     def __init__(
         self,
-        work: Work,
+        work: TableBatch,
         table_columns: Mapping[str, str],
         properties: Mapping[str, str],
         policy: Policy,

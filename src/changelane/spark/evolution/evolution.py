@@ -49,16 +49,16 @@ from changelane.spark.evolution.prepare import CLEARED, SHARED, is_made_again, i
 from changelane.spark.lake.interface import Lake, name_of
 from changelane.spark.lake.modes import UPSERT, mode_of
 from changelane.spark.rows.batch_stats import (
-    AT,
+    INTERVAL_SEPARATOR,
     BatchReport,
-    Statements,
-    Survey,
-    Work,
-    place_of,
-    survey,
+    BatchStats,
+    StatementRow,
+    TableBatch,
+    batch_stats,
+    epoch_partition_of,
 )
 from changelane.spark.rows.schema import (
-    SHAPING,
+    SCHEMA_ACTIONS,
     RowSchema,
     generation_of,
     table_id_of,
@@ -86,7 +86,7 @@ class Reading(NamedTuple):
     """
 
     events: DataFrame
-    works: list[Work]
+    works: list[TableBatch]
     schemas: Mapping[str, RowSchema]
     refused: list[RejectedRows]
     spans: list[Span]
@@ -112,34 +112,34 @@ class Follower:
 
     def read(self, events: DataFrame, report: BatchReport) -> Reading:
         """Survey a batch, keep its statements, and name tables and schemas for the lake."""
-        batch_survey = survey(events, report)
+        batch_survey = batch_stats(events, report)
         refused, fresh = self.keep(batch_survey)
         tables = self.log.table_mapping
         turned = [turn for statement in fresh for turn in self.log.entries_of(statement)]
         table_ids = [table_id_text(*tables.lake_table(turn.table, turn.order)) for turn in turned]
         if tables.entries:
-            spans = spans_of(batch_survey.works, tables)
+            spans = spans_of(batch_survey.table_batches, tables)
             leaves = partial(self._leaves_unknown, tables)
-            if needs_labels(spans, batch_survey.works, leaves):
+            if needs_labels(spans, batch_survey.table_batches, leaves):
                 events = labelled(events, spans, leaves)
                 counted = BatchReport(report.batch)
-                again = survey(events.where("kind NOT IN ('schema', 'ddl')"), counted)
-                batch_survey = batch_survey._replace(works=again.works)
-            for work in batch_survey.works:
+                again = batch_stats(events.where("kind NOT IN ('schema', 'ddl')"), counted)
+                batch_survey = batch_survey._replace(table_batches=again.table_batches)
+            for work in batch_survey.table_batches:
                 names = {s.table_id for s in spans if table_id_text(*s.place) == work.table_id}
-                work.told_as = tuple(sorted(names)) or (work.table_id,)
+                work.source_names = tuple(sorted(names)) or (work.table_id,)
         else:
             spans = []
-        landed = [work for work in batch_survey.works if not self._is_shadow(work, report)]
+        landed = [work for work in batch_survey.table_batches if not self._is_shadow(work, report)]
         return Reading(events, landed, batch_survey.schemas, refused, spans, table_ids)
 
-    def keep(self, survey: Survey) -> tuple[list[RejectedRows], list[Statements]]:
+    def keep(self, survey: BatchStats) -> tuple[list[RejectedRows], list[StatementRow]]:
         """Keep the statements of a batch; return those that are set aside, and the new ones."""
-        works = {work.table_id: work for work in survey.works}
+        works = {work.table_id: work for work in survey.table_batches}
         refused, accepted = self._sorted_out(survey.statements, works)
         return refused, self.log.record(accepted)
 
-    def _is_shadow(self, work: Work, report: BatchReport) -> bool:
+    def _is_shadow(self, work: TableBatch, report: BatchReport) -> bool:
         if not self._shadows or table_of_shadow(table_id_of(work.table_id)) is None:
             return False
         report.shadows += work.count
@@ -147,16 +147,16 @@ class Follower:
         return True
 
     def _sorted_out(
-        self, statements: Iterable[Statements], works: Mapping[str, Work]
-    ) -> tuple[list[RejectedRows], list[Statements]]:
+        self, statements: Iterable[StatementRow], works: Mapping[str, TableBatch]
+    ) -> tuple[list[RejectedRows], list[StatementRow]]:
         """Return statements that are set aside, and those that turn tables."""
         refused: list[RejectedRows] = []
-        accepted: list[Statements] = []
+        accepted: list[StatementRow] = []
         for statement in statements:
             usual = table_id_of(statement.table_id)
-            dialect = dialect_of(statement.told.product)
-            changes = () if dialect is None else parse(statement.told.ddl, dialect, usual)
-            unread = [s for s in changes if s.action in SHAPING and not s.changes]
+            dialect = dialect_of(statement.ddl_text.product)
+            changes = () if dialect is None else parse(statement.ddl_text.ddl, dialect, usual)
+            unread = [s for s in changes if s.action in SCHEMA_ACTIONS and not s.changes]
             if unread:
                 reason = f"{UNREAD}: {unread[0].reason}"
                 refused.append(RejectedRows(_row_of(statement), "unread_ddl", reason, 1))
@@ -186,13 +186,13 @@ class Follower:
             return False
         return all(addition.fill is Backfill.NULL for addition in turn.added)
 
-    def _is_comparable(self, statements: Statements, works: Mapping[str, Work]) -> bool:
+    def _is_comparable(self, statements: StatementRow, works: Mapping[str, TableBatch]) -> bool:
         """Say whether the orders of a table's events can be compared with a statement's."""
         domains: set[bytes] = set()
         places: set[bytes] = set()
         if (work := works.get(statements.table_id)) is not None:
             domains |= set(work.domains)
-            places |= work.places
+            places |= work.epoch_partitions
         name = name_of(statements.table_id)
         if self._lake.exists(name):
             properties = self._lake.properties(name)
@@ -201,7 +201,7 @@ class Follower:
             if place_bytes.endswith("many"):
                 return False
             places |= {bytes.fromhex(place_bytes)} - {b""}
-        mine = place_of(statements.order)
+        mine = epoch_partition_of(statements.order)
         same_epoch = {place for place in places if any(place[:4] == own[:4] for own in mine)}
         return (not domains or statements.order[:2] in domains) and same_epoch <= mine
 
@@ -228,14 +228,16 @@ class Follower:
             if self._lake.properties(name).get("halted") != halted.text:
                 self._lake.set_properties(name, {"halted": halted.text})
 
-    def name_schemas(self, reading: Reading, work: Work, followed: Followed) -> None:
+    def name_schemas(self, reading: Reading, work: TableBatch, followed: Followed) -> None:
         """Give the schemas of a table's events the names that the table has for their columns."""
         if followed.shape is None:
-            work.schemas = {name: reading.schemas[name.partition(AT)[0]] for name in work.counts}
+            work.schemas = {
+                name: reading.schemas[name.partition(INTERVAL_SEPARATOR)[0]] for name in work.counts
+            }
             return
         named_schemas: dict[str, RowSchema] = {}
         for schema_id in work.counts:
-            base, _, number = schema_id.partition(AT)
+            base, _, number = schema_id.partition(INTERVAL_SEPARATOR)
             sample = work.oldest[schema_id] if not number else reading.spans[int(number)].sample
             row_schema = named_columns(reading.schemas[base], followed.shape, sample)
             if not self._has_rows_only(work.table_id):
@@ -261,7 +263,7 @@ class Follower:
         periods = timeline(table_id_of(table_id), self.log.table_mapping)
         return {name_of(table_id_text(*place)) for _, place in periods}
 
-    def renamed(self, survey: Survey) -> set[str]:
+    def renamed(self, survey: BatchStats) -> set[str]:
         """Return the names of tables that new statements of a batch rename."""
         fresh = (
             statement for statement in survey.statements if statement not in self.log.statements
@@ -428,9 +430,9 @@ def unfollowed(shape: ColumnMapping, properties: Mapping[str, str]) -> tuple[lis
     return [number for number in waiting if done_ids.intersection(ids[number:])], waiting
 
 
-def _row_of(statements: Statements) -> Column:
+def _row_of(statements: StatementRow) -> Column:
     is_mine: Column = (F.col("kind") == "ddl") & (F.col("table_id") == statements.table_id)
-    text = msgspec.json.encode(statements.told).decode()
+    text = msgspec.json.encode(statements.ddl_text).decode()
     return (
         is_mine & (F.col("order") == F.lit(bytearray(statements.order))) & (F.col("after") == text)
     )

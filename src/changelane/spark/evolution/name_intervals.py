@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from changelane.apply.table_mapping import LakeTable, TableMapping
 from changelane.schema import TableId
-from changelane.spark.rows.batch_stats import AT, Work
+from changelane.spark.rows.batch_stats import INTERVAL_SEPARATOR, TableBatch
 from changelane.spark.rows.schema import table_id_of, table_id_text
 from changelane.spark.state.quarantine import SOURCE_NAMES
 
@@ -36,7 +36,7 @@ class Span(NamedTuple):
         return self.after + b"\0"
 
 
-def spans_of(works: Sequence[Work], tables: TableMapping) -> list[Span]:
+def spans_of(works: Sequence[TableBatch], tables: TableMapping) -> list[Span]:
     """Return the spans that the events of a batch stand in.
 
     Args:
@@ -59,9 +59,11 @@ def timeline(table: TableId, tables: TableMapping) -> list[tuple[bytes, LakeTabl
     return [(cut, tables.lake_table(table, cut + b"\0")) for cut in sorted(cuts)]
 
 
-def _met(turns: Sequence[tuple[bytes, LakeTable]], work: Work) -> list[tuple[bytes, LakeTable]]:
+def _met(
+    turns: Sequence[tuple[bytes, LakeTable]], work: TableBatch
+) -> list[tuple[bytes, LakeTable]]:
     """Return the part of a timeline that events of a batch stand in."""
-    newest = max((*work.newest.values(), *work.truncated_in.values()), default=b"")
+    newest = max((*work.newest.values(), *work.newest_truncates.values()), default=b"")
     oldest = b"" if work.truncates else min(work.oldest.values(), default=b"")
     ends = [after for after, _ in turns[1:]]
     return [
@@ -72,7 +74,7 @@ def _met(turns: Sequence[tuple[bytes, LakeTable]], work: Work) -> list[tuple[byt
 
 
 def needs_labels(
-    spans: Sequence[Span], works: Sequence[Work], leaves: Callable[[Span], bool]
+    spans: Sequence[Span], works: Sequence[TableBatch], leaves: Callable[[Span], bool]
 ) -> bool:
     """Say whether names changed hands among the events of a batch.
 
@@ -116,7 +118,7 @@ def labelled(events: DataFrame, spans: Sequence[Span], leaves: Callable[[Span], 
         within = F.col("table_id") == span.table_id
         if span.after:
             within = within & (F.col("order") > F.lit(bytearray(span.after)))
-        table_id, at = F.lit(table_id_text(*span.place)), F.lit(f"{AT}{index}")
+        table_id, at = F.lit(table_id_text(*span.place)), F.lit(f"{INTERVAL_SEPARATOR}{index}")
         place = F.when(within, table_id) if place is None else place.when(within, table_id)
         number = F.when(within, at) if number is None else number.when(within, at)
         if leaves(span):

@@ -22,7 +22,7 @@ from changelane.spark.lake.layout import Layout, NoColumnError, layout_of
 from changelane.spark.lake.lookup import holds_newer
 from changelane.spark.lake.modes import ADDED, APPEND, HISTORY, UPSERT, TableMode, mode_of
 from changelane.spark.rows.added_columns import additions_of, note_of
-from changelane.spark.rows.batch_stats import Work
+from changelane.spark.rows.batch_stats import TableBatch
 from changelane.spark.rows.schema import RowSchema, table_id_of
 from changelane.spark.rows.target import Target
 from changelane.spark.state.fencing import FencingToken
@@ -81,7 +81,7 @@ class Plan(NamedTuple):
         warning: A warning to print once.
     """
 
-    work: Work
+    work: TableBatch
     name: str
     target: Target
     properties: dict[str, str]
@@ -94,15 +94,17 @@ class Plan(NamedTuple):
     @property
     def is_exceptional(self) -> bool:
         """Whether the table may hold columns of different ages, or the batch brings some."""
-        if self.work.has_parts or "exceptions" in self.properties:
+        if self.work.has_partial_images or "exceptions" in self.properties:
             return True
         added = self.target.additions
-        return any(self.mode == HISTORY or self.work.first < addition.order for addition in added)
+        return any(
+            self.mode == HISTORY or self.work.min_order < addition.order for addition in added
+        )
 
     @property
     def is_uneven(self) -> bool:
         """Whether full events of the batch may carry different columns of the table."""
-        first = self.work.first
+        first = self.work.min_order
         return any(added.is_unknown and first < added.order for added in self.target.additions)
 
     @property
@@ -129,7 +131,7 @@ class Plan(NamedTuple):
 def prepare_table(
     lake: Lake,
     name: str,
-    work: Work,
+    work: TableBatch,
     table_tombstones: TableTombstones,
     policy: Policy,
     *,
@@ -167,10 +169,10 @@ def prepare_table(
         _keep_lacking(lake, name, _behind(work, followed.halted, lake.columns(name)), properties)
     before = additions_of(properties)
     work, refused = _before_halt(work, followed.halted, foreign)
-    work.truncated = work.truncated_in.get(kind, b"")
+    work.newest_truncate = work.newest_truncates.get(kind, b"")
     cleared = _cleared(work, followed, table_tombstones, properties)
-    work.truncated = max(work.truncated, cleared)
-    if followed.halted is not None and not work.schemas and not work.truncated:
+    work.newest_truncate = max(work.newest_truncate, cleared)
+    if followed.halted is not None and not work.schemas and not work.newest_truncate:
         raise TableRejectedError(followed.halted.code, followed.halted.reason)
     if work.schemas:
         table_columns = lake.columns(name) if exists else {}
@@ -187,7 +189,7 @@ def prepare_table(
         refused.extend(admission.refused)
         if exists and admission.lacking:
             properties = _keep_lacking(lake, name, admission.lacking, properties)
-        work = work.only(admission.admitted)
+        work = work.with_schemas(admission.admitted)
         if work.schemas:
             new_properties = {
                 **batch_properties(work, kind, properties, table_tombstones, followed),
@@ -215,16 +217,16 @@ def prepare_table(
                 followed=followed,
                 layout=layout,
             )
-        elif not exists or not work.truncated:
+        elif not exists or not work.newest_truncate:
             raise admission.misfits[0]
     if other_count := sum(count for domain, count in work.domains.items() if domain != kind):
         refused.append(_odd(work, kind, other_count))
     # a log of events compares no orders
     crosses = mode.name != APPEND and properties.get("place", "").endswith(MANY)
-    if crosses and work.truncated:
+    if crosses and work.newest_truncate:
         is_truncate = is_of_table(work, "truncate")
         refused.append(RejectedRows(is_truncate, "unordered", TRUNCATED_ELSEWHERE, work.truncates))
-        work.truncated = b""
+        work.newest_truncate = b""
     target = _target(lake, name, work, properties, mode)
     if mode.is_tracked and (reason := prepare_full_history(lake, name, target.columns)) is not None:
         raise TableRejectedError("schema_mismatch", reason)
@@ -234,7 +236,7 @@ def prepare_table(
 
 
 def _target(
-    lake: Lake, name: str, work: Work, properties: Mapping[str, str], mode: TableMode
+    lake: Lake, name: str, work: TableBatch, properties: Mapping[str, str], mode: TableMode
 ) -> Target:
     """Return the columns of a table, and the schemas of the events that it takes."""
     active = msgspec.json.decode(properties["schema"], type=RowSchema)
@@ -267,7 +269,7 @@ def _held(lake: Lake, name: str, mode: TableMode, active: RowSchema) -> dict[str
     return table_columns
 
 
-def _ours(properties: Mapping[str, str], work: Work, *, exists: bool) -> dict[str, str]:
+def _ours(properties: Mapping[str, str], work: TableBatch, *, exists: bool) -> dict[str, str]:
     """Return which columns a table has from its source, beside those that came by hand."""
     if exists and alter.OURS not in properties:
         return {}
@@ -369,7 +371,10 @@ def _keep_lacking(
 
 
 def _cleared(
-    work: Work, followed: Followed, table_tombstones: TableTombstones, properties: Mapping[str, str]
+    work: TableBatch,
+    followed: Followed,
+    table_tombstones: TableTombstones,
+    properties: Mapping[str, str],
 ) -> bytes:
     """Return up to where rows went with an older table of this name, until they are gone."""
     cleared = followed.cleared
@@ -382,11 +387,8 @@ def _cleared(
     return cleared if is_met or is_held else b""
 
 
-def _behind(work: Work, halted: Halted, table_columns: Mapping[str, str]) -> dict[str, str]:
-    """Return the columns that the newest event has of those which a table does not take.
-
-    Those that the table has may be others there: a statement that waits turns them.
-    """
+def _behind(work: TableBatch, halted: Halted, table_columns: Mapping[str, str]) -> dict[str, str]:
+    """Return newest columns that the table lacks; pending statements may change shared ones."""
     late = [name for name in work.newest_first if work.oldest[name] > halted.order]
     column_names = {name.lower() for name in table_columns}
     columns = work.schemas[late[0]].columns if late else ()
@@ -398,13 +400,13 @@ def _behind(work: Work, halted: Halted, table_columns: Mapping[str, str]) -> dic
 
 
 def _before_halt(
-    work: Work, halted: Halted | None, refused: Sequence[RejectedRows]
-) -> tuple[Work, list[RejectedRows]]:
+    work: TableBatch, halted: Halted | None, refused: Sequence[RejectedRows]
+) -> tuple[TableBatch, list[RejectedRows]]:
     """Return the work that a table takes which does not go on, and all that it does not take."""
     if halted is None:
-        return work.only(work.schemas), [*refused]
+        return work.with_schemas(work.schemas), [*refused]
     late = [name for name in work.schemas if work.oldest[name] > halted.order]
-    accepted = work.only(name for name in work.schemas if name not in late)
+    accepted = work.with_schemas(name for name in work.schemas if name not in late)
     if not late:
         return accepted, [*refused]
     rows = is_of_table(work, "data") & F.col("schema_id").isin(*late)
@@ -413,8 +415,8 @@ def _before_halt(
 
 
 def _by_server(
-    work: Work, table_tombstones: TableTombstones, sources: str, properties: Mapping[str, str]
-) -> tuple[Work, list[RejectedRows]]:
+    work: TableBatch, table_tombstones: TableTombstones, sources: str, properties: Mapping[str, str]
+) -> tuple[TableBatch, list[RejectedRows]]:
     """Return what a table takes of what is said of all of its rows, and what it does not.
 
     Rows do not tell whose they are. So a table of one server takes what that one says, and one of
@@ -423,13 +425,13 @@ def _by_server(
     Raises:
         Misfit: There is nothing else.
     """
-    reason, truncates = SHARED, work.truncated_by
+    reason, truncates = SHARED, work.truncate_groups
     if sources == "one":
         reason, own = OTHER_SERVER, properties.get("server") or server_of(work)
         truncates = [truncate for truncate in truncates if own and truncate.server not in {"", own}]
     accepted, refused = work, []
     if truncates:
-        accepted = work.without(truncates)
+        accepted = work.without_truncates(truncates)
         if not accepted.schemas and not accepted.truncates:
             raise TableRejectedError("source_conflict", reason)
         servers = {truncate.server for truncate in truncates}
@@ -439,7 +441,7 @@ def _by_server(
     if (
         sources == "many"
         and table_tombstones.truncated
-        and work.first <= table_tombstones.truncated
+        and work.min_order <= table_tombstones.truncated
     ):
         older = is_of_table(work, "data") & (
             F.col("order") <= F.lit(bytearray(table_tombstones.truncated))
@@ -474,7 +476,7 @@ def _mode_conflict(mode: TableMode, stored_mode: TableMode) -> str:
     )
 
 
-def _kind(work: Work, properties: Mapping[str, str], table_tombstones: TableTombstones) -> bytes:
+def _kind(work: TableBatch, properties: Mapping[str, str], tombstones: TableTombstones) -> bytes:
     """Return the kind of positions that the table compares.
 
     Raises:
@@ -483,18 +485,15 @@ def _kind(work: Work, properties: Mapping[str, str], table_tombstones: TableTomb
     kind = min(work.domains)
     if "order" in properties:
         kind = bytes.fromhex(properties["order"])[:2]
-    elif table_tombstones.truncated:
-        kind = table_tombstones.truncated[:2]
+    elif tombstones.truncated:
+        kind = tombstones.truncated[:2]
     if kind not in work.domains:
         raise TableRejectedError("unordered", MIXED)
     return kind
 
 
-def _odd(work: Work, kind: bytes, size: int) -> RejectedRows:
-    """Return the rows whose positions are of another kind than the table's.
-
-    Such as those of an incremental snapshot, which PostgreSQL's connector sends without.
-    """
+def _odd(work: TableBatch, kind: bytes, size: int) -> RejectedRows:
+    """Return rows with another kind of positions, such as PostgreSQL's incremental snapshots."""
     is_row = (F.col("table_id") == work.table_id) & F.col("kind").isin("data", "truncate")
     rows = is_row & (F.substring("order", 1, 2) != F.lit(bytearray(kind)))
     return RejectedRows(rows, "unordered", MIXED, size)

@@ -15,16 +15,16 @@ from changelane.spark.lake.commit_totals import Tally
 from changelane.spark.lake.interface import Lake
 from changelane.spark.lake.modes import APPEND, HISTORY
 from changelane.spark.rows.added_columns import SOURCE_COLUMNS, property_of, source_columns
-from changelane.spark.rows.batch_stats import Work
+from changelane.spark.rows.batch_stats import TableBatch
 from changelane.spark.rows.schema import RowColumn, RowSchema, table_id_of
-from changelane.spark.rows.schema_columns import listing_of
+from changelane.spark.rows.schema_columns import schema_columns_of
 from changelane.types import UNKNOWN
 
 
 def new_columns(
     lake: Lake,
     name: str,
-    work: Work,
+    work: TableBatch,
     properties: Mapping[str, str],
     *,
     kind: bytes,
@@ -59,7 +59,7 @@ def new_columns(
         if properties and SOURCE_COLUMNS not in properties:
             before = _of_schema(properties, table_columns)
         listings = [
-            listing_of(work.schemas[schema_id], *reach)
+            schema_columns_of(work.schemas[schema_id], *reach)
             for (schema_id, domain), reach in work.rows.items()
             if domain == kind and schema_id in work.schemas
         ]
@@ -79,9 +79,11 @@ def _columns(columns: ColumnHistory) -> tuple[object, ...]:
     return None if columns.newest is None else columns.newest.columns, columns.known, columns.added
 
 
-def _crossing(work: Work, properties: Mapping[str, str], before: ColumnHistory) -> bytes:
+def _crossing(work: TableBatch, properties: Mapping[str, str], before: ColumnHistory) -> bytes:
     """Return the newest order so far, where orders are offsets of several partitions."""
-    if not work.places or not place_text(work.places, properties.get("place")).endswith(MANY):
+    if not work.epoch_partitions or not place_text(
+        work.epoch_partitions, properties.get("place")
+    ).endswith(MANY):
         return b""
     return max(b"" if before.newest is None else before.newest.end, *work.newest.values())
 
@@ -90,7 +92,7 @@ def _of_schema(properties: Mapping[str, str], table_columns: Collection[str]) ->
     """Return the columns of a table of an earlier version of changelane."""
     schema = msgspec.json.decode(properties["schema"], type=RowSchema)
     order = bytes.fromhex(properties.get("schema_order", ""))
-    listing = msgspec.structs.replace(listing_of(schema, order, order), is_complete=True)
+    listing = msgspec.structs.replace(schema_columns_of(schema, order, order), is_complete=True)
     return ColumnHistory(
         listing if order else None, tuple(sorted(column.lower() for column in table_columns))
     )

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from changelane.spark.evolution.evolution_state import Followed
-from changelane.spark.rows.batch_stats import Work, place_of
+from changelane.spark.rows.batch_stats import TableBatch, epoch_partition_of
 from changelane.spark.rows.schema import RowSchema
 from changelane.spark.rows.schema_columns import plain_column
 from changelane.spark.state.tombstones import TableTombstones
@@ -24,14 +24,14 @@ def newest_position(properties: Mapping[str, str]) -> bytes:
     return bytes.fromhex(properties.get("schema_order", ""))
 
 
-def server_of(work: Work) -> str | None:
+def server_of(work: TableBatch) -> str | None:
     """Return the server of a batch's newest events that tell one."""
     servers = (work.schemas[name].server for name in work.newest_first)
     return next(filter(None, servers), None)
 
 
 def batch_properties(
-    work: Work,
+    work: TableBatch,
     kind: bytes,
     properties: Mapping[str, str],
     table_tombstones: TableTombstones,
@@ -42,7 +42,7 @@ def batch_properties(
     As long as nothing changes they stay, for telling them is a commit of its own.
     """
     new_properties = {"order": kind.hex(), "table": work.table_id}
-    newest, schema = max(work.newest.values(), default=b""), _plain(work.active)
+    newest, schema = max(work.newest.values(), default=b""), _plain(work.active_schema)
     is_other = properties.get("schema") != schema or newest_position(properties) < followed.newest
     if is_other and newest > newest_position(properties):
         new_properties["schema"] = schema
@@ -50,9 +50,10 @@ def batch_properties(
     server = server_of(work)
     if server is not None and "server" not in properties:
         new_properties["server"] = server
-    if work.places:
+    if work.epoch_partitions:
         new_properties["place"] = place_text(
-            work.places | place_of(table_tombstones.truncated), properties.get("place")
+            work.epoch_partitions | epoch_partition_of(table_tombstones.truncated),
+            properties.get("place"),
         )
     return new_properties
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from changelane.position import BY_PARTITION
 from changelane.spark.lake.interface import Commit
-from changelane.spark.rows.batch_stats import Work
+from changelane.spark.rows.batch_stats import TableBatch
 
 _KEY: Final = "tally"
 _HIGH: Final = "high"
@@ -52,7 +52,7 @@ class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
         high = details.get(_HIGH)
         return cls(high=high if isinstance(high, str) else None)
 
-    def late_in(self, rows: DataFrame, work: Work, kind: bytes) -> int:
+    def late_in(self, rows: DataFrame, work: TableBatch, kind: bytes) -> int:
         """Return how many changes of a batch come behind newer ones that the table took before.
 
         Args:
@@ -60,14 +60,14 @@ class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
             work: What the batch holds of it.
             kind: The kind of positions that it compares (2 bytes).
         """
-        oldest, _ = work.reach(kind)
+        oldest, _ = work.order_range(kind)
         if (kind[1:] and kind[1] in BY_PARTITION) or not oldest or oldest.hex() > (self.high or ""):
             return 0
         return rows.where(F.col("order") <= F.lit(bytearray.fromhex(self.high or ""))).count()
 
     def plus(
         self,
-        work: Work,
+        work: TableBatch,
         kind: bytes,
         *,
         applied: int,
@@ -77,7 +77,7 @@ class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
         possible_duplicates: int = 0,
     ) -> "Tally":
         """Return the sums with those of a batch."""
-        _, newest = work.reach(kind)
+        _, newest = work.order_range(kind)
         times = [
             source_time_u
             for source_time_u in (self.source_time_us, work.time_us)
@@ -89,7 +89,7 @@ class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
             ties=self.ties + ties,
             repeats=self.repeats + repeats,
             possible_duplicates=self.possible_duplicates + possible_duplicates,
-            high=max(self.high or "", work.truncated.hex(), newest.hex()),
+            high=max(self.high or "", work.newest_truncate.hex(), newest.hex()),
             source_time_us=max(times, default=None),
         )
 

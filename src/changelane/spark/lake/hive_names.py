@@ -28,8 +28,7 @@ def to_hive(name: str) -> str:
     name that becomes too long ends in a hash.
 
     Args:
-        name: The name of the table's folder, as :func:`~changelane.spark.runtime.sql.folder` makes
-        it.
+        name: The table's folder, as :func:`~changelane.spark.runtime.sql.folder_name` names it.
 
     >>> to_hive("shop.order_lines"), to_hive("Shop.Gr~C3~B6~C3~9Fe")
     ('shop__order_lines', '_x53_hop___x47_r_xc3b6c39f_e')

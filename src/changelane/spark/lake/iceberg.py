@@ -36,7 +36,7 @@ from changelane.spark.lake.interface import (
 from changelane.spark.lake.merge import Merge
 from changelane.spark.lake.sql_tables import SqlLake
 from changelane.spark.runtime.session import check, check_class
-from changelane.spark.runtime.sql import quoted, text
+from changelane.spark.runtime.sql import quoted, sql_literal
 
 PROPERTIES: Final[dict[str, str]] = {
     "format-version": "2",
@@ -228,7 +228,7 @@ class Iceberg(SqlLake):
         return Files(*row)
 
     def _call(self, procedure: str, table: str, arguments: str) -> None:
-        name = text(self._named(table))
+        name = sql_literal(self._named(table))
         call_arguments = f"table => {name}, {arguments}" if arguments else f"table => {name}"
         self.spark.sql(f"CALL {quoted(self._catalog)}.system.{procedure}({call_arguments})")
 
@@ -238,11 +238,13 @@ class Iceberg(SqlLake):
             "target-file-size-bytes": small_bytes * TARGET_FACTOR,
             "min-input-files": 2,
         }
-        pairs = ", ".join(f"{text(key)}, {text(str(value))}" for key, value in options.items())
+        pairs = ", ".join(
+            f"{sql_literal(key)}, {sql_literal(str(value))}" for key, value in options.items()
+        )
         arguments = f"options => map({pairs})"
         if columns:
             order = ", ".join(f"{quoted(name)} ASC NULLS FIRST" for name in columns)
-            arguments += f", strategy => 'sort', sort_order => {text(order)}"
+            arguments += f", strategy => 'sort', sort_order => {sql_literal(order)}"
         self._call("rewrite_data_files", table, arguments)
 
     def expire(self, table: str, keep_s: int) -> None:

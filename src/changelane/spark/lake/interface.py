@@ -15,8 +15,8 @@ from changelane.spark.lake.layout import PLAIN, Layout
 from changelane.spark.lake.merge import Merge
 from changelane.spark.rows.schema import generation_of, table_id_of
 from changelane.spark.runtime.redact import FAILURES
-from changelane.spark.runtime.session import REQUIRED
-from changelane.spark.runtime.sql import folder
+from changelane.spark.runtime.session import REQUIRED_SETTINGS
+from changelane.spark.runtime.sql import folder_name
 
 TABLES: Final = "tables"
 """The folder of the sources' tables; everything else of a lake is changelane's own."""
@@ -273,7 +273,7 @@ def name_of(table_id: str) -> str:
     """Return the place of a source's table in a lake."""
     table = table_id_of(table_id)
     parts = (table.database, table.schema, table.name)
-    return f"{TABLES}/{folder(*parts, generation=generation_of(table_id))}"
+    return f"{TABLES}/{folder_name(*parts, generation=generation_of(table_id))}"
 
 
 def file_system(spark: SparkSession, path: str) -> tuple[Any, Any]:
@@ -319,7 +319,7 @@ def own_of(properties: Mapping[str, str]) -> dict[str, str]:
 def separate_session(spark: SparkSession) -> SparkSession:
     """Return a session of its own with the settings that values depend on."""
     session = spark.newSession()
-    for key in (*REQUIRED, "spark.sql.shuffle.partitions"):
+    for key in (*REQUIRED_SETTINGS, "spark.sql.shuffle.partitions"):
         session.conf.set(key, str(spark.conf.get(key)))
     # rows are parsed once per winner, not once per column
     session.conf.set("spark.sql.optimizer.enableJsonExpressionOptimization", "false")

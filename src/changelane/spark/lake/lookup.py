@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from changelane.apply import key_values
 from changelane.apply.added_columns import Addition
-from changelane.spark.rows.added_columns import columns_of
+from changelane.spark.rows.added_columns import column_exceptions
 from changelane.spark.rows.json_values import key_text
 from changelane.spark.rows.latest_per_key import no_exceptions
 from changelane.spark.rows.target import Target
@@ -31,7 +31,9 @@ def held_rows(
     # the columns are in a struct, where no name of theirs meets one of ours
     row = F.struct(*(F.col(quoted(name)).alias(name) for name in target.columns))
     rows = table.select(
-        row.alias("row"), F.col(ORDER).alias("order"), columns_of(target.additions).alias("orders")
+        row.alias("row"),
+        F.col(ORDER).alias("order"),
+        column_exceptions(target.additions).alias("orders"),
     )
     same = F.lit(True)
     for index, name in enumerate(target.keys):
@@ -66,7 +68,7 @@ def is_incomplete(columns: Iterable[str], added: Sequence[Addition] = ()) -> Col
         columns: The columns.
         added: Those that came to the table without a statement.
     """
-    lacks = F.exists(F.map_values(columns_of(added)), lambda order: F.length(order) == 0)
+    lacks = F.exists(F.map_values(column_exceptions(added)), lambda order: F.length(order) == 0)
     # a row without a base order lists every column that was there when it was written last
     names = F.array(*map(F.lit, columns))
     later = (F.length(ORDER) == 0) & (F.size(F.array_except(names, F.map_keys(COLUMNS))) > 0)

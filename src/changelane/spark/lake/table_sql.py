@@ -4,7 +4,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from changelane.spark.lake.merge import Merge
-from changelane.spark.runtime.sql import quoted, text
+from changelane.spark.runtime.sql import quoted, sql_literal
 
 
 def create_table(
@@ -17,7 +17,7 @@ def create_table(
     location: str | None = None,
 ) -> str:
     """Return the statement that makes a table unless it exists; columns are name -> type."""
-    at = "" if location is None else f"LOCATION {text(location)} "
+    at = "" if location is None else f"LOCATION {sql_literal(location)} "
     by = f"PARTITIONED BY ({', '.join(partitions)}) " if partitions else ""
     return (
         f"CREATE TABLE IF NOT EXISTS {table} ({_fields(columns)}) "
@@ -56,7 +56,9 @@ def _fields(columns: Mapping[str, str]) -> str:
 
 
 def _pairs(properties: Mapping[str, str]) -> str:
-    return ", ".join(f"{text(key)} = {text(value)}" for key, value in properties.items())
+    return ", ".join(
+        f"{sql_literal(key)} = {sql_literal(value)}" for key, value in properties.items()
+    )
 
 
 def merge(table: str, source: str, merge: Merge) -> str:

@@ -23,7 +23,7 @@ from changelane.spark.lake.modes import APPEND, HISTORY, IS_CURRENT, OWN, UNTIL,
 from changelane.spark.rows.added_columns import additions_of, reason_of
 from changelane.spark.rows.json_values import key_text
 from changelane.spark.rows.schema import DATA, RowSchema, table_id_of
-from changelane.spark.runtime.sql import COLUMNS, DELETED, ORDER, quoted, text
+from changelane.spark.runtime.sql import COLUMNS, DELETED, ORDER, quoted, sql_literal
 from changelane.spark.state import change_log, replays, tombstones
 from changelane.types import Value
 
@@ -111,7 +111,7 @@ def _check_key(spark: SparkSession, key: Mapping[str, tuple[Value, str]]) -> Non
         value_text = key_text(value)
         if value_text is None or column_type.startswith(("array", "struct", "binary")):
             continue
-        is_valid = F.expr(f"try_cast({text(value_text)} AS {column_type})").isNotNull()
+        is_valid = F.expr(f"try_cast({sql_literal(value_text)} AS {column_type})").isNotNull()
         if spark.range(1).where(is_valid).isEmpty():
             raise ConfigError(
                 f"the key column {column} is {column_type}, and {value_text!r} is none"

@@ -24,7 +24,7 @@ from changelane.spark.lake.interface import Lake, name_of
 from changelane.spark.lake.lookup import held_rows, is_incomplete
 from changelane.spark.lake.modes import HISTORY, TableMode, mode_of
 from changelane.spark.rows.added_columns import additions_of
-from changelane.spark.rows.batch_stats import Work
+from changelane.spark.rows.batch_stats import TableBatch
 from changelane.spark.rows.schema import RowSchema, table_id_of
 from changelane.spark.rows.target import Target
 from changelane.spark.runtime.sql import ORDER
@@ -78,10 +78,12 @@ class EventBounds(NamedTuple):
         return EventBounds(min(self.oldest, bounds.oldest), max(times, default=None))
 
 
-def add_event_bounds(event_bounds: dict[str, EventBounds], table_batches: Iterable[Work]) -> None:
+def add_event_bounds(
+    event_bounds: dict[str, EventBounds], table_batches: Iterable[TableBatch]
+) -> None:
     """Add the event bounds of a batch's tables."""
     for table_batch in table_batches:
-        bounds = EventBounds(table_batch.first, table_batch.time_us)
+        bounds = EventBounds(table_batch.min_order, table_batch.time_us)
         event_bounds[table_batch.table_id] = event_bounds.get(table_batch.table_id, bounds).union(
             bounds
         )

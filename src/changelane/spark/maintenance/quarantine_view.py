@@ -12,7 +12,7 @@ from changelane.conversion.message_files import record_of
 from changelane.errors import ConfigError, DecodeError, UnknownNameError
 from changelane.message import Message
 from changelane.spark.lake.interface import Lake
-from changelane.spark.rows.rejected import read_rest
+from changelane.spark.rows.rejected import read_details
 from changelane.spark.rows.schema import table_id_of
 from changelane.spark.state import quarantine
 from changelane.spark.state.replays import (
@@ -187,7 +187,7 @@ def _entry_record(row: Row) -> dict[str, Any]:
         return record | coordinates | {"event": msgspec.json.decode(row["event"])}
     key, value = (None if row[n] is None else bytes(row[n]) for n in ("raw_key", "raw_value"))
     try:
-        details = read_rest(row["message"])
+        details = read_details(row["message"])
         if details.file is not None:
             return record | coordinates | {"file": details.file}
         message = details.message(value, key, coordinate_values)

@@ -16,7 +16,7 @@ from changelane.conversion.message_files import headers_of, read_record
 from changelane.errors import ConfigError, DecodeError
 from changelane.formats.contract import json
 from changelane.message import Message
-from changelane.spark.rows.rejected import read_rest
+from changelane.spark.rows.rejected import read_details
 from changelane.spark.state.replays import ENTRY
 
 _REPAIRED_DDL: Final = "entry STRING, mended_value BINARY, mended_key BINARY, mended_message STRING"
@@ -89,7 +89,7 @@ def _repaired_row(message: Message, row: Row) -> Sequence[object]:
     if not row["is_message"]:
         msg = f"entry {entry} is an event that a table refused: it cannot be mended, only replayed"
         raise ConfigError(msg)
-    details = read_rest(row["message"])
+    details = read_details(row["message"])
     if details.file is not None:
         msg = f"entry {entry} is a whole file: mend {details.file} itself, and replay the entry"
         raise ConfigError(msg)

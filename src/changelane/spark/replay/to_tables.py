@@ -19,9 +19,16 @@ from changelane.spark.apply.dispatch import Cadence, Fanout
 from changelane.spark.lake.interface import Lake
 from changelane.spark.rows import schema as rows
 from changelane.spark.rows.builder import RowBuilder, row_builder
-from changelane.spark.rows.expressions.apply import expressed
-from changelane.spark.rows.rejected import Entry, Rest, Row, event_row, read_rest, schema_row
-from changelane.spark.rows.schema import AT
+from changelane.spark.rows.expressions.apply import apply_expressions
+from changelane.spark.rows.rejected import (
+    MessageDetails,
+    QuarantineEntry,
+    Row,
+    event_row,
+    read_details,
+    schema_row,
+)
+from changelane.spark.rows.schema import FIELD_INDEX
 from changelane.spark.run.tables import applier_of, expressions_of
 from changelane.spark.sources.decode_options import decode_options_of
 from changelane.spark.sources.file_listing import root_of
@@ -58,10 +65,10 @@ class TableReplay:
         marker, details = replays.marker(unfinished_replay.number), {"source": "quarantine"}
         # filters and computes already ran for events that tables rejected
         is_transformed = F.coalesce(
-            F.get_json_object("event", "$.kind") != rows.REFUSED, F.lit(False)
+            F.get_json_object("event", "$.kind") != rows.REJECTED, F.lit(False)
         )
         event_entries = entries.where(~is_transformed) if self._expressions else entries
-        with expressed(
+        with apply_expressions(
             event_rows_of(event_entries, self._pipeline, format_name, options), self._expressions
         ) as events:
             if self._expressions:
@@ -87,13 +94,13 @@ def event_rows_of(
     make_builder = partial(row_builder, format_name, options, **decode_options_of(pipeline))
     reads_files = isinstance(pipeline.source, FilesSource)
     decode = partial(_decode, make_builder, reads_files=reads_files)
-    event_rows = entries.select(*Entry._fields).mapInArrow(decode, rows.DDL)
+    event_rows = entries.select(*QuarantineEntry._fields).mapInArrow(decode, rows.DDL)
     if not isinstance(pipeline.source, FilesSource):
         return event_rows
     file_entries = entries.where(F.get_json_object("message", "$.file").isNotNull())
     topics_by_epoch: dict[int, dict[str, str]] = defaultdict(dict)
     for row in file_entries.select("topic", "message").collect():
-        details = read_rest(row["message"])
+        details = read_details(row["message"])
         topics_by_epoch[details.epoch][details.file or ""] = row["topic"] or ""
     for epoch, files in sorted(topics_by_epoch.items()):
         file_rows = _file_event_rows(
@@ -128,13 +135,13 @@ def _decode(
 ) -> Iterator[pa.RecordBatch]:
     reader = _EntryReader(make_builder, reads_files=reads_files)
     for batch in batches:
-        yield from rows.gather(reader.rows(entry) for entry in entries_of(batch))
+        yield from rows.arrow_batches(reader.rows(entry) for entry in entries_of(batch))
 
 
-def entries_of(batch: pa.RecordBatch) -> Iterator[Entry]:
-    """Return the entries of rows with the columns of :class:`Entry`."""
-    columns = (batch.column(index).to_pylist() for index in range(len(Entry._fields)))
-    return (Entry(*values) for values in zip(*columns, strict=True))
+def entries_of(batch: pa.RecordBatch) -> Iterator[QuarantineEntry]:
+    """Return the entries of rows with the columns of :class:`QuarantineEntry`."""
+    columns = (batch.column(index).to_pylist() for index in range(len(QuarantineEntry._fields)))
+    return (QuarantineEntry(*values) for values in zip(*columns, strict=True))
 
 
 class _EntryReader:
@@ -146,34 +153,34 @@ class _EntryReader:
         self._builders: dict[int, RowBuilder] = {}
         self._emitted_schemas: set[tuple[str, str]] = set()
 
-    def rows(self, entry: Entry) -> tuple[int, list[Row]]:
+    def rows(self, entry: QuarantineEntry) -> tuple[int, list[Row]]:
         """Return the size of an entry in bytes, and its event rows."""
         if entry.event is not None:
-            row = event_row(entry.event, entry.place, entry.row_index)
+            row = event_row(entry.event, entry.coordinates, entry.row_index)
             return len(entry.event), self._event_rows(row, entry.schema)
-        details, value = read_rest(entry.message), entry.raw_value
+        details, value = read_details(entry.message), entry.raw_value
         if details.file is not None:
             return 0, [] if self._reads_files else [self._rejected_row(entry, details)]
         builder = self._builder(details.epoch)
         size = len(value or b"")
         if details.is_line and value is not None:
-            return size, record_rows(builder, value, entry.place)
-        return size, builder.rows(details.message(value, entry.raw_key, entry.place))
+            return size, record_rows(builder, value, entry.coordinates)
+        return size, builder.rows(details.message(value, entry.raw_key, entry.coordinates))
 
     def _builder(self, epoch: int) -> RowBuilder:
         if epoch not in self._builders:
             self._builders[epoch] = self._make_builder(epoch=epoch)
         return self._builders[epoch]
 
-    def _rejected_row(self, entry: Entry, details: Rest) -> Row:
+    def _rejected_row(self, entry: QuarantineEntry, details: MessageDetails) -> Row:
         error = DecodeError("a whole file, and the source is none of files", code="unreadable_file")
         message = Message(None, None, (), entry.topic)
-        return self._builder(details.epoch).refuse(message, error, file=details.file)
+        return self._builder(details.epoch).error_row(message, error, file=details.file)
 
     def _event_rows(self, row: Row, schema: str | None) -> list[Row]:
-        if row[AT["kind"]] != "data" or schema is None:
+        if row[FIELD_INDEX["kind"]] != "data" or schema is None:
             return [row]
-        schema_key = row[AT["table_id"]], row[AT["schema_id"]]
+        schema_key = row[FIELD_INDEX["table_id"]], row[FIELD_INDEX["schema_id"]]
         if schema_key in self._emitted_schemas:
             return [row]
         self._emitted_schemas.add(schema_key)

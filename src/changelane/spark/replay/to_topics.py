@@ -22,7 +22,7 @@ from changelane.pipeline.datahub_sink import DataHubSink
 from changelane.pipeline.kafka import KafkaSink, KafkaSource
 from changelane.spark.lake.interface import Lake
 from changelane.spark.replay.to_tables import entries_of
-from changelane.spark.rows.rejected import Entry, read_rest
+from changelane.spark.rows.rejected import QuarantineEntry, read_details
 from changelane.spark.sinks.blocked_keys import KEY_COLUMNS
 from changelane.spark.sinks.kafka import sender_of
 from changelane.spark.state import replays as ledger
@@ -61,7 +61,7 @@ class TopicReplay:
         )
         key_entries = rows.join(keys, reduce(and_, is_same_key), "left_semi")
         later_entries = key_entries.join(selected_entries.select(ENTRY), ENTRY, "left_anti")
-        columns = [ENTRY, *Entry._fields]
+        columns = [ENTRY, *QuarantineEntry._fields]
         return selected_entries.select(*columns).unionByName(later_entries.select(*columns))
 
     def apply(
@@ -77,7 +77,7 @@ class TopicReplay:
             FencedError: Another replay of the pipeline has begun in the meantime.
         """
         self._fencing_token.check(self._lake.properties(ledger.NAME))
-        entries = replays.entries_of(unfinished_replay.number).select(*Entry._fields)
+        entries = replays.entries_of(unfinished_replay.number).select(*QuarantineEntry._fields)
         ordered = entries.repartition("topic", "partition").sortWithinPartitions(
             "topic", "partition", "offset", "row_index"
         )
@@ -103,7 +103,9 @@ class TopicReplay:
 def _read_entries(batches: Iterable[pa.RecordBatch]) -> Iterator[IncomingMessage]:
     for batch in batches:
         for entry in entries_of(batch):
-            message = read_rest(entry.message).message(entry.raw_value, entry.raw_key, entry.place)
+            message = read_details(entry.message).message(
+                entry.raw_value, entry.raw_key, entry.coordinates
+            )
             # older versions stored no details, and the row index 0 for undecodable messages:
             # all of their events are sent, some perhaps again
             yield IncomingMessage(

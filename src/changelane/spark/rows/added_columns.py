@@ -4,7 +4,7 @@
 The rule is that of :mod:`changelane.apply.added_columns`.
 
 No row is rewritten for it. A table's property says from where on rows know such a column, and
-:func:`columns_of` returns the exceptions of a row as if each row listed it.
+:func:`column_exceptions` returns the exceptions of a row as if each row listed it.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -21,9 +21,9 @@ from changelane.spark.runtime.sql import COLUMNS, ORDER
 SOURCE_COLUMNS: Final = "source_columns"
 """The property that keeps :class:`~changelane.apply.added_columns.ColumnHistory`."""
 MAX_NAMED: Final = 5
-_EMPTY: Final = "cast(map() AS map<string,binary>)"
-_OWN: Final = bytes([1])
-WAY_OUT: Final = (
+_EMPTY_MAP: Final = "cast(map() AS map<string,binary>)"
+_ANY_ORDER: Final = bytes([1])
+REPAIR_ADVICE: Final = (
     "read the table again, with a snapshot of the type `blocking` by Debezium's signal "
     "`execute-snapshot`, or into another folder: docs/limits.md"
 )
@@ -51,7 +51,7 @@ def property_of(columns: ColumnHistory) -> dict[str, str]:
     return {SOURCE_COLUMNS: msgspec.json.encode(columns).decode()}
 
 
-def renamed(columns: ColumnHistory, names: Mapping[str, str | None]) -> ColumnHistory:
+def renamed_history(columns: ColumnHistory, names: Mapping[str, str | None]) -> ColumnHistory:
     """Return the same for columns with other names: old name -> new name, ``None`` = dropped."""
     lower = {old.lower(): new for old, new in names.items()}
     added = []
@@ -62,7 +62,7 @@ def renamed(columns: ColumnHistory, names: Mapping[str, str | None]) -> ColumnHi
     return msgspec.structs.replace(columns, added=tuple(added))
 
 
-def columns_of(added: Sequence[Addition]) -> Column:
+def column_exceptions(added: Sequence[Addition]) -> Column:
     """Return the exceptions of a row, with an empty order for each column that it does not know.
 
     Args:
@@ -71,14 +71,16 @@ def columns_of(added: Sequence[Addition]) -> Column:
     listed = F.col(COLUMNS)
     for addition in added:
         if addition.is_unknown:
-            is_unknown = is_below(F.col(ORDER), addition) & ~_lists(listed, addition.column)
-            other_columns = F.coalesce(listed, F.expr(_EMPTY))
-            with_it = F.map_concat(other_columns, _unknown(addition.column))
+            is_unknown = is_before_addition(F.col(ORDER), addition) & ~_lists_column(
+                listed, addition.column
+            )
+            other_columns = F.coalesce(listed, F.expr(_EMPTY_MAP))
+            with_it = F.map_concat(other_columns, _unknown_exception(addition.column))
             listed = F.when(is_unknown, with_it).otherwise(listed)
     return listed
 
 
-def versions_of(added: Sequence[Addition], columns: Sequence[str]) -> Column:
+def version_exceptions(added: Sequence[Addition], columns: Sequence[str]) -> Column:
     """Return the same of a version of a row, which lists either no column or all that it had.
 
     Args:
@@ -89,21 +91,23 @@ def versions_of(added: Sequence[Addition], columns: Sequence[str]) -> Column:
     if not unknown:
         return F.col(COLUMNS)
     every = F.array(*(F.lit(name) for name in columns))
-    own = F.map_from_arrays(every, F.transform(every, lambda _: F.lit(bytearray(_OWN))))
+    own = F.map_from_arrays(every, F.transform(every, lambda _: F.lit(bytearray(_ANY_ORDER))))
     below = F.lit(False)
     for addition in unknown:
-        below = below | is_below(F.col(ORDER), addition)
+        below = below | is_before_addition(F.col(ORDER), addition)
     listed = F.when(F.col(COLUMNS).isNull() & below, own).otherwise(F.col(COLUMNS))
     for addition in unknown:
-        is_told = F.coalesce(_lists(F.col(COLUMNS), addition.column), F.lit(False))
-        is_unknown = listed.isNotNull() & is_below(F.col(ORDER), addition) & ~is_told
-        other_columns = _without(listed, addition.column)
-        with_it = F.map_concat(other_columns, _unknown(addition.column))
+        is_told = F.coalesce(_lists_column(F.col(COLUMNS), addition.column), F.lit(False))
+        is_unknown = listed.isNotNull() & is_before_addition(F.col(ORDER), addition) & ~is_told
+        other_columns = _without_column(listed, addition.column)
+        with_it = F.map_concat(other_columns, _unknown_exception(addition.column))
         listed = F.when(is_unknown, with_it).otherwise(listed)
     return listed
 
 
-def lacks(order: Column, schema_id: Column, addition: Addition, having: Collection[str]) -> Column:
+def lacks_column(
+    order: Column, schema_id: Column, addition: Addition, having: Collection[str]
+) -> Column:
     """Say whether a whole event is from before a column came, and does not name it.
 
     Args:
@@ -116,7 +120,7 @@ def lacks(order: Column, schema_id: Column, addition: Addition, having: Collecti
     return F.coalesce((order < F.lit(bytearray(addition.order))) & ~names, F.lit(False))
 
 
-def is_below(order: Column, addition: Addition) -> Column:
+def is_before_addition(order: Column, addition: Addition) -> Column:
     """Say whether a row with a base order is from before a column came.
 
     Of a row that moved to another key, the last bytes of the base are those of its newest event.
@@ -125,21 +129,21 @@ def is_below(order: Column, addition: Addition) -> Column:
     return F.coalesce(own, F.unhex(F.lit(""))) < F.lit(bytearray(addition.order))
 
 
-def _lists(columns: Column, name: str) -> Column:
+def _lists_column(columns: Column, name: str) -> Column:
     return F.coalesce(F.map_contains_key(columns, F.lit(name)), F.lit(False))
 
 
-def _without(columns: Column, name: str) -> Column:
+def _without_column(columns: Column, name: str) -> Column:
     return F.map_filter(columns, lambda column, _: column != F.lit(name))
 
 
-def _unknown(name: str) -> Column:
+def _unknown_exception(name: str) -> Column:
     return F.create_map(F.lit(name), F.unhex(F.lit("")))
 
 
 def is_unknown(addition: Addition) -> Column:
     """Say whether a row of the table does not know a column."""
-    order = F.try_element_at(columns_of([addition]), F.lit(addition.column))
+    order = F.try_element_at(column_exceptions([addition]), F.lit(addition.column))
     return F.coalesce(F.length(order) == 0, F.lit(False))
 
 
@@ -162,7 +166,7 @@ def note_of(added: Sequence[Addition], counts: Mapping[str, int] | None = None) 
     ]
     if (unnamed_count := len(unknown) - MAX_NAMED) > 0:
         said.append(f"{unnamed_count} more")
-    return f"rows from before do not know {', '.join(said)}: {WAY_OUT}" if said else ""
+    return f"rows from before do not know {', '.join(said)}: {REPAIR_ADVICE}" if said else ""
 
 
 def reason_of(addition: Addition) -> str:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from changelane.pipeline.kafka import Lag, total_lag
 from changelane.position import BY_PARTITION, LsnPosition, PostgresPosition, ScnPosition
-from changelane.spark.rows.schema import REFUSED, RowSchema, Told
+from changelane.spark.rows.schema import REJECTED, DdlText, RowSchema
 
 APPLIED_BEFORE: Final = "applied before"
 """The note of a table that held the batch already."""
@@ -19,10 +19,17 @@ FEW_KEYS: Final = 1_000_000
 """So many keys may pass the driver, which sends them to all executors: some 100 MB."""
 TRANSACTIONAL: Final = {PostgresPosition.code, ScnPosition.code, LsnPosition.code}
 
-AT: Final = "@"
+INTERVAL_SEPARATOR: Final = "@"
 """What parts an event's schema from the number of a span of names in its batch, if it has one."""
-_SUMS: Final = ("events", "late", "ties", "applied_before", "repeats", "possible_duplicates")
-_TOLD_AT: Final = ("topic", "partition", "offset", "row_index")
+_COUNT_FIELDS: Final = (
+    "events",
+    "late",
+    "ties",
+    "applied_before",
+    "repeats",
+    "possible_duplicates",
+)
+_STATEMENT_COORDINATES: Final = ("topic", "partition", "offset", "row_index")
 """Where a statement stands among the messages: what parts those of one place in the log."""
 
 
@@ -57,7 +64,7 @@ class TableReport(msgspec.Struct):
     possible_duplicates: int = 0
 
     @property
-    def is_taken(self) -> bool:
+    def is_applied(self) -> bool:
         """Whether the table took its events now, but for some of them that were set aside."""
         return bool(self.path) and self.failed is None and self.note != APPLIED_BEFORE
 
@@ -124,7 +131,9 @@ class BatchReport(msgspec.Struct):
         tables = {table.table: table for table in self.tables}
         for table in later.tables:
             if (before := tables.get(table.table)) is not None:
-                sums = {name: getattr(before, name) + getattr(table, name) for name in _SUMS}
+                sums = {
+                    name: getattr(before, name) + getattr(table, name) for name in _COUNT_FIELDS
+                }
                 said = {"warning": before.warning or table.warning}
                 table = msgspec.structs.replace(table, **sums, **said)  # noqa: PLW2901
             tables[table.table] = table
@@ -149,7 +158,7 @@ class BatchReport(msgspec.Struct):
             finished_before=self.finished_before + later.finished_before,
         )
 
-    def set_aside(self, code: str, count: int) -> None:
+    def count_quarantined(self, code: str, count: int) -> None:
         """Count what goes to the quarantine."""
         if count:
             self.quarantined[code] = self.quarantined.get(code, 0) + count
@@ -159,7 +168,7 @@ def _sum(first: int | None, two: int | None) -> int | None:
     return two if first is None else first + (two or 0)
 
 
-class Truncating(NamedTuple):
+class TruncateGroup(NamedTuple):
     """Truncates of one server (empty = it tells none), with one kind of positions."""
 
     server: str
@@ -168,12 +177,12 @@ class Truncating(NamedTuple):
     size: int
 
 
-class Work:
+class TableBatch:
     """What one batch holds of one table, as the driver's statistics tell.
 
     Attributes:
         table_id: The table; that of the lake, once its names are read.
-        told_as: What its events call it.
+        source_names: What its events call it.
         schemas: The schemas of its events.
         counts: How many events have each.
         newest: The newest order of each.
@@ -184,53 +193,53 @@ class Work:
         widest_key: The characters of the longest key.
         changes: Updates and deletes.
         departures: Deletes, and updates that leave a key.
-        truncated_by: Truncates, by the server that told them and the kind of their positions.
-        truncated: The newest truncate of the kind that the table compares, once that is known.
+        truncate_groups: Truncates, by the server that told them and the kind of their positions.
+        newest_truncate: The newest truncate with the table's kind of positions, once known.
         domains: Kinds of positions, with the version of their orders (2 bytes), and how many
             events have each.
-        reaches: The oldest and the newest order of the changes of each schema and kind of
+        order_ranges: The oldest and the newest order of the changes of each schema and kind of
             positions.
         time_us: The newest time of a change at its source, microseconds since 1970-01-01 UTC.
-        places: Where orders are offsets: epochs and partitions (12 bytes).
+        epoch_partitions: Where orders are offsets: epochs and partitions (12 bytes).
     """
 
     def __init__(self, table_id: str) -> None:
         self.table_id = table_id
-        self.told_as: tuple[str, ...] = (table_id,)
+        self.source_names: tuple[str, ...] = (table_id,)
         self.schemas: dict[str, RowSchema] = {}
         self.counts: dict[str, int] = {}
         self.newest: dict[str, bytes] = {}
         self.oldest: dict[str, bytes] = {}
         self.rows: dict[tuple[str, bytes], tuple[bytes, bytes]] = {}
-        self.has_parts = False
-        self.has_moves = False
+        self.has_partial_images = False
+        self.has_key_changes = False
         self.departures = 0
         self.has_other_keys = False
         self.keyless = 0
         self.widest_key = 0
         self.changes = 0
-        self.truncated_by: list[Truncating] = []
-        self.truncated = b""
+        self.truncate_groups: list[TruncateGroup] = []
+        self.newest_truncate = b""
         self.time_us: int | None = None
         self.domains: dict[bytes, int] = {}
-        self.reaches: dict[tuple[str, bytes], tuple[bytes, bytes]] = {}
-        self.places: set[bytes] = set()
+        self.order_ranges: dict[tuple[str, bytes], tuple[bytes, bytes]] = {}
+        self.epoch_partitions: set[bytes] = set()
 
     @property
     def truncates(self) -> int:
         """How many truncates there are."""
-        return sum(truncate.size for truncate in self.truncated_by)
+        return sum(truncate.size for truncate in self.truncate_groups)
 
     @property
-    def truncated_in(self) -> dict[bytes, bytes]:
+    def newest_truncates(self) -> dict[bytes, bytes]:
         """The newest truncate of each kind of positions."""
         newest: dict[bytes, bytes] = {}
-        for truncate in self.truncated_by:
+        for truncate in self.truncate_groups:
             newest[truncate.domain] = max(newest.get(truncate.domain, b""), truncate.newest)
         return newest
 
     @property
-    def first(self) -> bytes:
+    def min_order(self) -> bytes:
         """The oldest order of a change; nothing when there is none."""
         return min(self.oldest.values(), default=b"")
 
@@ -244,18 +253,18 @@ class Work:
         """Whether the keys of the events are few enough to be broadcast."""
         return self.count <= FEW_KEYS
 
-    def reach(self, kind: bytes) -> tuple[bytes, bytes]:
+    def order_range(self, kind: bytes) -> tuple[bytes, bytes]:
         """Return the oldest and the newest order of changes of one kind of positions."""
-        reaches = [reach for (_, domain), reach in self.reaches.items() if domain == kind]
+        reaches = [reach for (_, domain), reach in self.order_ranges.items() if domain == kind]
         return (
             min((oldest for oldest, _ in reaches), default=b""),
             max((newest for _, newest in reaches), default=b""),
         )
 
     @property
-    def is_raising(self) -> bool:
+    def has_removals(self) -> bool:
         """Whether events raise what is remembered of rows that are not there."""
-        return self.departures > 0 or bool(self.truncated)
+        return self.departures > 0 or bool(self.newest_truncate)
 
     @property
     def is_transactional(self) -> bool:
@@ -272,15 +281,15 @@ class Work:
         )
 
     @property
-    def active(self) -> RowSchema:
+    def active_schema(self) -> RowSchema:
         """The schema of the newest event; events without a key do not count beside others."""
         return self.schemas[self.newest_first[0]]
 
-    def without(self, truncates: Collection[Truncating]) -> "Work":
+    def without_truncates(self, truncates: Collection[TruncateGroup]) -> "TableBatch":
         """Return the same without some truncates."""
-        work = self.only(self.schemas)
-        work.truncated_by = [
-            truncate for truncate in self.truncated_by if truncate not in truncates
+        work = self.with_schemas(self.schemas)
+        work.truncate_groups = [
+            truncate for truncate in self.truncate_groups if truncate not in truncates
         ]
         work.domains = dict(self.domains)
         for truncate in truncates:
@@ -288,7 +297,7 @@ class Work:
         work.domains = {domain: count for domain, count in work.domains.items() if count}
         return work
 
-    def only(self, schemas: Iterable[str]) -> "Work":
+    def with_schemas(self, schemas: Iterable[str]) -> "TableBatch":
         """Return the same without the events of other schemas."""
         work = copy(self)
         work.schemas = {name: self.schemas[name] for name in schemas}
@@ -296,35 +305,35 @@ class Work:
         work.newest = {name: self.newest.get(name, b"") for name in work.schemas}
         work.oldest = {name: self.oldest[name] for name in work.schemas if name in self.oldest}
         work.rows = {place: reach for place, reach in self.rows.items() if place[0] in work.schemas}
-        work.reaches = {
-            place: reach for place, reach in self.reaches.items() if place[0] in work.schemas
+        work.order_ranges = {
+            place: reach for place, reach in self.order_ranges.items() if place[0] in work.schemas
         }
         return work
 
 
-class Statements(NamedTuple):
+class StatementRow(NamedTuple):
     """A ``ddl`` row: statements, their place in the log, and the table that they are told of."""
 
     order: bytes
     table_id: str
-    told: Told
+    ddl_text: DdlText
 
 
-class Survey(NamedTuple):
+class BatchStats(NamedTuple):
     """What a batch holds.
 
     Attributes:
-        works: What it holds of each table.
+        table_batches: What it holds of each table.
         schemas: The schemas of its events, by id.
         statements: What it tells of the shapes of tables.
     """
 
-    works: list[Work]
+    table_batches: list[TableBatch]
     schemas: dict[str, RowSchema]
-    statements: list[Statements]
+    statements: list[StatementRow]
 
 
-def survey(events: DataFrame, report: BatchReport) -> Survey:
+def batch_stats(events: DataFrame, report: BatchReport) -> BatchStats:
     """Return what a batch holds, by one pass; count what is of no table into the report."""
     data, order = F.col("kind") == "data", F.col("order")
     leaves = F.col("op") == "d"
@@ -347,42 +356,46 @@ def survey(events: DataFrame, report: BatchReport) -> Survey:
             F.count_if(data & F.col("op").isin("u", "d")).alias("changes"),
             F.unix_micros(F.max("source_time")).alias("time_us"),
             # sets also keep Spark from sorting all rows, as it does for a maximum of bytes
-            F.collect_set(place(order)).alias("places"),
+            F.collect_set(epoch_partition(order)).alias("places"),
         )
         .collect()
     )
-    works: dict[str, Work] = {}
+    works: dict[str, TableBatch] = {}
     for row in statement_rows:
-        _count(row, works, report)
+        _add_counts(row, works, report)
     is_statement = F.col("kind") == "ddl"
     rows = (
         events.where("kind IN ('schema', 'ddl')")
         .groupBy("kind", "table_id", "schema_id", "order")
         .agg(
             F.collect_set("after").alias("after"),
-            F.collect_set(F.when(is_statement, F.struct(*_TOLD_AT, "after"))).alias("told"),
+            F.collect_set(F.when(is_statement, F.struct(*_STATEMENT_COORDINATES, "after"))).alias(
+                "told"
+            ),
         )
         .collect()
     )
     schemas: dict[str, RowSchema] = {}
-    statements: list[tuple[tuple[str | int, ...], Statements]] = []
+    statements: list[tuple[tuple[str | int, ...], StatementRow]] = []
     for row in rows:
         if row["kind"] == "ddl":
             for topic, *numbers, text in row["told"]:
                 told_at = (topic or "", *(number or 0 for number in numbers), text)
-                said = msgspec.json.decode(text, type=Told)
-                table_statements = Statements(bytes(row["order"]), row["table_id"], said)
+                said = msgspec.json.decode(text, type=DdlText)
+                table_statements = StatementRow(bytes(row["order"]), row["table_id"], said)
                 statements.append((told_at, table_statements))
             continue
         schema = msgspec.json.decode(max(row["after"]), type=RowSchema)
         schemas[row["schema_id"]] = schema
         works[row["table_id"]].schemas[row["schema_id"]] = schema
-    return Survey([works[name] for name in sorted(works)], schemas, _in_order(statements))
+    return BatchStats(
+        [works[name] for name in sorted(works)], schemas, _sorted_statements(statements)
+    )
 
 
-def _in_order(
-    statements: Iterable[tuple[tuple[str | int, ...], Statements]],
-) -> list[Statements]:
+def _sorted_statements(
+    statements: Iterable[tuple[tuple[str | int, ...], StatementRow]],
+) -> list[StatementRow]:
     """Return statements in the order in which they were told, each once."""
     sorted_statements = sorted(
         statements, key=lambda entry: (entry[1].order, entry[0], entry[1].table_id)
@@ -390,14 +403,14 @@ def _in_order(
     return list(dict.fromkeys(table_statements for _, table_statements in sorted_statements))
 
 
-def _count(row: Row, works: dict[str, Work], report: BatchReport) -> None:
+def _add_counts(row: Row, works: dict[str, TableBatch], report: BatchReport) -> None:
     kind, count = row["kind"], row["count"]
     if kind == "error":
-        report.set_aside(row["code"], count)
+        report.count_quarantined(row["code"], count)
         report.unread += count
         return
-    if kind == REFUSED:
-        report.set_aside(row["code"], count)
+    if kind == REJECTED:
+        report.count_quarantined(row["code"], count)
         report.events += count
         return
     if kind == "other":
@@ -406,25 +419,25 @@ def _count(row: Row, works: dict[str, Work], report: BatchReport) -> None:
     if kind == "ddl":
         report.statements += count
         return
-    work = works.setdefault(row["table_id"], Work(row["table_id"]))
+    work = works.setdefault(row["table_id"], TableBatch(row["table_id"]))
     if kind == "schema":
         return
     report.events += count
     newest, domain = bytes(row["newest"]), bytes(row["domain"])
     work.domains[domain] = work.domains.get(domain, 0) + count
     if kind == "truncate":
-        work.truncated_by.append(Truncating(row["schema_id"], domain, newest, count))
+        work.truncate_groups.append(TruncateGroup(row["schema_id"], domain, newest, count))
     else:
         schema = row["schema_id"]
         work.counts[schema] = work.counts.get(schema, 0) + count
         work.newest[schema] = max(work.newest.get(schema, b""), newest)
         oldest = bytes(row["oldest"])
         work.oldest[schema] = min(work.oldest.get(schema, oldest), oldest)
-        work.reaches[schema, domain] = oldest, newest
+        work.order_ranges[schema, domain] = oldest, newest
         if row["first"] is not None:
             work.rows[schema, domain] = bytes(row["first"]), bytes(row["last"])
-    work.has_parts |= bool(row["parts"])
-    work.has_moves |= bool(row["moves"])
+    work.has_partial_images |= bool(row["parts"])
+    work.has_key_changes |= bool(row["moves"])
     work.departures += row["leaves"]
     work.has_other_keys |= bool(row["others"])
     if row["time_us"] is not None:
@@ -432,15 +445,15 @@ def _count(row: Row, works: dict[str, Work], report: BatchReport) -> None:
     work.keyless += row["keyless"]
     work.widest_key = max(work.widest_key, row["widest_key"] or 0)
     work.changes += row["changes"]
-    work.places.update(map(bytes, row["places"]))
+    work.epoch_partitions.update(map(bytes, row["places"]))
 
 
 def event_schema_id() -> Column:
     """Return the ``schema_id`` that an event was read with, whatever its batch made of it."""
-    return F.substring_index("schema_id", AT, 1)
+    return F.substring_index("schema_id", INTERVAL_SEPARATOR, 1)
 
 
-def place(order: Column) -> Column:
+def epoch_partition(order: Column) -> Column:
     """Return the epoch and partition of an order of offsets (12 bytes), NULL in other domains.
 
     Inside one place two orders can be compared, and in two epochs (docs/merge-rule.md, Orders).
@@ -451,7 +464,7 @@ def place(order: Column) -> Column:
     return F.when(is_offset, F.concat(F.substring(order, 3, 4), tag))
 
 
-def place_of(order: bytes) -> set[bytes]:
+def epoch_partition_of(order: bytes) -> set[bytes]:
     """Return the same of an order in hand; nothing in other domains, and of no order."""
     if len(order) < 2 or order[1] not in BY_PARTITION:
         return set()

@@ -40,72 +40,30 @@ from changelane.position import (
     encode_order,
 )
 from changelane.schema import Column, TableId, TableSchema, option_for_table
-from changelane.spark.rows.json_values import RowWriter, key_as_text, spark_type
-from changelane.spark.rows.keys import key_of, knows_key, moved
+from changelane.spark.rows.compiled_schema import CompiledSchema
+from changelane.spark.rows.keys import changed_keys, key_of, knows_key
 from changelane.spark.rows.rejected import details_of
-from changelane.spark.rows.schema import AT, SHAPING, RowSchema, Told, row_of, table_id_text
-from changelane.spark.rows.schema_columns import row_columns
+from changelane.spark.rows.schema import (
+    FIELD_INDEX,
+    SCHEMA_ACTIONS,
+    DdlText,
+    row_of,
+    table_id_text,
+)
 from changelane.transforms.chain import Chain
 from changelane.transforms.transform import Transform
-from changelane.types import UNAVAILABLE, UNKNOWN, String
+from changelane.types import UNAVAILABLE, UNKNOWN
 
 Row = tuple[Any, ...]
 
 _INT64: Final = (-(1 << 63), (1 << 63) - 1)
-_MAX_SHAPES: Final = 10_000
-_UNPLACED: Final = ("postgresql", "incremental")
+_MAX_COMPILED_SCHEMAS: Final = 10_000
+_SNAPSHOT_WITHOUT_POSITIONS: Final = ("postgresql", "incremental")
 """The product and the kind of snapshot whose rows tell no position."""
-_INCREMENTAL: Final = (
+_INCREMENTAL_REASON: Final = (
     "PostgreSQL's incremental snapshots tell no positions, so that nothing says whether the row is "
     "older than what the stream told: ask Debezium for a snapshot of the type `blocking`"
 )
-
-
-class _Shape:
-    """One table with one schema and key, compiled once per task."""
-
-    __slots__ = ("id", "is_told", "key", "loose", "row", "schema", "table_id", "writer")
-
-    def __init__(
-        self,
-        table: TableId,
-        schema: TableSchema,
-        key: tuple[str, ...] | None,
-        server: str | None,
-        *,
-        is_partial: bool,
-        lists_columns: bool,
-    ) -> None:
-        columns = row_columns(schema)
-        key_names = [f"\0{name}" for name in key or ()]
-        if server is not None:
-            key_names.append(f"\0\0{server}")
-        if is_partial:
-            key_names.append("\0\0\0")
-        row_schema = RowSchema(columns, key, server, is_partial, lists_columns)
-        self.row = msgspec.json.encode(row_schema).decode()
-        self.id = TableSchema((*schema.columns, *(Column(name, UNKNOWN) for name in key_names))).id
-        self.table_id = table_id_text(table)
-        self.writer = RowWriter(schema)
-        self.schema = schema
-        self.key = key
-        self.is_told = False
-        self.loose = tuple(
-            (column.name, column.type)
-            for column in schema.columns
-            if column.name in (key or ()) and spark_type(column.type) == "STRING"
-            if not isinstance(column.type, String)
-        )
-
-    def keyed(self, image: Image | None) -> Image | None:
-        """Return an image whose key is what the table stores of it.
-
-        A key column that is text there and not here: 1, 1.0 and "1" are one text, so one key.
-        """
-        if image is None:
-            return None
-        texts = {name: key_as_text(kind, image[name]) for name, kind in self.loose if name in image}
-        return {**image, **texts}
 
 
 class RowBuilder:
@@ -137,53 +95,53 @@ class RowBuilder:
         self._epoch = epoch
         self._keys = dict(keys or {})
         self._whole_row_is_key = keyless == "row"
-        self._images = images
+        self._keeps_before_images = images
         self._event_ids = event_ids
         self._omits_nulls = codec.carries.absent_means is AbsentMeans.NULL
         self._reads_debezium = codec.name == "debezium-json"
         self._reads_mysql = codec.carries.positions == {"mysql"}
-        self._shared = codec.carries.shared_positions
-        self._shapes: dict[tuple[object, ...], _Shape] = {}
-        self._last: tuple[object, object, object, _Shape] | None = None
-        self._told: set[tuple[str, str]] = set()
+        self._shares_positions = codec.carries.shared_positions
+        self._compiled_schemas: dict[tuple[object, ...], CompiledSchema] = {}
+        self._last_compiled: tuple[object, object, object, CompiledSchema] | None = None
+        self._written_schemas: set[tuple[str, str]] = set()
 
     def rows(self, message: Message) -> list[Row]:
         """Return the rows of one message; a message that cannot be read is one ``error`` row."""
         rows: list[Row] = []
-        fresh: list[_Shape] = []
+        fresh: list[CompiledSchema] = []
         try:
             for index, event in enumerate(self._codec.decode(message)):
                 transformed = self._chain(event) if self._chain.transforms else event
                 if transformed is not None:
-                    self._event(transformed, message, index, rows, fresh)
+                    self._append_rows(transformed, message, index, rows, fresh)
                 else:
                     rows.append(row_of(message, kind="other", op="excluded", row_index=index))
         except DecodeError as error:
-            return [self.refuse(message, error)]
+            return [self.error_row(message, error)]
         except (ApplyError, TransformError) as error:
             code = getattr(error, "code", "unordered")
-            return [self.refuse(message, DecodeError(str(error), code=code))]
+            return [self.error_row(message, DecodeError(str(error), code=code))]
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other messages
             reason = f"a defect of changelane ({type(error).__name__}): please report it"
-            return [self.refuse(message, DecodeError(reason, code="defect"))]
+            return [self.error_row(message, DecodeError(reason, code="defect"))]
         if not fresh or not any(row[0] == "data" for row in rows):
             return rows
         for shape in fresh:
             # only now: a message that cannot be read tells nothing
-            shape.is_told = True
-            if (shape.table_id, shape.id) not in self._told:
-                self._told.add((shape.table_id, shape.id))
+            shape.is_written = True
+            if (shape.table_id, shape.id) not in self._written_schemas:
+                self._written_schemas.add((shape.table_id, shape.id))
                 data_row = row_of(
                     message,
                     kind="schema",
                     table_id=shape.table_id,
                     schema_id=shape.id,
-                    after=shape.row,
+                    after=shape.schema_json,
                 )
                 rows.insert(0, data_row)
         return rows
 
-    def refuse(self, message: Message, error: DecodeError, **context: Any) -> Row:
+    def error_row(self, message: Message, error: DecodeError, **context: Any) -> Row:
         """Return the ``error`` row of a message, a line or a file (*context* of ``details_of``)."""
         withheld, is_masked = self._chain.redacted, self._chain.is_masking
         details = details_of(message, epoch=self._epoch, is_masked=is_masked, **context)
@@ -198,60 +156,63 @@ class RowBuilder:
             raw_value=withheld(message.value),
         )
 
-    def _event(
+    def _append_rows(
         self,
         event: ChangeEvent,
         message: Message,
         index: int,
         rows: list[Row],
-        fresh: list[_Shape],
+        fresh: list[CompiledSchema],
     ) -> None:
         match event:
             case DataChange():
-                rows.append(self._change(event, None, message, index, fresh))
+                rows.append(self._data_row(event, None, message, index, fresh))
             case HalfUpdate(change, other, pair):
-                shape = self._shape(change, fresh)
+                shape = self._compiled_schema(change, fresh)
                 if shape.key is None or (other is None and pair is not None):
                     # nothing tells whether the key stays, or there is none: as apply.steps has it,
                     # the first half takes its row away, and the second puts it back at the same
                     # position; neither is a row of its own
                     if change.op is not Op.DELETE:
                         change = msgspec.structs.replace(change, op=Op.UPDATE)
-                    rows.append(self._change(change, None, message, index, fresh))
+                    rows.append(self._data_row(change, None, message, index, fresh))
                     return
-                row = self._change(change, other, message, index, fresh)
+                row = self._data_row(change, other, message, index, fresh)
                 # the first half of an update whose key stays here says nothing that the second
                 # does not say; the old row must not leave
-                keyed_shape = shape.keyed(other)
+                keyed_shape = shape.with_key_texts(other)
                 stays = keyed_shape is None or (
                     knows_key(shape.key, keyed_shape)
-                    and key_of(shape.key, keyed_shape) == row[AT["key"]]
+                    and key_of(shape.key, keyed_shape) == row[FIELD_INDEX["key"]]
                 )
                 if change.op is not Op.DELETE or not stays:
                     rows.append(row)
             case Truncate():
                 within = transaction_id(event)
-                rows.append(self._truncate(event.table, event, message, index, within))
+                rows.append(self._truncate_row(event.table, event, message, index, within))
             case SchemaChange() if not is_first_snapshot(event.source):
-                rows.extend(self._statements(event, message, index))
+                rows.extend(self._statement_rows(event, message, index))
             case _:
                 tag = str(event.__struct_config__.tag)
                 rows.append(row_of(message, kind="other", op=tag, row_index=index))
 
-    def _fallback(self, source: Source, message: Message, index: int) -> Position:
+    def _fallback_position(self, source: Source, message: Message, index: int) -> Position:
         """Return the position of an event that tells none.
 
         Raises:
             ApplyError: It must not be compared by its offset, or has none.
         """
-        if self._reads_debezium and (source.product, source.snapshot) == _UNPLACED:
-            raise ApplyError(_INCREMENTAL)
+        if (
+            self._reads_debezium
+            and (source.product, source.snapshot) == _SNAPSHOT_WITHOUT_POSITIONS
+        ):
+            raise ApplyError(_INCREMENTAL_REASON)
         if self._reads_mysql and source.product == "mysql" and is_first_snapshot(source):
             # the stream tells positions, and these rows sort below it (Arcion's snapshots)
             return MySqlPosition("0", message.offset or 0, index)
-        return self._place(message, index)
+        return self._message_position(message, index)
 
-    def _place(self, message: Message, index: int) -> Position:
+    def _message_position(self, message: Message, index: int) -> Position:
         """Return where an event stands, by its message.
 
         Raises:
@@ -263,7 +224,7 @@ class RowBuilder:
             raise ApplyError("the event has no position and its message no offset")
         return OffsetPosition(message.topic or "", message.partition or 0, message.offset, index)
 
-    def _truncate(
+    def _truncate_row(
         self,
         table: TableId,
         event: Truncate | SchemaChange,
@@ -286,24 +247,24 @@ class RowBuilder:
 
     def _order(self, event: Truncate | SchemaChange, message: Message, index: int) -> bytes:
         return encode_order(
-            event.position or self._place(message, index),
+            event.position or self._message_position(message, index),
             epoch=self._epoch,
             snapshot=is_first_snapshot(event.source),
             phase=DELETE_PHASE,
         )
 
-    def _statements(self, event: SchemaChange, message: Message, index: int) -> list[Row]:
+    def _statement_rows(self, event: SchemaChange, message: Message, index: int) -> list[Row]:
         """Return the rows of statements: tables that they empty, and the text for the driver."""
         changes = statements_of(event)
         rows = [
-            self._truncate(change.table, event, message, index)
+            self._truncate_row(change.table, event, message, index)
             for statement in changes
             for change in statement.changes
             if isinstance(change, TruncateTable)
         ]
-        if not any(statement.action in SHAPING for statement in changes):
+        if not any(statement.action in SCHEMA_ACTIONS for statement in changes):
             return rows or [row_of(message, kind="other", op="schema", row_index=index)]
-        ddl_text = Told(event.ddl or "", event.source.product or "")
+        ddl_text = DdlText(event.ddl or "", event.source.product or "")
         row = row_of(
             message,
             kind="ddl",
@@ -317,16 +278,16 @@ class RowBuilder:
         )
         return [*rows, row]
 
-    def _shape(self, event: DataChange, fresh: list[_Shape]) -> _Shape:
+    def _compiled_schema(self, event: DataChange, fresh: list[CompiledSchema]) -> CompiledSchema:
         schema, event_key = event.schema, event.key
-        last = self._last
+        last = self._last_compiled
         if (
             last is not None
             and last[0] is schema
             and last[1] is event_key
             and last[2] is event.table
         ):
-            if not last[3].is_told:
+            if not last[3].is_written:
                 fresh.append(last[3])
             return last[3]
         columns = None if event_key is None else event_key.columns
@@ -339,22 +300,22 @@ class RowBuilder:
         lists = lists_columns(event, omits_nulls=self._omits_nulls)
         of = id(schema) if schema else (names, is_partial, lists)
         place: tuple[object, ...] = (event.table, of, columns, server)
-        shape = self._shapes.get(place)
+        shape = self._compiled_schemas.get(place)
         if shape is None or (schema is not None and shape.schema is not schema):
             if schema is None:
                 schema = TableSchema(tuple(Column(name, UNKNOWN) for name in dict.fromkeys(names)))
             key = self._key(event.table, columns, schema)
             is_row = self._whole_row_is_key and not columns
             self._chain.check_key(event.table, key, is_row=is_row)
-            shape = _Shape(
+            shape = CompiledSchema(
                 event.table, schema, key, server, is_partial=is_partial, lists_columns=lists
             )
-            if len(self._shapes) >= _MAX_SHAPES:
-                self._shapes.clear()
-            self._shapes[place] = shape
+            if len(self._compiled_schemas) >= _MAX_COMPILED_SCHEMAS:
+                self._compiled_schemas.clear()
+            self._compiled_schemas[place] = shape
         if schema is not None:  # without one, the images' columns are a part of the shape
-            self._last = schema, event_key, event.table, shape
-        if not shape.is_told:
+            self._last_compiled = schema, event_key, event.table, shape
+        if not shape.is_written:
             fresh.append(shape)
         return shape
 
@@ -368,18 +329,18 @@ class RowBuilder:
             return tuple(column.name for column in schema.columns)
         return None
 
-    def _change(
+    def _data_row(
         self,
         event: DataChange,
         image: Image | None,
         message: Message,
         index: int,
-        fresh: list[_Shape],
+        fresh: list[CompiledSchema],
     ) -> Row:
-        shape = self._shape(event, fresh)
+        shape = self._compiled_schema(event, fresh)
         op, before, after = event.op, event.before, event.after
-        if shape.loose:
-            before, after, image = map(shape.keyed, (before, after, image))
+        if shape.text_keys:
+            before, after, image = map(shape.with_key_texts, (before, after, image))
         deleted = op is Op.DELETE
         if deleted:
             if before is None:
@@ -389,7 +350,7 @@ class RowBuilder:
             if after is None:
                 raise DecodeError("a change without after image", code="missing_image")
             if op is Op.UPDATE and before:
-                key, other_key, after = moved(shape.key, before, after)
+                key, other_key, after = changed_keys(shape.key, before, after)
             else:
                 key, other_key = key_of(shape.key, after), None
         if image is not None and knows_key(shape.key, image):
@@ -397,7 +358,7 @@ class RowBuilder:
             if other_key == key:
                 other_key = None
         before_text = before_missing = after_text = after_missing = None
-        if before is not None and (self._images or deleted or other_key is not None):
+        if before is not None and (self._keeps_before_images or deleted or other_key is not None):
             before_text, before_missing = shape.writer.write(before)
         is_full = False
         if after is not None and not deleted:
@@ -416,7 +377,7 @@ class RowBuilder:
         source = event.source
         position = event.position
         if position is None:
-            position = self._fallback(source, message, index)
+            position = self._fallback_position(source, message, index)
         is_snapshot = source.snapshot is not None
         order = encode_order(
             position,
@@ -426,7 +387,9 @@ class RowBuilder:
         )
         time_ns = event.source_time_ns
         is_read = is_snapshot or op is Op.READ
-        ordinal = ordinal_of(position, event.transaction, is_snapshot=is_read, shared=self._shared)
+        ordinal = ordinal_of(
+            position, event.transaction, is_snapshot=is_read, shared=self._shares_positions
+        )
         return (
             "data",
             op._value_,

@@ -74,7 +74,7 @@ def decode(
         event_ids=event_ids,
         transforms=tuple(transforms),
     )
-    return message_rows(messages).mapInArrow(partial(_decode, make), schema.DDL)
+    return message_rows(messages).mapInArrow(partial(_decode_batches, make), schema.DDL)
 
 
 def message_rows(messages: DataFrame) -> DataFrame:
@@ -91,7 +91,7 @@ def message_rows(messages: DataFrame) -> DataFrame:
     return messages.select(*(column.alias(name) for name, column in options.items()))
 
 
-def _decode(
+def _decode_batches(
     make: "partial[RowBuilder]", batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     builder = make()
@@ -99,7 +99,7 @@ def _decode(
         sized_rows = (
             (len(message.value or b""), builder.rows(message)) for message in messages_of(batch)
         )
-        yield from schema.gather(sized_rows)
+        yield from schema.arrow_batches(sized_rows)
 
 
 def messages_of(batch: pa.RecordBatch) -> Iterator[Message]:

@@ -19,13 +19,13 @@ from changelane.errors import ConfigError, UnknownNameError
 from changelane.schema import TableId
 from changelane.spark.rows import schema as rows
 from changelane.spark.rows.schema import RowColumn, RowSchema, table_id_text
-from changelane.spark.rows.sequence_by import sequence
+from changelane.spark.rows.sequence_by import sequence_order
 from changelane.spark.runtime.sql import quoted
 
 Expression = Column | str
 
 
-class Target(NamedTuple):
+class TargetOptions(NamedTuple):
     """What rows are for.
 
     Attributes:
@@ -51,14 +51,14 @@ class Target(NamedTuple):
     epoch: int = 0
 
 
-class Sequenced(NamedTuple):
+class SequencedEvents(NamedTuple):
     """Event rows, and of what kind the values are that order them."""
 
     events: DataFrame
     kind: str
 
 
-def sequenced(frame: DataFrame, target: Target) -> Sequenced:
+def sequenced_events(frame: DataFrame, options: TargetOptions) -> SequencedEvents:
     """Return the event rows of plain rows.
 
     Rows whose sequence is NULL become errors, which go to the quarantine.
@@ -67,39 +67,41 @@ def sequenced(frame: DataFrame, target: Target) -> Sequenced:
         ConfigError: A column is not there, or of a type that the target cannot have.
         UnknownNameError: A name is wrong; the nearest one is named.
     """
-    fields = _fields(frame, target)
+    fields = _fields(frame, options)
     fields_by_name = {field.name: field for field in fields}
-    keys = [_found(name, fields_by_name, "keys") for name in target.keys]
+    keys = [_column_name(name, fields_by_name, "keys") for name in options.keys]
     if not keys:
         raise ConfigError("keys names no column")
-    by = _expression(target.sequence_by)
+    by = _expression(options.sequence_by)
     (kind,) = frame.select(by.alias("by")).schema.fields
-    ordered = sequence(by, kind.dataType, epoch=target.epoch)
+    ordered = sequence_order(by, kind.dataType, epoch=options.epoch)
     schema = RowSchema(tuple(_column(field) for field in fields), tuple(keys))
     schema_text = msgspec.json.encode(schema).decode()
     schema_id = hashlib.sha256(schema_text.encode()).hexdigest()[:16]
-    events = _events(frame, target, ordered.order, fields, schema_id)
+    events = _events(frame, options, ordered.order, fields, schema_id)
     shown = frame.sparkSession.range(1).select(
-        *_row(kind="schema", table=target.table, schema_id=schema_id, after=F.lit(schema_text))
+        *_event_columns(
+            kind="schema", table=options.table, schema_id=schema_id, after=F.lit(schema_text)
+        )
     )
-    return Sequenced(events.unionByName(shown), ordered.kind)
+    return SequencedEvents(events.unionByName(shown), ordered.kind)
 
 
-def _fields(frame: DataFrame, target: Target) -> list[t.StructField]:
+def _fields(frame: DataFrame, options: TargetOptions) -> list[t.StructField]:
     every = {field.name: field for field in frame.schema.fields}
     if len({name.lower() for name in every}) < len(frame.schema.fields):
         raise ConfigError("columns of the rows differ by case only, or not at all")
-    if target.column_list is not None and target.except_column_list is not None:
+    if options.column_list is not None and options.except_column_list is not None:
         raise ConfigError("column_list and except_column_list exclude each other: give one")
-    if target.column_list is not None:
-        return [every[_found(name, every, "column_list")] for name in target.column_list]
+    if options.column_list is not None:
+        return [every[_column_name(name, every, "column_list")] for name in options.column_list]
     without = {
-        _found(name, every, "except_column_list") for name in target.except_column_list or ()
+        _column_name(name, every, "except_column_list") for name in options.except_column_list or ()
     }
     return [field for name, field in every.items() if name not in without]
 
 
-def _found(name: str, fields_by_name: dict[str, t.StructField], where: str) -> str:
+def _column_name(name: str, fields_by_name: dict[str, t.StructField], where: str) -> str:
     spelled = {field_name.lower(): field_name for field_name in fields_by_name}.get(name.lower())
     if spelled is None:
         raise UnknownNameError(f"column in {where}", name, fields_by_name)
@@ -110,7 +112,7 @@ def _expression(expression: Expression) -> Column:
     return F.expr(expression) if isinstance(expression, str) else expression
 
 
-def _holds(expression: Expression | None) -> Column:
+def _condition(expression: Expression | None) -> Column:
     return F.lit(False) if expression is None else F.coalesce(_expression(expression), F.lit(False))
 
 
@@ -121,7 +123,7 @@ def _column(field: t.StructField) -> RowColumn:
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 """Names of fields inside columns, which Spark does not quote in the names of types."""
-_PLAIN: Final = (
+_SCALAR_TYPES: Final = (
     t.BooleanType,
     t.ByteType,
     t.ShortType,
@@ -152,7 +154,7 @@ def _spark_type(kind: t.DataType, name: str) -> str:
             return f"STRUCT<{', '.join(parts)}>"
         case t.VarcharType() | t.CharType():
             return "STRING"
-        case _ if isinstance(kind, _PLAIN):
+        case _ if isinstance(kind, _SCALAR_TYPES):
             return kind.simpleString().upper()
     msg = (
         f"column {name!r} has the type {kind.simpleString()}, which no target takes: give it as "
@@ -161,7 +163,7 @@ def _spark_type(kind: t.DataType, name: str) -> str:
     raise ConfigError(msg)
 
 
-def _exact(value: Column, kind: t.DataType) -> Column:
+def _json_value(value: Column, kind: t.DataType) -> Column:
     """Return what Spark writes into JSON, and reads again as the same value."""
     match kind:
         case t.DecimalType() | t.DateType():
@@ -171,9 +173,9 @@ def _exact(value: Column, kind: t.DataType) -> Column:
         case t.TimestampNTZType():
             return F.replace(value.cast("string"), F.lit(" "), F.lit("T"))
         case t.ArrayType():
-            return F.transform(value, lambda element: _exact(element, kind.elementType))
+            return F.transform(value, lambda element: _json_value(element, kind.elementType))
         case t.StructType():
-            parts = (_exact(value[f.name], f.dataType).alias(f.name) for f in kind.fields)
+            parts = (_json_value(value[f.name], f.dataType).alias(f.name) for f in kind.fields)
             return F.when(value.isNotNull(), F.struct(*parts))
     return value
 
@@ -208,9 +210,9 @@ def _key_part(value: Column, field: t.StructField) -> Column:
         case t.DateType():
             exact_text = _tagged("date", text)
         case t.TimestampType():
-            exact_text = _tagged("t", F.concat(_clock(value), F.lit("+00:00")))
+            exact_text = _tagged("t", F.concat(_iso_time(value), F.lit("+00:00")))
         case t.TimestampNTZType():
-            exact_text = _tagged("local", _clock(value))
+            exact_text = _tagged("local", _iso_time(value))
         case t.BinaryType():
             # lines of 76 characters, which some versions of Spark make
             exact_text = _tagged("b", F.replace(F.base64(value), F.lit("\r\n"), F.lit("")))
@@ -223,7 +225,7 @@ def _key_part(value: Column, field: t.StructField) -> Column:
     return F.coalesce(exact_text, F.lit("null"))
 
 
-def _clock(value: Column) -> Column:
+def _iso_time(value: Column) -> Column:
     """Return a time as Python's ``isoformat`` writes it: six digits of a second, or none."""
     text = F.replace(value.cast("string"), F.lit(" "), F.lit("T"))
     fraction = F.regexp_extract(text, r"\.(\d+)$", 1)
@@ -237,16 +239,20 @@ def _tagged(tag: str, text: Column) -> Column:
 
 
 def _events(
-    frame: DataFrame, target: Target, order: Column, fields: Sequence[t.StructField], schema_id: str
+    frame: DataFrame,
+    options: TargetOptions,
+    order: Column,
+    fields: Sequence[t.StructField],
+    schema_id: str,
 ) -> DataFrame:
     fields_by_name = {field.name: field for field in fields}
-    keys = [_found(name, fields_by_name, "keys") for name in target.keys]
-    values = [_exact(F.col(quoted(f.name)), f.dataType).alias(f.name) for f in fields]
+    keys = [_column_name(name, fields_by_name, "keys") for name in options.keys]
+    values = [_json_value(F.col(quoted(f.name)), f.dataType).alias(f.name) for f in fields]
     image = F.to_json(F.struct(*values), {"ignoreNullFields": "false"})
     parts = [_key_part(F.col(quoted(name)), fields_by_name[name]) for name in keys]
     key = F.concat(F.lit("["), F.concat_ws(",", *parts), F.lit("]"))
     missing: Column = F.lit(None).cast("array<string>")
-    if target.ignore_null_updates:
+    if options.ignore_null_updates:
         nulls = F.array(
             *(F.when(F.col(quoted(n)).isNull(), F.lit(n)) for n in fields_by_name if n not in keys)
         )
@@ -254,8 +260,8 @@ def _events(
         missing = F.when(F.size(nulls) > 0, nulls)
     selected = frame.select(
         order.alias("place"),
-        _holds(target.apply_as_deletes).alias("deletes"),
-        _holds(target.apply_as_truncates).alias("truncates"),
+        _condition(options.apply_as_deletes).alias("deletes"),
+        _condition(options.apply_as_truncates).alias("truncates"),
         key.alias("key"),
         image.alias("image"),
         missing.alias("missing"),
@@ -267,9 +273,9 @@ def _events(
     kind = F.when(is_error, "error").when(truncates, "truncate").otherwise("data")
     partial = F.when(data & ~leaves, F.col("missing"))
     return selected.select(
-        *_row(
+        *_event_columns(
             kind=kind,
-            table=target.table,
+            table=options.table,
             schema_id=F.when(data, schema_id).otherwise(""),
             op=F.when(~is_error, F.when(truncates, "t").when(leaves, "d").otherwise("u")),
             key=F.when(data, F.col("key")),
@@ -285,7 +291,7 @@ def _events(
     )
 
 
-def _row(
+def _event_columns(
     *, kind: Column | str, table: TableId, schema_id: Column | str, **values: Column
 ) -> list[Column]:
     """Return the columns of event rows; those that are not named are NULL."""

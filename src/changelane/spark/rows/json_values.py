@@ -164,7 +164,7 @@ _PARTS: Final = re.compile(
 )
 _DAYS_OF_400_YEARS: Final = 146_097
 _UNIX_EPOCH: Final = dt.date(1970, 1, 1).toordinal()
-_MOST_MICROSECONDS: Final = (1 << 63) - 1
+_MAX_MICROSECONDS: Final = (1 << 63) - 1
 
 
 def _is_in_calendar(text: str) -> bool:
@@ -188,7 +188,7 @@ def _is_in_calendar(text: str) -> bool:
     seconds = 86_400 * days + 3600 * hour + 60 * minute + second
     seconds += 60 * (zone if match[8] == "-" else -zone)
     microseconds = seconds * 1_000_000 + int((match[7] or "").ljust(6, "0"))
-    return match[4] is None or abs(microseconds) <= _MOST_MICROSECONDS
+    return match[4] is None or abs(microseconds) <= _MAX_MICROSECONDS
 
 
 def _temporal(kind: LogicalType, python_type: type, pattern: re.Pattern[str]) -> Convert:
@@ -348,11 +348,11 @@ def _native(kind: LogicalType) -> tuple[Any, type] | None:
 
 
 _JSON: Final = msgspec.json.Encoder()
-_HOSTILE: Final = re.compile(r'["\\\x00-\x1f]')
+_NEEDS_ESCAPE: Final = re.compile(r'["\\\x00-\x1f]')
 
 
-_NONE: Final = type(None)
-_MOST_CLASSES: Final = 1024
+_NONE_TYPE: Final = type(None)
+_MAX_CLASSES: Final = 1024
 
 
 def _tuple_of(names: tuple[str, ...]) -> Callable[[Image], tuple[Any, ...]]:
@@ -377,7 +377,7 @@ class RowWriter:
             checked, convert = _column(column.type)
             fields.append((f"f{index}", checked | None | msgspec.UnsetType, msgspec.UNSET))
             rename[f"f{index}"] = column.name
-            is_plain = is_plain and _HOSTILE.search(column.name) is None
+            is_plain = is_plain and _NEEDS_ESCAPE.search(column.name) is None
             if convert is not None:
                 self._converts.append((column.name, convert))
             native = _native(column.type)
@@ -435,7 +435,7 @@ class RowWriter:
                 return _JSON.encode(self._named(row, self._numbered)), missing
             return _JSON.encode(msgspec.convert(row, self._row)), missing
         except msgspec.ValidationError as error:
-            raise _misfit(str(error)) from None
+            raise _validation_error(str(error)) from None
         except UnicodeEncodeError:
             reason = "a text holds a lone surrogate"
             raise DecodeError(reason, code="invalid_utf8") from None
@@ -467,11 +467,11 @@ class RowWriter:
     def _is_usual(self, classes: tuple[type, ...]) -> bool:
         """Say whether the classes of values are the usual ones or NULL's; known ones are kept."""
         if any(
-            kind not in (expected, _NONE)
+            kind not in (expected, _NONE_TYPE)
             for kind, expected in zip(classes, self._classes, strict=True)
         ):
             return False
-        if len(self._are_usual) < _MOST_CLASSES:
+        if len(self._are_usual) < _MAX_CLASSES:
             self._are_usual.add(classes)
         return True
 
@@ -484,7 +484,7 @@ class RowWriter:
 _UNUSUAL: Final = (msgspec.ValidationError, KeyError, DecodeError, UnicodeEncodeError, ValueError)
 
 
-def _misfit(text: str) -> DecodeError:
+def _validation_error(text: str) -> DecodeError:
     if "unknown field" in text:
         return DecodeError("a column that the schema does not have", code="unknown_column")
     reason, _, path = text.partition(" - at `")

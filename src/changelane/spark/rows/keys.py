@@ -32,7 +32,7 @@ def knows_key(columns: tuple[str, ...] | None, image: Image) -> bool:
     )
 
 
-def moved(
+def changed_keys(
     columns: tuple[str, ...] | None, before: Image, after: Image
 ) -> tuple[str | None, str | None, Image]:
     """Return the keys after and (if another) before an update, and its after image.

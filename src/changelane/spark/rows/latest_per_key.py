@@ -11,35 +11,35 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from changelane.spark.rows.added_columns import columns_of
+from changelane.spark.rows.added_columns import column_exceptions
 from changelane.spark.rows.schema import RowSchema
 from changelane.spark.rows.target import (
     CORRUPT,
     OPTIONS,
     Target,
-    filled,
     implied_order,
-    lacked,
     literal,
+    unknown_columns,
+    with_defaults,
 )
 from changelane.spark.runtime.sql import COLUMNS, DELETED, DEPARTED, LIVE, ORDER, UPSERTED, quoted
 
-_WRONG: Final = "an event row is not the JSON that its schema says"
-TIED: Final = "_changelane_tied: two different whole events share a position"
-"""How a statement fails whose source is not the whole truth: :func:`is_tied` knows it."""
+_WRONG_JSON: Final = "an event row is not the JSON that its schema says"
+CONFLICT: Final = "_changelane_tied: two different whole events share a position"
+"""How a statement fails whose source is not the whole truth: :func:`is_conflict` knows it."""
 _ROW: Final = "_changelane_row"
-_HELD: Final = "_changelane_held"
+_STORED: Final = "_changelane_held"
 _COVERED: Final = "_changelane_covered"
 _ORDERS: Final = "_changelane_orders"
-_IS_TIED: Final = "_changelane_is_tied"
+_HAS_CONFLICT: Final = "_changelane_is_tied"
 
 
-def nothing() -> Column:
+def empty_order() -> Column:
     """Return the empty order, which is below every order."""
     return F.unhex(F.lit(""))
 
 
-def steps(events: DataFrame, *, moves: bool) -> DataFrame:
+def upserts_and_departures(events: DataFrame, *, moves: bool) -> DataFrame:
     """Return upserts and departures (``leaves``) of ``data`` rows.
 
     Args:
@@ -72,50 +72,53 @@ def steps(events: DataFrame, *, moves: bool) -> DataFrame:
     return plain.unionByName(departures)
 
 
-def keys(events: DataFrame, *, moves: bool) -> DataFrame:
+def touched_keys(events: DataFrame, *, moves: bool) -> DataFrame:
     """Return the keys that ``data`` rows touch, in a column ``key``."""
     if not moves:
         return events.select("key")
     return events.select(F.explode(F.array("key", F.coalesce("other_key", "key"))).alias("key"))
 
 
-def fold(rows: DataFrame) -> DataFrame:
+def latest_per_key(rows: DataFrame) -> DataFrame:
     """Return one row per key, still as text.
 
     ``d`` newest departure, ``u`` newest upsert (NULL when none), ``w`` the newest event that sets
     the whole row, ``l`` the newest departure, ``tied`` whether two different whole events share
     the newest order.
     """
-    return _with_ties(rows.groupBy("key").agg(*_newest()))
+    return _with_conflicts(rows.groupBy("key").agg(*_newest_aggregates()))
 
 
-def _with_ties(folded: DataFrame) -> DataFrame:
+def _with_conflicts(folded: DataFrame) -> DataFrame:
     tied = F.col("high.h") != F.bitwise_not(F.col("low.h"))
     return folded.withColumn("tied", F.coalesce(tied, F.lit(False))).drop("high", "low")
 
 
-def fold_parts(rows: DataFrame, target: Target, *, is_apart: bool) -> DataFrame:
+def latest_per_column(rows: DataFrame, target: Target, *, is_apart: bool) -> DataFrame:
     """Return the same with ``parts``: partial events with what they carry.
 
     And with ``b``: the newest upsert whose order may be the base of a row. Columns that the table
     gets later are as old as the base, and a partial event without a schema says nothing of them.
 
     Args:
-        rows: What :func:`steps` returns.
+        rows: What :func:`upserts_and_departures` returns.
         target: The table.
         is_apart: Full events count as partial ones that carry every column. Of two at one
             position each column takes the greater value, and none is ``tied``.
     """
-    covers = F.col("whole") | names_all(F.col("schema_id"), target)
+    covers = F.col("whole") | names_all_columns(F.col("schema_id"), target)
     complete = F.col("missing").isNull() & ~F.col("leaves") & covers
-    known_columns = carried(F.col("schema_id"), F.col("missing"), target, complete)
-    row = filled(
-        parsed(F.col("text"), F.col("schema_id"), target), F.col("o"), F.col("schema_id"), target
+    known_columns = carried_columns(F.col("schema_id"), F.col("missing"), target, complete)
+    row = with_defaults(
+        parsed_row(F.col("text"), F.col("schema_id"), target),
+        F.col("o"),
+        F.col("schema_id"),
+        target,
     )
     partial = ~F.col("leaves") & ~F.col("whole")
     if is_apart:
         every = F.array(*(F.lit(name) for name in target.columns))
-        every = F.array_except(every, lacked(F.col("o"), F.col("schema_id"), target))
+        every = F.array_except(every, unknown_columns(F.col("o"), F.col("schema_id"), target))
         partial, known_columns = (
             ~F.col("leaves"),
             F.when(F.col("whole"), every).otherwise(known_columns),
@@ -126,10 +129,10 @@ def fold_parts(rows: DataFrame, target: Target, *, is_apart: bool) -> DataFrame:
         laid = laid.withColumn("whole", F.lit(False))
     base = F.max(F.when(F.col("covers"), F.col("o"))).alias("b")
     every = F.collect_list("part").alias("parts")
-    return _with_ties(laid.groupBy("key").agg(*_newest(), base, every))
+    return _with_conflicts(laid.groupBy("key").agg(*_newest_aggregates(), base, every))
 
 
-def _newest() -> list[Column]:
+def _newest_aggregates() -> list[Column]:
     is_full, leaves, order = F.col("whole"), F.col("leaves"), F.col("o")
     digest = F.xxhash64("text")
     return [
@@ -142,14 +145,18 @@ def _newest() -> list[Column]:
     ]
 
 
-def tie_count(rows: DataFrame) -> int:
-    """Return for how many keys and positions of :func:`steps` there are whole rows that differ."""
+def conflict_count(rows: DataFrame) -> int:
+    """Return the count of keys and positions with different full rows.
+
+    Args:
+        rows: The rows of :func:`upserts_and_departures`.
+    """
     digest = F.xxhash64("text")
     conflicts = rows.where("whole AND NOT leaves").groupBy("key", "o")
     return conflicts.agg(F.min(digest).alias("a"), F.max(digest).alias("b")).where("a <> b").count()
 
 
-def parsed(text: Column, schema_id: Column, target: Target) -> Column:
+def parsed_row(text: Column, schema_id: Column, target: Target) -> Column:
     """Return the row of *text*, parsed by the event's own schema and cast to the target's columns.
 
     A column that the event's schema does not have is NULL. Casts are checked (ANSI), so that a
@@ -157,7 +164,7 @@ def parsed(text: Column, schema_id: Column, target: Target) -> Column:
     """
     result: Column | None = None
     for name, schema in target.schemas.items():
-        condition, value = schema_id == F.lit(name), _projected(text, schema, target)
+        condition, value = schema_id == F.lit(name), _projected_row(text, schema, target)
         result = F.when(condition, value) if result is None else result.when(condition, value)
     if result is None:
         raise ValueError
@@ -169,7 +176,7 @@ def typed_rows(
 ) -> DataFrame:
     """Return the rows of *text* as columns, beside other columns.
 
-    The same as :func:`parsed`, which Spark compiles when there is but one schema.
+    The same as :func:`parsed_row`, which Spark compiles when there is but one schema.
 
     Args:
         rows: What has the text.
@@ -181,17 +188,17 @@ def typed_rows(
     """
     state_columns = [column.alias(name) for name, column in state.items()]
     if len(target.schemas) > 1:
-        row = parsed(text, schema_id, target).alias(_ROW)
+        row = parsed_row(text, schema_id, target).alias(_ROW)
         return rows.select(row, *state_columns).select(f"{_ROW}.*", *state)
     (schema,) = target.schemas.values()
-    read = rows.select(_read(text, schema).alias(_ROW), *state_columns)
+    read = rows.select(_parsed_struct(text, schema).alias(_ROW), *state_columns)
     row, (checked, *other_columns) = F.col(_ROW), state
-    wrong = F.raise_error(F.lit(_WRONG)).cast(read.schema[checked].dataType)
+    wrong = F.raise_error(F.lit(_WRONG_JSON)).cast(read.schema[checked].dataType)
     check = F.when(row[CORRUPT].isNull(), F.col(checked)).otherwise(wrong).alias(checked)
     return read.select(*_fields(row, schema, target), check, *other_columns)
 
 
-def _read(text: Column, schema: RowSchema) -> Column:
+def _parsed_struct(text: Column, schema: RowSchema) -> Column:
     read_columns = [column for column in schema.columns if column.fixed is None]
     ddl = ", ".join(
         f"{quoted(column.told or column.name)} {column.spark}" for column in read_columns
@@ -215,16 +222,16 @@ def _fields(row: Column, schema: RowSchema, target: Target) -> list[Column]:
     return fields
 
 
-def _projected(text: Column, schema: RowSchema, target: Target) -> Column:
+def _projected_row(text: Column, schema: RowSchema, target: Target) -> Column:
     def project(row: Column) -> Column:
         full_row = F.struct(*_fields(row, schema, target))
-        return F.when(row[CORRUPT].isNull(), full_row).otherwise(F.raise_error(F.lit(_WRONG)))
+        return F.when(row[CORRUPT].isNull(), full_row).otherwise(F.raise_error(F.lit(_WRONG_JSON)))
 
     # the lambda's variable is evaluated once, however many columns read it
-    return F.element_at(F.transform(F.array(_read(text, schema)), project), 1)
+    return F.element_at(F.transform(F.array(_parsed_struct(text, schema)), project), 1)
 
 
-def carried(
+def carried_columns(
     schema_id: Column, missing: Column, target: Target, complete: Column | None = None
 ) -> Column:
     """Return the names (the target's) of the columns that an event carries.
@@ -268,39 +275,43 @@ def carried(
     return result
 
 
-def names_all(schema_id: Column, target: Target) -> Column:
+def names_all_columns(schema_id: Column, target: Target) -> Column:
     """Say whether the schema of an event names every column that its table had."""
     partial = [name for name, schema in target.schemas.items() if schema.is_partial]
     return ~schema_id.isin(*partial) if partial else F.lit(True)
 
 
-def winners(folded: DataFrame, target: Target) -> DataFrame:
+def full_rows(folded: DataFrame, target: Target) -> DataFrame:
     """Return the source of the row form: typed columns, newest upsert and departure, liveness.
 
     *folded* has ``d`` with what is remembered, never NULL. The statement that reads a tied row
-    fails (:data:`TIED`).
+    fails (:data:`CONFLICT`).
     """
     text = F.coalesce("w.text", "l.text")
     schema_id = F.coalesce("w.schema_id", "l.schema_id")
-    newest = F.coalesce("u", nothing())
-    state = {UPSERTED: _untied("tied", newest), DEPARTED: F.col("d"), LIVE: newest > F.col("d")}
+    newest = F.coalesce("u", empty_order())
+    state = {
+        UPSERTED: _order_without_conflict("tied", newest),
+        DEPARTED: F.col("d"),
+        LIVE: newest > F.col("d"),
+    }
     return typed_rows(folded, text, schema_id, target, state)
 
 
-def _untied(tied: str, order: Column) -> Column:
+def _order_without_conflict(tied: str, order: Column) -> Column:
     """Return the order of a row; the statement that reads that of a tied one fails."""
-    return F.when(F.col(tied), F.raise_error(F.lit(TIED)).cast("binary")).otherwise(order)
+    return F.when(F.col(tied), F.raise_error(F.lit(CONFLICT)).cast("binary")).otherwise(order)
 
 
-def is_tied(error: Exception) -> bool:
+def is_conflict(error: Exception) -> bool:
     """Say whether a statement failed because a row of its source is tied."""
-    return TIED in str(error)
+    return CONFLICT in str(error)
 
 
-def joined(folded: DataFrame, table: DataFrame, target: Target) -> DataFrame:
-    """Return folded keys beside the rows that the table holds of them, as ``final`` wants them."""
+def with_stored_rows(folded: DataFrame, table: DataFrame, target: Target) -> DataFrame:
+    """Return keys joined with their stored rows, the input of :func:`merge_source`."""
     text, schema_id = F.coalesce("w.text", "l.text"), F.coalesce("w.schema_id", "l.schema_id")
-    newest = filled(parsed(text, schema_id, target), F.col("w.o"), schema_id, target)
+    newest = with_defaults(parsed_row(text, schema_id, target), F.col("w.o"), schema_id, target)
     typed = folded.select(
         "d",
         "u",
@@ -315,7 +326,7 @@ def joined(folded: DataFrame, table: DataFrame, target: Target) -> DataFrame:
         F.coalesce(F.col("row")[name], first[name]).alias(f"k{index}")
         for index, name in enumerate(target.keys)
     ]
-    stored_rows = table.select(*_held(target))
+    stored_rows = table.select(*_stored_columns(target))
     at = {name: index for index, name in enumerate(target.columns)}
     condition = F.lit(True)
     for index, name in enumerate(target.keys):
@@ -323,26 +334,26 @@ def joined(folded: DataFrame, table: DataFrame, target: Target) -> DataFrame:
     return typed.select("*", *keys).join(stored_rows, condition, "left")
 
 
-def _carries(name: str, d: Column) -> Callable[[Column], Column]:
+def _carries_column(name: str, d: Column) -> Callable[[Column], Column]:
     return lambda part: (part["o"] > d) & F.array_contains(part["has"], F.lit(name))
 
 
-def _pick(name: str) -> Callable[[Column], Column]:
+def _column_value(name: str) -> Callable[[Column], Column]:
     return lambda part: F.struct(part["o"].alias("o"), part["r"][name].alias("v"))
 
 
-def final(rows: DataFrame, target: Target) -> DataFrame:
+def merge_source(rows: DataFrame, target: Target) -> DataFrame:
     """Return final rows by their registers (docs/merge-rule.md, Registers).
 
     Each column takes the newest event that carries it, above ``d``. The base order is ``b`` or
     that of the held row: the one that more columns have, of equals the newer, so that none is
     older than the newest whole event. The others are exceptions, an empty one means unknown.
     Where no event covers the row the base is empty, and every column is listed. The statement
-    that reads a tied row fails (:data:`TIED`).
+    that reads a tied row fails (:data:`CONFLICT`).
     """
     columns = list(target.columns)
     key_at = {name: index for index, name in enumerate(target.keys)}
-    d, empty = F.col("d"), nothing()
+    d, empty = F.col("d"), empty_order()
     stage = rows.withColumn("t_map", F.coalesce("t_columns", no_exceptions()))
     held_u = F.greatest(
         F.coalesce("t_order", empty), F.coalesce(F.array_max(F.map_values("t_map")), empty)
@@ -358,7 +369,7 @@ def final(rows: DataFrame, target: Target) -> DataFrame:
         covering_order = F.when(
             F.col("w") > cleared, F.struct(F.col("w").alias("o"), F.col("row")[name].alias("v"))
         )
-        newer = F.transform(F.filter("parts", _carries(name, cleared)), _pick(name))
+        newer = F.transform(F.filter("parts", _carries_column(name, cleared)), _column_value(name))
         stored_order = F.coalesce(F.try_element_at("t_map", F.lit(name)), F.col("t_order"))
         old = F.when(
             stored_order > cleared, F.struct(stored_order.alias("o"), F.col(f"t{index}").alias("v"))
@@ -371,8 +382,8 @@ def final(rows: DataFrame, target: Target) -> DataFrame:
         "tied",
         *(f"k{i}" for i in range(len(target.keys))),
         held_u.alias("t_u"),
-        _above(F.col("b"), cleared).alias(_COVERED),
-        _above(F.col("t_order"), cleared).alias(_HELD),
+        _order_above(F.col("b"), cleared).alias(_COVERED),
+        _order_above(F.col("t_order"), cleared).alias(_STORED),
         *picks,
     )
     orders = F.array(*(F.coalesce(F.col(f"p{i}")["o"], empty) for i in range(len(columns))))
@@ -384,17 +395,17 @@ def final(rows: DataFrame, target: Target) -> DataFrame:
     placed = picked.select(
         *values,
         _COVERED,
-        _HELD,
+        _STORED,
         orders.alias(_ORDERS),
         newest.alias(UPSERTED),
         (F.greatest(newest, F.col("t_u")) > d).alias(LIVE),
-        F.col("tied").alias(_IS_TIED),
+        F.col("tied").alias(_HAS_CONFLICT),
     )
 
     def count(order: Column) -> Column:
         return F.size(F.filter(_ORDERS, lambda each_order: each_order == order))
 
-    covered_order, held_base = F.col(_COVERED), F.col(_HELD)
+    covered_order, held_base = F.col(_COVERED), F.col(_STORED)
     newer, older = F.greatest(covered_order, held_base), F.least(covered_order, held_base)
     is_older = (older != empty) & (count(older) > count(newer))
     based = placed.withColumn(ORDER, F.when(is_older, older).otherwise(newer))
@@ -407,19 +418,19 @@ def final(rows: DataFrame, target: Target) -> DataFrame:
     )
     return based.withColumn(COLUMNS, F.when(F.size(exceptions) > 0, exceptions)).select(
         *(quoted(name) for name in columns),
-        _untied(_IS_TIED, F.col(ORDER)).alias(ORDER),
+        _order_without_conflict(_HAS_CONFLICT, F.col(ORDER)).alias(ORDER),
         COLUMNS,
         LIVE,
     )
 
 
-def _above(order: Column, floor: Column) -> Column:
+def _order_above(order: Column, floor: Column) -> Column:
     """Return an order, or the empty one where it is not above another."""
-    return F.when(order > floor, order).otherwise(nothing())
+    return F.when(order > floor, order).otherwise(empty_order())
 
 
-def truncated(table: DataFrame, target: Target, order: bytes) -> DataFrame:
-    """Return the rows of a table that a truncate touches, as ``final`` wants them."""
+def truncated_rows(table: DataFrame, target: Target, order: bytes) -> DataFrame:
+    """Return the rows of a table that a truncate touches, as ``merge_source`` wants them."""
     floor = F.lit(bytearray(order))
     if target.keeps_deleted:
         table = table.where(~F.col(DELETED))
@@ -434,13 +445,13 @@ def truncated(table: DataFrame, target: Target, order: bytes) -> DataFrame:
         F.array().cast(none).alias("parts"),
         F.lit(False).alias("tied"),
         *(F.col(quoted(name)).alias(f"k{index}") for index, name in enumerate(target.keys)),
-        *_held(target),
+        *_stored_columns(target),
     )
 
 
-def _held(target: Target) -> list[Column]:
+def _stored_columns(target: Target) -> list[Column]:
     columns = [F.col(quoted(name)).alias(f"t{i}") for i, name in enumerate(target.columns)]
-    listed = columns_of(target.additions).alias("t_columns")
+    listed = column_exceptions(target.additions).alias("t_columns")
     return [*columns, F.col(ORDER).alias("t_order"), listed]
 
 

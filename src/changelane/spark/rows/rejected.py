@@ -10,12 +10,12 @@ import msgspec
 
 from changelane.conversion.message_files import headers_of, read_headers
 from changelane.message import Message
-from changelane.spark.rows.schema import AT, DATA, EMPTY, REFUSED
+from changelane.spark.rows.schema import DATA, EMPTY_ROW, FIELD_INDEX, REJECTED
 
 Row = tuple[Any, ...]
 
 
-class Rest(msgspec.Struct, frozen=True, omit_defaults=True):
+class MessageDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     """The ``after`` of an ``error`` row: what else there is of a message that was refused.
 
     Attributes:
@@ -33,7 +33,7 @@ class Rest(msgspec.Struct, frozen=True, omit_defaults=True):
     is_withheld: bool = False
     file: str | None = None
 
-    def message(self, value: bytes | None, key: bytes | None, place: "Place") -> Message:
+    def message(self, value: bytes | None, key: bytes | None, place: "Coordinates") -> Message:
         """Return the message as it was read.
 
         Raises:
@@ -42,7 +42,7 @@ class Rest(msgspec.Struct, frozen=True, omit_defaults=True):
         return Message(value, key, read_headers(self.headers), *place)
 
 
-class Entry(NamedTuple):
+class QuarantineEntry(NamedTuple):
     """What is kept of a message or an event, by the columns of the quarantine."""
 
     raw_key: bytes | None
@@ -56,12 +56,12 @@ class Entry(NamedTuple):
     schema: str | None
 
     @property
-    def place(self) -> "Place":
+    def coordinates(self) -> "Coordinates":
         """Where it stood."""
         return self.topic, self.partition, self.offset
 
 
-Place = tuple[str | None, int | None, int | None]
+Coordinates = tuple[str | None, int | None, int | None]
 """Topic, partition and offset."""
 
 
@@ -74,7 +74,7 @@ def details_of(
     is_cut: bool = False,
     file: str | None = None,
 ) -> str:
-    """Return the text of a :class:`Rest`.
+    """Return the text of a :class:`MessageDetails`.
 
     Args:
         message: The message.
@@ -86,15 +86,15 @@ def details_of(
     """
     is_withheld = is_cut or (is_masked and file is None)
     headers: Any = [] if is_withheld else headers_of(message)
-    return msgspec.json.encode(Rest(headers, epoch, is_line, is_withheld, file)).decode()
+    return msgspec.json.encode(MessageDetails(headers, epoch, is_line, is_withheld, file)).decode()
 
 
-def read_rest(text: str | None) -> Rest:
+def read_details(text: str | None) -> MessageDetails:
     """Return what was kept; nothing more than bytes by versions that kept no more."""
-    return Rest() if text is None else msgspec.json.decode(text, type=Rest)
+    return MessageDetails() if text is None else msgspec.json.decode(text, type=MessageDetails)
 
 
-class KeptEvent(msgspec.Struct, frozen=True):
+class RejectedEvent(msgspec.Struct, frozen=True):
     """The ``event`` of an entry: an event row that its table refused, as its stream told it.
 
     Attributes:
@@ -122,36 +122,40 @@ class KeptEvent(msgspec.Struct, frozen=True):
     source_time_us: int | None = None
 
 
-_SAME: Final = (
+_COPIED_FIELDS: Final = (
     *("kind", "op", "schema_id", "key", "other_key", "before", "before_missing"),
     *("after", "after_missing", "whole", "transaction", "ordinal"),
 )
 
 
-def event_row(text: str, place: Place, row_index: int | None) -> Row:
+def event_row(text: str, place: Coordinates, row_index: int | None) -> Row:
     """Return the event row of an entry's ``event``."""
-    stored_event = msgspec.json.decode(text, type=KeptEvent)
-    row = _row({name: getattr(stored_event, name) for name in _SAME}, place)
-    row[AT["kind"]] = DATA if stored_event.kind == REFUSED else stored_event.kind
-    row[AT["table_id"]] = stored_event.table
-    row[AT["order"]] = bytes.fromhex(stored_event.order)
-    row[AT["source_time"]] = stored_event.source_time_us
-    row[AT["row_index"]] = row_index
+    stored_event = msgspec.json.decode(text, type=RejectedEvent)
+    row = _row({name: getattr(stored_event, name) for name in _COPIED_FIELDS}, place)
+    row[FIELD_INDEX["kind"]] = DATA if stored_event.kind == REJECTED else stored_event.kind
+    row[FIELD_INDEX["table_id"]] = stored_event.table
+    row[FIELD_INDEX["order"]] = bytes.fromhex(stored_event.order)
+    row[FIELD_INDEX["source_time"]] = stored_event.source_time_us
+    row[FIELD_INDEX["row_index"]] = row_index
     return tuple(row)
 
 
 def schema_row(event: Row, schema: str) -> Row:
     """Return the row that tells the schema of an event row."""
-    names = {name: event[AT[name]] for name in ("table_id", "schema_id")}
-    place = event[AT["topic"]], event[AT["partition"]], event[AT["offset"]]
+    names = {name: event[FIELD_INDEX[name]] for name in ("table_id", "schema_id")}
+    place = (
+        event[FIELD_INDEX["topic"]],
+        event[FIELD_INDEX["partition"]],
+        event[FIELD_INDEX["offset"]],
+    )
     row = _row({"kind": "schema", "after": schema, **names}, place)
-    row[AT["row_index"]] = 0
+    row[FIELD_INDEX["row_index"]] = 0
     return tuple(row)
 
 
-def _row(values: dict[str, object], place: Place) -> list[Any]:
-    row: list[Any] = list(EMPTY)
+def _row(values: dict[str, object], place: Coordinates) -> list[Any]:
+    row: list[Any] = list(EMPTY_ROW)
     for name, value in values.items():
-        row[AT[name]] = value
-    row[AT["topic"]], row[AT["partition"]], row[AT["offset"]] = place
+        row[FIELD_INDEX[name]] = value
+    row[FIELD_INDEX["topic"]], row[FIELD_INDEX["partition"]], row[FIELD_INDEX["offset"]] = place
     return row

@@ -25,7 +25,7 @@ column             meaning
 =================  =============================================================================
 
 A schema travels as a row of its own, once per task and schema, in ``after``. So does a statement
-that changes the shape of tables (``ddl``): a :class:`Told`.
+that changes the shape of tables (``ddl``): a :class:`DdlText`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -66,11 +66,11 @@ FIELDS: Final[tuple[tuple[str, str, pa.DataType], ...]] = (
 )
 DDL: Final = ", ".join(f"`{name}` {kind}" for name, kind, _ in FIELDS)
 ARROW: Final = pa.schema([(name, kind) for name, _, kind in FIELDS])
-AT: Final = {name: index for index, (name, _, _) in enumerate(FIELDS)}
-EMPTY: Final = (None,) * len(FIELDS)
+FIELD_INDEX: Final = {name: index for index, (name, _, _) in enumerate(FIELDS)}
+EMPTY_ROW: Final = (None,) * len(FIELDS)
 
 DATA: Final = "data"
-REFUSED: Final = "refused"
+REJECTED: Final = "refused"
 
 MAX_BATCH_BYTES: Final = 64 * 1024 * 1024
 """Arrow batches are cut by bytes, not only by count (design section 5)."""
@@ -119,26 +119,26 @@ class RowSchema(msgspec.Struct, frozen=True):
     lists_columns: bool = False
 
 
-class Told(msgspec.Struct, frozen=True):
+class DdlText(msgspec.Struct, frozen=True):
     """The ``after`` of a ``ddl`` row: statements as the producer told them, and the database."""
 
     ddl: str
     product: str
 
 
-SHAPING: Final = frozenset({"alter", "create", "drop", "rename", "drop_database"})
+SCHEMA_ACTIONS: Final = frozenset({"alter", "create", "drop", "rename", "drop_database"})
 """Actions of statements that may change the shape of a table, or which table it is."""
 
 
 def row_of(message: Message, **values: object) -> tuple[Any, ...]:
     """Return an event row of a message, with some columns by name; the others are NULL."""
-    row: list[Any] = list(EMPTY)
-    row[AT["topic"]] = message.topic
-    row[AT["partition"]] = message.partition
-    row[AT["offset"]] = message.offset
-    row[AT["row_index"]] = 0
+    row: list[Any] = list(EMPTY_ROW)
+    row[FIELD_INDEX["topic"]] = message.topic
+    row[FIELD_INDEX["partition"]] = message.partition
+    row[FIELD_INDEX["offset"]] = message.offset
+    row[FIELD_INDEX["row_index"]] = 0
     for name, value in values.items():
-        row[AT[name]] = value
+        row[FIELD_INDEX[name]] = value
     return tuple(row)
 
 
@@ -168,7 +168,9 @@ def generation_of(text: str) -> str:
     return (parts[3] or "") if len(parts) > 3 else ""
 
 
-def gather(sized_rows: Iterable[tuple[int, list[tuple[Any, ...]]]]) -> Iterator[pa.RecordBatch]:
+def arrow_batches(
+    sized_rows: Iterable[tuple[int, list[tuple[Any, ...]]]],
+) -> Iterator[pa.RecordBatch]:
     """Gather rows, told with the size of their message, into batches that are cut by bytes."""
     gathered: list[tuple[Any, ...]] = []
     size = 0
@@ -176,13 +178,13 @@ def gather(sized_rows: Iterable[tuple[int, list[tuple[Any, ...]]]]) -> Iterator[
         gathered.extend(rows)
         size += 200 + 2 * length
         if size >= MAX_BATCH_BYTES:
-            yield to_arrow(gathered)
+            yield arrow_batch(gathered)
             gathered, size = [], 0
     if gathered:
-        yield to_arrow(gathered)
+        yield arrow_batch(gathered)
 
 
-def to_arrow(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+def arrow_batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
     """Return rows as one Arrow batch."""
     columns = zip(*rows, strict=True) if rows else ((),) * len(FIELDS)
     arrays = [

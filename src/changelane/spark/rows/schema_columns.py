@@ -41,7 +41,7 @@ def _row_column(column: Column) -> RowColumn:
     )
 
 
-def listing_of(schema: RowSchema, oldest: bytes, newest: bytes) -> SchemaColumns:
+def schema_columns_of(schema: RowSchema, oldest: bytes, newest: bytes) -> SchemaColumns:
     """Return the columns that the events of a schema list, by the names of their table.
 
     Args:

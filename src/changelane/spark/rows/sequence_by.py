@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``sequence_by``: the values of columns as orders, whose bytes compare as the values do.
 
-Whole numbers, days and times are orders of the domain ``sequence``, as those of events are
+Whole numbers, days and times are orders of the domain ``sequence_order``, as those of events are
 (:class:`changelane.position.SequencePosition`). Everything else is of the domain ``columns``:
 decimals beyond 18 digits as 38 of them after their sign (those of negative numbers complemented),
 text in UTF-8 with NUL as ``00 01`` and ``00 00`` at its end, and structs field by field. Fields
@@ -26,7 +26,7 @@ _EPOCH_DAY: Final = 719_163
 """The ordinal of 1970-01-01, as Python counts days."""
 
 
-class Sequence(NamedTuple):
+class SequenceOrder(NamedTuple):
     """An expression's values as orders.
 
     Attributes:
@@ -38,7 +38,7 @@ class Sequence(NamedTuple):
     order: Column
 
 
-def sequence(value: Column, kind: t.DataType, *, epoch: int = 0) -> Sequence:
+def sequence_order(value: Column, kind: t.DataType, *, epoch: int = 0) -> SequenceOrder:
     """Return the orders of an expression.
 
     Args:
@@ -49,19 +49,19 @@ def sequence(value: Column, kind: t.DataType, *, epoch: int = 0) -> Sequence:
     Raises:
         ConfigError: Values of this type have no order here.
     """
-    name, encode = _of(kind)
-    single = _number(kind) is not None
+    name, encode = _encoding_of(kind)
+    single = _integer_encoding(kind) is not None
     domain = SequencePosition.code if single else COLUMNS_DOMAIN
     head = bytearray([ORDER_VERSION, domain, *epoch.to_bytes(4, "big"), 1])
     row = [F.lit(bytearray(4))] if single else []
-    return Sequence(name, F.concat(F.lit(head), encode(value), *row))
+    return SequenceOrder(name, F.concat(F.lit(head), encode(value), *row))
 
 
 Encode = Callable[[Column], Column]
 
 
-def _of(kind: t.DataType) -> tuple[str, Encode]:
-    number = _number(kind)
+def _encoding_of(kind: t.DataType) -> tuple[str, Encode]:
+    number = _integer_encoding(kind)
     if number is not None:
         name, count = number
         return name, lambda value: _int128(count(value))
@@ -71,7 +71,7 @@ def _of(kind: t.DataType) -> tuple[str, Encode]:
         case t.StringType():
             return "string", _text
         case t.StructType() if kind.fields:
-            parts = [(field.name, *_part(field.dataType)) for field in kind.fields]
+            parts = [(field.name, *_field_encoding(field.dataType)) for field in kind.fields]
             name = f"struct of {', '.join(part for _, part, _ in parts)}"
             return name, lambda value: F.concat(*(encode(value[f]) for f, _, encode in parts))
     msg = (
@@ -81,14 +81,14 @@ def _of(kind: t.DataType) -> tuple[str, Encode]:
     raise ConfigError(msg)
 
 
-def _part(kind: t.DataType) -> tuple[str, Encode]:
+def _field_encoding(kind: t.DataType) -> tuple[str, Encode]:
     """Return the same of a field: its domain tells nothing of how long its decimals are."""
-    name, encode = _of(kind)
-    is_long = isinstance(kind, t.DecimalType) and _number(kind) is None
+    name, encode = _encoding_of(kind)
+    is_long = isinstance(kind, t.DecimalType) and _integer_encoding(kind) is None
     return (f"long {name}" if is_long else name), encode
 
 
-def _number(kind: t.DataType) -> tuple[str, Encode] | None:
+def _integer_encoding(kind: t.DataType) -> tuple[str, Encode] | None:
     """Return how a kind of values is counted, if 64 bits are enough for it."""
     match kind:
         case t.ByteType() | t.ShortType() | t.IntegerType() | t.LongType():

@@ -8,7 +8,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from changelane.apply.added_columns import Addition
-from changelane.spark.rows.added_columns import is_below, lacks
+from changelane.spark.rows.added_columns import is_before_addition, lacks_column
 from changelane.spark.rows.schema import RowSchema
 from changelane.spark.runtime.sql import ORDER, quoted
 
@@ -34,7 +34,7 @@ class Target(NamedTuple):
     keeps_deleted: bool = False
     additions: Sequence[Addition] = ()
 
-    def having(self, column: str) -> list[str]:
+    def schemas_with(self, column: str) -> list[str]:
         """Return the schemas whose events name a column."""
         return [
             schema_id
@@ -49,23 +49,25 @@ def literal(default: tuple[str, str]) -> Column:
     return F.from_json(F.lit(text), f"v {kind}", OPTIONS)["v"]
 
 
-def filled(row: Column, order: Column, schema_id: Column, target: Target) -> Column:
+def with_defaults(row: Column, order: Column, schema_id: Column, target: Target) -> Column:
     """Return the row of a whole event with the defaults of the columns that came after it."""
     for addition in target.additions:
         if addition.value is not None and addition.column in target.columns:
             value = literal(addition.value).cast(target.columns[addition.column])
-            is_older = lacks(order, schema_id, addition, target.having(addition.column))
+            is_older = lacks_column(
+                order, schema_id, addition, target.schemas_with(addition.column)
+            )
             row = row.withField(
                 quoted(addition.column), F.when(is_older, value).otherwise(row[addition.column])
             )
     return row
 
 
-def lacked(order: Column, schema_id: Column, target: Target) -> Column:
+def unknown_columns(order: Column, schema_id: Column, target: Target) -> Column:
     """Return the names of the columns that a whole event is too old to know."""
     names = (
         F.when(
-            lacks(order, schema_id, addition, target.having(addition.column)),
+            lacks_column(order, schema_id, addition, target.schemas_with(addition.column)),
             F.array(F.lit(addition.column)),
         ).otherwise(F.array().cast("array<string>"))
         for addition in target.additions
@@ -84,5 +86,7 @@ def implied_order(name: Column, target: Target) -> Column:
         return F.col(ORDER)
     unknown = F.lit(False)
     for addition in added:
-        unknown = unknown | ((name == F.lit(addition.column)) & is_below(F.col(ORDER), addition))
+        unknown = unknown | (
+            (name == F.lit(addition.column)) & is_before_addition(F.col(ORDER), addition)
+        )
     return F.when(unknown, F.unhex(F.lit(""))).otherwise(F.col(ORDER))

@@ -20,8 +20,8 @@ from changelane.spark.lake.layout import layouts_of
 from changelane.spark.lake.modes import modes_of
 from changelane.spark.maintenance.compaction import MaintenanceReport
 from changelane.spark.rows.batch_stats import BatchReport
-from changelane.spark.rows.expressions.apply import expressed
-from changelane.spark.rows.expressions.expression_rows import Prepared, prepared
+from changelane.spark.rows.expressions.apply import apply_expressions
+from changelane.spark.rows.expressions.expression_rows import PreparedTransform, prepared_transforms
 from changelane.spark.run.interrupts import Interrupts
 from changelane.spark.run.query import (
     MAX_BATCH_REPORTS,
@@ -157,7 +157,7 @@ def run(
             )
             on_batch(skipped_report)
             return
-        with expressed(source.events(batch, pipeline), expressions) as events:
+        with apply_expressions(source.events(batch, pipeline), expressions) as events:
             applied_report = dispatcher.take(
                 events,
                 Marker(pipeline.name, query, number),
@@ -266,14 +266,14 @@ def _merge_schedule(options: Options) -> Cadence:
     return Cadence(options.apply == "log", options.merge_events, options.merge_seconds)
 
 
-def expressions_of(spark: SparkSession, pipeline: Pipeline) -> list[Prepared]:
+def expressions_of(spark: SparkSession, pipeline: Pipeline) -> list[PreparedTransform]:
     """Return a pipeline's filters and computes.
 
     Raises:
         ConfigError: A name or an expression is wrong.
     """
     get_codec(pipeline.source.format, **pipeline.source.format_options)
-    return prepared(spark, pipeline.expressions, len(pipeline.pure_steps) + 1)
+    return prepared_transforms(spark, pipeline.expressions, len(pipeline.pure_steps) + 1)
 
 
 def _restore_offset_log(

@@ -27,7 +27,7 @@ import msgspec
 from changelane.errors import ConfigError
 
 MANIFEST: Final = "changelane-archive.json"
-SPARKS: Final = frozenset({"pyspark", "py4j"})
+CLUSTER_PACKAGES: Final = frozenset({"pyspark", "py4j"})
 """What the cluster brings."""
 
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
@@ -36,7 +36,7 @@ _REQUIREMENT: Final = re.compile(
 )
 _EXTRA: Final = re.compile(r"""extra\s*==\s*['"]([^'"]+)['"]""")
 # what an installer writes of the machine it ran on
-_OF_THE_MACHINE: Final = frozenset({"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"})
+_MACHINE_FILES: Final = frozenset({"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"})
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,7 +110,7 @@ class Package(NamedTuple):
     version: str
 
 
-def needed(extras: Iterable[str] = ()) -> list[Package]:
+def required_packages(extras: Iterable[str] = ()) -> list[Package]:
     """Return changelane and all that it needs on a worker, as it is installed here.
 
     Args:
@@ -121,19 +121,19 @@ def needed(extras: Iterable[str] = ()) -> list[Package]:
     """
     packages: dict[str, Package] = {}
     for name in ("changelane[spark]", *extras):
-        _gather(name, packages, needs="")
+        _add_requirement(name, packages, needs="")
     return [packages[name] for name in sorted(packages)]
 
 
-def _gather(
+def _add_requirement(
     requirement: str, packages: dict[str, Package], *, needs: str, is_sure: bool = True
 ) -> None:
     match = _REQUIREMENT.fullmatch(requirement)
     if match is None:
         raise ConfigError(f"{requirement} is no name of a package")
-    name = _normal(match[1])
-    extras = {_normal(extra) for extra in (match[2] or "").split(",") if extra.strip()}
-    if name in SPARKS or (name in packages and not extras):
+    name = _normalized_name(match[1])
+    extras = {_normalized_name(extra) for extra in (match[2] or "").split(",") if extra.strip()}
+    if name in CLUSTER_PACKAGES or (name in packages and not extras):
         return
     try:
         metadata = distribution(name)
@@ -146,12 +146,12 @@ def _gather(
     for line in metadata.requires or ():
         condition = line.partition(";")[2]
         extra = _EXTRA.search(condition)
-        if extra is None or _normal(extra[1]) in extras:
+        if extra is None or _normalized_name(extra[1]) in extras:
             marker = _EXTRA.sub("", condition).strip(" ()")
-            _gather(line, packages, needs=name, is_sure=not marker)
+            _add_requirement(line, packages, needs=name, is_sure=not marker)
 
 
-def _normal(name: str) -> str:
+def _normalized_name(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name.strip()).lower()
 
 
@@ -162,13 +162,13 @@ class _Entry(NamedTuple):
     path: Path
 
 
-def _installed(package: Package) -> Iterator[_Entry]:
+def _installed_files(package: Package) -> Iterator[_Entry]:
     metadata = distribution(package.name)
     if metadata.files is None:
         raise ConfigError(f"nothing says which files {package.name} has: install it with pip")
     is_ours = package.name == "changelane"
     if is_ours:
-        yield from _ours()
+        yield from _own_files()
     elif '"editable": true' in (metadata.read_text("direct_url.json") or ""):
         msg = f"{package.name} is installed as editable: install it as a wheel to pack it"
         raise ConfigError(msg)
@@ -177,25 +177,25 @@ def _installed(package: Package) -> Iterator[_Entry]:
         if is_ours and not file.parts[0].endswith(".dist-info"):
             continue  # a checkout's are elsewhere
         # commands of an environment lie outside
-        if file.parts[0] != ".." and not file.is_absolute() and _is_kept(name):
+        if file.parts[0] != ".." and not file.is_absolute() and _is_packed(name):
             yield _Entry(name, Path(str(metadata.locate_file(file))))
 
 
-def _ours() -> Iterator[_Entry]:
+def _own_files() -> Iterator[_Entry]:
     folder = Path(str(files("changelane")))
-    yield from _below(folder, folder.parent)
+    yield from _files_below(folder, folder.parent)
 
 
-def _below(folder: Path, root: Path) -> Iterator[_Entry]:
+def _files_below(folder: Path, root: Path) -> Iterator[_Entry]:
     for path in folder.rglob("*"):
         name = path.relative_to(root).as_posix()
-        if path.is_file() and _is_kept(name):
+        if path.is_file() and _is_packed(name):
             yield _Entry(name, path)
 
 
-def _is_kept(name: str) -> bool:
+def _is_packed(name: str) -> bool:
     *folders, last = name.split("/")
-    if folders and folders[-1].endswith(".dist-info") and last in _OF_THE_MACHINE:
+    if folders and folders[-1].endswith(".dist-info") and last in _MACHINE_FILES:
         return False
     return "__pycache__" not in folders and not last.endswith((".pyc", ".pth"))
 
@@ -203,7 +203,7 @@ def _is_kept(name: str) -> bool:
 # -- from wheels of another platform
 
 
-def tags(platform: str) -> list[str]:
+def wheel_tags(platform: str) -> list[str]:
     """Return the tags of wheels that a platform runs; a tag of pip's own stands for itself.
 
     ``linux-x86_64`` and ``linux-aarch64`` mean any Linux of these with glibc 2.28 or newer.
@@ -222,7 +222,7 @@ def tags(platform: str) -> list[str]:
     ]
 
 
-def _fetch(
+def _fetch_wheels(
     packages: Sequence[Package], platform: str, python: str, folder: Path, output: Any
 ) -> None:
     """Unpack the wheels of these packages for another platform.
@@ -233,7 +233,7 @@ def _fetch(
     command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check"]
     command += ["--no-deps", "--only-binary=:all:", "--no-compile", "--target", str(folder)]
     command += ["--implementation", "cp", "--python-version", python]
-    for tag in tags(platform):
+    for tag in wheel_tags(platform):
         command += ["--platform", tag]
     command += [f"{package.name}=={package.version}" for package in packages]
     process = subprocess.run(command, stdout=output, stderr=output, check=False)  # noqa: S603 - our own arguments
@@ -248,16 +248,16 @@ def _fetch(
 # -- writing
 
 
-class Target(NamedTuple):
+class ArchiveTarget(NamedTuple):
     """For what an archive is made."""
 
     platform: str
     python: str
 
 
-def target(platform: str | None = None, python: str | None = None) -> Target:
+def target_of(platform: str | None = None, python: str | None = None) -> ArchiveTarget:
     """Return the platform and the Python that are meant; by default this machine's own."""
-    return Target(platform or sysconfig.get_platform(), python or python_version())
+    return ArchiveTarget(platform or sysconfig.get_platform(), python or python_version())
 
 
 def default_name(platform: str, python: str) -> str:
@@ -266,7 +266,7 @@ def default_name(platform: str, python: str) -> str:
     Raises:
         ConfigError: changelane is not installed: only its files are there.
     """
-    own_package = next(package for package in needed() if package.name == "changelane")
+    own_package = next(package for package in required_packages() if package.name == "changelane")
     return f"changelane-{own_package.version}-py{python}-{platform}.zip"
 
 
@@ -283,18 +283,18 @@ def write(
 
     Args:
         output: The file; an older one is replaced at once, when the new one is whole.
-        platform: Of the workers, as :func:`tags` takes it; by default this machine's, whose
+        platform: Of the workers, as :func:`wheel_tags` takes it; by default this machine's, whose
             installed files are then packed as they are. Others' wheels are fetched with pip.
         python: The minor version of the workers' Python; by default the running one.
-        extras: As for :func:`needed`.
+        extras: As for :func:`required_packages`.
         progress: Told how many bytes of how many are packed.
         pip_output: Where pip's own words go, as :mod:`subprocess` takes it.
 
     Raises:
         ConfigError: A package cannot be packed, or there is no wheel of it.
     """
-    archive_target = target(platform, python)
-    packages = needed(extras)
+    archive_target = target_of(platform, python)
+    packages = required_packages(extras)
     manifest = Manifest(
         python=archive_target.python,
         platform=archive_target.platform,
@@ -302,18 +302,18 @@ def write(
         packages={package.name: package.version for package in packages},
     )
     with tempfile.TemporaryDirectory() as folder:
-        if archive_target == target():
-            entries = [entry for package in packages for entry in _installed(package)]
+        if archive_target == target_of():
+            entries = [entry for package in packages for entry in _installed_files(package)]
         else:
             other_packages = [package for package in packages if package.name != "changelane"]
-            _fetch(other_packages, *archive_target, Path(folder), pip_output)
+            _fetch_wheels(other_packages, *archive_target, Path(folder), pip_output)
             own_package = next(package for package in packages if package.name == "changelane")
-            entries = [*_installed(own_package), *_below(Path(folder), Path(folder))]
-        _pack(output, manifest, entries, progress)
+            entries = [*_installed_files(own_package), *_files_below(Path(folder), Path(folder))]
+        _write_zip(output, manifest, entries, progress)
     return manifest
 
 
-def _pack(
+def _write_zip(
     output: Path,
     manifest: Manifest,
     entries: Sequence[_Entry],
@@ -325,10 +325,10 @@ def _pack(
     try:
         # workers unpack it once; more than the lowest level costs minutes and gains a tenth
         with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as opened:
-            opened.writestr(_info(MANIFEST), msgspec.json.format(msgspec.json.encode(manifest)))
+            opened.writestr(_zip_info(MANIFEST), msgspec.json.format(msgspec.json.encode(manifest)))
             for entry in sorted(dict(entries).items()):
                 content = entry[1].read_bytes()
-                opened.writestr(_info(entry[0]), content)
+                opened.writestr(_zip_info(entry[0]), content)
                 written_bytes += len(content)
                 progress(written_bytes, total)
         os.replace(part, output)  # noqa: PTH105 - one call
@@ -336,7 +336,7 @@ def _pack(
         part.unlink(missing_ok=True)
 
 
-def _info(name: str) -> zipfile.ZipInfo:
+def _zip_info(name: str) -> zipfile.ZipInfo:
     info = zipfile.ZipInfo(name, _EPOCH)
     info.compress_type = zipfile.ZIP_DEFLATED
     info.external_attr = 0o644 << 16

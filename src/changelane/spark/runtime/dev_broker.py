@@ -57,7 +57,7 @@ class Broker:
 
     def __init__(self, process: "subprocess.Popen[bytes]", servers: str, path: Path) -> None:
         self._process = process
-        self._told = path
+        self._log_path = path
         self.servers = servers
 
     @property
@@ -76,7 +76,7 @@ class Broker:
             with contextlib.suppress(OSError), socket.create_connection((host, int(port)), 1):
                 return
             time.sleep(0.05)
-        log_lines = self._told.read_text("utf-8", "replace").splitlines()[-5:]
+        log_lines = self._log_path.read_text("utf-8", "replace").splitlines()[-5:]
         raise BrokerError("the broker did not start: " + " ".join(log_lines))
 
     def _stop(self) -> None:

@@ -22,7 +22,7 @@ FOLDER: Final = "_changelane_packages"
 PYTHONPATH: Final = "spark.executorEnv.PYTHONPATH"
 PYTHON: Final = "spark.pyspark.python"
 
-_NEEDED: Final = ("pyarrow", "pandas", "changelane.spark.rows.decode")
+_REQUIRED_MODULES: Final = ("pyarrow", "pandas", "changelane.spark.rows.decode")
 _WAIT_S: Final = 15.0
 _FIX: Final = (
     "type `changelane package` and name what it wrote as options.archive of the pipeline, or "
@@ -39,7 +39,7 @@ def is_local(master: str) -> bool:
     return master == "local" or master.startswith("local[")
 
 
-def shipping(path: str | Path, settings: Mapping[str, str]) -> dict[str, str]:
+def archive_settings(path: str | Path, settings: Mapping[str, str]) -> dict[str, str]:
     """Return Spark's options that bring an archive to the executors, beside those of *settings*.
 
     Raises:
@@ -90,23 +90,23 @@ def check(spark: "SparkSession", say: Callable[[str], None] = lambda _: None) ->
     waiting.start()
     try:
         count = int(context.defaultParallelism)
-        versions = set(context.parallelize(range(count), count).map(_told).collect())
+        versions = set(context.parallelize(range(count), count).map(_worker_fingerprint).collect())
     except (Py4JError, PySparkException) as error:
-        raise ConfigError(_why(str(error)) or f"the workers: {reason_of(error)}") from None
+        raise ConfigError(_worker_error(str(error)) or f"the workers: {reason_of(error)}") from None
     finally:
         waiting.cancel()
     if versions - {fingerprint()}:
         raise ConfigError(f"the workers have another changelane than the driver: {_FIX}")
 
 
-def _told(_number: int) -> str:
+def _worker_fingerprint(_number: int) -> str:
     """On a worker: import all that its tasks will, and tell which changelane it has."""
-    for name in _NEEDED:
+    for name in _REQUIRED_MODULES:
         importlib.import_module(name)
     return fingerprint()
 
 
-def _why(text: str) -> str | None:
+def _worker_error(text: str) -> str | None:
     """Return why a worker could not begin, from Spark's words; none of them is of a row."""
     own_version = python_version()
     if match := re.search(r"different version: ([0-9.]+) than", text):
@@ -130,7 +130,7 @@ def _why(text: str) -> str | None:
     return None
 
 
-def unshared(spark: "SparkSession", paths: Iterable[str]) -> list[str]:
+def unshared_paths(spark: "SparkSession", paths: Iterable[str]) -> list[str]:
     """Return those of the paths that a cluster's machines may each have of their own."""
     jvm: Any = spark._jvm
     if is_local(str(spark.sparkContext.master)):

@@ -58,17 +58,17 @@ LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 IVY_DIR_VARIABLE: Final = "CHANGELANE_IVY_DIR"
 
 
-def of_spark(spark: str | None = None) -> Mapping[str, tuple[str, ...]]:
+def spark_packages(spark: str | None = None) -> Mapping[str, tuple[str, ...]]:
     """The entries of :data:`PACKAGES` for a version of Spark, by default the installed one."""
-    return PACKAGES[_line(spark)]
+    return PACKAGES[_spark_line(spark)]
 
 
-def _line(spark: str | None = None) -> str:
+def _spark_line(spark: str | None = None) -> str:
     """The version of :data:`PACKAGES` that a Spark, by default the installed one, belongs to."""
-    return "3.5" if (spark or installed()).startswith("3.") else "4.0"
+    return "3.5" if (spark or pyspark_version()).startswith("3.") else "4.0"
 
 
-def installed() -> str:
+def pyspark_version() -> str:
     """The version of PySpark; that of the default environment when there is none."""
     try:
         return version("pyspark")
@@ -82,11 +82,11 @@ def packages(*names: str, spark: str | None = None) -> str:
     Raises:
         ConfigError: There is none of them for this Spark; it names the one that has it.
     """
-    packages_of_spark = of_spark(spark)
+    packages_of_spark = spark_packages(spark)
     for name in names:
         if name not in packages_of_spark:
             needed = next(line for line, names_of_line in PACKAGES.items() if name in names_of_line)
-            msg = f"{name} needs PySpark {needed}, and this is {spark or installed()}"
+            msg = f"{name} needs PySpark {needed}, and this is {spark or pyspark_version()}"
             raise ConfigError(f"{msg}: {_FIXES[needed]}")
     return ",".join(
         dict.fromkeys(coordinate for name in names for coordinate in packages_of_spark[name])
@@ -103,11 +103,11 @@ def ivy_dir() -> Path | None:
         return Path(chosen).expanduser().absolute()
     checkout = Path(__file__).resolve().parents[4]
     if (checkout / "src" / "changelane").is_dir() and (checkout / "pyproject.toml").is_file():
-        return checkout / ".cache" / ("ivy-3.5" if _line() == "3.5" else "ivy")
+        return checkout / ".cache" / ("ivy-3.5" if _spark_line() == "3.5" else "ivy")
     return None
 
 
-def fetched(*names: str) -> list[Path]:
+def cached_jars(*names: str) -> list[Path]:
     """The jars of these entries, if :func:`ivy_dir` holds them all already, else none.
 
     A session that is given files starts faster than one that resolves packages, and says less. The
@@ -117,11 +117,13 @@ def fetched(*names: str) -> list[Path]:
     ivy = ivy_dir()
     if ivy is None or not (folder := ivy / "jars").is_dir():
         return []
-    files = {_file(package) for package in packages(*names).split(",")}
+    files = {_jar_name(package) for package in packages(*names).split(",")}
     if not all((folder / file).is_file() for file in files):
         return []
     other_files = {
-        _file(coordinate) for coordinates in of_spark().values() for coordinate in coordinates
+        _jar_name(coordinate)
+        for coordinates in spark_packages().values()
+        for coordinate in coordinates
     } - files
     excluded = tuple(f"{artifact.replace(':', '_')}-" for artifact in EXCLUDES.split(","))
     return sorted(
@@ -140,11 +142,11 @@ def are_cached(*names: str, ivy: str | None = None) -> bool:
     """
     home = Path.home()
     folders = [Path(ivy)] if ivy else [home / ".ivy2.5.2", home / ".ivy2"]  # Spark 4, Spark 3
-    files = [_file(coordinate) for coordinate in packages(*names).split(",")]
+    files = [_jar_name(coordinate) for coordinate in packages(*names).split(",")]
     return any(all((folder / "jars" / file).is_file() for file in files) for folder in folders)
 
 
-def _file(coordinate: str) -> str:
+def _jar_name(coordinate: str) -> str:
     """Return how Ivy calls the jar of a package."""
     group, artifact, version = coordinate.split(":")
     return f"{group}_{artifact}-{version}.jar"
@@ -159,7 +161,7 @@ def _broker_ivy() -> Path:
     return (ivy_dir() or Path.home() / ".cache" / "changelane") / "broker"
 
 
-def fetch(coordinates: str, ivy: Path | None) -> None:
+def fetch_packages(coordinates: str, ivy: Path | None) -> None:
     """Resolve packages into the folder of an Ivy, as a session with the same settings would.
 
     Args:
@@ -210,4 +212,4 @@ def fetch_broker() -> None:
     Raises:
         ConfigError: That failed.
     """
-    fetch(BROKERS[_line()], _broker_ivy())
+    fetch_packages(BROKERS[_spark_line()], _broker_ivy())

@@ -113,7 +113,7 @@ def stderr_into(path: Path | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _variable(name: str, value: str) -> Iterator[None]:
+def _environment_variable(name: str, value: str) -> Iterator[None]:
     """Set a variable of the environment for processes that start inside."""
     variable = os.environ.get(name)
     os.environ[name] = value
@@ -137,7 +137,7 @@ def in_utf8() -> Iterator[None]:
     if "utf8" in locale.lower().replace("-", ""):
         yield
         return
-    with _variable("LC_ALL", "C.UTF-8"):
+    with _environment_variable("LC_ALL", "C.UTF-8"):
         yield
 
 
@@ -151,5 +151,5 @@ def on_loopback(*, is_local: bool) -> Iterator[dict[str, str]]:
         yield {}
         return
     address = os.environ.get("SPARK_LOCAL_IP") or "127.0.0.1"
-    with _variable("SPARK_LOCAL_IP", address):
+    with _environment_variable("SPARK_LOCAL_IP", address):
         yield {"spark.driver.host": address, "spark.driver.bindAddress": address}

@@ -43,7 +43,7 @@ BROKEN_CHECKPOINT: Final = (
     "a file of the checkpoint is broken: move the checkpoint's folder (options.checkpoint) away; "
     "tables go on with --resume-from-tables, topics as source.starting_offsets says"
 )
-_FAULTS: Final = (
+_KNOWN_FAULTS: Final = (
     (
         re.compile(r"No space left on device|Disk quota exceeded"),
         (
@@ -101,12 +101,12 @@ _MAX_SENTENCE: Final = 400
 
 def sentence_of(error: BaseException) -> str:
     """Return one line on why a run failed: a known fault with its way out, else Spark's words."""
-    errors = list(_chain(error))
+    errors = list(_error_chain(error))
     if any(isinstance(error, Py4JNetworkError | ConnectionError) for error in errors):
         return JVM_GONE  # Python itself talks to nobody else while Spark works
     words = "\n".join(f"{type(error).__name__}: {error}" for error in errors)
     line = _line_of(error)
-    for fault, sentence in _FAULTS:
+    for fault, sentence in _KNOWN_FAULTS:
         if fault.search(words):
             return sentence.format(temporary=tempfile.gettempdir(), line=line)
     return line
@@ -122,7 +122,7 @@ def _line_of(error: BaseException) -> str:
     return line if len(line) <= _MAX_SENTENCE else line[:_MAX_SENTENCE] + " ..."
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
+def _error_chain(error: BaseException) -> Iterator[BaseException]:
     """Yield an error and its causes."""
     seen_ids: set[int] = set()
     cause: BaseException | None = error

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from changelane.errors import ConfigError, MissingExtraError
 from changelane.spark.runtime import executors, jvm
-from changelane.spark.runtime.jars import EXCLUDES, LOG4J, are_cached, fetched, ivy_dir, packages
+from changelane.spark.runtime.jars import (
+    EXCLUDES,
+    LOG4J,
+    are_cached,
+    cached_jars,
+    ivy_dir,
+    packages,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +37,7 @@ SETTINGS: Final[dict[str, str]] = {
 }
 """What :func:`session` sets unless the user says otherwise."""
 
-SMALL: Final[dict[str, str]] = {
+LOCAL_SETTINGS: Final[dict[str, str]] = {
     "spark.sql.shuffle.partitions": "4",
     "spark.databricks.delta.snapshotPartitions": "2",
 }
@@ -55,7 +62,7 @@ LAKE_SETTINGS: Final[dict[str, dict[str, str]]] = {
 }
 """What the table formats need of a session; extensions are joined."""
 
-REQUIRED: Final[dict[str, str]] = {
+REQUIRED_SETTINGS: Final[dict[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.caseSensitive": "false",
     "spark.sql.ansi.enabled": "true",
@@ -103,23 +110,23 @@ def session(
     if SparkSession.getActiveSession() is not None:
         spark = builder.getOrCreate()
     else:
-        submitted = _submitted()
+        submitted = _submit_settings()
         user_settings = submitted | dict(settings or {})
         said = user_settings.pop("spark.master", None)
         place = master or said or os.environ.get("MASTER") or "local[*]"
         is_local = executors.is_local(place)
         builder = builder.master(place)
-        spark_settings = _started(lakes) if not submitted else {}
+        spark_settings = _jvm_settings(lakes) if not submitted else {}
         spark_settings |= SETTINGS | _lake_settings(lakes)
         if is_local:
-            spark_settings |= SMALL
+            spark_settings |= LOCAL_SETTINGS
             # the workers must be the interpreter that runs us, not whatever `python3` is
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         else:
             python = executors.python_of(user_settings, os.environ.get("PYSPARK_PYTHON"))
             os.environ["PYSPARK_PYTHON"] = python
             if archive is not None:
-                user_settings |= executors.shipping(archive, user_settings)
+                user_settings |= executors.archive_settings(archive, user_settings)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         if not submitted:
             jvm.check_java()
@@ -131,13 +138,13 @@ def session(
                 if submitted.get(key) != value:
                     builder = builder.config(key, value)
             with jvm.in_utf8(), jvm.stderr_into(None if submitted else log):
-                spark = _create(builder)
+                spark = _create_session(builder)
     check(spark)
     executors.check(spark, say)
     return spark
 
 
-def _create(builder: "SparkSession.Builder") -> "SparkSession":
+def _create_session(builder: "SparkSession.Builder") -> "SparkSession":
     from pyspark.errors import PySparkRuntimeError
 
     try:
@@ -152,7 +159,7 @@ def _create(builder: "SparkSession.Builder") -> "SparkSession":
         raise ConfigError(msg) from error
 
 
-def _submitted() -> dict[str, str]:
+def _submit_settings() -> dict[str, str]:
     """What ``spark-submit`` was told, if it started this process."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return {}
@@ -162,7 +169,7 @@ def _submitted() -> dict[str, str]:
     return dict(SparkConf().getAll())
 
 
-def _started(lakes: Sequence[str]) -> dict[str, str]:
+def _jvm_settings(lakes: Sequence[str]) -> dict[str, str]:
     """What only the start of a JVM can set: jars, and how it logs."""
     spark_settings = {
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG4J.as_uri()}",
@@ -170,7 +177,7 @@ def _started(lakes: Sequence[str]) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
     }
     coordinates = packages(*lakes)
-    if jars := fetched(*lakes):
+    if jars := cached_jars(*lakes):
         return spark_settings | {"spark.jars": ",".join(map(str, jars))}
     spark_settings |= {"spark.jars.packages": coordinates, "spark.jars.excludes": EXCLUDES}
     if (ivy := ivy_dir()) is not None:
@@ -192,7 +199,7 @@ def check(spark: "SparkSession") -> None:
     Raises:
         ConfigError: It names the setting and the value that it must have.
     """
-    for key, value in REQUIRED.items():
+    for key, value in REQUIRED_SETTINGS.items():
         current = spark.conf.get(key)
         if current != value:
             msg = f"Spark's {key} is {current!r} and must be {value!r}: set it before"

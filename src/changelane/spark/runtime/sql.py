@@ -32,12 +32,12 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def text(value: str) -> str:
+def sql_literal(value: str) -> str:
     """Return a text as SQL's literal."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def folder(*parts: str | None, generation: str = "") -> str:
+def folder_name(*parts: str | None, generation: str = "") -> str:
     """Return one folder name for a table: injective, and safe on any file system.
 
     Letters, digits, ``_`` and ``-`` stay; every other byte is ``~`` and two hex digits, so that

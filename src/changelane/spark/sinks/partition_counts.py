@@ -11,7 +11,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from changelane.profiles.profile import changed_partitions
-from changelane.spark.runtime.sql import folder
+from changelane.spark.runtime.sql import folder_name
 from changelane.spark.state.small_files import SmallFiles
 
 _FOLDER: Final = "_changelane/topics"
@@ -27,7 +27,7 @@ class TopicCounts:
     """
 
     def __init__(self, spark: SparkSession, root: str, pipeline: str) -> None:
-        self._files = SmallFiles(spark, f"{root.rstrip('/')}/{_FOLDER}/{folder(pipeline)}")
+        self._files = SmallFiles(spark, f"{root.rstrip('/')}/{_FOLDER}/{folder_name(pipeline)}")
         self._partition_counts = self._read()
 
     def _read(self) -> dict[str, int]:

@@ -179,7 +179,7 @@ def check_stop(report: DeliveryReport, counts: "Counter[tuple[str, ...]]") -> No
 def rejected_rows(results: Iterable[Message | RejectedMessage]) -> Iterator[pa.RecordBatch]:
     """Return the rejected messages as event rows, and skip the others."""
     for rows in _row_batches(results):
-        yield schema.to_arrow(rows)
+        yield schema.arrow_batch(rows)
 
 
 def _row_batches(results: Iterable[Message | RejectedMessage]) -> Iterator[list[tuple[Any, ...]]]:
@@ -199,7 +199,7 @@ def _row_batches(results: Iterable[Message | RejectedMessage]) -> Iterator[list[
 
 
 def _error_row(rejected: RejectedMessage, message: Message) -> tuple[Any, ...]:
-    row: list[Any] = list(schema.EMPTY)
+    row: list[Any] = list(schema.EMPTY_ROW)
     columns = {
         "kind": "error",
         "table_id": None if rejected.table is None else schema.table_id_text(rejected.table),
@@ -215,5 +215,5 @@ def _error_row(rejected: RejectedMessage, message: Message) -> tuple[Any, ...]:
         "raw_value": message.value,
     }
     for name, value in columns.items():
-        row[schema.AT[name]] = value
+        row[schema.FIELD_INDEX[name]] = value
     return tuple(row)

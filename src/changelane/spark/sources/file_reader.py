@@ -24,7 +24,7 @@ from changelane.conversion.message_files import (
 from changelane.errors import ChangelaneError, DecodeError
 from changelane.message import Message
 from changelane.spark.rows.builder import RowBuilder
-from changelane.spark.rows.rejected import Place
+from changelane.spark.rows.rejected import Coordinates
 from changelane.spark.sources.file_listing import is_within, path_of
 
 T = TypeVar("T")
@@ -151,7 +151,7 @@ class FileReader:
                 message = Message(b"", None, (), piece.topic, 0, chunks.count)
                 yield (
                     0,
-                    [self._builder.refuse(message, too_long_error(), is_line=True, is_cut=True)],
+                    [self._builder.error_row(message, too_long_error(), is_line=True, is_cut=True)],
                 )
             return
         with tempfile.SpooledTemporaryFile(max_size=2 * MAX_BUFFER_BYTES) as spool:
@@ -186,7 +186,7 @@ class FileReader:
                 message = Message(line, None, (), topic, 0, place)
                 yield (
                     len(line),
-                    [builder.refuse(message, too_long_error(), is_line=True, is_cut=True)],
+                    [builder.error_row(message, too_long_error(), is_line=True, is_cut=True)],
                 )
                 continue
             if not line or line.isspace():
@@ -201,16 +201,16 @@ class FileReader:
     def _error_row(self, piece: Piece, error: DecodeError) -> SizedRows:
         """Return the ``error`` row of a whole file."""
         message = Message(None, None, (), piece.topic)
-        return 0, [self._builder.refuse(message, error, file=piece.path)]
+        return 0, [self._builder.error_row(message, error, file=piece.path)]
 
 
-def record_rows(builder: RowBuilder, line: bytes, place: Place) -> list[Row]:
+def record_rows(builder: RowBuilder, line: bytes, place: Coordinates) -> list[Row]:
     """Return the rows of a line that contains a record; *place* is the place of the line."""
     try:
         message = read_record(line)
         _check_place(message)
     except DecodeError as error:
-        return [builder.refuse(Message(line, None, (), *place), error, is_line=True)]
+        return [builder.error_row(Message(line, None, (), *place), error, is_line=True)]
     if message.offset is None:
         message = Message(message.value, message.key, message.headers, *place)
     return builder.rows(message)

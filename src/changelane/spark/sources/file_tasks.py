@@ -208,7 +208,7 @@ def _local_rows(
     reader = FileReader(make_builder(), form)
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            yield from schema.gather(
+            yield from schema.arrow_batches(
                 sized for piece in tasks[number] for sized in reader.rows(piece)
             )
 
@@ -219,7 +219,7 @@ def _hadoop_rows(
     pieces: dict[str, Piece],
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    yield from schema.gather(
+    yield from schema.arrow_batches(
         chunk_rows(FileReader(make_builder(), form), pieces, _chunk_rows(batches))
     )
 

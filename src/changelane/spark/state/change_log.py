@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from changelane.spark.lake.interface import Lake, Marker, is_conflict, retried
 from changelane.spark.rows import schema
 from changelane.spark.runtime.redact import FAILURES
-from changelane.spark.runtime.sql import text
+from changelane.spark.runtime.sql import sql_literal
 
 NAME: Final = "_changelane/log"
 _LOG_COLUMNS: Final = {"query": "STRING", "batch": "BIGINT"}
@@ -121,7 +121,7 @@ class ChangeLog:
             self._exists = True
         elif missing_columns := self._missing_columns():
             self._lake.add_columns(NAME, missing_columns)
-        rows = events.where(~F.col("kind").isin("error", "other", schema.REFUSED))
+        rows = events.where(~F.col("kind").isin("error", "other", schema.REJECTED))
         # a reader reads a few tables of many
         batch = F.lit(marker.batch).cast("bigint")
         rows = rows.select(
@@ -176,15 +176,17 @@ class ChangeLog:
 
     def delete_before(self, query: str, before: int, kept_tables: Iterable[str]) -> None:
         """Delete the rows of batches before a number, except those of some tables."""
-        condition = f"query = {text(query)} AND batch < {before}"
+        condition = f"query = {sql_literal(query)} AND batch < {before}"
         if names := sorted(kept_tables):
-            condition += f" AND table_id NOT IN ({', '.join(map(text, names))})"
+            condition += f" AND table_id NOT IN ({', '.join(map(sql_literal, names))})"
         retried(lambda: self._lake.delete(self._lake.spark, NAME, condition))
 
     def delete_tables(self, query: str, tables: Iterable[str], last_batch: int) -> None:
         """Delete the rows of some tables, in batches up to a number."""
-        names = ", ".join(map(text, sorted(tables)))
-        condition = f"query = {text(query)} AND batch <= {last_batch} AND table_id IN ({names})"
+        names = ", ".join(map(sql_literal, sorted(tables)))
+        condition = (
+            f"query = {sql_literal(query)} AND batch <= {last_batch} AND table_id IN ({names})"
+        )
         retried(lambda: self._lake.delete(self._lake.spark, NAME, condition))
 
     def properties(self) -> dict[str, str]:

@@ -15,8 +15,8 @@ from changelane.apply.schema_history import SchemaChangeEntry, schema_changes_of
 from changelane.apply.table_mapping import TableMapping
 from changelane.ddl import dialect_of, parse
 from changelane.spark.lake.interface import Lake
-from changelane.spark.rows.batch_stats import Statements
-from changelane.spark.rows.schema import Told, table_id_of
+from changelane.spark.rows.batch_stats import StatementRow
+from changelane.spark.rows.schema import DdlText, table_id_of
 from changelane.spark.runtime.sql import quoted
 
 NAME: Final = "_changelane/schemas"
@@ -44,19 +44,19 @@ class DdlLog:
         self._spark = spark
         self._lake = lake
         self._shadows = shadows
-        self._statements: dict[Statements, None] | None = None
+        self._statements: dict[StatementRow, None] | None = None
         self._text_positions: dict[bytes, dict[str, int]] = {}
         self._table_mapping = TableMapping()
 
     @property
-    def statements(self) -> dict[Statements, None]:
+    def statements(self) -> dict[StatementRow, None]:
         """All statements, each once."""
         if self._statements is None:
             self._statements = {}
             if self._lake.exists(NAME):
                 for row in self._lake.read(NAME).collect():
-                    ddl = Told(row["ddl"], row["product"])
-                    statements = Statements(bytes(row["order"]), row["table_id"], ddl)
+                    ddl = DdlText(row["ddl"], row["product"])
+                    statements = StatementRow(bytes(row["order"]), row["table_id"], ddl)
                     self._statements[statements] = None
                     # a log of an older version lacks the column
                     before = row.asDict().get("before") or 0
@@ -70,7 +70,7 @@ class DdlLog:
         _ = self.statements
         return self._table_mapping
 
-    def record(self, new_statements: Iterable[Statements]) -> list[Statements]:
+    def record(self, new_statements: Iterable[StatementRow]) -> list[StatementRow]:
         """Record statements in their order; return those that are new."""
         stored_statements = self.statements
         unknown_statements = [
@@ -84,13 +84,13 @@ class DdlLog:
             self._lake.add_columns(NAME, missing_columns)
         for statements in unknown_statements:
             text_positions = self._text_positions.setdefault(statements.order, {})
-            text_positions.setdefault(statements.told.ddl, len(text_positions))
+            text_positions.setdefault(statements.ddl_text.ddl, len(text_positions))
         rows = [
             (
                 statements.table_id,
                 statements.order,
-                statements.told.product,
-                statements.told.ddl,
+                statements.ddl_text.product,
+                statements.ddl_text.ddl,
                 self._text_position(statements),
             )
             for statements in unknown_statements
@@ -106,17 +106,17 @@ class DdlLog:
             turn for statements in self._statements or () for turn in self.entries_of(statements)
         )
 
-    def entries_of(self, statements: Statements) -> list[SchemaChangeEntry]:
+    def entries_of(self, statements: StatementRow) -> list[SchemaChangeEntry]:
         """Return the schema changes of statements."""
-        dialect = dialect_of(statements.told.product)
+        dialect = dialect_of(statements.ddl_text.product)
         if dialect is None:
             return []
         default_table = table_id_of(statements.table_id)
-        parsed_statements = parse(statements.told.ddl, dialect, default_table)
+        parsed_statements = parse(statements.ddl_text.ddl, dialect, default_table)
         before = self._text_position(statements)
         return schema_changes_of(
             statements.order, parsed_statements, dialect, shadows=self._shadows, before=before
         )
 
-    def _text_position(self, statements: Statements) -> int:
-        return self._text_positions.get(statements.order, {}).get(statements.told.ddl, 0)
+    def _text_position(self, statements: StatementRow) -> int:
+        return self._text_positions.get(statements.order, {}).get(statements.ddl_text.ddl, 0)

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from changelane.errors import ConfigError
 from changelane.pipeline.kafka import OffsetRange
-from changelane.spark.runtime.sql import folder
+from changelane.spark.runtime.sql import folder_name
 from changelane.spark.state.small_files import SmallFiles, decode_file
 
 _FOLDER: Final = "_changelane/batches"
@@ -72,7 +72,7 @@ class OffsetLog:
 
     def __init__(self, spark: SparkSession, root: str, pipeline: str) -> None:
         self._spark = spark
-        self._path = f"{root.rstrip('/')}/{_FOLDER}/{folder(pipeline)}"
+        self._path = f"{root.rstrip('/')}/{_FOLDER}/{folder_name(pipeline)}"
         self._root = SmallFiles(spark, self._path)
         self._folders: dict[str, SmallFiles] = {}
         self._newest: dict[str, int] = {}

@@ -15,7 +15,7 @@ from changelane.message import Message
 from changelane.pipeline.error_budget import quarantined_text
 from changelane.spark.lake.interface import Lake, Marker
 from changelane.spark.rows.batch_stats import BatchReport, event_schema_id
-from changelane.spark.rows.schema import DATA, REFUSED
+from changelane.spark.rows.schema import DATA, REJECTED
 
 NAME: Final = "_changelane/quarantine"
 COLUMNS: Final = {
@@ -39,9 +39,9 @@ COLUMNS: Final = {
     "masks": "STRING",
 }
 """``raw_key``, ``raw_value`` and ``message`` belong to a message that was rejected as a whole
-(:class:`~changelane.spark.rows.rejected.Rest`), ``event`` and ``schema`` to an event that a table
-rejected (:class:`~changelane.spark.rows.rejected.KeptEvent`). ``masks`` names the masked columns
-(:func:`~changelane.transforms.mask.masks_of`)."""
+(:class:`~changelane.spark.rows.rejected.MessageDetails`), ``event`` and ``schema`` to an event that
+a table rejected (:class:`~changelane.spark.rows.rejected.RejectedEvent`). ``masks`` names the
+masked columns (:func:`~changelane.transforms.mask.masks_of`)."""
 SOURCE_NAMES: Final = "_changelane_told"
 """The column with the source's ``table_id`` and ``whole`` of an event row, as a struct, where the
 lake has other names."""
@@ -263,7 +263,7 @@ def stop_error_of(quarantined: Mapping[str, int], shown_errors: Sequence[str]) -
 
 def _rejection_columns(rejected_rows: Sequence[RejectedRows]) -> tuple[Column, Column, Column]:
     """Return three columns: whether an event row is rejected, its reason code and its reason."""
-    rows = F.col("kind").isin("error", REFUSED)
+    rows = F.col("kind").isin("error", REJECTED)
     code, reason = F.when(rows, F.col("code")), F.when(rows, F.col("reason"))
     for rejected in rejected_rows:
         rows = rows | rejected.rows
@@ -281,14 +281,14 @@ def _with_schemas(events: DataFrame, rows: Column) -> DataFrame:
         event_schema_id().alias(_SCHEMA + "_id")
     )
     schemas = schema_events.agg(F.min("after").alias(_SCHEMA))
-    is_same_schema = F.col("kind").isin(DATA, REFUSED) & (
+    is_same_schema = F.col("kind").isin(DATA, REJECTED) & (
         event_schema_id() == F.col(_SCHEMA + "_id")
     )
     return events.where(rows).join(F.broadcast(schemas), is_same_schema, "left")
 
 
 def _event_struct(events: DataFrame) -> Column:
-    """Return an event row as a struct, like :class:`~changelane.spark.rows.rejected.KeptEvent`."""
+    """Return an event row as a struct: :class:`~changelane.spark.rows.rejected.RejectedEvent`."""
     has_source_names = SOURCE_NAMES in events.columns
     table = F.col(f"{SOURCE_NAMES}.table_id") if has_source_names else F.col("table_id")
     is_full_image = F.col(f"{SOURCE_NAMES}.whole") if has_source_names else F.col("whole")

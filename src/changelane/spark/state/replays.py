@@ -15,15 +15,15 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from changelane.spark.lake.interface import Lake, Marker
-from changelane.spark.rows.rejected import Entry
-from changelane.spark.rows.schema import DATA, REFUSED
+from changelane.spark.rows.rejected import QuarantineEntry
+from changelane.spark.rows.schema import DATA, REJECTED
 from changelane.spark.state import quarantine
 
 NAME: Final = "_changelane/replays"
 QUERY: Final = "replay"
 """The query of the markers of replays, in place of the id of a checkpoint."""
 ENTRY: Final = "entry"
-_ENTRY_COLUMNS: Final = {name: quarantine.COLUMNS[name] for name in Entry._fields}
+_ENTRY_COLUMNS: Final = {name: quarantine.COLUMNS[name] for name in QuarantineEntry._fields}
 COLUMNS: Final = {
     "pipeline": "STRING",
     "number": "BIGINT",
@@ -138,7 +138,7 @@ def is_replayable(masks: str) -> Column:
     is_withheld = F.get_json_object("message", "$.is_withheld") == "true"
     is_message = F.col("event").isNull() & ~F.coalesce(is_withheld, F.lit(False))
     # versions without a pipeline name stored less of an event; rows need their schema
-    is_row = F.get_json_object("event", "$.kind").isin(DATA, REFUSED)
+    is_row = F.get_json_object("event", "$.kind").isin(DATA, REJECTED)
     is_event = F.col("pipeline").isNotNull() & (~is_row | F.col("schema").isNotNull())
     return is_message | (F.col("event").isNotNull() & is_event & has_current_masks(masks))
 

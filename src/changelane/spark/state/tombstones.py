@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from changelane.spark.lake.interface import Lake, retried
 from changelane.spark.lake.merge import Clause, Merge
-from changelane.spark.rows.batch_stats import Work
+from changelane.spark.rows.batch_stats import TableBatch
 
 NAME: Final = "_changelane/side"
 COLUMNS: Final = {
@@ -96,14 +96,14 @@ class TableTombstones(NamedTuple):
 
 
 def tombstones_after(
-    tombstones_before: Mapping[str, TableTombstones], table_batches: Sequence[Work]
+    tombstones_before: Mapping[str, TableTombstones], table_batches: Sequence[TableBatch]
 ) -> dict[str, TableTombstones]:
     """Return the tombstones of tables after a batch is recorded."""
     tombstones = dict(tombstones_before)
     for table_batch in table_batches:
-        if table_batch.is_raising:
+        if table_batch.has_removals:
             table_tombstones = tombstones.get(table_batch.table_id, TableTombstones())
-            truncated = max(table_tombstones.truncated, table_batch.truncated)
+            truncated = max(table_tombstones.truncated, table_batch.newest_truncate)
             key_count = table_tombstones.keys + table_batch.departures
             tombstones[table_batch.table_id] = table_tombstones._replace(
                 truncated=truncated, keys=key_count

@@ -7,7 +7,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 
 from changelane.spark.apply.isolation import Isolation
 from changelane.spark.lake.interface import retried
-from changelane.spark.rows.batch_stats import BatchReport, Work
+from changelane.spark.rows.batch_stats import BatchReport, TableBatch
 
 SHOP = '["shop",null,"orders"]'
 
@@ -26,7 +26,7 @@ def test_a_catalog_that_refuses_one_table_leaves_the_others_alone() -> None:
     report = BatchReport(0)
     alone = Isolation(report, isolated=True)
     words = "org.apache.iceberg.hive.RuntimeMetaException: no column 'Müller'\n\tat a.b.C(D.java:1)"
-    with alone.of(Work(SHOP)):
+    with alone.of(TableBatch(SHOP)):
         raise JavaError(words)
     assert alone.failed == {SHOP}
     expected = "org.apache.iceberg.hive.RuntimeMetaException: no column '...'"
@@ -42,7 +42,7 @@ def test_what_is_not_isolated_or_no_statement_fails_all() -> None:
     for isolated, error in errors:
         with (
             pytest.raises(type(error)),
-            Isolation(BatchReport(0), isolated=isolated).of(Work(SHOP)),
+            Isolation(BatchReport(0), isolated=isolated).of(TableBatch(SHOP)),
         ):
             raise error
 

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from changelane.spark.lake.hive_names import MOST, to_hive
-from changelane.spark.runtime.sql import folder
+from changelane.spark.runtime.sql import folder_name
 
 PART: Final = st.one_of(
     st.text("aZ09_.x-~É店` ", max_size=10),
     st.lists(st.sampled_from(["_x41_", "__", "_", "a", "x", "41", "É"]), max_size=5).map("".join),
 )
 FOLDER: Final = st.builds(
-    folder, st.none() | PART, st.none() | PART, PART, generation=st.sampled_from(["", "2"])
+    folder_name, st.none() | PART, st.none() | PART, PART, generation=st.sampled_from(["", "2"])
 )
 # more than the names of folders: what could be taken for a part of another
 LIKELY: Final = st.text("aA0_.x~-C3E9p", max_size=14)
@@ -42,8 +42,8 @@ def from_hive(name: str) -> str:
         ("shop_.orders", "shop_x5f___orders"),
         ("shop._orders", "shop___x5f_orders"),
         ("a_x41_b", "a_x5f_x41_b"),
-        (folder("shop", None, "../é`"), "shop___x7e_2_x457e_2_x457e_2_x46c3a97e_60"),
-        (folder("db", None, "订单"), "db___xe8aea2e58d95_"),
+        (folder_name("shop", None, "../é`"), "shop___x7e_2_x457e_2_x457e_2_x46c3a97e_60"),
+        (folder_name("db", None, "订单"), "db___xe8aea2e58d95_"),
     ],
 )
 def test_a_table_has_a_name_that_the_metastore_takes(name: str, there: str) -> None:

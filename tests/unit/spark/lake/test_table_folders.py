@@ -18,7 +18,7 @@ PARTS = st.tuples(NAMES, NAMES, NAMES)
 
 @given(PARTS, PARTS, st.sampled_from(["", "2", "10"]))
 def test_two_tables_have_two_folders(first, second, generation):
-    folders = sql.folder(*first, generation=generation), sql.folder(*second, generation=generation)
+    folders = [sql.folder_name(*name, generation=generation) for name in (first, second)]
     assert (folders[0] == folders[1]) == (first == second)
 
 
@@ -26,7 +26,7 @@ def test_the_hash_of_a_long_name_is_no_escape_of_another_name():
     found = {}
     for number in range(2000):
         long = f"{number:04d}" + "x" * LONGEST
-        folder = sql.folder(long)
+        folder = sql.folder_name(long)
         assert len(folder) <= LONGEST
         mark = folder.index("~h")
         # the same text, read as the folder of a short name: `~` begins two digits, or `p` or `g`
@@ -36,4 +36,4 @@ def test_the_hash_of_a_long_name_is_no_escape_of_another_name():
 
 
 def test_two_long_names_that_begin_alike_have_two_folders():
-    assert sql.folder("x" * 300 + "a") != sql.folder("x" * 300 + "b")
+    assert sql.folder_name("x" * 300 + "a") != sql.folder_name("x" * 300 + "b")

@@ -13,8 +13,14 @@ from changelane.spark.replay.repaired import read_repaired
 from changelane.spark.replay.replay import check
 from changelane.spark.replay.to_tables import _EntryReader
 from changelane.spark.rows.builder import row_builder
-from changelane.spark.rows.rejected import Entry, details_of, event_row, read_rest, schema_row
-from changelane.spark.rows.schema import AT
+from changelane.spark.rows.rejected import (
+    QuarantineEntry,
+    details_of,
+    event_row,
+    read_details,
+    schema_row,
+)
+from changelane.spark.rows.schema import FIELD_INDEX
 from changelane.spark.sources.file_reader import record_rows
 from changelane.spark.state.replays import Settings
 from changelane.transforms.mask import masks_of
@@ -25,14 +31,14 @@ MASK = {"type": "mask", "columns": ["v"], "method": "null"}
 
 
 def named(row: tuple[Any, ...]) -> dict[str, Any]:
-    return {name: row[place] for name, place in AT.items()}
+    return {name: row[place] for name, place in FIELD_INDEX.items()}
 
 
 def test_a_message_that_cannot_be_read_is_kept_with_its_headers_and_the_epoch_of_its_time() -> None:
     message = Message(b"{broken", b"k", HEADERS, "t", 3, 17)
     (row,) = row_builder("native-json", {}, epoch=5).rows(message)
     kept = named(row)
-    rest = read_rest(kept["after"])
+    rest = read_details(kept["after"])
     assert rest.epoch == 5
     assert not rest.is_withheld
     place = kept["topic"], kept["partition"], kept["offset"]
@@ -42,7 +48,7 @@ def test_a_message_that_cannot_be_read_is_kept_with_its_headers_and_the_epoch_of
 def test_with_a_mask_neither_bytes_nor_headers_are_kept() -> None:
     builder = row_builder("native-json", {}, transforms=transforms_of([MASK]))
     (row,) = builder.rows(Message(b"{broken", b"k", (("v", b"secret"),), "t", 3, 17))
-    assert read_rest(named(row)["after"]).is_withheld
+    assert read_details(named(row)["after"]).is_withheld
     assert "secret" not in str(row)
     assert b"broken" not in named(row)["raw_value"]
 
@@ -50,7 +56,7 @@ def test_with_a_mask_neither_bytes_nor_headers_are_kept() -> None:
 def test_a_line_that_is_no_record_comes_again_as_a_line() -> None:
     builder = row_builder("native-json", {})
     (row,) = record_rows(builder, b'{"topic": 3}', ("file", 0, 12))
-    assert read_rest(named(row)["after"]).is_line
+    assert read_details(named(row)["after"]).is_line
     event = {"op": "c", "table": {"name": "t"}, "key": ["id"], "after": {"id": 1}}
     record = {"topic": "t", "partition": 1, "offset": 4, "value": json.dumps(event)}
     rows = record_rows(builder, json.dumps(record).encode(), ("file", 0, 12))
@@ -62,7 +68,7 @@ def test_a_line_that_is_no_record_comes_again_as_a_line() -> None:
 
 def test_a_whole_file_is_read_again_by_a_source_of_files_and_stays_aside_in_any_other() -> None:
     rest = details_of(Message(None), epoch=3, is_masked=True, file="/in/a.gz")
-    entry = Entry(None, None, rest, "a.gz", None, None, 0, None, None)
+    entry = QuarantineEntry(None, None, rest, "a.gz", None, None, 0, None, None)
     make = partial(row_builder, "native-json", {})
     assert _EntryReader(make, reads_files=True).rows(entry) == (0, [])
     _, (row,) = _EntryReader(make, reads_files=False).rows(entry)

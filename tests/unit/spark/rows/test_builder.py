@@ -96,7 +96,7 @@ def of_rows(built: list[tuple[Any, ...]]) -> list[Told]:
     told: list[Told] = []
     schemas: dict[str, list[str]] = {}
     for values in built:
-        row = dict(zip(rows.AT, values, strict=True))
+        row = dict(zip(rows.FIELD_INDEX, values, strict=True))
         if row["kind"] == "schema":
             schemas[row["schema_id"]] = [one["name"] for one in json.loads(row["after"])["columns"]]
         elif row["kind"] == "truncate":
@@ -120,7 +120,7 @@ def build(event: ChangeEvent, **options: Any) -> list[tuple[Any, ...]]:
 
 
 def code(built: list[tuple[Any, ...]]) -> str | None:
-    (found,) = {row[rows.AT["code"]] for row in built}
+    (found,) = {row[rows.FIELD_INDEX["code"]] for row in built}
     return found
 
 
@@ -152,7 +152,7 @@ def check(event: ChangeEvent, *, keys: tuple[str, ...] | None = None, epoch: int
     if refused is None:
         assert of_rows(built) == expected
     else:
-        assert [row[rows.AT["kind"]] for row in built] == ["error"]
+        assert [row[rows.FIELD_INDEX["kind"]] for row in built] == ["error"]
         # a delete without an image is a delete without a key, too
         assert code(built) in {refused, "missing_image"}
 
@@ -164,7 +164,7 @@ def test_rows_say_what_the_steps_of_any_event_say(event: ChangeEvent, epoch: int
     # a table without a key has no key text, and is judged by the applier
     assume(not isinstance(change, DataChange) or change.key is not None)
     built = build(event, epoch=epoch)
-    assume(not {row[rows.AT["code"]] for row in built} & MISFITS)
+    assume(not {row[rows.FIELD_INDEX["code"]] for row in built} & MISFITS)
     check(event, epoch=epoch)
 
 
@@ -258,7 +258,7 @@ def test_an_event_that_was_sent_twice_has_one_place_by_its_id() -> None:
     by_id = builder.RowBuilder(NATIVE, event_ids=True)
 
     def order(message: Message) -> bytes:
-        (found,) = {row[rows.AT["order"]] for row in by_id.rows(message)} - {None}
+        (found,) = {row[rows.FIELD_INDEX["order"]] for row in by_id.rows(message)} - {None}
         return bytes(found)
 
     first = order(with_id(plain, "shop-x-3-17-2-0", 5))
@@ -300,7 +300,7 @@ def test_a_row_of_an_incremental_snapshot_without_a_position_is_not_compared_by_
     built = builder.row_builder("debezium-json", {}).rows(message)
     assert code(built) == told
     if told is not None:
-        assert "`blocking`" in built[0][rows.AT["reason"]]
+        assert "`blocking`" in built[0][rows.FIELD_INDEX["reason"]]
 
 
 def line(event: ChangeEvent) -> Message:
@@ -322,9 +322,9 @@ def test_a_message_that_cannot_be_used_does_not_take_the_schema_with_it() -> Non
     bad = change("c", {"id": 1, "d": "infinity"}, schema=DATED)
     good = change("c", {"id": 2, "d": None}, schema=DATED)
     (error,) = one.rows(line(bad))
-    assert error[rows.AT["kind"]] == "error"
-    assert error[rows.AT["code"]] == "value_out_of_range"
-    assert error[rows.AT["raw_value"]] == line(bad).value
+    assert error[rows.FIELD_INDEX["kind"]] == "error"
+    assert error[rows.FIELD_INDEX["code"]] == "value_out_of_range"
+    assert error[rows.FIELD_INDEX["raw_value"]] == line(bad).value
     assert [row[0] for row in one.rows(line(good))] == ["schema", "data"]
 
 
@@ -357,7 +357,7 @@ def test_a_message_that_cannot_be_read_is_one_error_row_or_none(value: Any) -> N
         assert built == []
         return
     (row,) = built
-    named = dict(zip(rows.AT, row, strict=True))
+    named = dict(zip(rows.FIELD_INDEX, row, strict=True))
     assert (named["kind"], named["raw_value"], named["raw_key"]) == ("error", value, b"key")
     assert named["code"]
     assert named["reason"]
@@ -373,7 +373,8 @@ def test_the_halves_of_an_update_without_a_key_are_no_rows_of_their_own(
     for half in (change("d", None, FULL), change("c", FULL)):
         keyless = msgspec.structs.replace(half, key=None)
         built = build(HalfUpdate(keyless, other, pair))
-        ops += (row[rows.AT["op"]] for row in built if row[rows.AT["kind"]] == "data")
+        kind, op = rows.FIELD_INDEX["kind"], rows.FIELD_INDEX["op"]
+        ops += (row[op] for row in built if row[kind] == "data")
     assert ops == ["d", "u"]
 
 
@@ -387,7 +388,7 @@ def test_a_whole_row_may_be_the_key() -> None:
 
 def test_rows_fit_their_arrow_schema() -> None:
     built = [row for event in history(Random(3), Profile(size=40)).events for row in build(event)]
-    batch = rows.to_arrow(built)
+    batch = rows.arrow_batch(built)
     assert batch.schema == rows.ARROW
     assert [row["kind"] for row in batch.to_pylist()] == [row[0] for row in built]
 
@@ -395,7 +396,7 @@ def test_rows_fit_their_arrow_schema() -> None:
 def test_batches_are_cut_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "MAX_BATCH_BYTES", 1000)
     one = build(change("c", FULL, position=SequencePosition(1)))[-1:]
-    sizes = [batch.num_rows for batch in rows.gather((500, one) for _ in range(5))]
+    sizes = [batch.num_rows for batch in rows.arrow_batches((500, one) for _ in range(5))]
     assert sum(sizes) == 5
     assert max(sizes) == 1
 
@@ -411,5 +412,5 @@ def test_a_deep_value_is_set_aside_and_one_at_the_limit_is_a_row(
     if depth <= 200:
         assert row[0] == "data"
     else:
-        assert (row[0], row[rows.AT["code"]]) == ("error", "too_deep")
-        assert bytes(row[rows.AT["raw_value"]]) == event.encode()
+        assert (row[0], row[rows.FIELD_INDEX["code"]]) == ("error", "too_deep")
+        assert bytes(row[rows.FIELD_INDEX["raw_value"]]) == event.encode()

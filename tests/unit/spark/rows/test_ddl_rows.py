@@ -26,15 +26,15 @@ def told(text, **source):
     )
     (message,) = NATIVE.encode(event).messages
     found = builder.RowBuilder(NATIVE).rows(Message(message.value))
-    return [dict(zip(rows.AT, row, strict=True)) for row in found]
+    return [dict(zip(rows.FIELD_INDEX, row, strict=True)) for row in found]
 
 
 def test_a_statement_about_a_shape_is_a_row_with_its_text_and_place():
     (row,) = told("ALTER TABLE t ADD a int")
     assert (row["kind"], row["table_id"]) == ("ddl", '["shop",null,"t"]')
     assert row["order"] == encode_order(AT, phase=DELETE_PHASE)
-    found = msgspec.json.decode(row["after"], type=rows.Told)
-    assert found == rows.Told("ALTER TABLE t ADD a int", "mysql")
+    found = msgspec.json.decode(row["after"], type=rows.DdlText)
+    assert found == rows.DdlText("ALTER TABLE t ADD a int", "mysql")
 
 
 def test_a_statement_that_empties_tables_is_a_truncate_of_each():

@@ -42,7 +42,7 @@ def built(steps, *messages, **options):
     options.setdefault("images", False)
     one = builder.row_builder("native-json", {}, transforms=steps, **options)
     found = [row for told in messages for row in one.rows(told)]
-    return [dict(zip(rows.AT, row, strict=True)) for row in found]
+    return [dict(zip(rows.FIELD_INDEX, row, strict=True)) for row in found]
 
 
 def test_rows_are_those_of_the_transformed_event():

@@ -75,7 +75,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Told
 
 
 def names(*extras: str) -> list[str]:
-    return [one.name for one in archive.needed(extras)]
+    return [one.name for one in archive.required_packages(extras)]
 
 
 def test_it_holds_what_changelane_needs_on_spark_and_not_spark(installed: dict[str, Told]) -> None:
@@ -95,10 +95,10 @@ def test_what_is_not_installed_is_not_left_out(
     installed: dict[str, Told], gone: str, why: str
 ) -> None:
     with pytest.raises(ConfigError, match="nothing-like-it is not installed here: only such"):
-        archive.needed(["nothing-like-it"])
+        archive.required_packages(["nothing-like-it"])
     del installed[gone]
     with pytest.raises(ConfigError, match=why):
-        archive.needed()
+        archive.required_packages()
 
 
 def test_the_same_environment_gives_the_same_bytes_without_words_of_the_machine(
@@ -219,7 +219,7 @@ def test_the_archive_goes_beside_what_the_user_ships(tmp_path: Path) -> None:
     file = tmp_path / "a.zip"
     with zipfile.ZipFile(file, "w") as opened:
         opened.writestr(archive.MANIFEST, manifest())
-    told = executors.shipping(
+    told = executors.archive_settings(
         file, {"spark.archives": "mine.tgz#mine", "spark.executorEnv.PYTHONPATH": "mine"}
     )
     assert told == {
@@ -228,7 +228,7 @@ def test_the_archive_goes_beside_what_the_user_ships(tmp_path: Path) -> None:
     }
     other = file.rename(tmp_path / "a#b.zip")
     with pytest.raises(ConfigError, match="no comma, #, % or blank may be in the path"):
-        executors.shipping(other, {})
+        executors.archive_settings(other, {})
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_the_archive_goes_beside_what_the_user_ships(tmp_path: Path) -> None:
     ],
 )
 def test_workers_that_cannot_begin_are_told_with_the_way_out(words: str, why: str) -> None:
-    assert re.search(why, executors._why(words) or "")
+    assert re.search(why, executors._worker_error(words) or "")
 
 
 def test_the_python_of_executors_is_the_one_that_was_said_or_of_the_drivers_version() -> None:
@@ -279,7 +279,7 @@ def test_the_command_says_what_it_packed(
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(main, ["package", "--with", "acme-cdc"])
     assert done.exit_code == 0, done.output
-    target = archive.target()
+    target = archive.target_of()
     name = f"changelane-1.0-py{target.python}-{target.platform}.zip"
     assert done.stdout == f"{name}\n"
     assert f"5 packages for Python {target.python} on {target.platform}" in done.stderr

@@ -10,10 +10,10 @@ from changelane.spark.runtime.jars import (
     IVY_DIR_VARIABLE,
     PACKAGES,
     are_cached,
-    fetched,
+    cached_jars,
     ivy_dir,
-    of_spark,
     packages,
+    spark_packages,
 )
 
 
@@ -50,16 +50,16 @@ def test_a_session_gets_no_jar_of_a_table_format_that_it_does_not_need(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     monkeypatch.setenv(IVY_DIR_VARIABLE, str(tmp_path))
-    assert fetched("kafka") == []  # none are there
+    assert cached_jars("kafka") == []  # none are there
     (tmp_path / "jars").mkdir()
-    for name in [one for known in of_spark().values() for one in known]:
+    for name in [one for known in spark_packages().values() for one in known]:
         (tmp_path / "jars" / (name.replace(":", "_", 1).replace(":", "-") + ".jar")).touch()
     for name in ("org.lz4_lz4-java-1.8.0", "org.apache.hadoop_hadoop-client-api-3.4.1"):
         (tmp_path / "jars" / f"{name}.jar").touch()
-    connector, brought = fetched("kafka")
+    connector, brought = cached_jars("kafka")
     assert "spark-sql-kafka" in connector.name
     assert brought.name == "org.lz4_lz4-java-1.8.0.jar"
-    assert len(fetched(*of_spark())) == len(of_spark()) + 1
+    assert len(cached_jars(*spark_packages())) == len(spark_packages()) + 1
 
 
 def test_packages_that_spark_has_fetched_are_known(
@@ -73,6 +73,6 @@ def test_packages_that_spark_has_fetched_are_known(
     jars.mkdir(parents=True)
     (jars / ("{}_{}-{}.jar".format(*coordinate.split(":")))).touch()
     assert are_cached(name)
-    assert not are_cached(name, "delta" if "delta" in of_spark() else "hudi")
+    assert not are_cached(name, "delta" if "delta" in spark_packages() else "hudi")
     assert not are_cached(name, ivy=str(tmp_path / "other"))
     assert are_cached(name, ivy=str(tmp_path / ".ivy2.5.2"))

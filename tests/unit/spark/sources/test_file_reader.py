@@ -15,8 +15,8 @@ import zstandard
 
 from changelane.conversion import compression, message_files
 from changelane.spark.rows.builder import RowBuilder, row_builder
-from changelane.spark.rows.rejected import read_rest
-from changelane.spark.rows.schema import AT
+from changelane.spark.rows.rejected import read_details
+from changelane.spark.rows.schema import FIELD_INDEX
 from changelane.spark.sources import file_reader, file_tasks
 from changelane.spark.sources.file_listing import Root
 from changelane.spark.sources.file_reader import Chunks, FileReader, Piece, ReadingError, chunk_rows
@@ -42,11 +42,15 @@ def rows(piece: Piece) -> list[tuple[Any, ...]]:
 
 
 def ids(made: list[tuple[Any, ...]]) -> list[int]:
-    return [json.loads(row[AT["after"]])["id"] for row in made if row[AT["kind"]] == "data"]
+    return [
+        json.loads(row[FIELD_INDEX["after"]])["id"]
+        for row in made
+        if row[FIELD_INDEX["kind"]] == "data"
+    ]
 
 
 def refused(made: list[tuple[Any, ...]]) -> list[str]:
-    return [row[AT["code"]] for row in made if row[AT["kind"]] == "error"]
+    return [row[FIELD_INDEX["code"]] for row in made if row[FIELD_INDEX["kind"]] == "error"]
 
 
 def of(path: Path, size: int | None = None, **more: Any) -> Piece:
@@ -71,7 +75,7 @@ def test_parts_of_a_file_have_each_line_once(tmp_path: Path, begins: int) -> Non
         parts = [of(path, begin=at, end=at + begins) for at in range(0, size, begins)]
         made = [row for part in parts for row in rows(part)]
         assert ids(made) == [1, 2, 3, 4, 5]
-        starts = [row[AT["offset"]] for row in made if row[AT["kind"]] == "data"]
+        starts = [row[FIELD_INDEX["offset"]] for row in made if row[FIELD_INDEX["kind"]] == "data"]
         assert starts == [LINES.index(line(number)) for number in range(1, 6)]
 
 
@@ -95,9 +99,12 @@ def test_a_file_that_is_cut_is_one_error_with_its_path_and_none_of_its_lines(
     path.write_bytes(data[:-30])
     for made in (rows(of(path)), hadoop(of(path), data[:-30])):
         (row,) = made
-        assert (row[AT["kind"]], row[AT["code"]]) == ("error", "corrupt_compression")
-        assert (row[AT["topic"]], row[AT["raw_value"]]) == (path.name, None)
-        rest = read_rest(row[AT["after"]])
+        assert (row[FIELD_INDEX["kind"]], row[FIELD_INDEX["code"]]) == (
+            "error",
+            "corrupt_compression",
+        )
+        assert (row[FIELD_INDEX["topic"]], row[FIELD_INDEX["raw_value"]]) == (path.name, None)
+        rest = read_details(row[FIELD_INDEX["after"]])
         assert (rest.file, rest.is_withheld) == (str(path), False)
     path.write_bytes(LINES)  # it is none at all
     assert refused(rows(of(path))) == ["corrupt_compression"]
@@ -132,11 +139,14 @@ def test_a_line_beyond_the_cap_is_set_aside_with_its_place_and_first_bytes(
         parts = [of(path, begin=at, end=at + size) for at in range(0, path.stat().st_size, size)]
         made = [row for part in parts for row in rows(part)]
         assert ids(made) == [1, 2, 3, 4, 5, 6]
-        (row,) = [row for row in made if row[AT["kind"]] == "error"]
-        assert (row[AT["code"]], row[AT["offset"]]) == ("line_too_long", len(LINES))
-        assert row[AT["raw_value"]] == b"x" * 1024
+        (row,) = [row for row in made if row[FIELD_INDEX["kind"]] == "error"]
+        assert (row[FIELD_INDEX["code"]], row[FIELD_INDEX["offset"]]) == (
+            "line_too_long",
+            len(LINES),
+        )
+        assert row[FIELD_INDEX["raw_value"]] == b"x" * 1024
         # a replay would take the beginning of a message for a message
-        assert read_rest(row[AT["after"]]).is_withheld
+        assert read_details(row[FIELD_INDEX["after"]]).is_withheld
 
 
 def test_a_line_that_hadoop_left_out_is_told(tmp_path: Path) -> None:
@@ -244,10 +254,10 @@ def test_a_mask_hides_the_beginning_of_a_long_line_too_and_not_the_name_of_a_fil
 
     masked = builder(transforms=(Mask(columns=("id",), method="null"),))
     error = DecodeError("x", code="x")
-    row = masked.refuse(Message(b"secret"), error, is_line=True, is_cut=True)
-    assert b"secret" not in (row[AT["raw_value"]] or b"")
-    row = masked.refuse(Message(None, None, (), "a"), error, file="/in/a.gz")
-    assert read_rest(row[AT["after"]]).is_withheld is False
+    row = masked.error_row(Message(b"secret"), error, is_line=True, is_cut=True)
+    assert b"secret" not in (row[FIELD_INDEX["raw_value"]] or b"")
+    row = masked.error_row(Message(None, None, (), "a"), error, file="/in/a.gz")
+    assert read_details(row[FIELD_INDEX["after"]]).is_withheld is False
 
 
 def test_tasks_have_about_as_much_to_read(tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ from changelane.spark.apply.merge_worker import resolve_keys
 from changelane.spark.evolution.prepare import Plan
 from changelane.spark.lake.lookup import held_rows, typed, written
 from changelane.spark.rows import latest_per_key
-from changelane.spark.rows.added_columns import lacks
-from changelane.spark.rows.target import Target, filled
+from changelane.spark.rows.added_columns import lacks_column
+from changelane.spark.rows.target import Target, with_defaults
 from changelane.spark.runtime.sql import COLUMNS, DELETED, LIVE, ORDER
 from changelane.spark.state.tombstones import TableTombstones, TombstoneTable
 
@@ -84,7 +84,7 @@ def moved_keys(
         ends.append(moves.select("key", "other_key"))
     if remembered.has_key_changes:
         stored_moves = side.moved_keys(plan.work.table_id)
-        touched = latest_per_key.keys(rows, moves=plan.work.has_other_keys).distinct()
+        touched = latest_per_key.touched_keys(rows, moves=plan.work.has_other_keys).distinct()
         away = stored_moves.where("moved_to != key").join(F.broadcast(touched), "key", "left_semi")
         within = keys_of_transactions(side.transactions_of(plan.work.table_id), rows)
         seeds += [away.select("key"), arrived_earlier(stored_moves, rows), within]
@@ -307,10 +307,10 @@ def _steps(rows: DataFrame, target: Target, keys: DataFrame) -> DataFrame:
         "whole",
     ).select("s.*", "order", "schema_id", "transaction", "whole")
     step_rows = step_rows.join(F.broadcast(keys), "key", "left_semi")
-    row = latest_per_key.parsed(F.col("text"), schema_id, target)
+    row = latest_per_key.parsed_row(F.col("text"), schema_id, target)
     complete = F.col("what").isin("arrive", "insert") & F.col("missing").isNull()
-    complete = complete & (F.col("whole") | latest_per_key.names_all(schema_id, target))
-    row = filled(row, F.col("order"), schema_id, target)
+    complete = complete & (F.col("whole") | latest_per_key.names_all_columns(schema_id, target))
+    row = with_defaults(row, F.col("order"), schema_id, target)
     return step_rows.withColumn("row", row).select(
         "what",
         "key",
@@ -326,10 +326,12 @@ def _steps(rows: DataFrame, target: Target, keys: DataFrame) -> DataFrame:
 def _carried(target: Target, complete: Column) -> Column:
     """Return what an event carries: a whole one the defaults, too, of columns that came later."""
     schema_id = F.col("schema_id")
-    has = latest_per_key.carried(schema_id, F.col("missing"), target, complete)
+    has = latest_per_key.carried_columns(schema_id, F.col("missing"), target, complete)
     for addition in target.additions:
         if not addition.is_unknown:
-            is_older = lacks(F.col("order"), schema_id, addition, target.having(addition.column))
+            is_older = lacks_column(
+                F.col("order"), schema_id, addition, target.schemas_with(addition.column)
+            )
             is_filled = is_older & F.col("whole") & F.col("what").isin("arrive", "insert")
             has = F.when(is_filled, F.array_append(has, F.lit(addition.column))).otherwise(has)
     return has

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from changelane.spark.evolution.prepare import Plan
 from changelane.spark.lake.lookup import held_rows
-from changelane.spark.rows.batch_stats import place, place_of
+from changelane.spark.rows.batch_stats import epoch_partition, epoch_partition_of
 from changelane.spark.state.tombstones import TableTombstones, TombstoneTable
 
 CROSSED: Final = "_changelane_crossed"
@@ -40,7 +40,7 @@ def crossed_keys(
         plan: How the table's events are applied.
         table_tombstones: What is remembered of the whole table.
     """
-    at = place(F.col("order")).alias("place")
+    at = epoch_partition(F.col("order")).alias("place")
     keys = rows.select("key", at).unionByName(
         rows.where("other_key IS NOT NULL").select(F.col("other_key").alias("key"), at)
     )
@@ -51,12 +51,12 @@ def crossed_keys(
             keys.unionByName(held_rows(table, names, plan.target).select("key", at))
             .unionByName(
                 side.for_keys(plan.work.table_id, names).select(
-                    "key", place(F.col("deleted")).alias("place")
+                    "key", epoch_partition(F.col("deleted")).alias("place")
                 )
             )
             .where("place IS NOT NULL")
         )
-        for truncate in place_of(table_tombstones.truncated):
+        for truncate in epoch_partition_of(table_tombstones.truncated):
             touched = touched.unionByName(
                 names.select("key", F.lit(bytearray(truncate)).alias("place"))
             )

@@ -16,7 +16,7 @@ from changelane.spark.apply.classify.too_late import LATE
 from changelane.spark.evolution.prepare import Plan
 from changelane.spark.lake.layout import layout_of
 from changelane.spark.lake.modes import APPEND
-from changelane.spark.rows.batch_stats import BatchReport, TableReport, Work
+from changelane.spark.rows.batch_stats import BatchReport, TableBatch, TableReport
 from changelane.spark.rows.schema import table_id_of
 from changelane.spark.rows.target import OPTIONS
 from changelane.spark.runtime.sql import quoted
@@ -65,7 +65,9 @@ def moves_refused(plan: Plan, moved: Mapping[str, Moved]) -> list[RejectedRows]:
     return refused
 
 
-def table_refused(work: Work, misfit: TableRejectedError, report: BatchReport) -> RejectedRows:
+def table_refused(
+    work: TableBatch, misfit: TableRejectedError, report: BatchReport
+) -> RejectedRows:
     """Return all rows of a table, which takes none of them."""
     note = f"{misfit.code}: {misfit.reason}"
     report.tables.append(TableReport(str(table_id_of(work.table_id)), "", work.count, note))
@@ -74,7 +76,7 @@ def table_refused(work: Work, misfit: TableRejectedError, report: BatchReport) -
     return RejectedRows(rows, misfit.code, misfit.reason, work.count)
 
 
-def changes_refused(work: Work) -> RejectedRows:
+def changes_refused(work: TableBatch) -> RejectedRows:
     """Return the rows that a table without a key does not take."""
     is_of_table = (F.col("table_id") == work.table_id) & (F.col("kind") == "data")
     reason = "a table without a key is only appended to: name its key columns under `keys`"

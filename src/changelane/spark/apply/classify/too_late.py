@@ -44,12 +44,14 @@ def late_keys(
         plan: How the table's events are applied.
         table_tombstones: What is remembered of the whole table, with what the batch raises.
     """
-    if not table_tombstones.watermark or plan.work.first > table_tombstones.watermark:
+    if not table_tombstones.watermark or plan.work.min_order > table_tombstones.watermark:
         return None
     leaves, order = F.col("leaves"), F.col("o")
     horizon = F.lit(bytearray(table_tombstones.watermark))
     folded = (
-        latest_per_key.steps(rows.where("key IS NOT NULL"), moves=plan.work.has_moves)
+        latest_per_key.upserts_and_departures(
+            rows.where("key IS NOT NULL"), moves=plan.work.has_key_changes
+        )
         .groupBy("key")
         .agg(
             F.max(F.when(leaves, order)).alias("d"),
@@ -60,13 +62,13 @@ def late_keys(
     )
     tombstones = side.for_keys(plan.work.table_id, folded)
     floor = F.lit(bytearray(table_tombstones.truncated))
-    departed = [F.coalesce(name, latest_per_key.nothing()) for name in ("d", "deleted")]
+    departed = [F.coalesce(name, latest_per_key.empty_order()) for name in ("d", "deleted")]
     old_events = (
         folded.join(tombstones, "key", "left")
         .withColumn(_CLEARED, F.greatest(*departed, floor))
         .where(F.col("u") > F.col(_CLEARED))
         # behind a newer whole row an older event has no effect
-        .where(F.coalesce("w", latest_per_key.nothing()) <= F.greatest(_CLEARED, horizon))
+        .where(F.coalesce("w", latest_per_key.empty_order()) <= F.greatest(_CLEARED, horizon))
         .select(F.lit(plan.work.table_id).alias("table_id"), "key", _CLEARED)
         .withColumn(_HORIZON, horizon)
         .persist(StorageLevel.MEMORY_AND_DISK)
@@ -74,7 +76,7 @@ def late_keys(
     try:
         columns = [F.lit(name) for name in plan.target.columns]
         ages = F.array(*(F.coalesce(F.try_element_at("orders", c), "order") for c in columns))
-        told_at = F.filter(ages, lambda age: age > latest_per_key.nothing())
+        told_at = F.filter(ages, lambda age: age > latest_per_key.empty_order())
         lacks_nothing = F.size(told_at) == len(columns)
         stored_rows = held_rows(table, old_events, plan.target, are_few=False).where(
             (F.array_max(told_at) > floor) & (lacks_nothing | (F.array_min(told_at) <= horizon))

@@ -11,19 +11,19 @@ from contextlib import contextmanager
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
-from changelane.spark.rows.expressions.compute import computed
+from changelane.spark.rows.expressions.compute import computed_events
 from changelane.spark.rows.expressions.expression_rows import (
-    Prepared,
-    expression_rows_of,
-    known_schemas,
-    untold,
+    PreparedTransform,
+    batch_schemas,
+    with_originals,
+    without_originals,
 )
-from changelane.spark.rows.expressions.filter import filtered
+from changelane.spark.rows.expressions.filter import filtered_events
 from changelane.transforms.filter_compute import Filter
 
 
 @contextmanager
-def expressed(events: DataFrame, steps: Sequence[Prepared]) -> Iterator[DataFrame]:
+def apply_expressions(events: DataFrame, steps: Sequence[PreparedTransform]) -> Iterator[DataFrame]:
     """Give what filters and computes make of a batch of event rows.
 
     The batch is decoded once: it is kept as long as the result is used.
@@ -37,12 +37,12 @@ def expressed(events: DataFrame, steps: Sequence[Prepared]) -> Iterator[DataFram
         return
     cached_events = events.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        schemas, expression_rows = known_schemas(cached_events), expression_rows_of(cached_events)
+        schemas, expression_rows = batch_schemas(cached_events), with_originals(cached_events)
         for step in steps:
-            if isinstance(step.step, Filter):
-                expression_rows = filtered(expression_rows, schemas, step)
+            if isinstance(step.transform, Filter):
+                expression_rows = filtered_events(expression_rows, schemas, step)
             else:
-                expression_rows, schemas = computed(expression_rows, schemas, step)
-        yield untold(expression_rows)
+                expression_rows, schemas = computed_events(expression_rows, schemas, step)
+        yield without_originals(expression_rows)
     finally:
         cached_events.unpersist()

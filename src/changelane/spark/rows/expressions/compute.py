@@ -21,25 +21,25 @@ from pyspark.sql.types import DataType, DecimalType
 from changelane.spark.rows.expressions.expression_rows import (
     AFTER,
     BEFORE,
-    Group,
-    Known,
-    Prepared,
-    event,
-    groups_of,
-    knows,
+    BatchSchemas,
+    PreparedTransform,
+    SchemaGroup,
+    event_struct,
+    knows_columns,
     outcome,
-    parsed,
-    refused,
-    set_aside,
+    parsed_image,
+    rejected_struct,
+    schema_groups,
     type_of,
-    unpacked,
+    unpacked_events,
+    with_rejected,
 )
 from changelane.spark.rows.schema import RowColumn, RowSchema, table_id_of
 from changelane.spark.runtime.sql import quoted
 
 UNKNOWN: Final = "compute_unknown"
 FAILED: Final = "compute_failed"
-KEY: Final = "key_column"
+KEY_COLUMN: Final = "key_column"
 _TYPES: Final[Mapping[str, str]] = {
     "boolean": "boolean",
     "tinyint": "int8",
@@ -57,7 +57,7 @@ _TYPES: Final[Mapping[str, str]] = {
 """What a computed column is, as ``native-json`` spells it, by Spark's name of its type."""
 
 
-class _Made(NamedTuple):
+class _ComputedColumn(NamedTuple):
     """A computed column of a group.
 
     Attributes:
@@ -74,7 +74,9 @@ class _Made(NamedTuple):
     before: str
 
 
-def computed(events: DataFrame, schemas: Known, compute: Prepared) -> tuple[DataFrame, Known]:
+def computed_events(
+    events: DataFrame, schemas: BatchSchemas, compute: PreparedTransform
+) -> tuple[DataFrame, BatchSchemas]:
     """Return event rows with computed columns, and their schemas.
 
     Args:
@@ -86,35 +88,37 @@ def computed(events: DataFrame, schemas: Known, compute: Prepared) -> tuple[Data
     other_schemas = {
         name: row_schema for name, row_schema in schemas.schemas.items() if name not in keyed
     }
-    groups, lacking = groups_of(
-        schemas._replace(schemas=other_schemas), compute.step, compute.reads
+    groups, lacking = schema_groups(
+        schemas._replace(schemas=other_schemas), compute.transform, compute.reads
     )
     renewed: dict[str, tuple[str, RowSchema]] = {}
     for group in groups:
-        kinds = _kinds(events, compute, group)
+        kinds = _computed_types(events, compute, group)
         if isinstance(kinds, str):
-            events = set_aside(events, group.rows, FAILED, kinds)
+            events = with_rejected(events, group.rows, FAILED, kinds)
             continue
         for schema_id in group.ids:
-            schema = with_columns(schemas.schemas[schema_id], kinds)
+            schema = schema_with_columns(schemas.schemas[schema_id], kinds)
             renewed[schema_id] = schema_id_of(schema_id, schema), schema
-        events = _of_group(events, compute, group, kinds)
+        events = _compute_group(events, compute, group, kinds)
     for rows, name in lacking:
         why = f"{compute.where} reads the column {name!r}, which the event does not have"
-        events = set_aside(events, rows, UNKNOWN, why)
+        events = with_rejected(events, rows, UNKNOWN, why)
     if keyed:
-        table_rows = schemas.rows_of(keyed, compute.step)
+        table_rows = schemas.rows_of(keyed, compute.transform)
         why = f"{compute.where} would change the key, and a row is known by it"
-        events = set_aside(events, table_rows, KEY, why)
-    return _renewed(events, schemas, compute, renewed)
+        events = with_rejected(events, table_rows, KEY_COLUMN, why)
+    return _with_new_schemas(events, schemas, compute, renewed)
 
 
-def _is_keyed(schema: RowSchema, compute: Prepared) -> bool:
+def _is_keyed(schema: RowSchema, compute: PreparedTransform) -> bool:
     names = {name.lower() for name in compute.expressions}
     return any(part.lower() in names for part in schema.key or ())
 
 
-def _kinds(events: DataFrame, compute: Prepared, group: Group) -> dict[str, DataType] | str:
+def _computed_types(
+    events: DataFrame, compute: PreparedTransform, group: SchemaGroup
+) -> dict[str, DataType] | str:
     """Return the types of the computed columns, or why there are none."""
     kinds: dict[str, DataType] = {}
     for name, expression in compute.expressions.items():
@@ -128,7 +132,7 @@ def _kinds(events: DataFrame, compute: Prepared, group: Group) -> dict[str, Data
     return kinds
 
 
-def with_columns(schema: RowSchema, kinds: Mapping[str, DataType]) -> RowSchema:
+def schema_with_columns(schema: RowSchema, kinds: Mapping[str, DataType]) -> RowSchema:
     """Return a schema with computed columns, in the place of those that they replace."""
     indexes = {column.name.lower(): index for index, column in enumerate(schema.columns)}
     columns = list(schema.columns)
@@ -150,17 +154,19 @@ def schema_id_of(schema_id: str, schema: RowSchema) -> str:
     return hashlib.blake2b(identity, digest_size=8).hexdigest()
 
 
-def _of_group(
-    events: DataFrame, compute: Prepared, group: Group, kinds: Mapping[str, DataType]
+def _compute_group(
+    events: DataFrame, compute: PreparedTransform, group: SchemaGroup, kinds: Mapping[str, DataType]
 ) -> DataFrame:
     computed_columns = []
     for index, (name, expression) in enumerate(compute.expressions.items()):
         reads = tuple(group.columns[column.lower()] for column in expression.columns)
         outcomes = f"_changelane_now{index}", f"_changelane_then{index}"
-        computed_columns.append(_Made(name, kinds[name], tuple(dict.fromkeys(reads)), *outcomes))
+        computed_columns.append(
+            _ComputedColumn(name, kinds[name], tuple(dict.fromkeys(reads)), *outcomes)
+        )
     expressions = compute.expressions
     read = events.select(
-        "*", parsed("after", group).alias(AFTER), parsed("before", group).alias(BEFORE)
+        "*", parsed_image("after", group).alias(AFTER), parsed_image("before", group).alias(BEFORE)
     )
     evaluated = read.select(
         "*",
@@ -174,42 +180,50 @@ def _of_group(
         ),
     )
     is_change = F.col("op") != "d"
-    is_known = {column.name: knows("after", column.reads) for column in computed_columns}
+    is_known = {column.name: knows_columns("after", column.reads) for column in computed_columns}
     failed = reduce(
         or_, (is_known[column.name] & F.col(column.after).isNull() for column in computed_columns)
     )
-    unclear = reduce(or_, (~is_known[column.name] & ~_stays(column) for column in computed_columns))
+    unclear = reduce(
+        or_, (~is_known[column.name] & ~_is_unchanged(column) for column in computed_columns)
+    )
     images = {
-        **_image("before", computed_columns, [F.col(column.before) for column in computed_columns]),
-        **_image("after", computed_columns, [F.col(column.after) for column in computed_columns]),
+        **_image_columns(
+            "before", computed_columns, [F.col(column.before) for column in computed_columns]
+        ),
+        **_image_columns(
+            "after", computed_columns, [F.col(column.after) for column in computed_columns]
+        ),
     }
     images["whole"] = F.col("whole") & images["after_missing"].isNull()
     row = (
-        F.when(~group.rows, event())
-        .when(is_change & failed, refused(FAILED, f"{compute.where} fails for this row"))
-        .when(is_change & unclear, refused(UNKNOWN, _unknown(compute, group)))
-        .otherwise(event(**images))
+        F.when(~group.rows, event_struct())
+        .when(is_change & failed, rejected_struct(FAILED, f"{compute.where} fails for this row"))
+        .when(is_change & unclear, rejected_struct(UNKNOWN, _unknown_reason(compute, group)))
+        .otherwise(event_struct(**images))
     )
-    return unpacked(evaluated, row)
+    return unpacked_events(evaluated, row)
 
 
-def _unknown(compute: Prepared, group: Group) -> str:
+def _unknown_reason(compute: PreparedTransform, group: SchemaGroup) -> str:
     names = ", ".join(map(repr, group.columns.values()))
     return f"{compute.where} reads {names}, and the event does not tell all of it"
 
 
-def _stays(column: _Made) -> Column:
+def _is_unchanged(column: _ComputedColumn) -> Column:
     """Say whether what the event tells of the columns that are read is as it was."""
     now, then = F.col(AFTER), F.col(BEFORE)
 
     def is_as_before(name: str) -> Column:
-        same = knows("before", [name]) & now[name].eqNullSafe(then[name])
-        return ~knows("after", [name]) | same
+        same = knows_columns("before", [name]) & now[name].eqNullSafe(then[name])
+        return ~knows_columns("after", [name]) | same
 
     return reduce(and_, map(is_as_before, column.reads))
 
 
-def _image(image: str, computed_columns: list[_Made], outcomes: list[Column]) -> dict[str, Column]:
+def _image_columns(
+    image: str, computed_columns: list[_ComputedColumn], outcomes: list[Column]
+) -> dict[str, Column]:
     """Return an image with computed columns, and the columns that it does not know.
 
     A column that is computed anew stands twice in the text; the later one counts, for Spark as for
@@ -218,8 +232,8 @@ def _image(image: str, computed_columns: list[_Made], outcomes: list[Column]) ->
     missing = F.coalesce(F.col(f"{image}_missing"), F.array().cast("array<string>"))
     parts, unknown = [], []
     for column, outcome_ in zip(computed_columns, outcomes, strict=True):
-        is_known = knows(image, column.reads) & outcome_.isNotNull()
-        parts.append(_member(column, F.when(is_known, outcome_["v"])))
+        is_known = knows_columns(image, column.reads) & outcome_.isNotNull()
+        parts.append(_json_member(column, F.when(is_known, outcome_["v"])))
         unknown.append(F.when(~is_known, F.lit(column.name)))
     names = [F.lit(column.name) for column in computed_columns]
     other_missing = F.array_except(missing, F.array(*names))
@@ -234,7 +248,7 @@ def _image(image: str, computed_columns: list[_Made], outcomes: list[Column]) ->
     }
 
 
-def _member(column: _Made, value: Column) -> Column:
+def _json_member(column: _ComputedColumn, value: Column) -> Column:
     """Return a member of a JSON object, as text that ``from_json`` reads exactly."""
     kind = column.kind.simpleString()
     if isinstance(column.kind, DecimalType) or kind in {"date", "timestamp", "timestamp_ntz"}:
@@ -245,12 +259,12 @@ def _member(column: _Made, value: Column) -> Column:
     return json_text.substr(F.lit(2), F.length(json_text) - 2)
 
 
-def _renewed(
+def _with_new_schemas(
     events: DataFrame,
-    known_schemas: Known,
-    compute: Prepared,
+    known_schemas: BatchSchemas,
+    compute: PreparedTransform,
     renewed: Mapping[str, tuple[str, RowSchema]],
-) -> tuple[DataFrame, Known]:
+) -> tuple[DataFrame, BatchSchemas]:
     """Return event rows that name the new schemas, and tell them."""
     if not renewed:
         return events, known_schemas
@@ -265,19 +279,21 @@ def _renewed(
         )
     )
     old = F.col("schema_id")
-    is_row = known_schemas.rows_of(renewed, compute.step)
-    is_schema = known_schemas.rows_of(renewed, compute.step, kinds=("schema",))
+    is_row = known_schemas.rows_of(renewed, compute.transform)
+    is_schema = known_schemas.rows_of(renewed, compute.transform, kinds=("schema",))
     # the schema as it was is kept with what is set aside
     row = (
-        F.when(is_row, F.array(event(schema_id=ids[old])))
-        .when(is_schema, F.array(event(), event(schema_id=ids[old], after=texts[old])))
-        .otherwise(F.array(event()))
+        F.when(is_row, F.array(event_struct(schema_id=ids[old])))
+        .when(
+            is_schema, F.array(event_struct(), event_struct(schema_id=ids[old], after=texts[old]))
+        )
+        .otherwise(F.array(event_struct()))
     )
-    events = unpacked(events, F.explode(row))
+    events = unpacked_events(events, F.explode(row))
     schemas, tables = dict(known_schemas.schemas), dict(known_schemas.tables)
     for name, (new, schema) in renewed.items():
-        covered = {table for table in tables[name] if compute.step.covers(table_id_of(table))}
+        covered = {table for table in tables[name] if compute.transform.covers(table_id_of(table))}
         schemas[new] = schema
         tables[new] = frozenset(covered) | tables.get(new, frozenset())
         tables[name] = tables[name] - covered
-    return events, Known(schemas, tables)
+    return events, BatchSchemas(schemas, tables)

@@ -15,7 +15,7 @@ from pyspark.sql.types import DataType, StructType
 
 from changelane.errors import ConfigError
 from changelane.spark.rows.expressions.sql_expression import SqlExpression
-from changelane.spark.rows.schema import DATA, FIELDS, REFUSED, RowColumn, RowSchema, table_id_of
+from changelane.spark.rows.schema import DATA, FIELDS, REJECTED, RowColumn, RowSchema, table_id_of
 from changelane.spark.rows.target import CORRUPT, OPTIONS
 from changelane.spark.runtime.sql import quoted
 from changelane.transforms.filter_compute import Compute, Filter, SqlTransform
@@ -23,18 +23,25 @@ from changelane.transforms.filter_compute import Compute, Filter, SqlTransform
 AFTER: Final = "_changelane_after"
 BEFORE: Final = "_changelane_before"
 ROW: Final = "_changelane_row"
-TOLD: Final = "_changelane_told"
+ORIGINAL: Final = "_changelane_told"
 """What the stream told of a row, before any filter or compute."""
-_CHANGED: Final = ("schema_id", "before", "before_missing", "after", "after_missing", "whole")
+_CHANGED_FIELDS: Final = (
+    "schema_id",
+    "before",
+    "before_missing",
+    "after",
+    "after_missing",
+    "whole",
+)
 
 
-class Known(NamedTuple):
+class BatchSchemas(NamedTuple):
     """The schemas of a batch: by id, and which tables have each."""
 
     schemas: Mapping[str, RowSchema]
     tables: Mapping[str, frozenset[str]]
 
-    def covered(self, step: SqlTransform) -> list[str]:
+    def covered_tables(self, step: SqlTransform) -> list[str]:
         """Return the tables, by ``table_id``, that a step is meant for."""
         table_ids = frozenset[str]().union(*self.tables.values())
         return sorted(table_id for table_id in table_ids if step.covers(table_id_of(table_id)))
@@ -43,11 +50,13 @@ class Known(NamedTuple):
         self, schemas: Collection[str], step: SqlTransform, kinds: Sequence[str] = (DATA,)
     ) -> Column:
         """Return the condition of a step's rows that have one of some schemas."""
-        is_covered = F.col("schema_id").isin(*schemas) & F.col("table_id").isin(*self.covered(step))
+        is_covered = F.col("schema_id").isin(*schemas) & F.col("table_id").isin(
+            *self.covered_tables(step)
+        )
         return F.coalesce(F.col("kind").isin(*kinds) & is_covered, F.lit(False))
 
 
-class Group(NamedTuple):
+class SchemaGroup(NamedTuple):
     """Schemas that have the columns which expressions read, in the same types.
 
     Attributes:
@@ -63,7 +72,7 @@ class Group(NamedTuple):
     type: StructType
 
 
-def known_schemas(events: DataFrame) -> Known:
+def batch_schemas(events: DataFrame) -> BatchSchemas:
     """Return the schemas that a batch of event rows tells."""
     schema_rows = (
         events.where("kind = 'schema'")
@@ -74,12 +83,14 @@ def known_schemas(events: DataFrame) -> Known:
     schemas = {
         row["schema_id"]: msgspec.json.decode(row["after"], type=RowSchema) for row in schema_rows
     }
-    return Known(schemas, {row["schema_id"]: frozenset(row["tables"]) for row in schema_rows})
+    return BatchSchemas(
+        schemas, {row["schema_id"]: frozenset(row["tables"]) for row in schema_rows}
+    )
 
 
-def groups_of(
-    schemas: Known, step: SqlTransform, reads: Sequence[str]
-) -> tuple[list[Group], list[tuple[Column, str]]]:
+def schema_groups(
+    schemas: BatchSchemas, step: SqlTransform, reads: Sequence[str]
+) -> tuple[list[SchemaGroup], list[tuple[Column, str]]]:
     """Return the schemas of a step's tables in groups, and rows that lack a column, with its name.
 
     Args:
@@ -87,7 +98,7 @@ def groups_of(
         step: The filter or compute.
         reads: The columns that its expressions read.
     """
-    covered = schemas.covered(step)
+    covered = schemas.covered_tables(step)
     lacking: dict[str, list[str]] = {}
     alike: dict[tuple[RowColumn, ...], list[str]] = {}
     for schema_id, schema in schemas.schemas.items():
@@ -104,7 +115,7 @@ def groups_of(
         else:
             alike.setdefault(row_columns, []).append(schema_id)
     groups = [
-        Group(
+        SchemaGroup(
             schemas.rows_of(ids, step),
             tuple(ids),
             {name.lower(): column.name for name, column in zip(reads, columns, strict=True)},
@@ -130,13 +141,13 @@ def _type_of(columns: Sequence[RowColumn]) -> StructType:
     return data_type
 
 
-def parsed(image: str, group: Group) -> Column:
+def parsed_image(image: str, group: SchemaGroup) -> Column:
     """Return the columns that expressions read of an image, in rows of a group."""
     row = StructType([*group.type.fields]).add(CORRUPT, "string")
     return F.when(group.rows, F.from_json(F.col(image), row, OPTIONS))
 
 
-def knows(image: str, names: Sequence[str]) -> Column:
+def knows_columns(image: str, names: Sequence[str]) -> Column:
     """Say whether an image knows all of some columns."""
     missing = F.col(f"{image}_missing")
     lacks = F.arrays_overlap(missing, F.array(*map(F.lit, names)))
@@ -146,58 +157,61 @@ def knows(image: str, names: Sequence[str]) -> Column:
 def outcome(expression: SqlExpression, parsed_as: str) -> Column:
     """Return what an expression says of parsed images: a struct of ``v``, NULL = it failed."""
     row = F.col(parsed_as)
-    return F.when(row.isNotNull() & row[CORRUPT].isNull(), expression.over(parsed_as))
+    return F.when(row.isNotNull() & row[CORRUPT].isNull(), expression.evaluate(parsed_as))
 
 
-def event(**changed: Column) -> Column:
+def event_struct(**changed: Column) -> Column:
     """Return an event row as a struct, with other values in some fields."""
     return F.struct(
         *(changed.get(name, F.col(quoted(name))).cast(kind).alias(name) for name, kind, _ in FIELDS)
     )
 
 
-def refused(code: str, reason: str) -> Column:
+def rejected_struct(code: str, reason: str) -> Column:
     """Return an event row that is set aside."""
-    return event(kind=F.lit(REFUSED), code=F.lit(code), reason=F.lit(reason))
+    return event_struct(kind=F.lit(REJECTED), code=F.lit(code), reason=F.lit(reason))
 
 
-def set_aside(events: DataFrame, rows: Column, code: str, reason: str) -> DataFrame:
+def with_rejected(events: DataFrame, rows: Column, code: str, reason: str) -> DataFrame:
     """Return event rows of which some are set aside; deletes among them pass."""
-    row = F.when(rows & (F.col("op") != "d"), refused(code, reason)).otherwise(event())
-    return unpacked(events, row)
+    row = F.when(rows & (F.col("op") != "d"), rejected_struct(code, reason)).otherwise(
+        event_struct()
+    )
+    return unpacked_events(events, row)
 
 
-def unpacked(events: DataFrame, row: Column) -> DataFrame:
+def unpacked_events(events: DataFrame, row: Column) -> DataFrame:
     """Return event rows that a column holds as a struct; what the stream told stays beside them."""
-    return events.select(row.alias(ROW), TOLD).select(f"{ROW}.*", TOLD)
+    return events.select(row.alias(ROW), ORIGINAL).select(f"{ROW}.*", ORIGINAL)
 
 
-def expression_rows_of(events: DataFrame) -> DataFrame:
+def with_originals(events: DataFrame) -> DataFrame:
     """Return event rows, each beside what the stream told of it."""
-    return events.withColumn(TOLD, F.struct(*_CHANGED))
+    return events.withColumn(ORIGINAL, F.struct(*_CHANGED_FIELDS))
 
 
-def untold(events: DataFrame) -> DataFrame:
+def without_originals(events: DataFrame) -> DataFrame:
     """Return event rows; those that are set aside are as the stream told them, to be replayed."""
-    is_refused = F.col("kind") == REFUSED
+    is_refused = F.col("kind") == REJECTED
     column_types = {
-        name: F.when(is_refused, F.col(TOLD)[name]).otherwise(F.col(name)) for name in _CHANGED
+        name: F.when(is_refused, F.col(ORIGINAL)[name]).otherwise(F.col(name))
+        for name in _CHANGED_FIELDS
     }
-    return events.withColumns(column_types).drop(TOLD)
+    return events.withColumns(column_types).drop(ORIGINAL)
 
 
-def type_of(events: DataFrame, expression: SqlExpression, group: Group) -> DataType | str:
+def type_of(events: DataFrame, expression: SqlExpression, group: SchemaGroup) -> DataType | str:
     """Return the type of an expression over rows of a group, or why it does not fit them."""
     try:
-        return expression.type_over(events.sparkSession, group.type)
+        return expression.result_type(events.sparkSession, group.type)
     except ConfigError as error:
         return str(error)
 
 
-class Prepared(NamedTuple):
+class PreparedTransform(NamedTuple):
     """A step with its expressions, by column; that of a filter has no name."""
 
-    step: SqlTransform
+    transform: SqlTransform
     where: str
     expressions: Mapping[str, SqlExpression]
 
@@ -212,7 +226,9 @@ class Prepared(NamedTuple):
         return tuple(names_by_lower.values())
 
 
-def prepared(spark: SparkSession, steps: Sequence[SqlTransform], first: int = 1) -> list[Prepared]:
+def prepared_transforms(
+    spark: SparkSession, steps: Sequence[SqlTransform], first: int = 1
+) -> list[PreparedTransform]:
     """Return steps with their expressions, checked.
 
     Args:
@@ -228,12 +244,14 @@ def prepared(spark: SparkSession, steps: Sequence[SqlTransform], first: int = 1)
         match step:
             case Filter():
                 where = f"transform {number} (filter)"
-                fields.append(Prepared(step, where, {"": SqlExpression(spark, step.where, where)}))
+                fields.append(
+                    PreparedTransform(step, where, {"": SqlExpression(spark, step.where, where)})
+                )
             case Compute():
                 where = f"transform {number} (compute)"
                 expressions = {
                     name: SqlExpression(spark, text, f"{where}: {name!r}")
                     for name, text in step.columns.items()
                 }
-                fields.append(Prepared(step, where, expressions))
+                fields.append(PreparedTransform(step, where, expressions))
     return fields

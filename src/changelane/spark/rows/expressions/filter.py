@@ -23,19 +23,19 @@ from pyspark.sql.types import BooleanType, DataType
 from changelane.spark.rows.expressions.expression_rows import (
     AFTER,
     BEFORE,
-    TOLD,
-    Group,
-    Known,
-    Prepared,
-    event,
-    groups_of,
-    knows,
+    ORIGINAL,
+    BatchSchemas,
+    PreparedTransform,
+    SchemaGroup,
+    event_struct,
+    knows_columns,
     outcome,
-    parsed,
-    refused,
-    set_aside,
+    parsed_image,
+    rejected_struct,
+    schema_groups,
     type_of,
-    unpacked,
+    unpacked_events,
+    with_rejected,
 )
 from changelane.spark.rows.schema import FIELDS
 
@@ -46,7 +46,9 @@ _THEN: Final = "_changelane_then"
 _NAMES: Final = tuple(name for name, _, _ in FIELDS)
 
 
-def filtered(events: DataFrame, schemas: Known, filter: Prepared) -> DataFrame:
+def filtered_events(
+    events: DataFrame, schemas: BatchSchemas, filter: PreparedTransform
+) -> DataFrame:
     """Return event rows of which only those pass that a filter lets pass.
 
     Args:
@@ -54,34 +56,34 @@ def filtered(events: DataFrame, schemas: Known, filter: Prepared) -> DataFrame:
         schemas: Its schemas.
         filter: The filter, with its expression.
     """
-    groups, lacking = groups_of(schemas, filter.step, filter.reads)
+    groups, lacking = schema_groups(schemas, filter.transform, filter.reads)
     for group in groups:
-        events = _of_group(events, filter, group)
+        events = _filter_group(events, filter, group)
     for rows, name in lacking:
         why = f"{filter.where} reads the column {name!r}, which the event does not have"
-        events = set_aside(events, rows, UNKNOWN, why)
+        events = with_rejected(events, rows, UNKNOWN, why)
     return events
 
 
-def _of_group(events: DataFrame, filter: Prepared, group: Group) -> DataFrame:
+def _filter_group(events: DataFrame, filter: PreparedTransform, group: SchemaGroup) -> DataFrame:
     (expression,) = filter.expressions.values()
     kind = type_of(events, expression, group)
     if not isinstance(kind, BooleanType):
-        why = kind if isinstance(kind, str) else _no_condition(filter, kind)
-        return set_aside(events, group.rows, FAILED, why)
+        why = kind if isinstance(kind, str) else _not_boolean_reason(filter, kind)
+        return with_rejected(events, group.rows, FAILED, why)
     names = tuple(group.columns.values())
     read = events.select(
-        "*", parsed("after", group).alias(AFTER), parsed("before", group).alias(BEFORE)
+        "*", parsed_image("after", group).alias(AFTER), parsed_image("before", group).alias(BEFORE)
     )
     outcomes = read.select(
         *_NAMES,
-        TOLD,
+        ORIGINAL,
         outcome(expression, AFTER).alias(_NOW),
         outcome(expression, BEFORE).alias(_THEN),
     )
     now, then = F.col(_NOW), F.col(_THEN)
     passes = F.coalesce(now["v"], F.lit(False))
-    was_there = knows("before", names) & F.coalesce(then["v"], F.lit(False))
+    was_there = knows_columns("before", names) & F.coalesce(then["v"], F.lit(False))
     departure = F.expr("concat(substring(`order`, 1, length(`order`) - 1), unhex('00'))")
     nothing = F.lit(None)
     delete_columns = {
@@ -91,34 +93,39 @@ def _of_group(events: DataFrame, filter: Prepared, group: Group) -> DataFrame:
         "whole": F.lit(False),
     }
     delete_columns |= {"after": nothing, "after_missing": nothing}
-    leaves = event(**delete_columns, before=F.col("after"), before_missing=F.col("after_missing"))
-    departure_event = event(**delete_columns, key=F.col("other_key"))
+    leaves = event_struct(
+        **delete_columns, before=F.col("after"), before_missing=F.col("after_missing")
+    )
+    departure_event = event_struct(**delete_columns, key=F.col("other_key"))
     shown = ", ".join(map(repr, names))
     filtered_rows = (
-        F.when(~group.rows | (F.col("op") == "d") | F.col("key").isNull(), F.array(event()))
-        .when(~knows("after", names), F.array(refused(UNKNOWN, _unknown(filter, shown))))
-        .when(now.isNull(), F.array(refused(FAILED, _failed(filter))))
-        .when(passes & (F.col("whole") | was_there), F.array(event()))
-        .when(passes, F.array(refused(UNKNOWN, _entering(filter))))
+        F.when(~group.rows | (F.col("op") == "d") | F.col("key").isNull(), F.array(event_struct()))
+        .when(
+            ~knows_columns("after", names),
+            F.array(rejected_struct(UNKNOWN, _unknown_reason(filter, shown))),
+        )
+        .when(now.isNull(), F.array(rejected_struct(FAILED, _failed_reason(filter))))
+        .when(passes & (F.col("whole") | was_there), F.array(event_struct()))
+        .when(passes, F.array(rejected_struct(UNKNOWN, _entering_reason(filter))))
         .when(F.col("other_key").isNotNull(), F.array(leaves, departure_event))
         .otherwise(F.array(leaves))
     )
-    return unpacked(outcomes, F.explode(filtered_rows))
+    return unpacked_events(outcomes, F.explode(filtered_rows))
 
 
-def _no_condition(filter: Prepared, kind: DataType) -> str:
+def _not_boolean_reason(filter: PreparedTransform, kind: DataType) -> str:
     return f"{filter.where} is no condition: it says {kind.simpleString()}"
 
 
-def _unknown(filter: Prepared, names: str) -> str:
+def _unknown_reason(filter: PreparedTransform, names: str) -> str:
     return f"{filter.where} reads {names}, and the event does not tell all of it"
 
 
-def _failed(filter: Prepared) -> str:
+def _failed_reason(filter: PreparedTransform) -> str:
     return f"{filter.where} fails for this row"
 
 
-def _entering(filter: Prepared) -> str:
+def _entering_reason(filter: PreparedTransform) -> str:
     return (
         f"the row passes {filter.where}, and the event tells only a part of it: it is not known "
         "whether the table has the rest"

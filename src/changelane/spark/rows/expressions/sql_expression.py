@@ -22,12 +22,12 @@ from changelane.spark.runtime.sql import quoted
 
 _ROW: Final = "_changelane_one"
 _VALUE: Final = "v"
-_FORBIDDEN: Final = {
+_FORBIDDEN_GROUPS: Final = {
     "agg_funcs": "aggregates rows",
     "window_funcs": "looks at other rows",
     "generator_funcs": "makes several rows of one",
 }
-_VARIABLE: Final = frozenset(
+_NONDETERMINISTIC: Final = frozenset(
     """
     aes_encrypt curdate current_catalog current_database current_date current_schema current_time
     current_timestamp current_timezone current_user getdate input_file_block_length
@@ -37,11 +37,11 @@ _VARIABLE: Final = frozenset(
     """.split()
 )
 """Functions that may say something else when a batch is run again, or that group rows by time."""
-_TODAY: Final = re.compile(
+_CURRENT_TIME_LITERAL: Final = re.compile(
     r"\b(?:date|timestamp(?:_ntz|_ltz)?)\s*['\"]\s*(?:now|today|tomorrow|yesterday)\b",
     re.IGNORECASE,
 )
-_PARTS: Final = {
+_FORBIDDEN_NODES: Final = {
     "ScalarSubquery": "has a subquery",
     "Exists": "has a subquery",
     "ListQuery": "has a subquery",
@@ -53,7 +53,7 @@ _PARTS: Final = {
     "NamedParameter": "has a parameter",
     "PosParameter": "has a parameter",
 }
-_CLOCKS: Final = ("Current", "Now", "CurDate", "LocalTimestamp")
+_CLOCK_PREFIXES: Final = ("Current", "Now", "CurDate", "LocalTimestamp")
 
 
 class SqlExpression:
@@ -88,8 +88,8 @@ class SqlExpression:
         except PySparkException as error:
             condition = str(error.getCondition() or "").lower().replace("_", " ")
             raise ConfigError(f"{where} is no SQL expression ({condition})") from None
-        if _TODAY.search(text):
-            self._refuse("tells the time")
+        if _CURRENT_TIME_LITERAL.search(text):
+            self._reject("tells the time")
         starts: list[int] = []
         names: dict[str, None] = {}
         for reference in _walk(parsed):
@@ -100,21 +100,21 @@ class SqlExpression:
             names[reference.nameParts().apply(0)] = None
         self.columns: Final = tuple(names)
         if not names:
-            self._refuse("reads no column")
+            self._reject("reads no column")
         prefixed = text
         for start in sorted(starts, reverse=True):
             prefixed = f"{prefixed[:start]}{quoted(_ROW)}.{prefixed[start:]}"
         self._text = prefixed
 
-    def _refuse(self, why: str) -> None:
+    def _reject(self, why: str) -> None:
         msg = f"{self._where} {why}; an expression is over the columns of one row"
         raise ConfigError(f"{msg}, and says the same whenever a batch is run again")
 
     def _check(self, node: Any) -> None:
         """Refuse a part of the expression."""
-        kind = _kind(node)
-        if why := _PARTS.get(kind):
-            self._refuse(why)
+        kind = _class_name(node)
+        if why := _FORBIDDEN_NODES.get(kind):
+            self._reject(why)
         if kind != "UnresolvedFunction":
             return
         parts = node.nameParts()
@@ -124,18 +124,22 @@ class SqlExpression:
         )
         if not function.isDefined() or str(function.get().getSource()) != "built-in":
             raise ConfigError(f"{self._where} has {name!r}, which is no function of Spark's own")
-        if why := _FORBIDDEN.get(str(function.get().getGroup())):
-            self._refuse(f"has {name}, which {why}")
-        if name in _VARIABLE or (name == "unix_timestamp" and node.children().size() == 0):
-            self._refuse(f"has {name}, which another run answers otherwise")
+        if why := _FORBIDDEN_GROUPS.get(str(function.get().getGroup())):
+            self._reject(f"has {name}, which {why}")
+        if name in _NONDETERMINISTIC or (name == "unix_timestamp" and node.children().size() == 0):
+            self._reject(f"has {name}, which another run answers otherwise")
 
     def _check_name(self, parts: Any) -> None:
         """Refuse a clock, which is asked without parentheses, too."""
         name = str(parts.apply(0)).lower()
-        if parts.size() == 1 and name in _VARIABLE and name.startswith(("current_", "localtime")):
-            self._refuse(f"has {name}, which another run answers otherwise")
+        if (
+            parts.size() == 1
+            and name in _NONDETERMINISTIC
+            and name.startswith(("current_", "localtime"))
+        ):
+            self._reject(f"has {name}, which another run answers otherwise")
 
-    def over(self, row: str) -> Column:
+    def evaluate(self, row: str) -> Column:
         """Return the outcome over a column that holds rows: a struct of ``v``, NULL = it failed.
 
         Args:
@@ -150,7 +154,7 @@ class SqlExpression:
         column = self._jvm.org.apache.spark.sql.classic.ExpressionUtils.column(tried)
         return Classic(column)
 
-    def type_over(self, spark: SparkSession, row: StructType) -> DataType:
+    def result_type(self, spark: SparkSession, row: StructType) -> DataType:
         """Return the type of its values over rows of a type.
 
         Raises:
@@ -158,41 +162,41 @@ class SqlExpression:
         """
         frame = spark.createDataFrame([], StructType().add("r", row))
         try:
-            result = frame.select(self.over("r").alias("made"))
-            (resolved,) = _each(result._jdf.queryExecution().analyzed().expressions())
+            result = frame.select(self.evaluate("r").alias("made"))
+            (resolved,) = _elements(result._jdf.queryExecution().analyzed().expressions())
         except PySparkException as error:
             condition = str(error.getCondition() or "").lower().replace("_", " ")
             msg = f"{self._where} does not fit the types of its columns ({condition})"
             raise ConfigError(msg) from None
-        clock = any(_kind(node).startswith(_CLOCKS) for node in _walk(resolved))
+        clock = any(_class_name(node).startswith(_CLOCK_PREFIXES) for node in _walk(resolved))
         if clock or not resolved.deterministic():
-            self._refuse("says something else when it is asked again")
+            self._reject("says something else when it is asked again")
         kind = result.schema["made"].dataType
         if not isinstance(kind, StructType):
             raise TypeError(kind)
         return kind[_VALUE].dataType
 
 
-def _kind(node: Any) -> str:
+def _class_name(node: Any) -> str:
     return str(node.getClass().getSimpleName())
 
 
-def _each(sequence: Any) -> Iterator[Any]:
+def _elements(sequence: Any) -> Iterator[Any]:
     for index in range(sequence.size()):
         yield sequence.apply(index)
 
 
 def _walk(node: Any) -> Iterator[Any]:
     yield node
-    for child in _each(node.children()):
+    for child in _elements(node.children()):
         yield from _walk(child)
 
 
 def _references(node: Any, bound: frozenset[str]) -> Iterator[Any]:
     """Yield the names of columns; in a lambda the parser takes all names for its variables."""
-    kind = _kind(node)
+    kind = _class_name(node)
     if kind == "LambdaFunction":
-        own = {str(name.nameParts().apply(0)).lower() for name in _each(node.arguments())}
+        own = {str(name.nameParts().apply(0)).lower() for name in _elements(node.arguments())}
         yield from _references(node.function(), bound | own)
         return
     is_free = (
@@ -201,5 +205,5 @@ def _references(node: Any, bound: frozenset[str]) -> Iterator[Any]:
     )
     if is_free or kind == "UnresolvedAttribute":
         yield node
-    for child in _each(node.children()):
+    for child in _elements(node.children()):
         yield from _references(child, bound)
