@@ -107,14 +107,14 @@ def changed(spark: Any, servers: str, topic: str, format: str, folder: Path) -> 
         "name": f"bench-{topic}",
         "source": {
             "type": "kafka",
-            "servers": servers,
+            "bootstrap_servers": servers,
             "topics": topic,
             "format": "debezium-json",
             "max_offsets_per_trigger": PER_TRIGGER,
         },
         "sink": {
             "type": "kafka",
-            "servers": servers,
+            "bootstrap_servers": servers,
             "topic": f"{topic}-changed",
             "format": format,
             "on_loss": "ignore",

@@ -317,7 +317,7 @@ PARTS: dict[str, Callable[[], None]] = {
     "decode": decode,
     "convert": convert,
     "rows": rows,
-    "spark": spark,
+    "spark_options": spark,
     "apply": apply,
 }
 

@@ -22,14 +22,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from changelane import DataChange, DecodeError, HalfUpdate, Message, get_codec
-from changelane.cli.explain import show as show_key
 from changelane.cli.status import show as show_status
+from changelane.cli.trace import show as show_key
 from changelane.conversion.message_files import Lines, open_input
 from changelane.pipeline.config import load
 from changelane.spark import session
 from changelane.spark.lake import lake as open_lake
-from changelane.spark.maintenance.explain import explain
 from changelane.spark.maintenance.status import status
+from changelane.spark.maintenance.trace import trace
 from changelane.spark.run.tables import quarantine_rows, run
 from changelane.spark.runtime.jvm import create_log
 
@@ -75,8 +75,8 @@ def main() -> int:
     history("shop.products TEA-01 -> TEA-001: the key changes", "products", {"sku": "TEA-001"})
     set_aside(spark)
     lake = open_lake(spark, str(LAKE))
-    console.print("[bold]changelane explain demo/shop.yaml --table products --key sku=TEA-001")
-    show_key(explain(lake, "products", {"sku": "TEA-001"}), console)
+    console.print("[bold]changelane trace demo/shop.yaml --table products --key sku=TEA-001")
+    show_key(trace(lake, "products", {"sku": "TEA-001"}), console)
     console.print("\n[bold]changelane status demo/shop.yaml")
     show_status(status(lake), console)
     console.print(f"\ntables in {LAKE.name}/tables, {time.monotonic() - started:.0f} s in all")

@@ -32,10 +32,10 @@ LINE = re.compile(r"(?:\$ )?(?:[\w./-]*/)?changelane( .*)?")
 VARIABLE = re.compile(r"\$\{(\w+)\}")
 SHELLS = {"", "sh", "console", "bash"}
 FILES = {"type": "files", "path": "input", "format": "debezium-json"}
-TOPIC = {"type": "kafka", "servers": "here:1", "topics": "in", "format": "debezium-json"}
+TOPIC = {"type": "kafka", "bootstrap_servers": "here:1", "topics": "in", "format": "debezium-json"}
 TO_TOPIC = {
     "type": "kafka",
-    "servers": "here:1",
+    "bootstrap_servers": "here:1",
     "topic": "out",
     "format": "canal-json",
     "checkpoint": "state",

@@ -19,6 +19,39 @@ from changelane.errors import ConfigError, UnknownNameError
 
 T = TypeVar("T")
 
+FORMER_KEYS: Final = {
+    "apply": "merge",
+    "archive": "executor_archive",
+    "cluster": "cluster_by",
+    "commits": "every_commits",
+    "contents": "line_format",
+    "hold_keys": "block_keys_on_error",
+    "keep": "snapshot_retention",
+    "keyless": "tables_without_key",
+    "max_quarantined": "max_errors",
+    "notices": "non_row_events",
+    "pattern": "topic_pattern",
+    "purge_after": "tombstone_retention",
+    "servers": "bootstrap_servers",
+    "small_mb": "small_file_mb",
+    "sources": "source_servers",
+    "spark": "spark_options",
+    "starting": "starting_offsets",
+}
+"""Former name of an option -> its name now."""
+FORMER_VALUES: Final = {
+    "clear": "truncate",
+    "direct": "per_batch",
+    "land": "include",
+    "log": "deferred",
+    "many": "multiple",
+    "oldest": "earliest",
+    "one": "single",
+    "records": "record",
+    "values": "value",
+}
+"""Former value of an option -> its value now."""
+
 _PATH_SUFFIX: Final = re.compile(r" - at (`key` in )?`\$[^`]*`$")
 _MAX_QUOTED: Final = 60
 _MISSING: Final = re.compile(r"Object missing required field `([^`]+)`$")
@@ -84,7 +117,17 @@ def check_keys(raw: Mapping[str, Any], known_keys: Iterable[str], where: str) ->
     names = set(known_keys)
     for key in raw:
         if key not in names:
-            raise UnknownNameError(f"key in {where}", str(key), names)
+            raise UnknownNameError(f"key in {where}", str(key), names, former_name_hint(key, names))
+
+
+def former_name_hint(name: object, known_names: Iterable[str]) -> str:
+    """Return the present name of a renamed option; empty = it has no other name.
+
+    >>> former_name_hint("servers", ["bootstrap_servers"])
+    'it is now called bootstrap_servers'
+    """
+    present_name = FORMER_KEYS.get(str(name), "")
+    return f"it is now called {present_name}" if present_name in known_names else ""
 
 
 def _check_keys(part: _Part) -> None:
@@ -236,6 +279,8 @@ def _choice_text(part: _Part, allowed: Sequence[str]) -> str:
     quoted_value = part.value if part.written is None else part.written
     nearest = difflib.get_close_matches(str(quoted_value), allowed, n=1, cutoff=0.5)
     hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+    if (present_value := FORMER_VALUES.get(str(quoted_value))) in allowed:
+        hint = f"; it is now called {present_value!r}"
     is_told = isinstance(part.written, str) and len(part.written) <= _MAX_QUOTED
     quoted = repr(part.written) if is_told else "its value"
     return f"{quoted} is none of {', '.join(allowed)}{hint}"

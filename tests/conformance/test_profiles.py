@@ -26,8 +26,8 @@ PROFILES = {
         {"topic": "example", "partition_hash": ".*\\..*", "dynamic_topic": "rows:.*\\..*"},
     ],
     "dts": [
-        {"topic": "dts", "policy": "partition_0", "notices": "broadcast"},
-        {"topic": "dts", "policy": "table", "notices": "drop"},
+        {"topic": "dts", "policy": "partition_0", "non_row_events": "broadcast"},
+        {"topic": "dts", "policy": "table", "non_row_events": "drop"},
         {"topic": "dts", "policy": "primary_key"},
     ],
     "cdl": [{"topic": "cdl", "heartbeat_topic": "beats", "null_keys": "true"}],
@@ -35,7 +35,7 @@ PROFILES = {
     "arcion": [{}, {"delimiter": "dot", "snapshot_suffix": ".snapshot"}],
     "datahub": [
         {"project": "p", "topic": "t"},
-        {"project": "p", "topic": "t", "notices": "broadcast"},
+        {"project": "p", "topic": "t", "non_row_events": "broadcast"},
     ],
 }
 CASES = [

@@ -48,7 +48,7 @@ FEW: Final[list[list[ChangeEvent]]] = [
 
 The third batch has an event that comes later than the delete of its row.
 """
-MAINTENANCE: Final = {"commits": 2, "small_files": 2, "keep": "0 seconds"}
+MAINTENANCE: Final = {"every_commits": 2, "small_files": 2, "snapshot_retention": "0 seconds"}
 LONGEST_S: Final = 20
 """How long after it took the fence a run is killed at the latest."""
 
@@ -90,7 +90,7 @@ def write_topic(
     topics.send(topic, spread(values, 2))
     told = {
         "type": "kafka",
-        "servers": topics.servers,
+        "bootstrap_servers": topics.servers,
         "topics": topic,
         "format": "native-json",
         "max_offsets_per_trigger": len(values) // len(batches) + 1,
@@ -105,9 +105,9 @@ def _stream(
     source: Mapping[str, object],
 ) -> Stream:
     file = folder / "pipeline.yaml"
-    settings: dict[str, object] = {"keyless": "append", "spark": CHEAP}
+    settings: dict[str, object] = {"tables_without_key": "append", "spark_options": CHEAP}
     if table_format == "hudi":
-        settings["spark"] = CHEAP | {"hoodie.bucket.index.num.buckets": "2"}
+        settings["spark_options"] = CHEAP | {"hoodie.bucket.index.num.buckets": "2"}
     else:
         settings["maintenance"] = MAINTENANCE
     file.write_text(

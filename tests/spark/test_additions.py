@@ -15,9 +15,9 @@ from changelane.position import PostgresPosition, encode_order
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.modes import Modes, TableMode
-from changelane.spark.maintenance.explain import explain
 from changelane.spark.maintenance.purge import purge
 from changelane.spark.maintenance.status import status
+from changelane.spark.maintenance.trace import trace
 from changelane.spark.rows.schema import table_id_text
 from changelane.spark.state.tombstones import TombstoneTable
 from changelane.testing.reference.history import HistoryTables
@@ -110,7 +110,9 @@ def test_older_rows_do_not_know_a_column_that_came_without_a_statement(
     lake = str(tmp_path / kind)
     reports = []
     for number, batch in enumerate(BATCHES):
-        reports.append(lake_tables.apply(spark, lake, batch, batch=number, keyless="append"))
+        reports.append(
+            lake_tables.apply(spark, lake, batch, batch=number, tables_without_key="append")
+        )
         oracle = lake_tables.oracle(BATCHES[: number + 1])
         for table in (RENAMED, ADDED):
             expected = lake_tables.remembered(oracle, table)
@@ -150,7 +152,7 @@ def test_older_rows_do_not_know_a_column_that_came_without_a_statement(
     assert found[str(RENAMED)].incomplete == 5
     assert found[str(ADDED)].incomplete == 5
     assert "'new' (5 rows; new at LSN 0/32" in found[str(RENAMED)].note
-    state = {one.column: one for one in explain(tables, "renamed", {"id": 7}).columns}
+    state = {one.column: one for one in trace(tables, "renamed", {"id": 7}).columns}
     assert (state["new"].known, state["a"].known) == (False, True)
     assert "'old' is gone" in state["new"].reason
 
@@ -172,11 +174,13 @@ def test_nor_do_older_versions_of_rows(spark: SparkSession, tmp_path: Path, kind
         tables={"added": TableMode("history"), "renamed": TableMode("history", track=("a", "new"))}
     )
     for number, batch in enumerate(BATCHES):
-        lake_tables.apply(spark, lake, batch, batch=number, modes=modes, keyless="append")
+        lake_tables.apply(
+            spark, lake, batch, batch=number, modes=modes, tables_without_key="append"
+        )
     tables = open_lake(spark, lake, kind)
 
     def known(table: str, key: int) -> dict[str, bool]:
-        return {one.column: one.known for one in explain(tables, table, {"id": key}).columns}
+        return {one.column: one.known for one in trace(tables, table, {"id": key}).columns}
 
     oracle = HistoryTables(track={"renamed": ("a", "new")})
     for batch in BATCHES:

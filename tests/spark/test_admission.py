@@ -239,7 +239,7 @@ def test_events_of_a_second_server_are_set_aside(spark: SparkSession, lake: str)
     ]
     reports = lake_tables.land(spark, lake, batches)
     assert reports[1].quarantined == {"source_conflict": 1}
-    assert "sources: many" in notes(reports[1])
+    assert "source_servers: multiple" in notes(reports[1])
     assert rows(spark, lake) == [(1, 1), (2, 2)]
 
 
@@ -256,7 +256,7 @@ def test_many_servers_may_feed_a_table_on_request(spark: SparkSession, lake: str
         of("one", row(SequencePosition(1), id=1, v=1)),
         of("two", row(SequencePosition(1), id=2, v=2)),
     ]
-    report = lake_tables.apply(spark, lake, batch, sources="many")
+    report = lake_tables.apply(spark, lake, batch, source_servers="multiple")
     assert report.quarantined == {}
     assert rows(spark, lake) == [(1, 1), (2, 2)]
 
@@ -277,7 +277,7 @@ def test_what_one_of_many_servers_says_of_all_rows_is_not_done_to_those_of_the_o
         [of("one", row(SequencePosition(7), id=4, v=4))],
     ]
     reports = [
-        lake_tables.apply(spark, lake, batch, batch=number, sources="many")
+        lake_tables.apply(spark, lake, batch, batch=number, source_servers="multiple")
         for number, batch in enumerate(batches)
     ]
     assert [report.quarantined for report in reports] == [
@@ -302,9 +302,9 @@ def test_statements_that_take_nothing_from_anybody_are_not_set_aside_with_many_s
         of("one", row(SequencePosition(2), id=1, v=1)),
         says(3, "ALTER TABLE orders ADD COLUMN w INT NULL"),
     ]
-    assert lake_tables.apply(spark, lake, batch, sources="many").quarantined == {}
+    assert lake_tables.apply(spark, lake, batch, source_servers="multiple").quarantined == {}
     told = [says(4, "ALTER TABLE orders ADD COLUMN x INT NOT NULL DEFAULT 7")]
-    report = lake_tables.apply(spark, lake, told, batch=1, sources="many")
+    report = lake_tables.apply(spark, lake, told, batch=1, source_servers="multiple")
     assert report.quarantined == {"source_conflict": 1}
 
 
@@ -323,7 +323,7 @@ def test_what_was_said_of_one_server_takes_no_row_of_others_that_come_later(
         of("two", row(SequencePosition(3), id=3, v=3)),
         of("two", row(SequencePosition(7), id=7, v=7)),
     ]
-    report = lake_tables.apply(spark, lake, later, batch=1, sources="many", modes=modes)
+    report = lake_tables.apply(spark, lake, later, batch=1, source_servers="multiple", modes=modes)
     assert report.quarantined == {"source_conflict": 1}
     table = lake_tables.table_of(spark, lake, TABLE)
     current = table.where("_is_current") if mode == "history" else table
@@ -337,7 +337,10 @@ def test_a_table_that_one_server_dropped_keeps_the_rows_of_others_that_come_late
     assert lake_tables.apply(spark, lake, first).quarantined == {}
     for batch, at in enumerate((3, 7, 4), 1):
         told = [of("two", row(SequencePosition(at), id=at, v=at))]
-        assert lake_tables.apply(spark, lake, told, batch=batch, sources="many").quarantined == {}
+        assert (
+            lake_tables.apply(spark, lake, told, batch=batch, source_servers="multiple").quarantined
+            == {}
+        )
     assert rows(spark, lake) == [(1, 1), (3, 3), (4, 4), (7, 7)]
 
 

@@ -74,7 +74,7 @@ def told(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[dict[str, A
 
 def take(spark: SparkSession, lake: Lake, number: int) -> BatchReport:
     events = decode(lake_tables.messages(spark, BATCHES[number]), "native-json")
-    applier = Applier(spark, lake, keyless="append")
+    applier = Applier(spark, lake, tables_without_key="append")
     return applier.apply(events, Marker("test", "q", number))
 
 
@@ -84,7 +84,7 @@ def rows(lake: Lake, table: TableId, *names: str) -> list[tuple[Any, ...]]:
 
 
 def wanted(count: int, table: TableId, *names: str) -> list[tuple[Any, ...]]:
-    found = lake_tables.oracle(BATCHES[:count], keyless="append").rows(table)
+    found = lake_tables.oracle(BATCHES[:count], tables_without_key="append").rows(table)
     return sorted(tuple(row.get(name) for name in names) for row in found)
 
 

@@ -162,9 +162,9 @@ def test_topics_into_tables_are_told_and_nothing_is_written(
 ) -> None:
     topic, other = topics.create(topics.name("shop"), 2), topics.create(topics.name("canal"))
     folder = Path(lake).parent
-    source = {"type": "kafka", "servers": topics.servers, "format": "native-json"}
+    source = {"type": "kafka", "bootstrap_servers": topics.servers, "format": "native-json"}
     sink = {"type": Path(lake).name, "path": lake}
-    options = {"keyless": "append", "maintenance": "off"}
+    options = {"tables_without_key": "append", "maintenance": "off"}
     file = written(folder, source | {"topics": [topic, other]}, sink, options=options)
     topics.send(topic, [*spread(values(ALL[0]), 2), Message(b"{broken"), Message(None)])
     canal = {"data": [{"id": "1"}], "database": "d", "table": "t", "type": "INSERT", "es": 1}
@@ -205,7 +205,7 @@ def test_topics_into_tables_are_told_and_nothing_is_written(
     topics.cut(topic, {0: len([m for m in topics.read(topic) if m.partition == 0])})
     gone = told(file, 2)["source"][-1]
     assert "gone from the broker" in gone.text
-    assert "--skip-lost" in gone.text
+    assert "--allow-data-loss" in gone.text
     assert everything(folder) == before
     assert topics.names() == names
 
@@ -215,7 +215,7 @@ def test_topic_to_topic_is_told_with_targets_losses_and_profile(
 ) -> None:
     assert spark.sparkContext.appName
     incoming, out = topics.create(topics.name("in")), topics.create(topics.name("out"), 3)
-    server = {"type": "kafka", "servers": topics.servers}
+    server = {"type": "kafka", "bootstrap_servers": topics.servers}
     source = server | {"topics": incoming, "format": "native-json"}
     sink = server | {"topic": out, "format": "debezium-json", "checkpoint": "state"}
     topics.send(incoming, [Message(change("orders", n)) for n in range(5)])
@@ -253,11 +253,16 @@ def test_what_does_not_answer_ends_with_1_what_is_wrong_with_2_and_no_secret_is_
     monkeypatch.setattr("changelane.spark.check.pipeline.TIMEOUT_MS", 1500)
     monkeypatch.setenv("SECRET", "hunter2")
     sink = {"type": "delta", "path": "lake"}
-    source = {"type": "kafka", "servers": "127.0.0.1:1", "format": "native-json", "topics": "t"}
+    source = {
+        "type": "kafka",
+        "bootstrap_servers": "127.0.0.1:1",
+        "format": "native-json",
+        "topics": "t",
+    }
     (nobody,) = told(written(tmp_path, source, sink), 1)["source"]
     assert nobody.is_unreachable
     assert nobody.text.startswith("the broker at 127.0.0.1:1 does not answer (")
-    unknown = source | {"servers": "no-such-host.invalid:9092"}
+    unknown = source | {"bootstrap_servers": "no-such-host.invalid:9092"}
     assert told(written(tmp_path, unknown, sink), 1)["source"][0].is_unreachable
 
     # a password where the broker asks for none: the connection fails, and the password stays here
@@ -267,13 +272,13 @@ def test_what_does_not_answer_ends_with_1_what_is_wrong_with_2_and_no_secret_is_
         "kafka.sasl.mechanism": "PLAIN",
         "kafka.sasl.jaas.config": login + 'password="${SECRET}";',
     }
-    secured = source | {"servers": topics.servers, "spark": security}
+    secured = source | {"bootstrap_servers": topics.servers, "spark_options": security}
     done = check(written(tmp_path, secured, sink))
     assert done.exit_code in {1, 2}, done.output
     assert "problem  source: the broker at" in done.stdout
     assert "hunter2" not in done.output
 
-    missing = source | {"servers": topics.servers, "topics": "nowhere"}
+    missing = source | {"bootstrap_servers": topics.servers, "topics": "nowhere"}
     (none,) = told(written(tmp_path, missing, sink), 2)["source.topics"]
     assert none.text == f"there is no topic nowhere at {topics.servers}"
     assert "nowhere" not in topics.names()

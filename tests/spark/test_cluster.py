@@ -55,9 +55,9 @@ def pipeline(
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     }
-    options: dict[str, Any] = {"spark": spark, "maintenance": "off"}
+    options: dict[str, Any] = {"spark_options": spark, "maintenance": "off"}
     if packed is not None:
-        options["archive"] = str(packed)
+        options["executor_archive"] = str(packed)
     told = {
         "name": name,
         "source": {"type": "files", "path": name, "format": "native-json"},
@@ -93,7 +93,7 @@ def test_workers_that_lack_changelane_are_refused_before_anything_is_read(
     assert told.returncode == 2, told.stderr
     line = told.stderr.strip().splitlines()[-1]
     assert "the Python of the workers has no " in line
-    assert "type `changelane package` and name what it wrote as options.archive" in line
+    assert "type `changelane package` and name what it wrote as options.executor_archive" in line
     assert not (tmp_path / "lake-refused").exists()
 
 

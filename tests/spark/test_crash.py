@@ -145,8 +145,8 @@ def test_a_batch_that_died_is_repaired_by_running_it_again(
         with pytest.MonkeyPatch.context() as patch:
             dies_at(place)(patch)
             with pytest.raises(DiedError):
-                lake_tables.apply(spark, lake, batch, batch=number, keyless="append")
-        report = lake_tables.apply(spark, lake, batch, batch=number, keyless="append")
+                lake_tables.apply(spark, lake, batch, batch=number, tables_without_key="append")
+        report = lake_tables.apply(spark, lake, batch, batch=number, tables_without_key="append")
         notes = {table.table: table.note for table in report.tables}
         if place == "before the checkpoint":
             assert set(notes.values()) == {APPLIED_BEFORE}
@@ -172,14 +172,16 @@ def test_what_a_batch_set_aside_before_it_died_is_in_one_place(
         insert(LOG, 13, 2), schema=WIDER, after={"id": 2} | dict.fromkeys("abc", "x")
     )
     told = [insert(LOG, 12, 1), wider, insert(ONE, 14, 1)]
-    lake_tables.apply(spark, lake, BATCHES[0], batch=0, keyless="append")
+    lake_tables.apply(spark, lake, BATCHES[0], batch=0, tables_without_key="append")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Commits, "write", die)
         strict = Evolution(schema_changes="strict")
         with pytest.raises(DiedError):
-            lake_tables.apply(spark, lake, told, batch=1, keyless="append", evolution=strict)
+            lake_tables.apply(
+                spark, lake, told, batch=1, tables_without_key="append", evolution=strict
+            )
     for _ in range(2):
-        lake_tables.apply(spark, lake, told, batch=1, keyless="append")
+        lake_tables.apply(spark, lake, told, batch=1, tables_without_key="append")
     aside = open_lake(spark, lake, Path(lake).name).read(quarantine.NAME).collect()
     assert [msgspec.json.decode(row["event"])["after"] for row in aside] == [
         '{"id":2,"a":"x","b":"x","c":"x"}'
@@ -188,15 +190,17 @@ def test_what_a_batch_set_aside_before_it_died_is_in_one_place(
     assert sorted(row["id"] for row in rows) == [1, 1, 1]
     assert lake_tables.table_of(spark, lake, ONE).count() == 2
     # another batch is none of its business
-    lake_tables.apply(spark, lake, [wider], batch=2, keyless="append")
+    lake_tables.apply(spark, lake, [wider], batch=2, tables_without_key="append")
     assert lake_tables.table_of(spark, lake, LOG).where("c = 'x'").count() == 1
 
 
 def test_a_batch_of_another_query_is_not_skipped(spark: SparkSession, lake: str) -> None:
     """A new checkpoint is a new query, never a silent skip; the rule makes it harmless."""
     first, second = BATCHES[0], [insert(ONE, 30, 9)]
-    lake_tables.apply(spark, lake, first, batch=0, query="one", keyless="append")
-    report = lake_tables.apply(spark, lake, second, batch=0, query="two", keyless="append")
+    lake_tables.apply(spark, lake, first, batch=0, query="one", tables_without_key="append")
+    report = lake_tables.apply(
+        spark, lake, second, batch=0, query="two", tables_without_key="append"
+    )
     assert report.skipped == 0
     assert b"[9]" in lake_tables.read(spark, lake, ONE, ("id",)).rows
 

@@ -60,7 +60,7 @@ def written(folder: Path, topics: Topics, server: Server, source: str, **sink: A
         "name": "to-datahub",
         "source": {
             "type": "kafka",
-            "servers": topics.servers,
+            "bootstrap_servers": topics.servers,
             "topics": source,
             "format": "native-json",
             "max_offsets_per_trigger": 500,

@@ -136,7 +136,7 @@ def test_runs_that_die_take_each_record_once(
 ) -> None:
     rows = Rows(server)
     # the mode keeps events, so that one that comes twice is there twice
-    file = write(tmp_path, server, mode="append", spark=CHEAP)
+    file = write(tmp_path, server, mode="append", spark_options=CHEAP)
     stream = Stream(file, str(tmp_path / "delta"), [])
     for nr in range(10):
         rows.add(nr % 2, "I", nr, "a")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many tables in one stream: the change log, and tables that are parked alone."""
+"""Many tables in one stream: the change log, and tables that are paused alone."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -37,7 +37,9 @@ class DiedError(Exception):
 def fanout(spark: SparkSession, lake: str, cadence: Cadence, changes: str = "evolve") -> Fanout:
     """Return what a new process of the pipeline has."""
     kind, evolution = Path(lake).name, Evolution(schema_changes=changes)
-    applier = Applier(spark, lake, table_format=kind, keyless="append", evolution=evolution)
+    applier = Applier(
+        spark, lake, table_format=kind, tables_without_key="append", evolution=evolution
+    )
     return Fanout(open_lake(spark, lake, kind), applier, "test", cadence)
 
 
@@ -175,7 +177,7 @@ def test_a_table_is_merged_once_enough_events_wait_for_it(spark: SparkSession, l
 @pytest.mark.parametrize(
     ("lake", "cadence"), [("delta", DIRECT), ("iceberg", AT_ONCE)], indirect=["lake"]
 )
-def test_a_table_that_fails_is_parked_and_the_others_go_on(
+def test_a_table_that_fails_is_paused_and_the_others_go_on(
     spark: SparkSession, lake: str, cadence: Cadence
 ) -> None:
     table = TableId("shop", None, "one")
@@ -193,16 +195,18 @@ def test_a_table_that_fails_is_parked_and_the_others_go_on(
     assert waiting[:2] == [('["shop",null,"one"]', 1), ('["shop",null,"one"]', 2)]
     if cadence is DIRECT:
         assert held(spark, lake) == waiting[:2]
-    (reason,) = to.parked.values()
+    (reason,) = to.paused.values()
     assert "4711" not in reason
     ends_as_in_memory(spark, lake, (TWO, LOG))
     kind = open_lake(spark, lake, Path(lake).name)
-    parking = PausedTables(ChangeLog(kind))
-    (parked,) = parking.tables().values()
-    assert (parked.table_id, parked.batch) == ('["shop",null,"one"]', 1)
-    parking.record(type(parked)(parked.table_id, parked.reason, 1, parked.time_ms, "resumed"))
+    paused_tables = PausedTables(ChangeLog(kind))
+    (paused,) = paused_tables.tables().values()
+    assert (paused.table_id, paused.batch) == ('["shop",null,"one"]', 1)
+    paused_tables.record(
+        type(paused)(paused.table_id, paused.reason, 1, paused.time_ms, "unpaused")
+    )
     assert to.merge() is not None
-    assert to.parked == {}
+    assert to.paused == {}
     ends_as_in_memory(spark, lake, (table, TWO, LOG))
     assert held(spark, lake) == []
 
@@ -210,7 +214,7 @@ def test_a_table_that_fails_is_parked_and_the_others_go_on(
 @pytest.mark.parametrize(
     ("lake", "cadence"), [("delta", DIRECT), ("iceberg", AT_ONCE)], indirect=["lake"]
 )
-def test_what_a_parked_table_without_key_refused_waits_for_its_replay_alone(
+def test_what_a_paused_table_without_key_refused_waits_for_its_replay_alone(
     spark: SparkSession, lake: str, cadence: Cadence
 ) -> None:
     to = fanout(spark, lake, cadence, "strict")
@@ -228,16 +232,18 @@ def test_what_a_parked_table_without_key_refused_waits_for_its_replay_alone(
     assert rows() == (2, 1)
     # the pipeline is mended, and what waits in the log comes again
     to = fanout(spark, lake, cadence, "evolve")
-    parking = PausedTables(ChangeLog(lies))
-    (parked,) = parking.tables().values()
-    parking.record(type(parked)(parked.table_id, parked.reason, 1, parked.time_ms, "resumed"))
+    paused_tables = PausedTables(ChangeLog(lies))
+    (paused,) = paused_tables.tables().values()
+    paused_tables.record(
+        type(paused)(paused.table_id, paused.reason, 1, paused.time_ms, "unpaused")
+    )
     assert to.merge() is not None
-    assert to.parked == {}
+    assert to.paused == {}
     assert rows() == (3, 1)
 
 
 @pytest.mark.parametrize("lake", ["delta"], indirect=True)
-def test_where_every_table_fails_the_run_stops_and_nothing_is_parked(
+def test_where_every_table_fails_the_run_stops_and_nothing_is_paused(
     spark: SparkSession, lake: str
 ) -> None:
     to = fanout(spark, lake, DIRECT)
@@ -245,6 +251,6 @@ def test_where_every_table_fails_the_run_stops_and_nothing_is_parked(
         lake_tables.merges_fail(patch, "SELECT raise_error('the disk is full')")
         with pytest.raises(AllFailedError):
             take(spark, to, BATCHES[0], 0)
-    assert to.parked == {}
+    assert to.paused == {}
     take(spark, to, BATCHES[0], 0)
     assert lake_tables.table_of(spark, lake, LOG).count() == 2

@@ -173,7 +173,7 @@ def test_a_merge_that_met_a_compaction_is_done_again(
     )
     assert error is None
     assert held.merges == 2
-    assert fanout.parked == {}
+    assert fanout.paused == {}
     assert rows(spark, lake) == [(0, 0), (1, 9)]
 
 

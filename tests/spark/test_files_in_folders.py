@@ -27,7 +27,7 @@ PIPELINE: Final = """
 name: folder
 source: {type: files, path: in, format: native-json}
 sink: {type: delta, path: lake}
-options: {keyless: append, maintenance: off}
+options: {tables_without_key: append, maintenance: off}
 """
 DAYS_S: Final = 24 * 3600
 

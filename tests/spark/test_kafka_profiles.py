@@ -52,7 +52,7 @@ def row(number: int, value: str = "a") -> dict[str, Any]:
 def run(folder: Path, topics: Topics, source: str, sink: dict[str, Any]) -> str:
     """Run a pipeline; return what it says beside its report."""
     file = folder / "pipeline.yaml"
-    told = {"type": "kafka", "servers": topics.servers}
+    told = {"type": "kafka", "bootstrap_servers": topics.servers}
     pipeline = {
         "name": "as-the-producer",
         "source": told | {"topics": source, "format": "native-json"},

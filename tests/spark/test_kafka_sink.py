@@ -23,7 +23,7 @@ from changelane import Message, convert, get_codec
 from changelane.cli import main
 from changelane.cli.convert import Conversion
 from changelane.codec import OnLoss
-from changelane.conversion.message_files import LineForm, Lines, line_of
+from changelane.conversion.message_files import LineFormat, Lines, line_of
 from changelane.conversion.partition import EVENT_ID
 from changelane.conversion.summary import Summary
 from changelane.pipeline.error_budget import Budget
@@ -57,14 +57,14 @@ def written(folder: Path, topics: Topics, source: str, target: str, **sink: Any)
         "name": "forward",
         "source": {
             "type": "kafka",
-            "servers": topics.servers,
+            "bootstrap_servers": topics.servers,
             "topics": source,
             "format": "native-json",
             "max_offsets_per_trigger": 600,
         },
         "sink": {
             "type": "kafka",
-            "servers": topics.servers,
+            "bootstrap_servers": topics.servers,
             "topic": target,
             "format": "debezium-json",
             "on_loss": "warn",
@@ -140,14 +140,14 @@ def test_topics_become_what_convert_makes_of_each_partition_in_its_order(
 def converted(messages: Sequence[Message]) -> tuple[list[Any], int]:
     """Return what `changelane convert` makes of one partition, and how much of it fails."""
     summary = Summary(
-        "native-json", "debezium-json", OnLoss.WARN, Budget.parse("0", "--max-failures")
+        "native-json", "debezium-json", OnLoss.WARN, Budget.parse("0", "--max-errors")
     )
     conversion = Conversion(get_codec("native-json"), get_codec("debezium-json"), summary)
-    text = b"".join(line_of(one, LineForm.RECORDS) or b"" for one in messages)
+    text = b"".join(line_of(one, LineFormat.RECORD) or b"" for one in messages)
     output = io.BytesIO()
-    for _ in conversion.run(Lines(io.BytesIO(text), LineForm.RECORDS), output):
+    for _ in conversion.run(Lines(io.BytesIO(text), LineFormat.RECORD), output):
         pass
-    lines = Lines(io.BytesIO(output.getvalue()), LineForm.RECORDS)
+    lines = Lines(io.BytesIO(output.getvalue()), LineFormat.RECORD)
     found = [line.content for line in lines]
     partition = messages[0].partition
     told = [(partition, m.key, m.value, m.headers) for m in found if isinstance(m, Message)]

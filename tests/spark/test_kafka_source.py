@@ -48,12 +48,17 @@ def values(events: Iterable[ChangeEvent]) -> list[bytes]:
 def written(topics: Topics, lake: str, topic: str, **options: Any) -> Path:
     """Write a pipeline of one topic into tables, some of which have no key."""
     file = Path(lake).with_name("pipeline.yaml")
-    source = {"type": "kafka", "servers": topics.servers, "format": "native-json", "topics": topic}
+    source = {
+        "type": "kafka",
+        "bootstrap_servers": topics.servers,
+        "format": "native-json",
+        "topics": topic,
+    }
     told = {
         "name": "shop",
         "source": source | options,
         "sink": {"type": Path(lake).name, "path": lake},
-        "options": {"keyless": "append", "maintenance": "off"},
+        "options": {"tables_without_key": "append", "maintenance": "off"},
     }
     file.write_text(json.dumps(told))
     return file
@@ -86,7 +91,7 @@ def test_a_pattern_matches_whole_names_of_topics(
     event = values([insert(ONE, 1, 1)])[0]
     for name in (*taken, f"e{prefix}.orders", f"{prefix}.orders.history"):
         topics.send(name, [Message(event)])
-    file = written(topics, lake, "", pattern=f"{prefix}[.]orders|{prefix}[.]log")
+    file = written(topics, lake, "", topic_pattern=f"{prefix}[.]orders|{prefix}[.]log")
     told = json.loads(file.read_text())
     del told["source"]["topics"]
     (batch,) = run(spark, parse(told)).batches
@@ -120,7 +125,7 @@ def test_topics_land_once_and_a_lost_checkpoint_is_resumed_from_their_offsets(
             run(spark, told)
     shutil.rmtree(told.checkpoint)
     topics.send(topic, spread(values(ALL[3]), PARTITIONS))
-    with pytest.raises(ConfigError, match="--resume-from-tables"):
+    with pytest.raises(ConfigError, match="--recover-checkpoint"):
         run(spark, told)
     report = run(spark, told, is_checkpoint_recovery=True)
     assert [batch.events for batch in report.batches] == [len(ALL[2]), len(ALL[3])]
@@ -174,7 +179,7 @@ def test_what_was_delivered_twice_is_applied_once_by_its_ids(
     names = ("rows", "versions", "log")
     told = [unplaced(op, name, row, v) for op, row, v in changes for name in names]
     topics.send(given, [Message(value) for value in values(told)])
-    kafka = {"type": "kafka", "servers": topics.servers, "format": "native-json"}
+    kafka = {"type": "kafka", "bootstrap_servers": topics.servers, "format": "native-json"}
     state = tmp_path / "state"
     sink = {**kafka, "topic": sent, "event_id": True, "checkpoint": str(state)}
     pipeline = {"name": "sent", "source": {**kafka, "topics": given}, "sink": sink}
@@ -228,15 +233,15 @@ def test_messages_that_are_gone_before_they_were_read_stop_the_run_and_skip_lost
     done = CliRunner().invoke(main, ["run", str(file)])
     assert done.exit_code == 2
     assert f"1 offsets of {topic}-0 that were not read yet are gone" in done.stderr
-    assert "--skip-lost" in done.stderr
+    assert "--allow-data-loss" in done.stderr
     check(spark, lake, ALL[:1])
 
     # the way out that it names
     shutil.move(told.checkpoint, f"{told.checkpoint}.away")
-    with pytest.raises(ConfigError, match="--skip-lost"):
+    with pytest.raises(ConfigError, match="--allow-data-loss"):
         run(spark, told, is_checkpoint_recovery=True)
     done = CliRunner().invoke(
-        main, ["run", str(file), "--resume-from-tables", "--skip-lost", "--output", "json"]
+        main, ["run", str(file), "--recover-checkpoint", "--allow-data-loss", "--output", "json"]
     )
     assert done.exit_code == 0, done.output
     check(spark, lake, [ALL[0], ALL[1][1:]])

@@ -59,8 +59,13 @@ def check(spark: SparkSession, lake: str, batches: Sequence[Sequence[ChangeEvent
 def pipeline(tmp_path: Path, lake: str) -> Path:
     """A pipeline of one file a batch, which maintains its tables after each."""
     (tmp_path / "in").mkdir()
-    maintenance = {"commits": 2, "small_files": 2, "keep": "0 seconds", "cluster": {"one": ["a"]}}
-    options = {"keyless": "append", "maintenance": maintenance}
+    maintenance = {
+        "every_commits": 2,
+        "small_files": 2,
+        "snapshot_retention": "0 seconds",
+        "cluster_by": {"one": ["a"]},
+    }
+    options = {"tables_without_key": "append", "maintenance": maintenance}
     file = tmp_path / "pipeline.yaml"
     file.write_text(
         "name: kept\n"
@@ -84,7 +89,7 @@ def test_a_run_goes_on_without_its_checkpoint_from_tables_whose_history_has_expi
             run(spark, told)
     shutil.rmtree(told.checkpoint)
 
-    with pytest.raises(ConfigError, match="--resume-from-tables"):
+    with pytest.raises(ConfigError, match="--recover-checkpoint"):
         run(spark, told)
     add(folder, 3)
     report = run(spark, told, is_checkpoint_recovery=True)
@@ -156,7 +161,7 @@ def test_a_number_that_was_another_batch_is_an_older_copy_of_the_checkpoint(
     assert kept == ["000000000100.finished", "000000000100.json", "upto-000000000099.json"]
     later = log()
     later.check("q", 100, BatchOffsets(files=("100",)), "cp")  # it comes again after a crash
-    with pytest.raises(ConfigError, match="--resume-from-tables"):
+    with pytest.raises(ConfigError, match="--recover-checkpoint"):
         later.check("q", 5, BatchOffsets(files=("5",)), "cp")
     (began,) = later.read()
     assert (began.batch, began.newest.files, len(began.files)) == (100, ("100",), 101)

@@ -19,9 +19,9 @@ from changelane.position import MySqlPosition, encode_order
 from changelane.schema import Column, TableSchema
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.modes import Modes, TableMode
-from changelane.spark.maintenance.explain import explain
 from changelane.spark.maintenance.purge import purge
 from changelane.spark.maintenance.status import status
+from changelane.spark.maintenance.trace import trace
 from changelane.spark.rows.schema import table_id_text
 from changelane.spark.state.tombstones import TombstoneTable
 from changelane.types import UNAVAILABLE, Integer
@@ -114,7 +114,7 @@ def test_what_was_never_told_counts_as_unknown(spark: SparkSession, tmp_path: Pa
         lake_tables.apply(spark, lake, batch, batch=number)
     tables = open_lake(spark, lake, "iceberg")
     assert [(one.rows, one.incomplete) for one in status(tables)] == [(2, 1)]
-    known = {one.column: one.known for one in explain(tables, "t", {"id": "1"}).columns}
+    known = {one.column: one.known for one in trace(tables, "t", {"id": "1"}).columns}
     assert known == {"id": True, "a": True, "b": False}
     # the delete below stays, or an older event would tell what it took
     horizon = encode_order(MySqlPosition(FILE, 12), phase=0)

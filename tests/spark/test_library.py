@@ -112,12 +112,12 @@ def test_tables_without_a_key_are_set_aside_appended_to_or_keyed_by_their_row(
     )
     assert lake_tables.apply(spark, aside, events).quarantined == {"no_key": 2}
     for number, batch in enumerate((events, late)):
-        lake_tables.apply(spark, appended, batch, batch=number, keyless="append")
+        lake_tables.apply(spark, appended, batch, batch=number, tables_without_key="append")
         if number == 0:
             assert rows(spark, appended) == [(1, "same"), (1, "same")]
     # the truncate took what came before it, in its own batch too
     assert rows(spark, appended) == [(3, "y")]
-    told = decode(lake_tables.messages(spark, events), "native-json", keyless="row")
+    told = decode(lake_tables.messages(spark, events), "native-json", tables_without_key="row")
     apply_changes(told, keyed)
     assert rows(spark, keyed) == [(1, "same")]
 

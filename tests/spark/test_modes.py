@@ -26,7 +26,7 @@ from changelane.schema import Column, TableId, TableSchema
 from changelane.spark.apply.applier import APPLIED_BEFORE, Applier
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.modes import Modes, TableMode
-from changelane.spark.maintenance.explain import explain
+from changelane.spark.maintenance.trace import trace
 from changelane.spark.runtime.sql import COLUMNS
 from changelane.types import UNAVAILABLE, Integer, String
 
@@ -154,7 +154,9 @@ def test_a_table_keeps_its_mode(spark: SparkSession, lake: str) -> None:
     taken = msgspec.structs.replace(change("c", 2, PAST, id=2), schema=renamed)
     keyless = msgspec.structs.replace(change("c", 3, PAST, id=3, a="a", b="b"), key=None)
     for batch, (event, code) in enumerate([(taken, "schema_mismatch"), (keyless, "no_key")], 2):
-        report = lake_tables.apply(spark, lake, [event], batch=batch, modes=MODES, keyless="append")
+        report = lake_tables.apply(
+            spark, lake, [event], batch=batch, modes=MODES, tables_without_key="append"
+        )
         assert report.quarantined == {code: 1}
 
 
@@ -242,11 +244,11 @@ def test_rows_that_swap_their_keys_are_set_aside(spark: SparkSession, lake: str)
     ]
     (shown,) = [
         column.value
-        for column in explain(open_lake(spark, lake, Path(lake).name), "past", {"id": 2}).columns
+        for column in trace(open_lake(spark, lake, Path(lake).name), "past", {"id": 2}).columns
         if column.column == "a"
     ]
     assert shown == "A"
     lake_tables.apply(spark, lake, [change("c", 30, id=1, a="a", b="b")], batch=10, modes=MODES)
     tables = open_lake(spark, lake, Path(lake).name)
-    found = explain(tables, "log", {"id": 1})
+    found = trace(tables, "log", {"id": 1})
     assert [(one.effect, one.commits) for one in found.events] == [("insert", ["batch 10 of test"])]

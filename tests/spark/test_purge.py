@@ -317,9 +317,9 @@ def test_horizons_stay_below_what_is_young_or_comes_again(
     def found(**how: Any) -> dict[str, tuple[int, str]]:
         orders, told = plan_purge(tables, remembers, **how)
         assert {name for name, _ in orders.items()} == {
-            table_id_text(TableId(None, None, one.table)) for one in told if one.forgotten
+            table_id_text(TableId(None, None, one.table)) for one in told if one.deleted
         }
-        return {one.table: (one.forgotten, one.note) for one in told}
+        return {one.table: (one.deleted, one.note) for one in told}
 
     notes = {"offsets": (0, NOTE_PARTITION_OFFSETS), "timeless": (0, NOTE_NO_SOURCE_TIME)}
 
@@ -349,7 +349,7 @@ def test_horizons_stay_below_what_is_young_or_comes_again(
     def purge_by_command(*words: str) -> dict[str, int]:
         done = CliRunner().invoke(main, ["purge", str(file), "--output", "json", *words])
         assert done.exit_code == 0, done.output
-        return {one["table"]: one["forgotten"] for one in msgspec.json.decode(done.stdout)}
+        return {one["table"]: one["deleted"] for one in msgspec.json.decode(done.stdout)}
 
     wanted = {"half": 1, "odd": 1, "offsets": 0, "plain": 3, "timeless": 0}
     before = ["--before", "1970-02-10"]

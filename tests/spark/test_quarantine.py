@@ -30,7 +30,7 @@ source: {{type: files, path: in, format: native-json, max_files_per_batch: 1}}
 sink: {{type: {lake}, path: lake}}
 options:
   schema_changes: {changes}
-  keyless: append
+  tables_without_key: append
   epoch: {epoch}
   tables: {{kept: {{mode: history}}}}
 """
@@ -99,7 +99,7 @@ def configured(folder: Path, changes: str = "strict", epoch: int = 0, more: str 
 def listed(file: Path) -> dict[str, tuple[int, int]]:
     """Return what waits and what was replayed, by reason."""
     told = json.loads(call(file, "list", "--output", "json").stdout)
-    return {one["code"]: (one["waiting"], one["replayed"]) for one in told}
+    return {one["code"]: (one["pending"], one["replayed"]) for one in told}
 
 
 def shown(file: Path, *arguments: str) -> list[dict[str, Any]]:
@@ -230,7 +230,11 @@ def test_a_run_stops_where_its_options_say(spark: SparkSession, tmp_path: Path) 
     text = file.read_text()
 
     def options(more: str) -> None:
-        file.write_text(text.replace("  keyless: append\n", f"  keyless: append\n  {more}\n"))
+        file.write_text(
+            text.replace(
+                "  tables_without_key: append\n", f"  tables_without_key: append\n  {more}\n"
+            )
+        )
 
     def rows() -> list[int]:
         tables = open_lake(spark, str(tmp_path / "lake"), LAKE)
@@ -244,7 +248,7 @@ def test_a_run_stops_where_its_options_say(spark: SparkSession, tmp_path: Path) 
         assert "broken" not in told
         assert rows() == [1]
         assert listed(file) == {}
-    options("max_quarantined: 0")
+    options("max_errors: 0")
     told = call(file, command="run", code=1).stderr
     assert "1 set aside (malformed_json 1) of 2, more than the 0 allowed: the run stops" in told
     assert rows() == [1, 2]

@@ -59,7 +59,9 @@ def take(
     """Apply messages that stand in a topic from an offset on, as a batch of a query."""
     rows = [message(one, first + index) for index, one in enumerate(told)]
     frame = spark.createDataFrame(rows, "value binary, topic string, partition int, offset bigint")
-    applier = Applier(spark, lake, table_format=Path(lake).name, keyless="append", modes=MODES)
+    applier = Applier(
+        spark, lake, table_format=Path(lake).name, tables_without_key="append", modes=MODES
+    )
     return applier.apply(decode(frame, "debezium-json"), Marker("test", *marker))
 
 

@@ -1,4 +1,5 @@
-"""Replays into topics through a real broker: in order, and with ``hold_keys`` so by key."""
+"""Replays into topics through a real broker: in order, and with ``block_keys_on_error`` so by
+key."""
 
 import json
 from collections import Counter
@@ -44,20 +45,30 @@ def call(*arguments: Any, code: int = 0) -> Result:
 def written(folder: Path, topics: Topics, target: str, source: str, **options: Any) -> Path:
     servers = topics.servers
     file = folder / "pipeline.yaml"
-    sink = {"type": "kafka", "servers": servers, "topic": target, "format": "debezium-json"}
-    sink |= {"on_loss": "warn", "checkpoint": "state", "event_id": True, "hold_keys": True}
+    sink = {
+        "type": "kafka",
+        "bootstrap_servers": servers,
+        "topic": target,
+        "format": "debezium-json",
+    }
+    sink |= {
+        "on_loss": "warn",
+        "checkpoint": "state",
+        "event_id": True,
+        "block_keys_on_error": True,
+    }
     told = {
         "name": "forward",
         "source": {
             "type": "kafka",
-            "servers": servers,
+            "bootstrap_servers": servers,
             "topics": source,
             "format": "debezium-json",
         },
         "sink": sink,
     }
     if options:
-        sink["hold_keys"] = False
+        sink["block_keys_on_error"] = False
         told["options"] = options
     file.write_text(json.dumps(told))
     return file

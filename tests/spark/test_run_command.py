@@ -96,7 +96,7 @@ def run(*arguments: Any) -> Result:
 
 @pytest.mark.parametrize(
     ("allowed", "code"),
-    [("", 0), ("options: {max_quarantined: 0}", 1)],
+    [("", 0), ("options: {max_errors: 0}", 1)],
 )
 def test_the_exit_code_says_whether_too_much_was_set_aside(
     spark: SparkSession, tmp_path: Path, allowed: str, code: int
@@ -120,7 +120,7 @@ def test_a_format_without_positions_is_said_aloud_at_the_start(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     assert spark.sparkContext.appName
-    file = written(tmp_path, "options: {keyless: append}")
+    file = written(tmp_path, "options: {tables_without_key: append}")
     said = run(file).stderr
     assert "offsets" not in said
     assert "sends again" not in said
@@ -173,7 +173,7 @@ def test_the_demo_runs_on_a_terminal_with_a_live_line_and_tells_it_as_json(
 ) -> None:
     shutil.copytree(DEMO / "input", tmp_path / "input")
     file = tmp_path / "shop.yaml"
-    file.write_text((DEMO / "shop.yaml").read_text("utf-8") + "options: {max_quarantined: 0}\n")
+    file.write_text((DEMO / "shop.yaml").read_text("utf-8") + "options: {max_errors: 0}\n")
     command = Path(sys.executable).with_name("changelane")
     screen, terminal = pty.openpty()
     shown: list[bytes] = []
@@ -260,7 +260,7 @@ def test_a_cut_file_of_the_checkpoint_is_one_sentence_and_the_log_has_the_traces
     assert done.returncode == 1
     sentence, place = done.stderr.splitlines()
     assert "a file of the checkpoint is broken" in sentence
-    assert "--resume-from-tables" in sentence
+    assert "--recover-checkpoint" in sentence
     assert str(log) in place
     assert "Traceback (most recent call last)" in log.read_text()
 

@@ -582,5 +582,5 @@ def test_a_truncate_takes_the_rows_of_a_table_without_key_whose_columns_are_not_
         [Truncate(T, position=MySqlPosition(FILE, 20)), row(21, a=1, b=5)],
     ]
     for number, batch in enumerate(batches):
-        lake_tables.apply(spark, lake, batch, batch=number, keyless="append")
+        lake_tables.apply(spark, lake, batch, batch=number, tables_without_key="append")
     assert [one["id"] for one in rows_of(spark, lake)] == [21]

@@ -261,8 +261,8 @@ def test_any_rows_are_applied_by_their_sequence(spark: SparkSession, lake: str) 
     for scd_type, target in ((1, "orders"), (2, "past")):
         report = apply(one, target, stored_as_scd_type=scd_type, **how)
         assert report.quarantined == {"unordered": 1}
-        assert report.ties == 1
-        assert apply(two, target, stored_as_scd_type=scd_type, **how).ties == 0
+        assert report.conflicts == 1
+        assert apply(two, target, stored_as_scd_type=scd_type, **how).conflicts == 0
     assert rows_of(spark, lake, "orders", "id", "state", "total") == [
         (1, "paid", D("1.00")),
         (3, "y", None),

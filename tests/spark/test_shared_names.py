@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables that were renamed, in the change log and parked: it knows names, and not tables."""
+"""Tables that were renamed, in the change log and paused: it knows names, and not tables."""
 
 from collections.abc import Sequence
 from itertools import chain, count
@@ -80,15 +80,15 @@ def test_what_waits_for_a_table_that_is_renamed_comes_to_it_once(
 
 
 def resume(spark: SparkSession, lake: str, to: Fanout) -> None:
-    parking = PausedTables(ChangeLog(open_lake(spark, lake, "iceberg")))
-    (parked,) = parking.tables().values()
-    parking.record(msgspec.structs.replace(parked, state="resumed"))
+    paused_tables = PausedTables(ChangeLog(open_lake(spark, lake, "iceberg")))
+    (paused,) = paused_tables.tables().values()
+    paused_tables.record(msgspec.structs.replace(paused, state="unpaused"))
     to.merge(all_of_them=True)
-    assert to.parked == {}
+    assert to.paused == {}
 
 
 @pytest.mark.parametrize("lake", ["iceberg"], indirect=True)
-def test_a_parked_table_that_is_renamed_takes_all_that_waited(
+def test_a_paused_table_that_is_renamed_takes_all_that_waited(
     spark: SparkSession, lake: str
 ) -> None:
     to = fanout(spark, lake, DIRECT)
@@ -125,11 +125,13 @@ def test_who_resumes_one_name_of_a_table_resumes_it(spark: SparkSession, lake: s
     with pytest.MonkeyPatch.context() as patch:
         lake_tables.merges_fail(patch, "SELECT raise_error('no')", T)
         take(spark, to, [row(9), RENAME, row(11, U), row(12, OTHER)], 1)
-    assert set(to.parked) == {"shop.t", "shop.u"}
-    parking = PausedTables(ChangeLog(open_lake(spark, lake, "iceberg")))
-    parking.record(msgspec.structs.replace(parking.tables()[table_id_text(U)], state="resumed"))
+    assert set(to.paused) == {"shop.t", "shop.u"}
+    paused_tables = PausedTables(ChangeLog(open_lake(spark, lake, "iceberg")))
+    paused_tables.record(
+        msgspec.structs.replace(paused_tables.tables()[table_id_text(U)], state="unpaused")
+    )
     take(spark, to, [row(13, U)], 2)
-    assert to.parked == {}
+    assert to.paused == {}
     assert ids(spark, lake) == {"tables/shop.other": [2, 12], "tables/shop.t": [1, 9, 11, 13]}
 
 
@@ -138,7 +140,7 @@ def test_who_resumes_one_name_of_a_table_resumes_it(spark: SparkSession, lake: s
 def test_what_a_table_refused_of_the_log_does_not_come_again(
     spark: SparkSession, lake: str, table: TableId
 ) -> None:
-    strict = Applier(spark, lake, table_format="iceberg", keyless="quarantine")
+    strict = Applier(spark, lake, table_format="iceberg", tables_without_key="quarantine")
     to = Fanout(open_lake(spark, lake, "iceberg"), strict, "test", AT_THREE)
     rows = [row(at, table) for at in (11, 12, 13)]
     report = take(spark, to, keyless([RENAME, *rows, row(14, OTHER)]), 0)

@@ -22,8 +22,8 @@ from changelane.schema import Column, TableId, TableSchema
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.modes import Modes, TableMode
 from changelane.spark.maintenance import purge
-from changelane.spark.maintenance.explain import explain
 from changelane.spark.maintenance.status import status
+from changelane.spark.maintenance.trace import trace
 from changelane.spark.runtime.sql import COLUMNS, DELETED, ORDER
 from changelane.spark.state.tombstones import TombstoneTable
 from changelane.testing.histories import Profile, history
@@ -161,7 +161,7 @@ def test_rows_that_are_gone_are_told_and_never_lose_their_deletes(
         3: ("a3", None, True),
     }
     place = open_lake(spark, lake, lake.rpartition("/")[2])
-    known = explain(place, "soft.plain", {"id": 2})
+    known = trace(place, "soft.plain", {"id": 2})
     assert {one.column: one.value for one in known.columns} == {"id": "2", "a": "x", "b": None}
     assert known.is_gone
     side = TombstoneTable(spark, place)

@@ -1,4 +1,4 @@
-"""``status`` and ``explain``: what people see of a lake."""
+"""``status`` and ``trace``: what people see of a lake."""
 
 import datetime as dt
 from decimal import Decimal
@@ -22,8 +22,8 @@ from changelane.spark.apply.applier import Applier
 from changelane.spark.apply.dispatch import Cadence, Fanout
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import Marker
-from changelane.spark.maintenance.explain import ColumnState, explain
 from changelane.spark.maintenance.status import status
+from changelane.spark.maintenance.trace import ColumnState, trace
 from changelane.types import UNAVAILABLE, Integer, String
 
 TABLE: Final = TableId("shop", None, "orders")
@@ -64,7 +64,7 @@ def tables(spark: SparkSession, lake: str) -> Any:
 def test_status_tells_what_each_table_holds(tables: Any) -> None:
     (one,) = status(tables)
     assert (one.table, one.rows, one.incomplete, one.quarantined) == ("shop.orders", 3, 1, 1)
-    assert one.remembered == 1
+    assert one.tombstones == 1
     assert one.position == "binary log 3, position 7"
     assert one.source_time_ms == TIME_NS // 1_000_000
     assert (one.pipeline, one.batch) == ("test", 0)
@@ -82,11 +82,11 @@ def test_status_counts_what_each_table_took(spark: SparkSession, lake: str) -> N
     lake_tables.land(spark, lake, [FIT, [MISFIT], [again, late, *tied, MISFIT]])
     (one,) = status(open_lake(spark, lake, Path(lake).name))
     # the misfit is set aside, and stands behind all that the table took
-    assert (one.applied, one.late, one.ties, one.quarantined) == (10, 2, 1, 2)
+    assert (one.applied, one.out_of_order, one.conflicts, one.quarantined) == (10, 2, 1, 2)
     assert one.position == "binary log 3, position 8"
     lake_tables.apply(spark, lake, [late], batch=3)
     (one,) = status(open_lake(spark, lake, Path(lake).name))
-    assert (one.applied, one.late, one.position) == (11, 3, "binary log 3, position 8")
+    assert (one.applied, one.out_of_order, one.position) == (11, 3, "binary log 3, position 8")
     assert one.source_time_ms == (TIME_NS + 8) // 1_000_000
 
 
@@ -110,7 +110,7 @@ def test_what_others_tell_in_their_commits_is_theirs(spark: SparkSession, lake: 
             spark, lake, [change("c", 10 + number, {"id": 9, "state": "x"})], batch=number
         )
         assert status(place)[0].applied == 5 + number
-        assert explain(place, "orders", {"id": 9}).events[-1].commits == [f"batch {number} of test"]
+        assert trace(place, "orders", {"id": 9}).events[-1].commits == [f"batch {number} of test"]
 
 
 @pytest.mark.parametrize("lake", lakes("delta"), indirect=True)
@@ -131,8 +131,8 @@ def test_what_a_table_took_is_known_when_its_log_has_forgotten_the_commit(
     assert status(place)[0].applied == 5
 
 
-def test_explain_tells_where_each_column_comes_from(tables: Any) -> None:
-    found = explain(tables, "orders", {"id": 1})
+def test_trace_tells_where_each_column_comes_from(tables: Any) -> None:
+    found = trace(tables, "orders", {"id": 1})
     at = "binary log 3, position 4"
     assert found.columns == [
         ColumnState("id", "1", known=True, position=at),
@@ -147,40 +147,40 @@ def test_explain_tells_where_each_column_comes_from(tables: Any) -> None:
     assert [one.commits for one in found.events] == [[], ["batch 0 of test"], []]
     (line,) = found.quarantined
     assert line.startswith("schema_mismatch: column 'state' is string in the table and BIGINT")
-    partial = explain(tables, "shop.orders", {"id": 2})
+    partial = trace(tables, "shop.orders", {"id": 2})
     assert [column.known for column in partial.columns] == [True, False]
 
 
-def test_explain_tells_what_waits_for_a_table(spark: SparkSession, lake: str) -> None:
+def test_trace_tells_what_waits_for_a_table(spark: SparkSession, lake: str) -> None:
     place = open_lake(spark, lake, Path(lake).name)
     to = Fanout(place, Applier(spark, place), "test", Cadence(True, events=5, seconds=1e6))
     for number, batch in enumerate([FIT, [change("d", 8, None, {"id": 1, "state": "paid"})]]):
         events = decode(lake_tables.messages(spark, batch), "native-json")
         to.take(events, Marker("test", "q", number))
-    found = explain(place, "orders", {"id": 1}, "test")
+    found = trace(place, "orders", {"id": 1}, "test")
     assert [(one.position, one.effect, one.commits) for one in found.events] == [
         ("binary log 3, position 4", "told every column", ["batch 0 of test"]),
         ("binary log 3, position 8", "delete: waits in the change log (batch 1)", []),
     ]
     (one,) = status(place, "test")
-    assert (one.rows, one.applied, one.waiting) == (3, 5, 1)
+    assert (one.rows, one.applied, one.pending) == (3, 5, 1)
 
 
-def test_explain_tells_where_a_row_went(tables: Any) -> None:
-    found = explain(tables, "orders", {"id": 3})
+def test_trace_tells_where_a_row_went(tables: Any) -> None:
+    found = trace(tables, "orders", {"id": 3})
     assert (found.columns, found.moved_to) == ([], "[4]")
     assert found.deleted == "binary log 3, position 7"
     assert [(one.effect, one.commits) for one in found.events if "row" in one.effect] == [
         ("moved the row to [4]", ["batch 0 of test"])
     ]
     with pytest.raises(ConfigError, match="the key columns of orders are: id"):
-        explain(tables, "orders", {"state": "x"})
+        trace(tables, "orders", {"state": "x"})
     with pytest.raises(ConfigError, match=r"the key column id is .*int, and 'abc' is none"):
-        explain(tables, "orders", {"id": "abc"})
+        trace(tables, "orders", {"id": "abc"})
     with pytest.raises(ConfigError, match="is none"):
-        explain(tables, "orders", {"id": Decimal("1e999999999")})
+        trace(tables, "orders", {"id": Decimal("1e999999999")})
     with pytest.raises(ConfigError, match="no table is called 'nothing'"):
-        explain(tables, "nothing", {"id": 1})
+        trace(tables, "nothing", {"id": 1})
 
 
 def test_the_commands_show_it(spark: SparkSession, tables: Any, lake: str, tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_the_commands_show_it(spark: SparkSession, tables: Any, lake: str, tmp_p
     told = CliRunner().invoke(main, ["status", str(file), "--output", "json"])
     assert msgspec.json.decode(told.stdout)[0]["rows"] == 3
     shown = CliRunner().invoke(
-        main, ["explain", str(file), "--table", "orders", "--key", "id=1"], env={"COLUMNS": "200"}
+        main, ["trace", str(file), "--table", "orders", "--key", "id=1"], env={"COLUMNS": "200"}
     )
     assert shown.exit_code == 0, shown.output
     assert "paid" in shown.stdout

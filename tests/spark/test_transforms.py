@@ -20,7 +20,7 @@ SECRET: Final = "a secret of the tests"
 SSN: Final = "123-45-6789"
 TEXT: Final = """
 name: shop
-source: {type: files, path: input, format: native-json, contents: values}
+source: {type: files, path: input, format: native-json, line_format: value}
 transforms:
   - {type: exclude, tables: [shop.audit], operations: [delete]}
   - {type: route, pattern: 'shop\\.orders_(\\d+)', table: orders, shards: key}

@@ -18,22 +18,36 @@ from changelane.errors import (
 
 COMMANDS: Final[dict[str, str]] = {
     "convert": "Turn messages of one format into another.",
-    "inspect": "Say what a file or a topic holds, and show its events.",
-    "check": "Say whether a pipeline would run and what it would do; writes nothing (Spark).",
+    "inspect": "Detect the format of a file or topic, and show its events.",
+    "check": "Check a pipeline without writing anything, and show what it would do (Spark).",
     "run": "Apply a pipeline's changes to its tables (Spark).",
-    "resume": "Let parked tables take the events that wait for them (Spark).",
+    "unpause": "Let paused tables apply their pending events (Spark).",
     "status": "Show a pipeline's tables: rows, position, lag (Spark).",
-    "quarantine": "List, show and replay what a pipeline set aside (Spark).",
-    "explain": "Show all that is known of one key of a table (Spark).",
-    "schema": "Show or run what makes a pipeline's tables follow their sources (Spark).",
+    "quarantine": "List, show and replay quarantined events (Spark).",
+    "trace": "Show the row, versions and events of one key of a table (Spark).",
+    "schema": "Show or run the DDL that schema evolution needs (Spark).",
     "maintain": "Compact a pipeline's tables and expire old versions now (Spark).",
-    "purge": "Forget deletes that no source can contradict any more (Spark).",
-    "package": "Pack changelane for the workers of a cluster.",
-    "dev": "Start services on this machine to try things out with.",
-    "formats": "List the formats, what they carry, and what a conversion loses.",
-    "profiles": "List how producers place their messages in Kafka, for convert --profile.",
+    "purge": "Delete tombstones that are older than the retention (Spark).",
+    "package": "Package changelane for the executors of a cluster.",
+    "dev": "Start a local Kafka broker to try things out.",
+    "formats": "List the formats, their capabilities, and the losses of a conversion.",
+    "profiles": "List the profiles of producers: topics, keys and partitions in Kafka.",
 }
 """Command -> its one line of help. The command is the object of that name in the module of it."""
+
+FORMER_COMMANDS: Final = {"resume": "unpause", "explain": "trace"}
+"""Former name of a command -> its name now."""
+FORMER_OPTIONS: Final = {
+    "--max-failures": "--max-errors",
+    "--input-as": "--input-line-format",
+    "--output-as": "--output-line-format",
+    "--resume-from-tables": "--recover-checkpoint",
+    "--skip-lost": "--allow-data-loss",
+    "--most-held": "--max-buffered-events",
+    "--orphan-halves": "--unpaired-updates",
+    "--servers": "--bootstrap-servers",
+}
+"""Former name of an option -> its name now."""
 
 
 class _WrongUse(click.ClickException):
@@ -50,7 +64,8 @@ class Commands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        del ctx
+        if cmd_name in FORMER_COMMANDS:
+            ctx.fail(f"{cmd_name!r} is now called {FORMER_COMMANDS[cmd_name]!r}")
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"changelane.cli.{cmd_name}")
@@ -65,6 +80,12 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            name = FORMER_OPTIONS.get(error.option_name)
+            parameters = [] if error.ctx is None else error.ctx.command.params
+            if name is None or not any(name in parameter.opts for parameter in parameters):
+                raise
+            raise click.UsageError(f"{error.option_name} is now called {name}", error.ctx) from None
         except UnreachableError as error:
             raise click.ClickException(failure_of(error)) from None  # the file may be right
         except (ConfigError, MissingExtraError) as error:

@@ -65,8 +65,8 @@ def _asked(pipeline: Pipeline, master: str | None) -> Iterator[Finding]:
     options = pipeline.options
     with tempfile.TemporaryDirectory(prefix="changelane-check-") as folder:
         # Spark makes the folder of its own catalog, where it is started, as soon as it looks there
-        settings = {"spark.sql.warehouse.dir": folder, **options.spark}
-        pipeline_offline = replace(pipeline, options=replace(options, spark=settings))
+        settings = {"spark.sql.warehouse.dir": folder, **options.spark_options}
+        pipeline_offline = replace(pipeline, options=replace(options, spark_options=settings))
         notes: list[str] = []
         try:
             spark = session_of(pipeline_offline, master, say=notes.append)

@@ -17,7 +17,7 @@ from changelane.conversion.join_update_halves import Orphans
 from changelane.conversion.lines import Conversion, StopAtFailureError
 from changelane.conversion.message_files import (
     Input,
-    LineForm,
+    LineFormat,
     Lines,
     is_same_file,
     open_input,
@@ -34,13 +34,13 @@ from changelane.pipeline.config import load_transforms
 from changelane.pipeline.error_budget import Budget
 from changelane.transforms.chain import Chain
 
-_FORMS = click.Choice(["auto", *(form.value for form in LineForm)])
+_FORMS = click.Choice(["auto", *(form.value for form in LineFormat)])
 
 
 @click.command(
     epilog="Failures: a message that cannot be read, or an event that cannot be written without "
     "a loss, is told on stderr, written to --failures, and the conversion goes on. "
-    "Exit code 0: at most --max-failures messages failed; 1: more, or --fail-fast stopped; "
+    "Exit code 0: at most --max-errors messages failed; 1: more, or --fail-fast stopped; "
     "2: wrong use."
 )
 @click.argument("input_path", metavar="[IN]", default="-")
@@ -48,14 +48,17 @@ _FORMS = click.Choice(["auto", *(form.value for form in LineForm)])
 @click.option("-f", "--from", "source", required=True, metavar="FORMAT", help="Format of IN.")
 @click.option("-t", "--to", "target", required=True, metavar="FORMAT", help="Format of OUT.")
 @click.option(
-    "--input-as",
+    "--input-line-format",
     type=_FORMS,
     default="auto",
-    help="values: a line is the value of a message; records: an object with topic, key, value, "
-    "headers ...; auto (default): records when the first line has topic and value.",
+    help="value: a line is the value of a message; record: an object with topic, key, value, "
+    "headers ...; auto (default): record if the first line has topic and value.",
 )
 @click.option(
-    "--output-as", type=_FORMS, default="auto", help="The same for OUT; auto (default): as IN."
+    "--output-line-format",
+    type=_FORMS,
+    default="auto",
+    help="The same for OUT; auto (default): as IN.",
 )
 @click.option(
     "--on-loss",
@@ -82,7 +85,7 @@ _FORMS = click.Choice(["auto", *(form.value for form in LineForm)])
     "native-json, each a record with its line and reason.",
 )
 @click.option(
-    "--max-failures",
+    "--max-errors",
     default="0",
     metavar="N|P%",
     help="How many messages may fail (a number, or a share of those read) with exit code 0 all "
@@ -90,7 +93,7 @@ _FORMS = click.Choice(["auto", *(form.value for form in LineForm)])
 )
 @click.option("--fail-fast", is_flag=True, help="Stop at the first failure; OUT is not written.")
 @click.option(
-    "--orphan-halves",
+    "--unpaired-updates",
     "orphans",
     type=click.Choice(["fail", "pass"]),
     default="fail",
@@ -107,7 +110,7 @@ _FORMS = click.Choice(["auto", *(form.value for form in LineForm)])
     "before it (mark). Default: off, the order of IN.",
 )
 @click.option(
-    "--most-held",
+    "--max-buffered-events",
     type=click.IntRange(min=0),
     default=MAX_BUFFERED,
     show_default=True,
@@ -158,16 +161,16 @@ def convert(
     *,
     source: str,
     target: str,
-    input_as: str,
-    output_as: str,
+    input_line_format: str,
+    output_line_format: str,
     on_loss: str | None,
     accepted: tuple[str, ...],
     failures_path: str | None,
-    max_failures: str,
+    max_errors: str,
     fail_fast: bool,
     orphans: str,
     transactions: str,
-    most_held: int,
+    max_buffered_events: int,
     patterns: tuple[str, ...],
     transforms_path: str | None,
     from_options: dict[str, str],
@@ -190,13 +193,13 @@ def convert(
     changelane convert -f debezium-json -t canal-json in.jsonl.gz out.jsonl
     changelane convert -f debezium-json -t canal-json kafka://host:9092/shop.orders out.jsonl
     """  # noqa: D301 - click's own marker of a paragraph that keeps its lines
-    budget = Budget.parse(max_failures, "--max-failures")
+    budget = Budget.parse(max_errors, "--max-errors")
     summary = Summary(source, target, _policy(on_loss, accepted), budget)
     if failures_path is not None:
         for name, path in (("IN", input_path), ("OUT", output_path)):
             if is_same_file(path, failures_path):
                 raise ConfigError(f"{name} and --failures are the same file")
-    _check_topics(input_path, (output_path, failures_path), input_as, kafka_options)
+    _check_topics(input_path, (output_path, failures_path), input_line_format, kafka_options)
     reader = get_codec(source, **from_options)
     if profile_name is None:
         if profile_options or partitions:
@@ -205,9 +208,9 @@ def convert(
     else:
         profile = profiles.load(profile_name, profile_options)
         writer = profile.codec(target, to_options)
-        if output_as == LineForm.VALUES:
+        if output_line_format == LineFormat.VALUE:
             raise ConfigError("--profile writes records, whose topics and keys are what it tells")
-        output_as = LineForm.RECORDS
+        output_line_format = LineFormat.RECORD
     steps = () if transforms_path is None else load_transforms(transforms_path)
     quiet = summary_form == "json"
     reported_errors = 0
@@ -219,19 +222,22 @@ def convert(
             opened = lines = stack.enter_context(open_topic(input_path, kafka_options, os.environ))
         else:
             opened = stack.enter_context(open_input(input_path))
-            lines = Lines(opened.stream, None if input_as == "auto" else LineForm(input_as))
+            lines = Lines(
+                opened.stream,
+                None if input_line_format == "auto" else LineFormat(input_line_format),
+            )
         failures = stack.enter_context(open_output(failures_path)) if failures_path else None
         conversion = Conversion(
             reader,
             writer,
             summary,
-            output_form=None if output_as == "auto" else LineForm(output_as),
+            output_form=None if output_line_format == "auto" else LineFormat(output_line_format),
             patterns=patterns,
             failures=failures,
             fail_fast=fail_fast,
             orphans=Orphans.HALF if orphans == "fail" else Orphans.CHANGE,
             transactions=transactions,
-            max_buffered=most_held,
+            max_buffered=max_buffered_events,
             profile=profile,
             partitions=partitions,
             chain=Chain(steps, sees_all=True),
@@ -258,7 +264,7 @@ def convert(
 def _check_topics(
     input_path: str,
     outputs: tuple[str | None, ...],
-    input_as: str,
+    input_line_format: str,
     kafka_options: dict[str, str],
 ) -> None:
     """Refuse what does not go with a topic, and topics where none is written.
@@ -272,8 +278,8 @@ def _check_topics(
     if not is_topic_url(input_path):
         if kafka_options:
             raise ConfigError("--kafka-option is for a topic: kafka://host:9092/topic")
-    elif input_as == LineForm.VALUES:
-        raise ConfigError("messages of a topic are records: leave --input-as out")
+    elif input_line_format == LineFormat.VALUE:
+        raise ConfigError("messages of a topic are records: leave --input-line-format out")
 
 
 def _policy(on_loss: str | None, accepted: tuple[str, ...]) -> OnLoss | LossPolicy:

@@ -63,7 +63,8 @@ def broker(port: int | None, partitions: int) -> None:
 
 
 _servers = click.option(
-    "--servers",
+    "--bootstrap-servers",
+    "servers",
     metavar="HOST:PORT",
     default="localhost:9092",
     show_default=True,

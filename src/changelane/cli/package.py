@@ -50,8 +50,8 @@ def package(
     """Pack changelane and what it needs for the workers of a cluster, and print the file's name.
 
     The file holds the versions that are installed here, and neither Spark nor Python: these are
-    the cluster's. Name it as options.archive of a pipeline, and `changelane run --master URL` or
-    spark-submit brings it to the executors: nothing is installed there (docs/deploy.md).
+    the cluster's. Name it as options.executor_archive of a pipeline, and `changelane run --master
+    URL` or spark-submit brings it to the executors: nothing is installed there (docs/deploy.md).
 
     For another platform or another Python the wheels are fetched with pip, from the index that it
     is configured for; no compiler is needed. The same environment gives the same bytes.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``changelane purge``: forget deletes that no source can contradict any more."""
+"""``changelane purge``: delete tombstones that are older than the retention."""
 
 import datetime as dt
 from typing import TYPE_CHECKING
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
 @click.option(
     "--before",
     metavar="TIME",
-    help="Forget deletes older than this at their source, such as 2026-01-31 or "
-    "2026-01-31T12:00:00Z (UTC unless it says else); by default as options.purge_after says.",
+    help="Delete tombstones with an older time at the source, such as 2026-01-31 or "
+    "2026-01-31T12:00:00Z (UTC by default). Without it, options.tombstone_retention applies.",
 )
-@click.option("--dry-run", is_flag=True, help="Only show what would be forgotten.")
+@click.option("--dry-run", is_flag=True, help="Only show how many tombstones would be deleted.")
 @click.option("--master", metavar="URL", help="Where Spark runs; local[*] when nothing says else.")
 @click.option("--output", type=click.Choice(["text", "json"]), default="text")
 def purge(file: str, *, before: str | None, dry_run: bool, master: str | None, output: str) -> None:
-    """Forget old deletes; older events of rows that are not there are refused from then on.
+    """Delete old tombstones: the records of deleted keys.
 
-    Such events go to the quarantine as `too_late`. Purge only what is older than anything that
-    may still come: a partition that lags, a snapshot that runs, a replay from older offsets. A run
-    of the pipeline that is going on stops; start it again afterwards. For regular purges, set
-    options.purge_after, and the run does it itself.
+    An event older than the deleted tombstones, of a row that is not in the table, is quarantined
+    as `too_late` from then on. Purge only what is older than anything that may still arrive: a
+    partition that lags, a snapshot that runs, a replay from older offsets. A running pipeline
+    stops; start it again afterwards. For regular purges, set options.tombstone_retention.
     """
     before_us = None if before is None else _micros(before)
     pipeline, applier = open_applier(file, master)
     after_s = pipeline.options.purge_after_s
     if before_us is None and after_s is None:
-        raise ConfigError("say what to forget: --before TIME, or options.purge_after")
+        raise ConfigError("a purge needs --before TIME or options.tombstone_retention")
     if not dry_run:
         applier.raise_fence(pipeline.name)
     purged_tables = applier.keeper(None).purge_tombstones(
@@ -53,7 +53,7 @@ def purge(file: str, *, before: str | None, dry_run: bool, master: str | None, o
         click.echo(msgspec.json.format(msgspec.json.encode(purged_tables)))
         return
     if not purged_tables:
-        click.echo("no deletes are remembered")
+        click.echo("there are no tombstones")
         return
     show(purged_tables, Console(), dry_run=dry_run)
 
@@ -74,18 +74,18 @@ def _micros(text: str) -> int:
 
 
 def show(purged_tables: "list[PurgeReport]", console: Console, *, dry_run: bool) -> None:
-    """Print what a purge forgot."""
+    """Print the deleted tombstones of each table."""
     table = Table(box=None, pad_edge=False)
     table.add_column("table", overflow="fold")
-    table.add_column("remembered", justify="right")
-    table.add_column("would forget" if dry_run else "forgotten", justify="right")
+    table.add_column("tombstones", justify="right")
+    table.add_column("to delete" if dry_run else "deleted", justify="right")
     table.add_column("up to", overflow="fold")
     for purged in purged_tables:
         where = escape(purged.position) or escape(purged.note)
         table.add_row(
             escape(printable(purged.table)),
-            f"{purged.remembered:,}",
-            f"{purged.forgotten:,}",
+            f"{purged.tombstones:,}",
+            f"{purged.deleted:,}",
             where,
         )
     console.print(table)

@@ -82,14 +82,14 @@ def show_counts(reason_counts: "list[ReasonCount]", console: Console) -> None:
     table = Table(box=None, pad_edge=False)
     is_withheld = any(reason_count.withheld for reason_count in reason_counts)
     withheld = ["not from here"] if is_withheld else []
-    for name in ("reason", "table", "waiting", *withheld, "replayed", "such as"):
+    for name in ("reason", "table", "pending", *withheld, "replayed", "such as"):
         is_text = name in {"reason", "table", "such as"}
         table.add_column(name, justify="left" if is_text else "right", overflow="fold")
     for reason_count in reason_counts:
         table.add_row(
             escape(printable(reason_count.code)),
             escape(printable(reason_count.table)),
-            f"{reason_count.waiting:,}",
+            f"{reason_count.pending:,}",
             *([f"{reason_count.withheld:,}"] if is_withheld else []),
             f"{reason_count.replayed:,}",
             escape(printable(reason_count.reason)),
@@ -122,9 +122,9 @@ def show(
 ) -> None:
     """Show what waits in the quarantine, with the values that its messages hold.
 
-    --output json writes a line for each entry: a record, as `convert --output-as records` writes
-    messages, with the name of its entry, or the event that a table refused. Mend key, value or
-    headers of records in that file and give it to `replay --repaired`.
+    --output json writes a line for each entry: a record, as `convert --output-line-format record`
+    writes messages, with the name of its entry, or the event that a table refused. Mend key, value
+    or headers of records in that file and give it to `replay --repaired`.
     """
     pipeline = load(file)
     spark = session_of(pipeline, master)
@@ -229,7 +229,7 @@ def replay(
         click.echo(msgspec.json.format(msgspec.json.encode(reports)))
     else:
         _summary(reports)
-    if any(report.quarantined or report.parked for report in reports):
+    if any(report.quarantined or report.paused for report in reports):
         sys.exit(1)
 
 
@@ -249,5 +249,5 @@ def _summary(reports: "list[ReplayReport]") -> None:
             click.echo(f"{printable(name):<40} {count:>10,} events")
         for code, count in sorted(report.quarantined.items()):
             click.echo(f"{'set aside again: ' + printable(code):<40} {count:>10,}")
-        for name, reason in sorted(report.parked.items()):
-            click.echo(f"changelane: {printable(name)} is parked: {printable(reason)}", err=True)
+        for name, reason in sorted(report.paused.items()):
+            click.echo(f"changelane: {printable(name)} is paused: {printable(reason)}", err=True)

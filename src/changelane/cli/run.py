@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 @click.argument("file", metavar="PIPELINE.yaml", type=click.Path(dir_okay=False))
 @click.option("--master", metavar="URL", help="Where Spark runs; local[*] when nothing says else.")
 @click.option(
-    "--resume-from-tables",
+    "--recover-checkpoint",
     is_flag=True,
     help="When the checkpoint is lost, go on from what the tables hold.",
 )
 @click.option(
-    "--skip-lost",
+    "--allow-data-loss",
     is_flag=True,
-    help="With --resume-from-tables: where messages are gone from the source before they were "
+    help="With --recover-checkpoint: where messages are gone from the source before they were "
     "read, go on with what it still has.",
 )
 @click.option(
@@ -53,8 +53,8 @@ def run(
     file: str,
     *,
     master: str | None,
-    resume_from_tables: bool,
-    skip_lost: bool,
+    recover_checkpoint: bool,
+    allow_data_loss: bool,
     metrics_port: int | None,
     output: str,
 ) -> None:
@@ -69,25 +69,27 @@ def run(
     A pipeline from Kafka to Kafka sends each message at least once, in the order of its partition;
     one from Kafka to DataHub each record, in the order of its key.
 
-    Exit codes: 0 done, and what was set aside stayed within options.max_quarantined (any number
-    when that is not given); 1 beyond it, stopped as options.on_error says, a table is parked, a
+    Exit codes: 0 done, and what was set aside stayed within options.max_errors (any number
+    when that is not given); 1 beyond it, stopped as options.on_error says, a table is paused, a
     broker does not answer, or failed; 2 wrong use or configuration; 130 interrupted before it came
     to an end.
     """
     pipeline = load(file)
-    if skip_lost and not resume_from_tables:
-        raise click.UsageError("--skip-lost goes with --resume-from-tables")
+    if allow_data_loss and not recover_checkpoint:
+        raise click.UsageError("--allow-data-loss goes with --recover-checkpoint")
     is_to_topics = isinstance(pipeline.sink, KafkaSink | DataHubSink)
-    if resume_from_tables and is_to_topics:
+    if recover_checkpoint and is_to_topics:
         kind = pipeline.sink.__struct_config__.tag
-        raise click.UsageError(f"--resume-from-tables needs tables, and the sink is {kind}")
+        raise click.UsageError(f"--recover-checkpoint needs tables, and the sink is {kind}")
     report: RunReport | DeliveriesReport
     with Watch(pipeline.name, pipeline.options, metrics_port) as watch:
         if is_to_topics:
             report = _delivered(pipeline, master, watch)
         else:
-            resume = resume_from_tables
-            report = _applied(pipeline, master, watch, resume=resume, skip_lost=skip_lost)
+            resume = recover_checkpoint
+            report = _applied(
+                pipeline, master, watch, resume=resume, allow_data_loss=allow_data_loss
+            )
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(report)))
     else:
@@ -99,11 +101,11 @@ def run(
     if message := over_budget_text(budget, report.quarantined, report.total, is_ended=True):
         click.echo(f"changelane: {message}: changelane quarantine list {file}", err=True)
         sys.exit(1)
-    parked: dict[str, str] = getattr(report, "parked", {})
-    for name, reason in sorted(parked.items()):
-        click.echo(f"changelane: {printable(name)} is parked: {printable(reason)}", err=True)
-    if parked:
-        click.echo(f"changelane: mend them, then: changelane resume {file}", err=True)
+    paused: dict[str, str] = getattr(report, "paused", {})
+    for name, reason in sorted(paused.items()):
+        click.echo(f"changelane: {printable(name)} is paused: {printable(reason)}", err=True)
+    if paused:
+        click.echo(f"changelane: mend them, then: changelane unpause {file}", err=True)
         sys.exit(1)
 
 
@@ -119,7 +121,7 @@ def _session(pipeline: Pipeline, master: str | None, watch: Watch) -> Any:
 
 
 def _applied(
-    pipeline: Pipeline, master: str | None, watch: Watch, *, resume: bool, skip_lost: bool
+    pipeline: Pipeline, master: str | None, watch: Watch, *, resume: bool, allow_data_loss: bool
 ) -> "RunReport":
     try:
         from changelane.spark.run import tables as spark_pipeline
@@ -136,7 +138,7 @@ def _applied(
         notify=watch.say,
         on_step=watch.on_step,
         is_checkpoint_recovery=resume,
-        is_data_loss_allowed=skip_lost,
+        is_data_loss_allowed=allow_data_loss,
     )
 
 

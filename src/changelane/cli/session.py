@@ -37,9 +37,9 @@ def session_of(
     spark = session(
         f"changelane {pipeline.name}",
         master=master,
-        settings=pipeline.options.spark,
+        settings=pipeline.options.spark_options,
         lakes=pipeline.packages,
-        archive=pipeline.options.archive,
+        archive=pipeline.options.executor_archive,
         say=say,
         log=create_log_file(),
     )

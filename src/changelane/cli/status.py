@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``changelane status``: what a pipeline's tables hold, and how far they are."""
+"""``changelane status``: the state of each table of a pipeline."""
 
 import time
 from collections.abc import Callable
@@ -23,24 +23,23 @@ if TYPE_CHECKING:
 @click.option("--master", metavar="URL", help="Where Spark runs; local[*] when nothing says else.")
 @click.option("--output", type=click.Choice(["text", "json"]), default="text")
 def status(file: str, *, master: str | None, output: str) -> None:
-    """Show each table of a pipeline: rows, position, lag, and what is remembered or set aside.
+    """Show the state of each table of a pipeline: rows, position, lag, pending events.
 
     \b
-    applied     changes of rows that its commits took
-    late        of them, those behind newer ones of batches before
-    ties        keys and positions told twice, with different rows
-    repeats     events that came again, in a table that only adds rows, and added none
-    possible duplicates  of such tables: events that added a row, and equal others
-                but for their message
-    incomplete  rows with a column whose value is not known
-    remembered  keys whose row is gone
-    set aside   events in the quarantine
-    waiting     events in the change log
-    behind      how old its newest change is
-    commit      how long ago its newest commit was made
+    applied       row changes in the table's commits
+    out of order  of these, changes older than one already applied in an earlier batch
+    conflicts     two different full rows for one key at one position
+    repeats       repeated events of a table that only adds rows; they added none
+    possible duplicates  added rows that equal another one except for their message
+    incomplete    rows with a column of unknown value
+    tombstones    deleted keys, kept for late events
+    quarantined   events in the quarantine
+    pending       events in the change log, not merged yet
+    lag           age of the newest applied change, by its time at the source
+    commit        age of the newest commit
 
-    Of the counts, those that are nothing for every table are left out. It reads the tables
-    only; the pipeline may be running.
+    A count that is 0 for every table is not shown. The command only reads; the pipeline may be
+    running.
     """  # noqa: D301 - click takes the character, not its name
     pipeline, lake = open_pipeline(file, master)
     from changelane.spark.maintenance.status import status as read
@@ -62,28 +61,23 @@ def show(statuses: "list[TableStatus]", console: Console) -> None:
     def ago(time_ms: int | None) -> str:
         return "" if time_ms is None else _span((now_ms - time_ms) / 1000)
 
+    def counted(count: int) -> str:
+        return f"{count:,}" if count else ""
+
     shown: list[tuple[str, bool, Callable[[TableStatus], str]]] = [
         ("table", True, lambda status: printable(status.table)),
         ("rows", True, lambda status: f"{status.rows:,}"),
         ("applied", True, lambda status: f"{status.applied:,}"),
-        # what nothing is told of takes no room
-        ("late", False, lambda status: f"{status.late:,}" if status.late else ""),
-        ("ties", False, lambda status: f"{status.ties:,}" if status.ties else ""),
-        ("repeats", False, lambda status: f"{status.repeats:,}" if status.repeats else ""),
-        (
-            "possible duplicates",
-            False,
-            lambda status: f"{status.possible_duplicates:,}" if status.possible_duplicates else "",
-        ),
-        ("incomplete", False, lambda status: f"{status.incomplete:,}" if status.incomplete else ""),
-        ("remembered", False, lambda status: f"{status.remembered:,}" if status.remembered else ""),
-        (
-            "set aside",
-            False,
-            lambda status: f"{status.quarantined:,}" if status.quarantined else "",
-        ),
-        ("waiting", False, lambda status: f"{status.waiting:,}" if status.waiting else ""),
-        ("behind", True, lambda status: ago(status.source_time_ms)),
+        # a column without any count is left out
+        ("out of order", False, lambda status: counted(status.out_of_order)),
+        ("conflicts", False, lambda status: counted(status.conflicts)),
+        ("repeats", False, lambda status: counted(status.repeats)),
+        ("possible duplicates", False, lambda status: counted(status.possible_duplicates)),
+        ("incomplete", False, lambda status: counted(status.incomplete)),
+        ("tombstones", False, lambda status: counted(status.tombstones)),
+        ("quarantined", False, lambda status: counted(status.quarantined)),
+        ("pending", False, lambda status: counted(status.pending)),
+        ("lag", True, lambda status: ago(status.source_time_ms)),
         ("commit", True, lambda status: ago(status.committed_ms)),
         ("position", True, lambda status: status.position),
         ("maintained", False, lambda status: ago(status.maintained_ms)),
@@ -104,9 +98,9 @@ def show(statuses: "list[TableStatus]", console: Console) -> None:
         table.add_row(*map(escape, cells))
     console.print(table)
     for status in statuses:
-        if status.parked is not None:
-            parked = f"{printable(status.table)} is parked: {printable(status.parked)}"
-            console.print(escape(parked))
+        if status.paused is not None:
+            paused = f"{printable(status.table)} is paused: {printable(status.paused)}"
+            console.print(escape(paused))
         for word, text in (("halted", status.halted), ("note", status.note)):
             if text:
                 line = f"{escape(printable(status.table))}: {word}: {escape(printable(text))}"

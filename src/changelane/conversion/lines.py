@@ -16,7 +16,7 @@ from changelane.conversion.group_transactions import (
     CollectTransactions,
 )
 from changelane.conversion.join_update_halves import JoinHalves, Orphans
-from changelane.conversion.message_files import Line, LineForm, Lines, line_of, record_of
+from changelane.conversion.message_files import Line, LineFormat, Lines, line_of, record_of
 from changelane.conversion.summary import Failure, Summary
 from changelane.conversion.topic_input import TopicInput
 from changelane.errors import (
@@ -39,7 +39,7 @@ class _OutputPlace(NamedTuple):
 
     line: int
     origin: Message
-    form: LineForm
+    form: LineFormat
 
 
 class StopAtFailureError(Exception):
@@ -68,7 +68,7 @@ class Conversion:
         target: Codec,
         summary: Summary,
         *,
-        output_form: LineForm | None = None,
+        output_form: LineFormat | None = None,
         patterns: tuple[str, ...] = (),
         failures: IO[bytes] | None = None,
         fail_fast: bool = False,
@@ -80,7 +80,7 @@ class Conversion:
         chain: Chain | None = None,
     ) -> None:
         self._chain = Chain(()) if chain is None else chain
-        self._place = _OutputPlace(0, Message(None), LineForm.VALUES)
+        self._place = _OutputPlace(0, Message(None), LineFormat.VALUE)
         self.summary = summary
         self._profile = profile
         self._partitions = partitions
@@ -103,10 +103,10 @@ class Conversion:
 
     def run(self, lines: Lines | TopicInput, output: IO[bytes]) -> Iterator[None]:
         """Convert all lines; yields after each, so that the caller can show progress."""
-        place = _OutputPlace(0, Message(None), self._output_form or LineForm.VALUES)
+        place = _OutputPlace(0, Message(None), self._output_form or LineFormat.VALUE)
         for line in lines:
             self.summary.messages += 1
-            form = self._output_form or lines.form or LineForm.VALUES
+            form = self._output_form or lines.form or LineFormat.VALUE
             place = self._place = _OutputPlace(line.number, _message_of(line), form)
             other_events: list[ChangeEvent] = []
             with self._counting_failure():
@@ -234,7 +234,7 @@ class Conversion:
             if text is None:
                 self.summary.tombstones_left_out += 1
                 continue
-            if place.form is LineForm.VALUES and message.key is not None:
+            if place.form is LineFormat.VALUE and message.key is not None:
                 self.summary.keys_left_out += 1
             output.write(text)
             self.summary.written += 1

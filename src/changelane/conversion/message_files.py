@@ -42,11 +42,11 @@ MAX_LINE_BYTES: Final = 256 << 20
 _BOM: Final = b"\xef\xbb\xbf"
 
 
-class LineForm(StrEnum):
+class LineFormat(StrEnum):
     """The content of a line."""
 
-    VALUES = "values"
-    RECORDS = "records"
+    VALUE = "value"
+    RECORD = "record"
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -88,15 +88,15 @@ class _Probe(msgspec.Struct):
     value_base64: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-def line_form_of(line: bytes) -> LineForm | None:
+def line_format_of(line: bytes) -> LineFormat | None:
     """Return the form of a line; ``None`` if it is no JSON object, so its form is unknown."""
     try:
         probe = json.loads(line, _Probe)
     except DecodeError:
         return None
     if probe.topic is msgspec.UNSET or probe.value is probe.value_base64 is msgspec.UNSET:
-        return LineForm.VALUES
-    return LineForm.RECORDS
+        return LineFormat.VALUE
+    return LineFormat.RECORD
 
 
 def read_record(line: bytes) -> Message:
@@ -259,7 +259,7 @@ class Lines:
             for the complete stream, and until then it is ``None``.
     """
 
-    def __init__(self, stream: BinaryIO, form: LineForm | None = None) -> None:
+    def __init__(self, stream: BinaryIO, form: LineFormat | None = None) -> None:
         self._stream = stream
         self.form = form
 
@@ -272,8 +272,8 @@ class Lines:
 
     def _line(self, number: int, raw: bytes) -> Line:
         if self.form is None:
-            self.form = line_form_of(raw)
-        if self.form is not LineForm.RECORDS:
+            self.form = line_format_of(raw)
+        if self.form is not LineFormat.RECORD:
             return Line(number, raw, Message(raw))
         try:
             return Line(number, raw, read_record(raw))
@@ -281,18 +281,18 @@ class Lines:
             return Line(number, raw, error)
 
 
-def line_of(message: Message, form: LineForm) -> bytes | None:
+def line_of(message: Message, form: LineFormat) -> bytes | None:
     """Return a message as a line with its line feed; ``None``: a tombstone has no *values* line.
 
     Raises:
         EncodeError: A value with a line feed cannot be a line.
     """
-    if form is LineForm.RECORDS:
+    if form is LineFormat.RECORD:
         return json.dumps(record_of(message)) + b"\n"
     if message.value is None:
         return None
     if b"\n" in message.value:
-        raise EncodeError("a value holds a line feed: write records (--output-as records)")
+        raise EncodeError("a value holds a line feed: write records (--output-line-format record)")
     return message.value + b"\n"
 
 

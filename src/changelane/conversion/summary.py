@@ -92,7 +92,7 @@ class Summary(msgspec.Struct):
                     "messages": self.messages,
                     "failed_messages": self.failed_messages,
                     "stopped": self.stopped,
-                    "max_failures": self.budget.text,
+                    "max_errors": self.budget.text,
                     "within_budget": self.is_within_budget,
                     "events": self.events,
                     "filtered": self.filtered,
@@ -139,7 +139,7 @@ class Summary(msgspec.Struct):
             if count:
                 lines.append(
                     f"left out  {_count(count, noun)}: a line of values has no place for it "
-                    "(--output-as records)"
+                    "(--output-line-format record)"
                 )
         lines.extend(self._lost_lines())
         lines.extend(_loss_lines("refused", self.target_format, self.refused))
@@ -147,7 +147,7 @@ class Summary(msgspec.Struct):
             verdict = "within" if self.is_within_budget else "beyond"
             lines.append(
                 f"failed    {_count(self.failed_messages, 'message')}, "
-                f"{verdict} --max-failures {self.budget.text}"
+                f"{verdict} --max-errors {self.budget.text}"
             )
             lines.extend(f"  {count:>8,}  {code}" for code, count in self.failures.most_common())
         if self.stopped:

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from changelane.conversion.message_files import Line, LineForm
+from changelane.conversion.message_files import Line, LineFormat
 from changelane.errors import ConfigError, MissingExtraError, UnknownNameError, UnreachableError
 from changelane.message import Message
 from changelane.pipeline.kafka import is_topic
@@ -58,7 +58,7 @@ class TopicAddress(msgspec.Struct, frozen=True):
     """The parts of a topic's URL.
 
     Attributes:
-        servers: Addresses of brokers, separated by commas.
+        bootstrap_servers: Addresses of brokers, separated by commas.
         topic: The topic.
         max_messages: The maximum number of messages to read; ``None`` = not in the URL.
         is_latest: Whether these are the last ones, not the first.
@@ -171,7 +171,7 @@ class TopicInput:
         total: The number of messages by offsets, including those that compaction removed.
     """
 
-    form: Final = LineForm.RECORDS
+    form: Final = LineFormat.RECORD
 
     def __init__(self, client: "_Client", shares: "list[_Share]", total: int) -> None:
         self._client = client

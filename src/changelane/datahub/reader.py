@@ -80,7 +80,7 @@ def _sorted(offsets: Mapping[int, int]) -> dict[int, int]:
 
 
 def starts(service: Readable, topic: str, at: str) -> Offsets:
-    """Return where a new checkpoint begins: ``oldest`` or ``latest``."""
+    """Return where a new checkpoint begins: ``earliest`` or ``latest``."""
     if at == "latest":
         return ends(service, topic, {})
     shards = [shard for shard in service.shards(topic) if shard.state in {"ACTIVE", "CLOSED"}]

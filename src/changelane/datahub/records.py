@@ -100,7 +100,7 @@ class Records:
         self._service = service
         self._patience = patience
         drops = _NO_ROWS[sink.format]
-        self._drops = drops | _NOTICES if sink.notices == "drop" else drops
+        self._drops = drops | _NOTICES if sink.non_row_events == "drop" else drops
         self._make: Callable[..., tuple[Encoded, list[Placed]]]
         if sink.format == "datahub-tuple":
             self._make = self._rows
@@ -151,7 +151,7 @@ class Records:
             record = Record(value, len(value), 0 if text is None else hash_of(text), "", origin)
             # what is about no table keeps its order, too: a transaction ends after it began
             record = record._replace(order="" if text is None else f"k{text}")
-            to_each = text is None and self._sink.notices == "broadcast"
+            to_each = text is None and self._sink.non_row_events == "broadcast"
             placed.append(Placed(self._sink.topic, record, to_each))
         return encoded, placed
 

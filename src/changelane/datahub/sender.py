@@ -53,10 +53,10 @@ class Sending:
             get_codec(source.format, **source.format_options),
             self._records,
             chain=chain,
-            blocks_keys=sink.hold_keys,
+            blocks_keys=sink.block_keys_on_error,
             counts=counts,
         )
-        self._group = _group if sink.hold_keys else None
+        self._group = _group if sink.block_keys_on_error else None
         self._writers: dict[str, Writer] = {}
 
     @property

@@ -196,12 +196,17 @@ def parse(raw: Mapping[str, Any], unfilled: Any = None) -> Pipeline:
         for name, table in options.tables.items()
     }
     modes_and_deletes = {"*": (options.mode, options.deletes), **modes}
-    check_use(pipeline.expressions, sink=sink, keyless=options.keyless, keeps=modes_and_deletes)
+    check_use(
+        pipeline.expressions,
+        sink=sink,
+        tables_without_key=options.tables_without_key,
+        keeps=modes_and_deletes,
+    )
     if isinstance(pipeline.sink, KafkaSink):
         check_kafka_sink(pipeline.source, pipeline.sink, changed_options(pipeline.options))
     if isinstance(pipeline.sink, DataHubSink):
         check_topic_sink(pipeline.source, "datahub", changed_options(pipeline.options))
-    if isinstance(pipeline.sink, KafkaSink | DataHubSink) and pipeline.sink.hold_keys:
+    if isinstance(pipeline.sink, KafkaSink | DataHubSink) and pipeline.sink.block_keys_on_error:
         check_hold_keys(pipeline.options.on_error, masks_of(pipeline.pure_steps))
     if isinstance(pipeline.sink, HudiSink):
         _check_hudi(pipeline.options)
@@ -229,7 +234,10 @@ def _check_properties(pipeline: Pipeline) -> None:
     }
     for section, properties in properties_by_section.items():
         check_properties(section, properties)
-        if kind == "delta" and options.spark.get(ARBITRARY_PROPERTIES, "").lower() != "true":
+        if (
+            kind == "delta"
+            and options.spark_options.get(ARBITRARY_PROPERTIES, "").lower() != "true"
+        ):
             check_delta_properties(section, properties)
 
 
@@ -271,8 +279,8 @@ def _with_absolute_paths(pipeline: Pipeline, folder: Path) -> Pipeline:
     options = pipeline.options
     if options.checkpoint is not None:
         options = replace(options, checkpoint=place(options.checkpoint))
-    if options.archive is not None:
-        options = replace(options, archive=place(options.archive))
+    if options.executor_archive is not None:
+        options = replace(options, executor_archive=place(options.executor_archive))
     source = pipeline.source
     if isinstance(source, FilesSource):
         source = replace(source, path=place(source.path))

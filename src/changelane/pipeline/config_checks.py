@@ -131,7 +131,7 @@ def repeat_note(pipeline: Pipeline) -> str | None:
     """
     source, options = pipeline.source, pipeline.options
     modes = {options.mode, *(table.mode for table in options.tables.values())}
-    if options.keyless != "append" and not modes & {"append", "history"}:
+    if options.tables_without_key != "append" and not modes & {"append", "history"}:
         return None
     if get_codec(source.format, **source.format_options).carries.positions - MESSAGE_DOMAINS:
         return None
@@ -139,7 +139,7 @@ def repeat_note(pipeline: Pipeline) -> str | None:
         return None
     return (
         f"{source.format} tells no positions of its events: what a producer that was killed sends "
-        "again is added again, in tables without a key (keyless: append), change logs (mode: "
-        "append) and histories (mode: history); name key columns under options.keys where there "
-        "are some, or read a format that tells positions"
+        "again is added again, in tables without a key (tables_without_key: append), change logs "
+        "(mode: append) and histories (mode: history); name key columns under options.keys where "
+        "there are some, or read a format that tells positions"
     )

@@ -107,7 +107,7 @@ class DataHubSink(
         format_options: The format's options.
         keys: Columns that shard the rows of a table, by table name, instead of its key.
         create: How missing topics are created; without it they must exist.
-        notices: The shards for heartbeats, transactions and control records, which only
+        non_row_events: The shards for heartbeats, transactions and control records, which only
             ``datahub-blob`` can carry: the first shard, each shard, or none.
         on_loss: What happens to an event that the format cannot carry in full: ``raise``
             quarantines it, ``warn`` and ``ignore`` only count the loss; or which losses pass, by
@@ -120,9 +120,9 @@ class DataHubSink(
         batch_records: The maximum number of records of a request.
         batch_bytes: The approximate maximum size of a request, bytes.
         retry_seconds: How long a request is retried while the service fails, seconds.
-        hold_keys: While a message is quarantined, later messages with its key in its partition are
-            quarantined too, as ``held``. A replay sends them after it, in their order. Messages
-            without a key count as one key.
+        block_keys_on_error: While a message is quarantined, later messages with its key in its
+            partition are quarantined too, as ``held``. A replay sends them after it, in their
+            order. Messages without a key count as one key.
         checkpoint: The folder of the pipeline's progress and quarantine. Required.
     """
 
@@ -136,14 +136,14 @@ class DataHubSink(
     format_options: dict[str, Any] = {}
     keys: dict[str, list[str]] = {}
     create: Create | None = None
-    notices: Literal["first", "broadcast", "drop"] = "first"
+    non_row_events: Literal["first", "broadcast", "drop"] = "first"
     on_loss: Literal["raise", "warn", "ignore"] | LossPolicy = DEFAULT
     protocol: Literal["protobuf", "json"] = "protobuf"
     compression: Literal["lz4", "zlib", "none"] = "lz4"
     batch_records: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1_000
     batch_bytes: Annotated[int, msgspec.Meta(ge=1, le=2_500_000)] = 1_000_000
     retry_seconds: Annotated[float, msgspec.Meta(gt=0)] = 300.0
-    hold_keys: bool = False
+    block_keys_on_error: bool = False
     checkpoint: str = ""
 
     def __post_init__(self) -> None:

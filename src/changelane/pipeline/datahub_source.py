@@ -78,7 +78,8 @@ class DataHubSource(
         access_key: The access key's secret, from the environment.
         security_token: The token of temporary keys, from the environment.
         format_options: The format's options; the service returns the schema of a TUPLE topic.
-        starting: Whether a new checkpoint begins with the oldest record, or after the latest.
+        starting_offsets: Whether a new checkpoint begins with the oldest record, or after the
+            latest.
         compression: The compression of requests.
         retry_seconds: How long a request is retried while the service fails, seconds.
     """
@@ -91,7 +92,7 @@ class DataHubSource(
     access_key: str
     security_token: str = ""
     format_options: dict[str, Any] = {}
-    starting: Literal["oldest", "latest"] = "oldest"
+    starting_offsets: Literal["earliest", "latest"] = "earliest"
     compression: Literal["lz4", "zlib", "none"] = "lz4"
     retry_seconds: Annotated[float, msgspec.Meta(gt=0)] = 300.0
 

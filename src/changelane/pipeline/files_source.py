@@ -37,41 +37,44 @@ class FilesSource(
         path: The folder.
         format: The messages' format, such as ``debezium-json``.
         format_options: The format's options.
-        contents: ``values`` (a line is a message's value), ``records`` (a line is a message with
+        line_format: ``value`` (a line is a message's value), ``record`` (a line is a message with
             key, topic and coordinates) or ``auto``.
         glob: The pattern of the names of the files that are read.
         max_files_per_batch: The maximum number of new files of a batch.
         follow_links: Whether symbolic links to targets outside of the folder are followed.
-        spark: ``latestFirst``, ``cleanSource``, ``sourceArchiveDir`` and ``maxBytesPerTrigger`` of
-            Spark's file source, and options of Hadoop for other file systems.
+        spark_options: ``latestFirst``, ``cleanSource``, ``sourceArchiveDir`` and
+            ``maxBytesPerTrigger`` of Spark's file source, and options of Hadoop for other file
+            systems.
     """
 
     path: str
     format: str
     format_options: dict[str, Any] = {}
-    contents: Literal["auto", "values", "records"] = "auto"
+    line_format: Literal["auto", "value", "record"] = "auto"
     glob: str = "*.{jsonl,ndjson,json,txt,jsonl.gz,ndjson.gz,json.gz,txt.gz}"
     max_files_per_batch: Annotated[int, msgspec.Meta(ge=1)] = 1000
     follow_links: bool = False
-    spark: dict[str, str] = {}
+    spark_options: dict[str, str] = {}
 
     def __post_init__(self) -> None:
         """Refuse options of Spark's file source that would read other messages."""
-        for name in self.spark:
+        for name in self.spark_options:
             if (reason := _REJECTED_OPTIONS.get(name.lower())) is not None:
-                raise ValueError(f"spark.{name} is not accepted: {reason}")
+                raise ValueError(f"spark_options.{name} is not accepted: {reason}")
         if self.clean not in {"off", "delete", "archive"}:
-            raise ValueError("spark.cleanSource is off, delete or archive")
+            raise ValueError("spark_options.cleanSource is off, delete or archive")
         if self.clean == "archive" and not self.archive:
-            raise ValueError("spark.cleanSource: archive needs spark.sourceArchiveDir")
+            raise ValueError(
+                "spark_options.cleanSource: archive needs spark_options.sourceArchiveDir"
+            )
         if (limit := self._option("maxFilesPerTrigger")) and not (limit.isdecimal() and int(limit)):
-            raise ValueError("spark.maxFilesPerTrigger is a whole number, at least 1")
+            raise ValueError("spark_options.maxFilesPerTrigger is a whole number, at least 1")
         if (size := self._option("maxBytesPerTrigger")) and _BYTES.fullmatch(size) is None:
-            raise ValueError("spark.maxBytesPerTrigger is a number of bytes, such as 512m")
+            raise ValueError("spark_options.maxBytesPerTrigger is a number of bytes, such as 512m")
 
     def _option(self, name: str) -> str:
         return next(
-            (value for key, value in self.spark.items() if key.lower() == name.lower()), ""
+            (value for key, value in self.spark_options.items() if key.lower() == name.lower()), ""
         ).strip()
 
     @property
@@ -105,5 +108,7 @@ class FilesSource(
     def hadoop(self) -> dict[str, str]:
         """The options of Hadoop's file systems."""
         return {
-            name: value for name, value in self.spark.items() if name.lower() not in _OWN_OPTIONS
+            name: value
+            for name, value in self.spark_options.items()
+            if name.lower() not in _OWN_OPTIONS
         }

@@ -5,15 +5,15 @@
 
     source:
       type: kafka
-      servers: broker-1:9092,broker-2:9092
+      bootstrap_servers: broker-1:9092,broker-2:9092
       topics: [shop.orders, shop.customers]
       format: debezium-json
-      spark:
+      spark_options:
         kafka.security.protocol: SASL_SSL
         kafka.sasl.jaas.config: ${JAAS}
     sink:
       type: kafka
-      servers: broker-1:9092
+      bootstrap_servers: broker-1:9092
       topic: canal.{database}.{table}
       format: canal-json
       checkpoint: state/
@@ -31,9 +31,9 @@ from changelane.formats.contract.losses import DEFAULT, LossPolicy
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 _SOURCE_OPTIONS: Final = {
-    "kafka.bootstrap.servers": "give source.servers",
+    "kafka.bootstrap.servers": "give source.bootstrap_servers",
     "subscribe": "give source.topics",
-    "subscribepattern": "give source.pattern",
+    "subscribepattern": "give source.topic_pattern",
     "assign": "give source.topics",
     "startingoffsets": "give source.starting_offsets",
     "startingtimestamp": "give source.starting_offsets",
@@ -67,9 +67,10 @@ class KafkaSource(
     ``kafka.isolation.level``.
 
     Attributes:
-        servers: Addresses of brokers, ``host:port``, with commas between them.
+        bootstrap_servers: Addresses of brokers, ``host:port``, with commas between them.
         topics: Topics by name.
-        pattern: Topics by a regular expression of Java instead; new matching topics are included.
+        topic_pattern: Topics by a regular expression of Java instead; new matching topics are
+            included.
         format: The messages' format, such as ``debezium-json``.
         format_options: The format's options.
         starting_offsets: The start of a new checkpoint: ``earliest``, ``latest``, or the offset of
@@ -78,24 +79,25 @@ class KafkaSource(
         order_by_event_id: Whether events without positions are ordered by the header
             ``changelane-event-id`` instead of their own offsets. A sink's ``event_id`` writes this
             header, which identifies the original event: an event that was sent twice counts once.
-        spark: Further options of Spark's Kafka source and, with ``kafka.`` before them, of Kafka's
-            consumer, by their own names: security belongs here. They are passed on unchanged.
+        spark_options: Further options of Spark's Kafka source and, with ``kafka.`` before them, of
+            Kafka's consumer, by their own names: security belongs here. They are passed on
+            unchanged.
     """
 
-    servers: str
+    bootstrap_servers: str
     format: str
     topics: list[str] | str | None = None
-    pattern: str | None = None
+    topic_pattern: str | None = None
     format_options: dict[str, Any] = {}
     starting_offsets: Literal["earliest", "latest"] | dict[str, dict[int | str, int]] = "earliest"
     max_offsets_per_trigger: Annotated[int, msgspec.Meta(ge=1)] | None = None
     order_by_event_id: bool = False
-    spark: dict[str, str] = {}
+    spark_options: dict[str, str] = {}
 
     def __post_init__(self) -> None:
         """Refuse a source without topics, and options that changelane sets itself."""
-        if (self.topics is None) == (self.pattern is None):
-            raise ValueError("a kafka source needs topics or a pattern, one of the two")
+        if (self.topics is None) == (self.topic_pattern is None):
+            raise ValueError("a kafka source needs topics or topic_pattern, one of the two")
         if self.topics is not None and not self.names:
             raise ValueError("topics names none")
         if invalid_names := [name for name in self.names if not is_topic(name)]:
@@ -104,7 +106,7 @@ class KafkaSource(
             number < 0 or offset < 0 for _, number, offset in partitions(self.starts)
         ):
             raise ValueError("starting_offsets holds a partition or an offset below 0")
-        check_options(self.spark, _SOURCE_OPTIONS)
+        check_options(self.spark_options, _SOURCE_OPTIONS)
 
     @property
     def starts(self) -> "str | Offsets":
@@ -128,7 +130,9 @@ class KafkaSource(
     @property
     def label(self) -> str:
         """The topics for people."""
-        return ",".join(self.names) if self.pattern is None else f"pattern {self.pattern}"
+        return (
+            ",".join(self.names) if self.topic_pattern is None else f"pattern {self.topic_pattern}"
+        )
 
 
 def check_options(options: Mapping[str, str], own_options: Mapping[str, str]) -> None:
@@ -139,7 +143,7 @@ def check_options(options: Mapping[str, str], own_options: Mapping[str, str]) ->
     """
     for name in options:
         if (instead := own_options.get(name.lower())) is not None:
-            raise ValueError(f"spark.{name.lower()} is not yours to set: {instead}")
+            raise ValueError(f"spark_options.{name.lower()} is not yours to set: {instead}")
 
 
 def client_options(options: Mapping[str, str]) -> dict[str, str]:
@@ -152,7 +156,7 @@ def client_options(options: Mapping[str, str]) -> dict[str, str]:
 
 
 _SINK_OPTIONS: Final = {
-    "kafka.bootstrap.servers": "give sink.servers",
+    "kafka.bootstrap.servers": "give sink.bootstrap_servers",
     "topic": "give sink.topic",
     "includeheaders": "headers are always written",
     "kafka.transactional.id": "Spark's writer has no transactions: use event_id",
@@ -173,7 +177,7 @@ class KafkaSink(
     """Topics of a Kafka broker, which get each message at least once.
 
     Attributes:
-        servers: Addresses of brokers, ``host:port``, with commas between them.
+        bootstrap_servers: Addresses of brokers, ``host:port``, with commas between them.
         topic: The topic, which must exist. ``{topic}`` (that of the source), ``{database}``,
             ``{schema}`` and ``{table}`` in it make several. With a profile, leave it out.
         profile: The producer whose topics, keys, headers and partitions the messages get
@@ -192,15 +196,16 @@ class KafkaSink(
         partition: By the message's ``key`` (Kafka's own rule; a message without a key goes as with
             ``source``), or by the number of the ``source`` partition, which keeps the order of each
             source partition.
-        hold_keys: While a message is quarantined, later messages with its key in its partition are
-            quarantined too, as ``held``. A replay sends them after it, in their order. Messages
-            without a key count as one key.
+        block_keys_on_error: While a message is quarantined, later messages with its key in its
+            partition are quarantined too, as ``held``. A replay sends them after it, in their
+            order. Messages without a key count as one key.
         checkpoint: The folder of the pipeline's progress and quarantine. Required.
-        spark: Further options of Spark's Kafka sink and, with ``kafka.`` before them, of Kafka's
-            producer, by their own names: security belongs here. They are passed on unchanged.
+        spark_options: Further options of Spark's Kafka sink and, with ``kafka.`` before them, of
+            Kafka's producer, by their own names: security belongs here. They are passed on
+            unchanged.
     """
 
-    servers: str
+    bootstrap_servers: str
     format: str
     topic: str = ""
     format_options: dict[str, Any] = {}
@@ -209,9 +214,9 @@ class KafkaSink(
     on_loss: Literal["raise", "warn", "ignore"] | LossPolicy = DEFAULT
     event_id: bool = False
     partition: Literal["key", "source"] = "key"
-    hold_keys: bool = False
+    block_keys_on_error: bool = False
     checkpoint: str = ""
-    spark: dict[str, str] = {}
+    spark_options: dict[str, str] = {}
 
     def __post_init__(self) -> None:
         """Refuse options that would lose messages or their order."""
@@ -234,16 +239,21 @@ class KafkaSink(
                 raise ValueError(f"topic has an unknown placeholder; there are {placeholders}")
         if self.topic and not is_topic(PLACEHOLDER.sub("x", self.topic)):
             raise ValueError("topic can be no topic's name")
-        check_options(self.spark, _SINK_OPTIONS)
-        options = {name.lower(): value.strip().lower() for name, value in self.spark.items()}
+        check_options(self.spark_options, _SINK_OPTIONS)
+        options = {
+            name.lower(): value.strip().lower() for name, value in self.spark_options.items()
+        }
         if options.get("kafka.acks", "all") not in {"all", "-1"}:
-            raise ValueError("spark.kafka.acks must be `all`, or a broker that dies takes messages")
+            raise ValueError(
+                "spark_options.kafka.acks must be `all`, or a broker that dies takes messages"
+            )
         is_idempotent = options.get("kafka.enable.idempotence", "true") == "true"
         in_flight = options.get("kafka.max.in.flight.requests.per.connection")
         if not is_idempotent and in_flight != "1":
             raise ValueError(
-                "without spark.kafka.enable.idempotence a message that is sent again may overtake "
-                "others: leave it on, or set kafka.max.in.flight.requests.per.connection to 1"
+                "without spark_options.kafka.enable.idempotence a message that is sent again may "
+                "overtake others: leave it on, or set kafka.max.in.flight.requests.per.connection "
+                "to 1"
             )
 
     def __repr__(self) -> str:
@@ -263,10 +273,10 @@ TOPIC_SINK_OPTIONS: Final = frozenset(
         "trigger",
         "interval",
         "on_error",
-        "max_quarantined",
+        "max_errors",
         "metrics_port",
         "metrics_host",
-        "spark",
+        "spark_options",
     }
 )
 """The options of a pipeline that apply to a sink of topics."""
@@ -285,7 +295,7 @@ def check_kafka_sink(source: object, sink: KafkaSink, options: Iterable[str]) ->
         ConfigError: The pipeline cannot; the message names the reason.
     """
     source = check_topic_sink(source, "kafka", options, advice="; files: convert them")
-    is_same = source.servers == sink.servers and sink.topic
+    is_same = source.bootstrap_servers == sink.bootstrap_servers and sink.topic
     if is_same and (sink.topic == "{topic}" or sink.topic in source.names):
         raise ConfigError("sink.topic is one of the source's: each message would come again")
 
@@ -312,15 +322,15 @@ def check_topic_sink(
     for name in options:
         if name not in TOPIC_SINK_OPTIONS:
             raise ConfigError(f"options.{name} is about tables, and the sink is {sink}")
-    for name in source.spark:
+    for name in source.spark_options:
         if name.lower() in _SPLITTING:
-            msg = f"source.spark.{name} reads a partition in several parts, out of their order"
+            msg = f"source.spark_options.{name} splits a partition, so that its order is lost"
             raise ConfigError(msg)
     return source
 
 
 def check_hold_keys(on_error: str, masks: str) -> None:
-    """Refuse options that exclude ``hold_keys``.
+    """Refuse options that exclude ``block_keys_on_error``.
 
     Args:
         on_error: The option of this name.
@@ -330,9 +340,9 @@ def check_hold_keys(on_error: str, masks: str) -> None:
         ConfigError: Nothing is quarantined, or quarantined messages could not be replayed.
     """
     if on_error == "stop":
-        raise ConfigError("`on_error: stop` sets nothing aside: leave sink.hold_keys out")
+        raise ConfigError("`on_error: stop` quarantines nothing: remove sink.block_keys_on_error")
     if masks:
-        msg = "with a mask what is set aside cannot be replayed, and sink.hold_keys waits for that"
+        msg = "sink.block_keys_on_error needs replays, and masked events cannot be replayed"
         raise ConfigError(msg)
 
 

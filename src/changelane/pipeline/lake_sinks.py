@@ -84,8 +84,8 @@ class HudiSink(DeltaSink, frozen=True, kw_only=True, tag="hudi", forbid_unknown_
     """Hudi tables under one folder, one per source table; they need PySpark 3.5 (`make hudi`).
 
     Each is copy-on-write and has four buckets, one file each, unless `options` sets another number
-    when the table is created: ``spark: {hoodie.bucket.index.num.buckets: "32"}``. One run at a time
-    writes the folder, of all pipelines that name it.
+    when the table is created: ``spark_options: {hoodie.bucket.index.num.buckets: "32"}``. One run
+    at a time writes the folder, of all pipelines that name it.
 
     Attributes:
         location: Not for Hudi: leave it out.

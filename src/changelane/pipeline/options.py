@@ -50,29 +50,30 @@ class Maintenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """How tables are maintained between batches.
 
     Attributes:
-        commits: A table is checked after this number of commits since its last check.
+        every_commits: A table is checked after this number of commits since its last check.
         small_files: The number of small files from which they are rewritten as larger files.
-        small_mb: The size below which a file is small, megabytes.
-        keep: The retention of old versions of a table and of files that only they need: ``7 days``.
-        cluster: Columns that cluster the rows of rewritten files, by table name.
+        small_file_mb: The size below which a file is small, megabytes.
+        snapshot_retention: The retention of old versions of a table and of files that only they
+            need: ``7 days``.
+        cluster_by: Columns that cluster the rows of rewritten files, by table name.
     """
 
-    commits: int = 25
+    every_commits: int = 25
     small_files: int = 20
-    small_mb: int = 16
-    keep: str = "7 days"
-    cluster: dict[str, list[str]] = {}
+    small_file_mb: int = 16
+    snapshot_retention: str = "7 days"
+    cluster_by: dict[str, list[str]] = {}
 
     def __post_init__(self) -> None:
         """Refuse impossible numbers and durations."""
-        if min(self.commits, self.small_files, self.small_mb) < 1:
-            raise ValueError("commits, small_files and small_mb are at least 1")
-        _check_duration("keep", self.keep)
+        if min(self.every_commits, self.small_files, self.small_file_mb) < 1:
+            raise ValueError("commits, small_files and small_file_mb are at least 1")
+        _check_duration("snapshot_retention", self.snapshot_retention)
 
     @property
     def keep_s(self) -> int:
         """The retention of old versions, seconds."""
-        return seconds(self.keep)
+        return seconds(self.snapshot_retention)
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -94,19 +95,20 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         properties: Properties of the table format for all tables, by their own names, such as
             ``write.parquet.compression-codec``; they win over changelane's.
         keys: Key columns by table name; they replace the keys of the messages.
-        keyless: Tables without a key: ``quarantine`` their events, ``append`` them, or use the
-            whole ``row`` as the key (equal rows are then one). With ``append`` an event that a
-            producer sends again is added once if the format has positions (docs/modes.md), and
-            again if it has none.
-        sources: ``one`` server feeds a table, and events of another are quarantined; ``many`` may
+        tables_without_key: Tables without a key: ``quarantine`` their events, ``append`` them, or
+            use the whole ``row`` as the key (equal rows are then one). With ``append`` an event
+            that a producer sends again is added once if the format has positions (docs/modes.md),
+            and again if it has none.
+        source_servers: ``single``: one server feeds a table, and events of another are
+            quarantined; with ``multiple``, several may
             feed it if their keys never overlap. Then truncates and DDL statements are quarantined.
-        apply: ``direct`` merges every table of a batch with it. ``log`` makes the batch one commit
-            in a change log, from which each table is merged on its own: for streams of some dozens
-                of tables and more.
-        merge_events: The number of events that are worth a commit. With ``apply: log``, a table is
-            merged once this number is pending.
-        merge_seconds: With ``apply: log``, a table is also merged once its oldest event has been
-            pending for this time, seconds, and at the end of a run.
+        merge: ``per_batch`` merges every table of a batch with it. ``deferred`` makes the batch one
+            commit in a change log, from which each table is merged on its own: for streams of some
+            dozens of tables and more.
+        merge_events: The number of events that are worth a commit. With ``merge: deferred``, a
+            table is merged once this number is pending.
+        merge_seconds: With ``merge: deferred``, a table is also merged once its oldest event has
+            been pending for this time, seconds, and at the end of a run.
         schema_changes: ``evolve``: tables follow their sources: columns are added, widened and
             renamed. ``strict``: events that need another table are quarantined. ``ignore``: tables
             stay unchanged and store the columns that they have.
@@ -119,22 +121,22 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         on_error: ``quarantine`` quarantines events that cannot be read or applied, and the run
             continues; ``stop`` ends the run before anything of the batch is applied, or anything
             after the event is sent.
-        max_quarantined: The maximum number of quarantined events of a run or, such as ``0.5%``,
+        max_errors: The maximum number of quarantined events of a run or, such as ``0.5%``,
             their share. Beyond it no further batch begins, and the run counts as failed. Before the
             end of the run, a share counts from the first 1000 events.
-        purge_after: The retention of tombstones, by the times at the source, counted back from the
-            newest event of the table: ``30 days``. Without it every delete is stored for ever. It
-            must be longer than anything may come late: a partition that lags, a snapshot that runs,
-                a replay from older offsets.
+        tombstone_retention: The retention of tombstones, by the times at the source, counted back
+            from the newest event of the table: ``30 days``. Without it every delete is stored for
+            ever. It must be longer than anything may come late: a partition that lags, a snapshot
+            that runs, a replay from older offsets.
         maintenance: ``auto`` compacts small files and expires old versions of the tables between
             batches; ``off`` leaves that to others, who must stop the pipeline while they do it; or
             the limits themselves.
         metrics_port: The port of a run's metrics for Prometheus, under ``/metrics``; 0 = any free
             port. By default there is none.
         metrics_host: The address of the metrics; by default only this machine reaches it.
-        archive: The archive of `changelane package`. On a cluster, executors get changelane and all
-            of its dependencies from it; elsewhere it is ignored.
-        spark: Spark's own options, by their own names.
+        executor_archive: The archive of `changelane package`. On a cluster, executors get
+            changelane and all of its dependencies from it; elsewhere it is ignored.
+        spark_options: Spark's own options, by their own names.
     """
 
     checkpoint: str | None = None
@@ -146,24 +148,24 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     tables: dict[str, TableOptions] = {}
     properties: dict[str, str] = {}
     keys: dict[str, tuple[str, ...]] = {}
-    keyless: Literal["quarantine", "append", "row"] = "quarantine"
-    sources: Literal["one", "many"] = "one"
-    apply: Literal["direct", "log"] = "direct"
+    tables_without_key: Literal["quarantine", "append", "row"] = "quarantine"
+    source_servers: Literal["single", "multiple"] = "single"
+    merge: Literal["per_batch", "deferred"] = "per_batch"
     merge_events: Annotated[int, msgspec.Meta(ge=1)] = 100_000
     merge_seconds: Annotated[float, msgspec.Meta(ge=0)] = 60.0
     schema_changes: Literal["evolve", "strict", "ignore"] = "evolve"
     dropped_columns: Literal["keep", "drop"] = "keep"
-    dropped_tables: Literal["keep", "clear"] = "keep"
-    shadow_tables: Literal["skip", "land"] = "skip"
+    dropped_tables: Literal["keep", "truncate"] = "keep"
+    shadow_tables: Literal["skip", "include"] = "skip"
     epoch: Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)] = 0
     on_error: Literal["quarantine", "stop"] = "quarantine"
-    max_quarantined: int | str | None = None
-    purge_after: str | None = None
+    max_errors: int | str | None = None
+    tombstone_retention: str | None = None
     maintenance: Literal["auto", "off"] | bool | Maintenance = "auto"  # YAML reads off as false
     metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] | None = None
     metrics_host: str = "127.0.0.1"
-    archive: str | None = None
-    spark: dict[str, str] = {}
+    executor_archive: str | None = None
+    spark_options: dict[str, str] = {}
 
     def __post_init__(self) -> None:
         """Refuse impossible durations, and soft deletes in a mode that deletes no row."""
@@ -172,16 +174,18 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         for name, table in self.tables.items():
             if table.deletes == "soft" and (table.mode or self.mode) != "upsert":
                 raise ValueError(f"tables.{name}: deletes: soft needs the mode upsert")
-        if self.purge_after is not None and not _check_duration("purge_after", self.purge_after):
+        if self.tombstone_retention is not None and not _check_duration(
+            "tombstone_retention", self.tombstone_retention
+        ):
             raise ValueError(
-                "purge_after is longer than 0, for a delete is remembered as long as anything "
-                "may come late; leave it out to remember all deletes for ever"
+                "tombstone_retention is longer than 0, for a delete is remembered as long as "
+                "anything may come late; leave it out to remember all deletes for ever"
             )
-        if self.max_quarantined is not None:
+        if self.max_errors is not None:
             if self.on_error == "stop":
-                raise ValueError("`on_error: stop` sets nothing aside: leave max_quarantined out")
-            if isinstance(self.max_quarantined, int) and self.max_quarantined < 0:
-                raise ValueError("max_quarantined is at least 0")
+                raise ValueError("`on_error: stop` sets nothing aside: leave max_errors out")
+            if isinstance(self.max_errors, int) and self.max_errors < 0:
+                raise ValueError("max_errors is at least 0")
         try:
             _ = self.budget
         except ConfigError as error:
@@ -208,17 +212,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     @property
     def budget(self) -> Budget | None:
         """The error budget; ``None`` = any number."""
-        max_quarantined = self.max_quarantined
-        return (
-            None
-            if max_quarantined is None
-            else Budget.parse(str(max_quarantined), "max_quarantined")
-        )
+        max_errors = self.max_errors
+        return None if max_errors is None else Budget.parse(str(max_errors), "max_errors")
 
     @property
     def purge_after_s(self) -> int | None:
         """The retention of tombstones, seconds; ``None`` = for ever."""
-        return None if self.purge_after is None else seconds(self.purge_after)
+        return None if self.tombstone_retention is None else seconds(self.tombstone_retention)
 
     @property
     def maintenance_limits(self) -> Maintenance | None:

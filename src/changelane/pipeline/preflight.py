@@ -61,9 +61,9 @@ def check_before_spark(pipeline: Pipeline, master: str | None = None) -> None:
         return
     for connection in (source, sink):
         if isinstance(connection, KafkaSource | KafkaSink):
-            check_broker(connection.servers)
-    if isinstance(source, KafkaSource) and not client_options(source.spark):
-        check_topics(source.servers, source.names)
+            check_broker(connection.bootstrap_servers)
+    if isinstance(source, KafkaSource) and not client_options(source.spark_options):
+        check_topics(source.bootstrap_servers, source.names)
 
 
 def local_path(path: str) -> Path | None:
@@ -82,14 +82,14 @@ def _has_local_files(pipeline: Pipeline, master: str | None) -> bool:
     """Return whether a path without a scheme is one of this machine."""
     if any(name in os.environ for name in _CLUSTER_VARIABLES):
         return False
-    options = pipeline.options.spark
+    options = pipeline.options.spark_options
     spark_master = master or options.get("spark.master") or os.environ.get("MASTER") or "local"
     return spark_master.startswith("local") and not any("defaultFS" in name for name in options)
 
 
 def _has_proxy(pipeline: Pipeline) -> bool:
     """Return whether the JVM may reach its brokers through a proxy."""
-    option_texts = [*pipeline.options.spark.values(), *map(os.environ.get, _JVM_VARIABLES)]
+    option_texts = [*pipeline.options.spark_options.values(), *map(os.environ.get, _JVM_VARIABLES)]
     return any("socksProxyHost" in text for text in option_texts if text)
 
 

@@ -58,14 +58,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         project: DataHub's project.
         topic: Its BLOB topic, which takes all tables.
         keys: Tables, in full or by their last parts -> "custom primary keys".
-        notices: The shards for heartbeats, transactions and control records: the first shard, each
-            shard, or none.
+        non_row_events: The shards for heartbeats, transactions and control records: the first
+            shard, each shard, or none.
     """
 
     project: str | None = None
     topic: str | None = None
     keys: dict[str, list[str]] = {}
-    notices: Literal["first", "broadcast", "drop"] = "first"
+    non_row_events: Literal["first", "broadcast", "drop"] = "first"
 
 
 class _Payload(msgspec.Struct):
@@ -94,7 +94,7 @@ def _place(
     topic = f"{options.project}.{options.topic}"
     placed = msgspec.structs.replace(message, topic=topic, key=None, headers=())
     is_about_table = isinstance(event, DataChange | HalfUpdate | SchemaChange | Truncate)
-    if not is_about_table and options.notices == "broadcast":
+    if not is_about_table and options.non_row_events == "broadcast":
         return broadcast(placed, partition_count(topic, partitions_of))
     text = _hash_text(options, event, message)
     partition = 0
@@ -165,7 +165,7 @@ def make(options: Options) -> Profile:
             )
             raise ConfigError(msg)
     drops = {"tombstone"}
-    if options.notices == "drop":
+    if options.non_row_events == "drop":
         drops |= {"watermark", "transaction", "control"}
     return Profile(
         name="datahub",

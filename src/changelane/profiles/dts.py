@@ -57,15 +57,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             table name mapping feature to change the topics").
         partition_columns: Tables -> columns that are hashed instead of the primary key ("You can
             specify one or more columns as partition keys").
-        notices: The partitions for heartbeats, transactions and control records: partition 0, each
-            partition, or none. DTS does not document it.
+        non_row_events: The partitions for heartbeats, transactions and control records: partition
+            0, each partition, or none. DTS does not document it.
     """
 
     policy: Policy | None = None
     topic: str | None = None
     topics: dict[str, str] = {}
     partition_columns: dict[str, list[str]] = {}
-    notices: Literal["partition_0", "broadcast", "drop"] = "partition_0"
+    non_row_events: Literal["partition_0", "broadcast", "drop"] = "partition_0"
 
 
 def _place(
@@ -76,7 +76,7 @@ def _place(
     topics = options.topics if is_about_table else {}
     topic = topic_of(table, topics, options.topic, "dts")
     placed = msgspec.structs.replace(message, topic=topic, headers=())
-    if not is_about_table and options.notices == "broadcast":
+    if not is_about_table and options.non_row_events == "broadcast":
         return broadcast(placed, partition_count(topic, partitions_of))
     number = _partition_hash(options, event)
     partition = 0
@@ -115,7 +115,7 @@ def make(options: Options) -> Profile:
         raise ConfigError("profile dts: set the option topic, or topics")
     check_template("dts", "topic", options.topic)
     drops = {"tombstone"}
-    if options.notices == "drop":
+    if options.non_row_events == "drop":
         drops |= {"watermark", "transaction", "control"}
     return Profile(
         name="dts",

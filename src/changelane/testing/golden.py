@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from changelane.codec import Codec, OnLoss, get_codec
-from changelane.conversion.message_files import LineForm, line_of, read_record
+from changelane.conversion.message_files import LineFormat, line_of, read_record
 from changelane.errors import EncodeError
 from changelane.event import ChangeEvent
 from changelane.message import Message
@@ -102,7 +102,7 @@ def encode_case(codec: Codec, events: tuple[ChangeEvent, ...]) -> dict[str, byte
             losses[f"event: {error}"] = None
             continue
         losses.update(dict.fromkeys(f"{field}: {reason}" for field, reason in encoded.losses))
-        lines.extend(line_of(message, LineForm.RECORDS) or b"" for message in encoded.messages)
+        lines.extend(line_of(message, LineFormat.RECORD) or b"" for message in encoded.messages)
     files = {
         "jsonl": b"".join(lines),
         "LOSS": "".join(f"{loss}\n" for loss in sorted(losses)).encode(),

@@ -84,7 +84,7 @@ def check_use(
     transforms: Sequence[SqlTransform],
     *,
     sink: str,
-    keyless: str,
+    tables_without_key: str,
     keeps: Mapping[str, tuple[str, str]],
 ) -> None:
     """Reject expressions with a sink, mode or option that contradicts them.
@@ -92,7 +92,7 @@ def check_use(
     Args:
         transforms: The transforms of a pipeline that are expressions.
         sink: The ``type`` of its sink.
-        keyless: The option for tables without a key.
+        tables_without_key: The option for tables without a key.
         keeps: The mode, and the option for deletes: by table, and for all others under ``*``.
 
     Raises:
@@ -107,10 +107,11 @@ def check_use(
     for transform in transforms:
         if not isinstance(transform, Filter):
             continue
-        if keyless != "quarantine":
+        if tables_without_key != "quarantine":
             msg = (
                 "filter: a row that no longer passes leaves its table by its key, so tables need "
-                f"one: leave out `keyless: {keyless}`, and name the keys under `options.keys`"
+                f"one: leave out `tables_without_key: {tables_without_key}`, and name the keys "
+                f"under `options.keys`"
             )
             raise ConfigError(msg)
         for table, (mode, deletes) in keeps.items():

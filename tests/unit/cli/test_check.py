@@ -12,11 +12,16 @@ from changelane.cli import main
 from changelane.errors import UnreachableError
 from changelane.pipeline.config_checks import Finding, exit_code, ok, problem, warning
 
-SOURCE = {"type": "kafka", "servers": "nowhere.invalid:1", "topics": "t", "format": "native-json"}
+SOURCE = {
+    "type": "kafka",
+    "bootstrap_servers": "nowhere.invalid:1",
+    "topics": "t",
+    "format": "native-json",
+}
 TABLES = {"type": "delta", "path": "lake"}
 TOPICS = {
     "type": "kafka",
-    "servers": "nowhere.invalid:1",
+    "bootstrap_servers": "nowhere.invalid:1",
     "topic": "out",
     "format": "canal-json",
     "checkpoint": "state",
@@ -48,7 +53,7 @@ def test_a_format_without_positions_is_a_warning(tmp_path: Path) -> None:
     assert "warning  order: canal-json tells no positions" in done.stdout
     assert "ordered by their offsets" in done.stdout
     by_id = SOURCE | {"format": "canal-json", "order_by_event_id": True}
-    by_id |= {"type": "kafka", "servers": "here:1", "topics": "in"}
+    by_id |= {"type": "kafka", "bootstrap_servers": "here:1", "topics": "in"}
     by_id = {name: value for name, value in by_id.items() if name != "path"}
     assert "ordered by the offsets that their ids tell" in check(tmp_path, by_id, TABLES).stdout
 
@@ -56,14 +61,14 @@ def test_a_format_without_positions_is_a_warning(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("format", "options", "warns"),
     [
-        ("canal-json", {"keyless": "append"}, True),
+        ("canal-json", {"tables_without_key": "append"}, True),
         ("canal-json", {"mode": "append"}, True),
         ("canal-json", {"mode": "history"}, True),
         ("canal-json", {"tables": {"clicks": {"mode": "append"}}}, True),
         ("canal-json", {}, False),
         # times at the source tell nothing: the message decides between two of them
-        ("lindorm-json", {"keyless": "append"}, True),
-        ("debezium-json", {"keyless": "append"}, False),
+        ("lindorm-json", {"tables_without_key": "append"}, True),
+        ("debezium-json", {"tables_without_key": "append"}, False),
     ],
 )
 def test_rows_that_come_twice_when_they_are_sent_again_are_a_warning(
@@ -89,7 +94,12 @@ def test_rows_that_come_twice_when_they_are_sent_again_are_a_warning(
             "sink.profile: profile debezium writes .*, not canal-json",
         ),
         ({}, TABLES, {"optoins": {}}, "configuration: .*did you mean 'options'"),
-        ({"servers": "${NOT_SET_HERE}"}, TABLES, {}, "configuration: .*NOT_SET_HERE is not set"),
+        (
+            {"bootstrap_servers": "${NOT_SET_HERE}"},
+            TABLES,
+            {},
+            "configuration: .*NOT_SET_HERE is not set",
+        ),
         ({}, TABLES, {"options": {"metrics_port": 70000}}, "configuration: .*metrics_port"),
     ],
 )
@@ -114,7 +124,7 @@ def test_a_missing_extra_for_metrics_is_told_before_the_run(
 
 def test_secrets_are_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET", "hunter2")
-    secret = {"spark": {"kafka.sasl.jaas.config": "${SECRET}"}}
+    secret = {"spark_options": {"kafka.sasl.jaas.config": "${SECRET}"}}
     for source in (secret, secret | {"format": "x"}, {"topics": "${SECRET}", "format": []}):
         assert "hunter2" not in check(tmp_path, SOURCE | source, TABLES).output
 

@@ -104,10 +104,10 @@ def test_records_give_records_that_keep_topic_and_time():
 
 def test_the_form_of_either_side_may_be_chosen():
     record = json.dumps({"topic": "t", "value": GOOD}) + "\n"
-    assert json.loads(convert("--output-as", "values", data=record).stdout)["op"] == "c"
-    written = json.loads(convert("--output-as", "records", data=GOOD).stdout)
+    assert json.loads(convert("--output-line-format", "value", data=record).stdout)["op"] == "c"
+    written = json.loads(convert("--output-line-format", "record", data=GOOD).stdout)
     assert json.loads(written["value"])["op"] == "c"
-    assert convert("--input-as", "values", data=record).exit_code == 1
+    assert convert("--input-line-format", "value", data=record).exit_code == 1
 
 
 def test_only_events_of_the_wanted_tables_are_written():
@@ -189,20 +189,20 @@ def test_a_run_without_failures_empties_the_file_of_failures(tmp_path):
 )
 def test_the_error_budget_decides_the_exit_code(budget, exit_code):
     data = f"{GOOD}\n{GOOD}\n{BROKEN}\n{BROKEN}\n"
-    result = convert("--max-failures", budget, data=data)
+    result = convert("--max-errors", budget, data=data)
     assert result.exit_code == exit_code
     word = "within" if exit_code == 0 else "beyond"
-    assert f"failed    2 messages, {word} --max-failures {budget}" in result.stderr
+    assert f"failed    2 messages, {word} --max-errors {budget}" in result.stderr
 
 
 @pytest.mark.parametrize("text", ["", "-1", "x", "1.5", "101%", "-1%", "%", "nan%", "1/0%"])
 def test_a_budget_is_a_number_or_a_share(text):
     with pytest.raises(ConfigError):
-        Budget.parse(text, "--max-failures")
+        Budget.parse(text, "--max-errors")
 
 
 def test_a_run_without_messages_is_within_any_share():
-    assert Budget.parse("0%", "--max-failures").allows(0, 0)
+    assert Budget.parse("0%", "--max-errors").allows(0, 0)
 
 
 def test_fail_fast_stops_at_the_first_failure_and_writes_no_output(tmp_path):
@@ -412,7 +412,7 @@ def test_an_orphan_half_fails_or_passes_as_told(tmp_path):
     (failure,) = (json.loads(line) for line in failures.read_text("utf-8").splitlines())
     assert (failure["stage"], failure["reason"]) == ("join", "orphan_half")
     assert '"half":true' in json.dumps(failure).replace(" ", "").replace("\\", "")
-    result = convert("--orphan-halves", "pass", data=data)
+    result = convert("--unpaired-updates", "pass", data=data)
     assert [json.loads(line)["op"] for line in result.stdout.splitlines()] == ["c", "d"]
     assert result.exit_code == 0
 
@@ -431,7 +431,7 @@ def test_a_pair_is_written_as_one_update():
     [
         (["no-such-file"], "cannot read no-such-file"),
         (["-", "no/such/folder"], "cannot write no/such/folder"),
-        (["--max-failures", "many"], "--max-failures"),
+        (["--max-errors", "many"], "--max-errors"),
         (["--to-option", "x"], "NAME=VALUE"),
         (["--to-option", "x=1"], "unknown option of native-json 'x'"),
         (["--on-loss", "maybe"], "maybe"),
@@ -527,7 +527,7 @@ def test_standard_streams_may_be_named_as_devices(run_in_child):
 
 
 def test_names_of_lost_fields_cannot_steer_the_terminal():
-    shown = Summary("a", "b", OnLoss.WARN, Budget.parse("0", "--max-failures"))
+    shown = Summary("a", "b", OnLoss.WARN, Budget.parse("0", "--max-errors"))
     shown.losses["after.\x1b[2J", "no \x07type"] += 1
     assert "after.\\x1b[2J (no \\x07type)" in shown.as_text()
     assert not {"\x1b", "\x07"} & set(shown.as_text())
@@ -554,7 +554,7 @@ def test_transforms_of_a_file_are_applied(tmp_path, monkeypatch):
     monkeypatch.setenv("MASK_SECRET", "a secret of the tests")
     (tmp_path / "t.yaml").write_text(TRANSFORMS)
     arguments = ("--transform", tmp_path / "t.yaml", "--output", "json")
-    result = convert(*arguments, "--output-as", "records", data=event() + event("d"))
+    result = convert(*arguments, "--output-line-format", "record", data=event() + event("d"))
     assert result.exit_code == 0
     record = json.loads(result.stdout)
     told = json.loads(record["value"])

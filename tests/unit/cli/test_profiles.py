@@ -46,7 +46,7 @@ def test_what_has_no_place_is_a_failure_of_its_message():
         (["--partitions", "3"], "need --profile"),
         (["--profile-option", "topic=x"], "need --profile"),
         (
-            ["--profile", "canal", "--profile-option", "topic=x", "--output-as", "values"],
+            ["--profile", "canal", "--profile-option", "topic=x", "--output-line-format", "value"],
             "--profile writes records",
         ),
         (["--profile", "debezium"], "profile debezium writes debezium-json"),

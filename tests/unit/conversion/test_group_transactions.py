@@ -344,7 +344,7 @@ def test_incomplete_transactions_are_marked_in_the_output():
 
 def test_what_is_held_back_has_a_bound():
     lines = [message("7.0.1", number, 3) for number in (3, 2, 1)]
-    result, rows = convert("--transactions", "report", "--most-held", "1", lines=lines)
+    result, rows = convert("--transactions", "report", "--max-buffered-events", "1", lines=lines)
     assert rows == ["7.0.1-2", "7.0.1-3", "7.0.1-1"]
     assert "7.0.1: 2 of 3 operations" in result.stderr
 

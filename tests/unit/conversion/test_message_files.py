@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from changelane.conversion import message_files
 from changelane.conversion.compression import FREE_EXPANSION
 from changelane.conversion.message_files import (
-    LineForm,
+    LineFormat,
     Lines,
     line_of,
     open_input,
@@ -27,11 +27,11 @@ from changelane.errors import ConfigError, DecodeError, EncodeError
 from changelane.message import Message
 
 
-def read(data: bytes, form: LineForm | None = None) -> list:
+def read(data: bytes, form: LineFormat | None = None) -> list:
     return [line.content for line in Lines(io.BytesIO(data), form)]
 
 
-def codes(data: bytes, form: LineForm | None = None) -> list:
+def codes(data: bytes, form: LineFormat | None = None) -> list:
     return [line.content.code for line in Lines(io.BytesIO(data), form) if failed(line)]
 
 
@@ -96,20 +96,22 @@ def test_a_line_beyond_the_limit_is_refused_and_never_held(monkeypatch):
 
 
 def test_records_are_recognised_by_topic_and_value():
-    assert message_files.line_form_of(b'{"topic":"t","value":"x"}') is LineForm.RECORDS
-    assert message_files.line_form_of(b'{"topic":"t","value":null}') is LineForm.RECORDS
-    assert message_files.line_form_of(b'{"topic":null,"value_base64":"AA=="}') is LineForm.RECORDS
-    assert message_files.line_form_of(b'{"topic":"t","payload":"x"}') is LineForm.VALUES
-    assert message_files.line_form_of(b'{"value":"x"}') is LineForm.VALUES
-    assert message_files.line_form_of(b"[1]") is None
-    assert message_files.line_form_of(b'{"topic"') is None
+    assert message_files.line_format_of(b'{"topic":"t","value":"x"}') is LineFormat.RECORD
+    assert message_files.line_format_of(b'{"topic":"t","value":null}') is LineFormat.RECORD
+    assert (
+        message_files.line_format_of(b'{"topic":null,"value_base64":"AA=="}') is LineFormat.RECORD
+    )
+    assert message_files.line_format_of(b'{"topic":"t","payload":"x"}') is LineFormat.VALUE
+    assert message_files.line_format_of(b'{"value":"x"}') is LineFormat.VALUE
+    assert message_files.line_format_of(b"[1]") is None
+    assert message_files.line_format_of(b'{"topic"') is None
 
 
 def test_the_first_object_settles_the_form_of_the_whole_file():
     records = b'nonsense\n{"topic":"t","value":"x"}\n{"op":"c"}\n'
     lines = Lines(io.BytesIO(records))
     contents = [line.content for line in lines]
-    assert lines.form is LineForm.RECORDS
+    assert lines.form is LineFormat.RECORD
     assert contents[0] == Message(b"nonsense")
     assert contents[1] == Message(b"x", topic="t")
     assert contents[2].code == "not_a_record"
@@ -174,7 +176,7 @@ def test_further_fields_of_a_record_are_ignored():
 )
 def test_a_line_that_is_no_record_is_a_failure_of_that_line(line):
     good = b'{"topic":"t","value":"v"}'
-    lines = list(Lines(io.BytesIO(good + b"\n" + line + b"\n" + good), LineForm.RECORDS))
+    lines = list(Lines(io.BytesIO(good + b"\n" + line + b"\n" + good), LineFormat.RECORD))
     assert [failed(found) for found in lines] == [False, True, False]
     assert lines[1].number == 2
 
@@ -194,19 +196,19 @@ messages = st.builds(
 
 @given(messages)
 def test_every_message_survives_as_a_record(message):
-    line = line_of(message, LineForm.RECORDS)
+    line = line_of(message, LineFormat.RECORD)
     assert line.count(b"\n") == 1
     assert read(line) == [message]
 
 
 def test_a_tombstone_has_no_line_of_values():
-    assert line_of(Message(None, b"k"), LineForm.VALUES) is None
+    assert line_of(Message(None, b"k"), LineFormat.VALUE) is None
 
 
 def test_a_value_with_a_line_feed_cannot_be_a_line():
     with pytest.raises(EncodeError, match="records"):
-        line_of(Message(b"a\nb"), LineForm.VALUES)
-    assert read(line_of(Message(b"a\nb"), LineForm.RECORDS)) == [Message(b"a\nb")]
+        line_of(Message(b"a\nb"), LineFormat.VALUE)
+    assert read(line_of(Message(b"a\nb"), LineFormat.RECORD)) == [Message(b"a\nb")]
 
 
 # -- reading ------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from changelane import Message, get_codec, profiles
 from changelane.cli.convert import Conversion
 from changelane.codec import OnLoss
 from changelane.conversion import join_update_halves
-from changelane.conversion.message_files import LineForm, Lines, line_of
+from changelane.conversion.message_files import LineFormat, Lines, line_of
 from changelane.conversion.partition import (
     EVENT_ID,
     Address,
@@ -131,18 +131,18 @@ def test_losses_are_set_aside_or_counted() -> None:
 @pytest.mark.parametrize("name", sorted(path.name for path in CAPTURED.glob("*.jsonl")))
 def test_one_partition_becomes_what_convert_makes_of_it(name: str, target: str) -> None:
     """With changes of keys, tombstones and statements, as Debezium told them."""
-    lines = Lines(io.BytesIO((CAPTURED / name).read_bytes()), LineForm.RECORDS)
+    lines = Lines(io.BytesIO((CAPTURED / name).read_bytes()), LineFormat.RECORD)
     read = [line.content for line in lines if isinstance(line.content, Message)]
     messages = [
         msgspec.structs.replace(one, partition=0, offset=number) for number, one in enumerate(read)
     ]
-    summary = Summary("debezium-json", target, OnLoss.WARN, Budget.parse("0", "--max-failures"))
+    summary = Summary("debezium-json", target, OnLoss.WARN, Budget.parse("0", "--max-errors"))
     conversion = Conversion(get_codec("debezium-json"), get_codec(target), summary)
-    text = b"".join(line_of(one, LineForm.RECORDS) or b"" for one in messages)
+    text = b"".join(line_of(one, LineFormat.RECORD) or b"" for one in messages)
     output = io.BytesIO()
-    for _ in conversion.run(Lines(io.BytesIO(text), LineForm.RECORDS), output):
+    for _ in conversion.run(Lines(io.BytesIO(text), LineFormat.RECORD), output):
         pass
-    told = [line.content for line in Lines(io.BytesIO(output.getvalue()), LineForm.RECORDS)]
+    told = [line.content for line in Lines(io.BytesIO(output.getvalue()), LineFormat.RECORD)]
     expected = [(m.key, m.value, m.headers) for m in told if isinstance(m, Message)]
 
     counted = empty_counts()
@@ -199,14 +199,14 @@ def test_what_is_remembered_of_joined_halves_is_bounded(monkeypatch: pytest.Monk
 
 SINK: dict[str, Any] = {
     "type": "kafka",
-    "servers": "b:9092",
+    "bootstrap_servers": "b:9092",
     "topic": "out",
     "format": "canal-json",
     "checkpoint": "/state",
 }
 SOURCE: dict[str, Any] = {
     "type": "kafka",
-    "servers": "b:9092",
+    "bootstrap_servers": "b:9092",
     "topics": "in",
     "format": "debezium-json",
 }
@@ -259,9 +259,9 @@ def test_a_profile_tells_topic_key_and_partition_and_topics_that_are_not_there_a
         ({"sink": {"profile_options": {"x": 1}}}, "profile_options need a profile"),
         ({"sink": {"topic": "in"}}, "each message would come again"),
         ({"sink": {"topic": "{topic}"}}, "each message would come again"),
-        ({"sink": {"spark": {"kafka.acks": "1"}}}, "must be `all`"),
-        ({"sink": {"spark": {"kafka.enable.idempotence": "false"}}}, "may overtake"),
-        ({"source": {"spark": {"minPartitions": "9"}}}, "out of their order"),
+        ({"sink": {"spark_options": {"kafka.acks": "1"}}}, "must be `all`"),
+        ({"sink": {"spark_options": {"kafka.enable.idempotence": "false"}}}, "may overtake"),
+        ({"source": {"spark_options": {"minPartitions": "9"}}}, "its order is lost"),
         ({"options": {"mode": "append"}}, "options.mode is about tables"),
         ({"source": {"type": "files", "path": "in"}}, "takes the messages of a kafka source"),
     ],
@@ -353,21 +353,26 @@ def test_of_a_message_only_the_events_behind_one_that_is_set_aside_wait() -> Non
 def test_keys_are_not_held_where_what_waits_could_not_be_replayed() -> None:
     pipeline: dict[str, Any] = {
         "name": "x",
-        "source": {"type": "kafka", "servers": "b:1", "topics": "a", "format": "debezium-json"},
+        "source": {
+            "type": "kafka",
+            "bootstrap_servers": "b:1",
+            "topics": "a",
+            "format": "debezium-json",
+        },
         "sink": {
             "type": "kafka",
-            "servers": "b:1",
+            "bootstrap_servers": "b:1",
             "topic": "b",
             "format": "canal-json",
             "checkpoint": "/s",
-            "hold_keys": True,
+            "block_keys_on_error": True,
         },
     }
-    assert parse(pipeline).sink.hold_keys
+    assert parse(pipeline).sink.block_keys_on_error
     mask = {"type": "mask", "columns": ["v"], "method": "null"}
     for more, words in (
-        ({"transforms": [mask]}, "with a mask"),
-        ({"options": {"on_error": "stop"}}, "leave sink.hold_keys out"),
+        ({"transforms": [mask]}, "masked events"),
+        ({"options": {"on_error": "stop"}}, "remove sink.block_keys_on_error"),
     ):
         with pytest.raises(ConfigError, match=words):
             parse(pipeline | more)

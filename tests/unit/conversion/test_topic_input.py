@@ -248,7 +248,7 @@ def test_options_of_a_client_and_forms_go_with_a_topic_only():
     for command in (["inspect", *option], ["convert", *formats, *option]):
         result = ask(*command, input="")
         assert (result.exit_code, "is for a topic" in result.stderr) == (2, True)
-    result = ask("convert", *formats, "--input-as", "values", "kafka://h/t")
+    result = ask("convert", *formats, "--input-line-format", "value", "kafka://h/t")
     assert (result.exit_code, "are records" in result.stderr) == (2, True)
     for output in (["-", "kafka://h/t"], ["--failures", "kafka://h/t"]):
         result = ask("convert", *formats, *output, input="")

@@ -33,10 +33,10 @@ def test_a_shard_ends_behind_its_last_record_whichever_number_the_service_tells(
     service.shard("0", "a", "b", "c")
     service.shard("1")
     assert ends(service, T, {}) == {T: {0: 3, 1: 0}, closed(T): {}}
-    assert starts(service, T, "oldest") == {T: {0: 0, 1: 0}}
+    assert starts(service, T, "earliest") == {T: {0: 0, 1: 0}}
     assert starts(service, T, "latest")[T] == {0: 3, 1: 0}
     service.expire("0", 2)
-    assert starts(service, T, "oldest") == {T: {0: 2, 1: 0}}
+    assert starts(service, T, "earliest") == {T: {0: 2, 1: 0}}
 
 
 def test_shards_are_followed_into_those_they_become():
@@ -163,7 +163,7 @@ def test_a_datahub_source_goes_into_tables_of_spark_4():
         {"type": "hudi", "path": "lake"},
         {
             "type": "kafka",
-            "servers": "b:1",
+            "bootstrap_servers": "b:1",
             "topic": "t",
             "format": "canal-json",
             "checkpoint": "s",

@@ -50,7 +50,12 @@ def topic(fields: list[tuple[str, str]]) -> Topic:
 def pipeline(**sink: Any) -> Pipeline:
     told = {
         "name": "x",
-        "source": {"type": "kafka", "servers": "b:9092", "topics": "in", "format": "native-json"},
+        "source": {
+            "type": "kafka",
+            "bootstrap_servers": "b:9092",
+            "topics": "in",
+            "format": "native-json",
+        },
         "sink": {
             "type": "datahub",
             "endpoint": "https://dh.example.com",
@@ -370,7 +375,9 @@ def test_what_waits_behind_a_refused_record_is_set_aside_once_and_not_written() 
     # an update is two records: where the first is refused, so is the event, and nothing more of it
     service = tuples(bad=lambda row: row[6:] == (1, "a") and row[0] == str(4 << 23 | 3 << 11))
     broken = Message(b"[]", b"k", (), "in", 3, 7)
-    refused = sent(service, update(3), update(4), update(5), update(6), broken, hold_keys=True)
+    refused = sent(
+        service, update(3), update(4), update(5), update(6), broken, block_keys_on_error=True
+    )
     aside = [(one.code, one.origin.message.offset) for one in refused]
     assert sorted(aside, key=lambda one: one[1] or 0) == [
         ("refused_by_datahub", 4),

@@ -78,7 +78,12 @@ def sdk(server: Server, **more: Any) -> Sdk:
         "access_key": KEY,
         "checkpoint": "state",
     }
-    source = {"type": "kafka", "servers": "b:9092", "topics": "in", "format": "native-json"}
+    source = {
+        "type": "kafka",
+        "bootstrap_servers": "b:9092",
+        "topics": "in",
+        "format": "native-json",
+    }
     found = parse({"name": "x", "source": source, "sink": sink | more}).sink
     assert isinstance(found, DataHubSink)
     return Sdk(found)

@@ -31,9 +31,9 @@ def test_the_least_pipeline_has_sound_defaults(tmp_path: Path) -> None:
     found = load(written(tmp_path, LEAST))
     assert found.name == "shop"
     assert found.options.trigger == "available_now"
-    assert found.options.keyless == "quarantine"
-    assert found.options.max_quarantined is None
-    assert found.source.contents == "auto"
+    assert found.options.tables_without_key == "quarantine"
+    assert found.options.max_errors is None
+    assert found.source.line_format == "auto"
 
 
 def test_relative_paths_are_relative_to_the_file(
@@ -99,7 +99,7 @@ def test_a_variable_that_is_not_set_is_named(tmp_path: Path) -> None:
     [
         "options: {trigger: '${SECRET}'}",
         "options: {epoch: '${SECRET}'}",
-        "options: {max_quarantined: '${SECRET}'}",
+        "options: {max_errors: '${SECRET}'}",
         "options: {keys: '${SECRET}'}",
         "options: '${SECRET}'",
         "options: {mode: 'x-${SECRET}'}",
@@ -385,7 +385,7 @@ def test_properties_that_delta_does_not_have_are_refused(
     with pytest.raises(ConfigError, match=message):
         load(written(tmp_path, f"{LEAST}options: {told}\n"))
     load(written(tmp_path, f"{LEAST.replace('delta', 'iceberg')}options: {told}\n"))
-    any_name = "{spark: {spark.databricks.delta.allowArbitraryProperties.enabled: 'true'}, "
+    any_name = "{spark_options: {spark.databricks.delta.allowArbitraryProperties.enabled: 'true'}, "
     load(written(tmp_path, f"{LEAST}options: {any_name}{told[1:]}\n"))
 
 
@@ -453,9 +453,18 @@ def test_parts_of_a_file_may_be_named_and_used_again(tmp_path: Path) -> None:
         ),
         (LEAST + "options: {tables: {7: {}}}", "options.tables: one of its keys: a text is"),
         (LEAST + "options: {maintenance: sometimes}", "'sometimes' is none of auto, off"),
-        (LEAST + "options: {maintenance: {keep: 1}}", "options.maintenance.keep: a text is"),
-        (LEAST + "options: {maintenance: {kep: 1}}", "key in options.maintenance 'kep'.*'keep'"),
-        (LEAST + "options: {purge_after: soon}", "options: purge_after: a span of time is"),
+        (
+            LEAST + "options: {maintenance: {snapshot_retention: 1}}",
+            "options.maintenance.snapshot_retention: a text is",
+        ),
+        (
+            LEAST + "options: {maintenance: {small_file: 1}}",
+            "key in options.maintenance 'small_file'.*'small_files'",
+        ),
+        (
+            LEAST + "options: {tombstone_retention: soon}",
+            "options: tombstone_retention: a span of time is",
+        ),
         (LEAST + "transforms: [{type: mask, method: hsh}]", "transform 1 .*method: 'hsh' is none"),
     ],
 )
@@ -496,7 +505,7 @@ def test_soft_deletes_are_for_rows_of_delta_and_iceberg(tmp_path: Path) -> None:
         ({"lineSep": "\r\n"}, "lines end with a line feed"),
         ({"pathGlobFilter": "*.x"}, r"use source\.glob"),
         ({"cleanSource": "burn"}, "off, delete or archive"),
-        ({"cleanSource": "archive"}, "needs spark.sourceArchiveDir"),
+        ({"cleanSource": "archive"}, "needs spark_options.sourceArchiveDir"),
         ({"maxBytesPerTrigger": "much"}, "a number of bytes"),
         ({"maxFilesPerTrigger": "0"}, "at least 1"),
     ],
@@ -505,7 +514,7 @@ def test_options_of_sparks_file_source_that_would_read_something_else_are_refuse
     options: dict[str, str], words: str
 ) -> None:
     with pytest.raises(ValueError, match=words):
-        FilesSource(path="in", format="native-json", spark=options)
+        FilesSource(path="in", format="native-json", spark_options=options)
 
 
 def test_options_of_sparks_file_source_that_make_sense_are_taken() -> None:
@@ -518,7 +527,7 @@ def test_options_of_sparks_file_source_that_make_sense_are_taken() -> None:
         "maxFileAge": "7d",
         "fs.s3a.endpoint": "x",
     }
-    one = FilesSource(path="in", format="native-json", spark=told)
+    one = FilesSource(path="in", format="native-json", spark_options=told)
     assert (one.is_newest_first, one.clean, one.archive) == (True, "archive", "done")
     assert (one.max_files, one.max_bytes) == (7, 2048)
     assert one.hadoop == {"fs.s3a.endpoint": "x"}

@@ -13,7 +13,7 @@ from changelane.pipeline.datahub_source import DataHubSource
 
 SOURCE: dict[str, Any] = {
     "type": "kafka",
-    "servers": "b:9092",
+    "bootstrap_servers": "b:9092",
     "topics": "in",
     "format": "debezium-json",
 }
@@ -99,7 +99,7 @@ def test_an_unknown_key_names_the_nearest_one() -> None:
     [
         ({"type": "files", "path": "/x", "format": "debezium-json"}, {}, "kafka source"),
         (SOURCE, {"mode": "history"}, "options.mode is about tables, and the sink is datahub"),
-        (SOURCE | {"spark": {"minPartitions": "9"}}, {}, "out of their order"),
+        (SOURCE | {"spark_options": {"minPartitions": "9"}}, {}, "its order is lost"),
     ],
 )
 def test_what_has_no_order_is_refused(
@@ -114,7 +114,7 @@ def test_keys_come_from_the_environment(tmp_path: Path, name: str) -> None:
     def told(**more: str) -> Path:
         lines = [f"  {key}: {value}" for key, value in {**LEAST, **more}.items()]
         text = "\n".join(lines)
-        source = "{type: kafka, servers: 'b:9092', topics: in, format: debezium-json}"
+        source = "{type: kafka, bootstrap_servers: 'b:9092', topics: in, format: debezium-json}"
         file = tmp_path / "pipeline.yaml"
         file.write_text(f"name: x\nsource: {source}\nsink:\n{text}\n")
         return file

@@ -38,15 +38,15 @@ def test_the_budget_of_a_pipeline_is_a_number_or_a_share() -> None:
         return parse(LEAST_PIPELINE | {"options": options}).options.budget
 
     assert budget() is None
-    assert budget(max_quarantined=3) == Budget("3", count=3)
-    share = budget(max_quarantined="2.5%")
+    assert budget(max_errors=3) == Budget("3", count=3)
+    share = budget(max_errors="2.5%")
     assert share is not None
     assert share.percent is not None
     assert share.allows(25, 1000)
     for wrong, words in (
-        ({"max_quarantined": "many"}, "a number such as 12 or a share such as 0.5%"),
-        ({"max_quarantined": -1}, "at least 0"),
-        ({"max_quarantined": 0, "on_error": "stop"}, "leave max_quarantined out"),
+        ({"max_errors": "many"}, "a number such as 12 or a share such as 0.5%"),
+        ({"max_errors": -1}, "at least 0"),
+        ({"max_errors": 0, "on_error": "stop"}, "leave max_errors out"),
         ({"on_error": "ignore"}, "on_error"),
     ):
         with pytest.raises(ConfigError, match=words) as caught:
@@ -55,7 +55,7 @@ def test_the_budget_of_a_pipeline_is_a_number_or_a_share() -> None:
 
 
 def test_a_run_stops_before_the_batch_behind_the_one_that_was_beyond_its_budget() -> None:
-    options = parse(LEAST_PIPELINE | {"options": {"max_quarantined": "2%"}}).options
+    options = parse(LEAST_PIPELINE | {"options": {"max_errors": "2%"}}).options
     report = RunReport("x")
     for batch in range(200):  # the report tells the oldest as one
         check_budget(options, report)

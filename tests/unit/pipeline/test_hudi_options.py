@@ -29,7 +29,10 @@ def test_a_pipeline_may_have_hudi_tables() -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"maintenance": {"keep": "1 day"}}, r"options\.maintenance: Hudi tables have buckets"),
+        (
+            {"maintenance": {"snapshot_retention": "1 day"}},
+            r"options\.maintenance: Hudi tables have buckets",
+        ),
         ({"properties": {"a": "b"}}, r"options\.properties: Hudi tables have buckets"),
         (
             {"tables": {"orders": ORDERS}},

@@ -9,7 +9,7 @@ from changelane.errors import ConfigError, UnknownNameError
 from changelane.pipeline.config import load, parse
 from changelane.pipeline.kafka import KafkaSource, client_options
 
-LEAST: dict[str, Any] = {"type": "kafka", "servers": "b:9092", "format": "debezium-json"}
+LEAST: dict[str, Any] = {"type": "kafka", "bootstrap_servers": "b:9092", "format": "debezium-json"}
 
 
 def source(**more: Any) -> KafkaSource:
@@ -22,14 +22,14 @@ def source(**more: Any) -> KafkaSource:
 def test_topics_are_named_one_by_one_or_by_a_pattern() -> None:
     assert source(topics="a").names == ("a",)
     assert source(topics=["a", "b"]).names == ("a", "b")
-    assert source(pattern="shop[.].*").label == "pattern shop[.].*"
+    assert source(topic_pattern="shop[.].*").label == "pattern shop[.].*"
 
 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({}, "topics or a pattern"),
-        ({"topics": "a", "pattern": "a"}, "topics or a pattern"),
+        ({}, "topics or topic_pattern"),
+        ({"topics": "a", "topic_pattern": "a"}, "topics or topic_pattern"),
         ({"topics": []}, "names none"),
         ({"topics": ["a,b"]}, "no topic's name"),
         ({"topics": [".."]}, "no topic's name"),
@@ -37,9 +37,12 @@ def test_topics_are_named_one_by_one_or_by_a_pattern() -> None:
         ({"topics": "a", "starting_offsets": {"a": {0: -1}}}, "below 0"),
         ({"topics": "a", "starting_offsets": {"a": {"x": 1}}}, "does not fit"),
         ({"topics": "a", "max_offsets_per_trigger": 0}, "max_offsets_per_trigger"),
-        ({"topics": "a", "spark": {"failOnDataLoss": "false"}}, "never go unnoticed"),
-        ({"topics": "a", "spark": {"kafka.bootstrap.servers": "c"}}, "give source.servers"),
-        ({"topics": "a", "spark": {"subscribePattern": "c"}}, "give source.pattern"),
+        ({"topics": "a", "spark_options": {"failOnDataLoss": "false"}}, "never go unnoticed"),
+        (
+            {"topics": "a", "spark_options": {"kafka.bootstrap.servers": "c"}},
+            "give source.bootstrap_servers",
+        ),
+        ({"topics": "a", "spark_options": {"subscribePattern": "c"}}, "give source.topic_pattern"),
     ],
 )
 def test_what_cannot_be_read_is_refused_in_the_file(more: dict[str, Any], message: str) -> None:
@@ -64,13 +67,13 @@ def test_options_of_the_client_pass_untouched_and_are_never_shown(tmp_path: Path
     file = tmp_path / "p.yaml"
     file.write_text(
         "name: x\n"
-        "source: {type: kafka, servers: 'b:9092', topics: a, format: debezium-json,\n"
-        "  spark: {kafka.security.protocol: SASL_SSL, kafka.sasl.jaas.config: '${JAAS}'}}\n"
+        "source: {type: kafka, bootstrap_servers: 'b:9092', topics: a, format: debezium-json,\n"
+        "  spark_options: {kafka.security.protocol: SASL_SSL, kafka.sasl.jaas.config: '${JAAS}'}}\n"
         "sink: {type: delta, path: lake}\n"
     )
     pipeline = load(file, {"JAAS": 'Module required password="hunter2";'})
     assert isinstance(pipeline.source, KafkaSource)
-    assert client_options(pipeline.source.spark) == {
+    assert client_options(pipeline.source.spark_options) == {
         "security.protocol": "SASL_SSL",
         "sasl.jaas.config": 'Module required password="hunter2";',
     }

@@ -58,7 +58,11 @@ WRONG = [
 @pytest.mark.parametrize("span", WRONG)
 def test_other_texts_are_no_span_of_time(span: str) -> None:
     more = [{"interval": span}, {"max_interval": span}]
-    for options in ({"purge_after": span}, {"maintenance": {"keep": span}}, *more):
+    for options in (
+        {"tombstone_retention": span},
+        {"maintenance": {"snapshot_retention": span}},
+        *more,
+    ):
         with pytest.raises(ConfigError, match=r"ms, s, min, h, d or w.*30 days"):
             pipeline(trigger="continuous", **options)
 
@@ -68,7 +72,10 @@ def test_intervals_may_be_parts_of_a_second_and_nothing_else() -> None:
     assert pipeline(interval="250 milliseconds").options.interval_ms == 250
     quick = pipeline(trigger="continuous", interval="500ms", max_interval="2s").options
     assert AdaptiveTrigger.of(quick) == AdaptiveTrigger(0.5, 2, 100_000)
-    for options in ({"purge_after": "1500ms"}, {"maintenance": {"keep": "1500ms"}}):
+    for options in (
+        {"tombstone_retention": "1500ms"},
+        {"maintenance": {"snapshot_retention": "1500ms"}},
+    ):
         with pytest.raises(ConfigError, match="in whole seconds"):
             pipeline(**options)
     # Spark would read more of it
@@ -78,8 +85,8 @@ def test_intervals_may_be_parts_of_a_second_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("span", ["0 days", "0 seconds"])
 def test_deletes_are_not_forgotten_at_once(span: str) -> None:
-    with pytest.raises(ConfigError, match=r"purge_after is longer than 0.*leave it out"):
-        pipeline(purge_after=span)
+    with pytest.raises(ConfigError, match=r"tombstone_retention is longer than 0.*leave it out"):
+        pipeline(tombstone_retention=span)
 
 
 def test_maintenance_is_on_unless_it_is_switched_off() -> None:
@@ -88,13 +95,13 @@ def test_maintenance_is_on_unless_it_is_switched_off() -> None:
     assert pipeline(maintenance="off").options.maintenance_limits is None
     assert pipeline(maintenance=False).options.maintenance_limits is None  # as YAML reads off
     assert pipeline(maintenance=True).options.maintenance_limits == Maintenance()
-    assert pipeline(maintenance={"keep": "1 day"}).options.maintenance_limits == Maintenance(
-        keep="1 day"
-    )
-    assert pipeline().options.purge_after is None
+    assert pipeline(
+        maintenance={"snapshot_retention": "1 day"}
+    ).options.maintenance_limits == Maintenance(snapshot_retention="1 day")
+    assert pipeline().options.tombstone_retention is None
 
 
-@pytest.mark.parametrize("name", ["commits", "small_files", "small_mb"])
+@pytest.mark.parametrize("name", ["every_commits", "small_files", "small_file_mb"])
 def test_limits_of_maintenance_are_positive(name: str) -> None:
     with pytest.raises(ConfigError, match="at least 1"):
         pipeline(maintenance={name: 0})

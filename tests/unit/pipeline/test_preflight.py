@@ -37,7 +37,12 @@ def pipeline(folder: Path, source: dict[str, Any] | None = None, **options: Any)
 
 
 def kafka(servers: str, **more: Any) -> dict[str, Any]:
-    return {"type": "kafka", "servers": servers, "topics": "a", "format": "native-json"} | more
+    return {
+        "type": "kafka",
+        "bootstrap_servers": servers,
+        "topics": "a",
+        "format": "native-json",
+    } | more
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -54,7 +59,9 @@ def test_paths_of_other_file_systems_are_left_to_spark(
     for path in ("s3a://lake/in", "hdfs:/lake/in"):
         source = {"type": "files", "path": path, "format": "native-json"}
         check_before_spark(pipeline(tmp_path, source))
-    check_before_spark(pipeline(tmp_path, spark={"spark.hadoop.fs.defaultFS": "hdfs://name"}))
+    check_before_spark(
+        pipeline(tmp_path, spark_options={"spark.hadoop.fs.defaultFS": "hdfs://name"})
+    )
     check_before_spark(pipeline(tmp_path), master="yarn")
     monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop")
     check_before_spark(pipeline(tmp_path))
@@ -100,7 +107,7 @@ def test_a_name_that_nobody_knows_is_told_apart() -> None:
 
 def test_brokers_behind_a_proxy_of_the_jvm_are_left_to_spark(tmp_path: Path, silent: int) -> None:
     options = {"spark.driver.extraJavaOptions": "-DsocksProxyHost=proxy"}
-    check_before_spark(pipeline(tmp_path, kafka(f"127.0.0.1:{silent}"), spark=options))
+    check_before_spark(pipeline(tmp_path, kafka(f"127.0.0.1:{silent}"), spark_options=options))
 
 
 def test_one_broker_of_a_list_is_enough(silent: int, listening: int) -> None:
@@ -121,7 +128,7 @@ def test_the_address_of_ipv6_is_one(silent: int) -> None:
 def test_the_command_ends_before_spark_starts(tmp_path: Path, silent: int) -> None:
     file = tmp_path / "pipeline.yaml"
     file.write_text(
-        f"name: x\nsource: {{type: kafka, servers: '127.0.0.1:{silent}', topics: a, "
+        f"name: x\nsource: {{type: kafka, bootstrap_servers: '127.0.0.1:{silent}', topics: a, "
         "format: native-json}\nsink: {type: delta, path: lake}\n"
     )
     done = subprocess.run(

@@ -123,9 +123,9 @@ def test_heartbeats_and_transactions_go_where_the_option_says():
     notices = [Watermark(), TransactionMarker("begin", Transaction("7"))]
     for event in notices:
         assert place(event, "table") == ("task", 0)
-        sent = encoded(event, "table", notices="broadcast").messages
+        sent = encoded(event, "table", non_row_events="broadcast").messages
         assert [message.partition for message in sent] == list(range(COUNT))
-        dropped = encoded(event, "table", notices="drop")
+        dropped = encoded(event, "table", non_row_events="drop")
         assert (dropped.messages, len(dropped.losses)) == ((), 1)
 
 

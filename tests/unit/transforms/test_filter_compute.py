@@ -17,7 +17,12 @@ RENAME = {"type": "rename", "columns": {"a": "b"}}
 
 
 def pipeline(*transforms: Any, sink: Any = None, **options: Any) -> Any:
-    source = {"type": "kafka", "servers": "b:1", "topics": ["t"], "format": "debezium-json"}
+    source = {
+        "type": "kafka",
+        "bootstrap_servers": "b:1",
+        "topics": ["t"],
+        "format": "debezium-json",
+    }
     return parse(
         {
             "name": "p",
@@ -46,8 +51,8 @@ def test_expressions_come_after_what_is_applied_where_messages_are_decoded():
         ({"mode": "append"}, "tables with `mode: append` would keep it"),
         ({"mode": "history"}, "tables with `mode: history` would keep it"),
         ({"deletes": "soft"}, "tables with `deletes: soft` would keep it"),
-        ({"keyless": "append"}, "leave out `keyless: append`"),
-        ({"keyless": "row"}, "leave out `keyless: row`"),
+        ({"tables_without_key": "append"}, "leave out `tables_without_key: append`"),
+        ({"tables_without_key": "row"}, "leave out `tables_without_key: row`"),
         ({"tables": {"orders": {"mode": "history"}}}, "the table orders with `mode: history`"),
         ({"tables": {"shop.orders": {"deletes": "soft"}}}, "the table shop.orders with `deletes"),
     ],
@@ -66,7 +71,7 @@ def test_other_tables_may_be_kept_as_they_like():
 
 
 def test_topics_and_hudi_tables_have_no_expressions():
-    topic = {"type": "kafka", "servers": "b:1", "topic": "o", "format": "canal-json"}
+    topic = {"type": "kafka", "bootstrap_servers": "b:1", "topic": "o", "format": "canal-json"}
     for sink in (topic | {"checkpoint": "s"}, {"type": "hudi", "path": "lake"}):
         with pytest.raises(ConfigError, match="for Delta and Iceberg tables"):
             pipeline(COMPUTE, sink=sink)

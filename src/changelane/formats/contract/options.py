@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar, get_origin
 import msgspec
 
 from changelane.errors import ConfigError, UnknownNameError
-from changelane.validation import parse_as
+from changelane.validation import former_name_hint, parse_as
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -47,7 +47,8 @@ def typed(owner: str, raw_options: Mapping[str, Any], kind: type[T]) -> T:
     names = kind.__struct_fields__
     for option in raw_options:
         if option not in names:
-            raise UnknownNameError(f"option of {owner}", option, names)
+            hint = former_name_hint(option, names)
+            raise UnknownNameError(f"option of {owner}", option, names, hint)
     parsed = _parsed(owner, raw_options, kind)
     try:
         return parse_as(parsed, kind, written=raw_options, strict=False)

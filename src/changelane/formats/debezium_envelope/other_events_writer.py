@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes everything that is no row change; :mod:`notices` reads it."""
+"""Writes everything that is no row change; :mod:`non_row_events` reads it."""
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -73,8 +73,9 @@ class Applier:
         spark: The session; in ``foreachBatch`` that of the batch.
         root: The folder, or its tables.
         table_format: ``delta``, ``iceberg`` or ``hudi``.
-        keyless: What happens to tables without a key: ``quarantine`` or ``append``.
-        sources: ``one`` server feeds a table; ``many`` may, whose keys never meet.
+        tables_without_key: What happens to tables without a key: ``quarantine`` or ``append``.
+        source_servers: ``single``: one server feeds a table; ``multiple``: several with disjoint
+            keys.
         modes: What tables keep of their changes.
         sequence: What the values are that order plain rows, such as ``integer``.
         evolution: How far tables follow their sources.
@@ -90,8 +91,8 @@ class Applier:
         root: str | Lake,
         *,
         table_format: str = "delta",
-        keyless: str = "quarantine",
-        sources: str = "one",
+        tables_without_key: str = "quarantine",
+        source_servers: str = "single",
         modes: Modes = Modes(),  # noqa: B008 - frozen
         sequence: str | None = None,
         evolution: Evolution = Evolution(),  # noqa: B008 - frozen
@@ -103,7 +104,9 @@ class Applier:
         self._spark = spark
         self._fence: FencingToken | None = None
         self._lake = lake(spark, root, table_format) if isinstance(root, str) else root
-        self._policy = Policy(keyless, sources, modes, sequence, evolution, layouts)
+        self._policy = Policy(
+            tables_without_key, source_servers, modes, sequence, evolution, layouts
+        )
         self.follower = Follower(spark, self._lake, self._policy)
         self._side = TombstoneTable(spark, self._lake)
         self._ends = HistoryTombstones(spark, self._lake)

@@ -41,8 +41,8 @@ def apply_changes(
     query: str | None = None,
     batch: int = 0,
     epoch: int = 0,
-    keyless: str = "quarantine",
-    sources: str = "one",
+    tables_without_key: str = "quarantine",
+    source_servers: str = "single",
 ) -> BatchReport:
     """Apply changes to tables: event rows, or the rows of any DataFrame with a sequence.
 
@@ -75,10 +75,11 @@ def apply_changes(
             and one that a table holds already is skipped. Without it the call stands alone.
         batch: The number of the batch in that query.
         epoch: The epoch of plain rows' orders (docs/merge-rule.md, Orders).
-        keyless: What happens to tables without a key: ``quarantine``, or ``append``: what comes
-            again in another batch is added once where positions tell that it does
+        tables_without_key: What happens to tables without a key: ``quarantine``, or ``append``:
+            what comes again in another batch is added once where positions tell that it does
             (:mod:`changelane.spark.apply.deduplication`).
-        sources: ``one`` server feeds a table, and events of another are set aside; ``many`` may,
+        source_servers: ``single``: one server feeds a table, and events of another are
+            quarantined; ``multiple``: several may,
             whose keys never meet.
 
     Raises:
@@ -118,8 +119,8 @@ def apply_changes(
         events.sparkSession,
         path,
         table_format=table_format,
-        keyless=keyless,
-        sources=sources,
+        tables_without_key=tables_without_key,
+        source_servers=source_servers,
         modes=Modes(table_mode),
         sequence=sequence,
     )
@@ -127,11 +128,11 @@ def apply_changes(
         return applier.apply(event_rows, marker)
     event_rows = event_rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        ties = _tie_count(event_rows)
+        conflicts = _tie_count(event_rows)
         report = applier.apply(event_rows, marker)
     finally:
         event_rows.unpersist()
-    report.ties = ties
+    report.conflicts = conflicts
     return report
 
 

@@ -3,7 +3,7 @@
 
 *direct*: every table of a batch is merged with it. *log*: the batch is one commit in the change
 log, and each table is merged on its own cadence, so that a batch costs the same for one table as
-for a thousand. In both a table that fails is parked, and the others go on.
+for a thousand. In both a table that fails is paused, and the others go on.
 """
 
 import threading
@@ -80,13 +80,13 @@ class Fanout:
         self._pipeline = pipeline
         self._cadence = cadence
         self._log = ChangeLog(lake)
-        self._parking = PausedTables(self._log)
+        self._paused_tables = PausedTables(self._log)
         self._lock = threading.Lock()
         self._waiting: dict[str, dict[str, _Waiting]] = {}
         self._taken: dict[tuple[str, str], int] = {}
         self._newest: dict[str, int] = {}
         self._swept: dict[str, int] = {}
-        self._parked = self._parking.tables()
+        self._paused = self._paused_tables.tables()
         for pending in self._log.pending():
             self._wait(pending)
 
@@ -159,9 +159,9 @@ class Fanout:
             return report if report.tables else None
 
     @property
-    def parked(self) -> dict[str, str]:
-        """Why tables are parked, by their names at the source."""
-        return {str(table_id_of(name)): parked.reason for name, parked in self._parked.items()}
+    def paused(self) -> dict[str, str]:
+        """Why tables are paused, by their names at the source."""
+        return {str(table_id_of(name)): paused.reason for name, paused in self._paused.items()}
 
     # -- at once
 
@@ -173,23 +173,23 @@ class Fanout:
         begin: Begin | None,
     ) -> BatchReport:
         open_events = events
-        if self._parked:
+        if self._paused:
             # a table that waits may get another name in this batch
             self._applier.check_fence()
             self._applier.keep_statements(batch_stats(events, BatchReport(marker.batch)))
-        parked = self._together(self._parked)
-        if parked:
+        paused = self._together(self._paused)
+        if paused:
             is_row = F.coalesce(~F.col("kind").isin("ddl", REJECTED), F.lit(True))
-            is_parked = F.coalesce(F.col("table_id").isin(*sorted(parked)) & is_row, F.lit(False))
-            open_events = events.where(~is_parked)
+            is_paused = F.coalesce(F.col("table_id").isin(*sorted(paused)) & is_row, F.lit(False))
+            open_events = events.where(~is_paused)
         report = self._applied(open_events, marker, details, begin)
-        if parked:
-            self._log.append_tables(events, parked, marker)
+        if paused:
+            self._log.append_tables(events, paused, marker)
         if failed := self._failed(report):
-            parked |= self._together(failed)
+            paused |= self._together(failed)
             self._log.append_tables(events, self._together(failed), marker)
             self._park(failed, marker.batch)
-        for table_id in parked:
+        for table_id in paused:
             self._wait(Pending(marker.query, table_id, marker.batch, marker.batch, 0))
         return report
 
@@ -224,28 +224,28 @@ class Fanout:
 
     def _park(self, failed: Mapping[str, str], batch: int) -> None:
         now_ms = int(time.time() * 1000)
-        parked = [PausedTable(table_id, why, batch, now_ms) for table_id, why in failed.items()]
-        self._parking.record(*parked)
-        self._parked.update((table.table_id, table) for table in parked)
+        paused = [PausedTable(table_id, why, batch, now_ms) for table_id, why in failed.items()]
+        self._paused_tables.record(*paused)
+        self._paused.update((table.table_id, table) for table in paused)
 
     def _resume(self, report: BatchReport) -> None:
-        """Let parked tables take their events, of which someone said so."""
-        if not self._parked:
+        """Let paused tables take their events, of which someone said so."""
+        if not self._paused:
             return
-        self._parked = self._parking.tables()
+        self._paused = self._paused_tables.tables()
         resumed = {
-            name: parked for name, parked in self._parked.items() if parked.state == "resumed"
+            name: paused for name, paused in self._paused.items() if paused.state == "unpaused"
         }
         if not resumed:
             return
         failed = self._merge(report, self._together(resumed))
         taken_tables = self._together(resumed) - self._together(failed)
-        done_tables = [parked for name, parked in self._parked.items() if name in taken_tables]
-        self._parking.record(
-            *(msgspec.structs.replace(parked, state="done") for parked in done_tables)
+        done_tables = [paused for name, paused in self._paused.items() if name in taken_tables]
+        self._paused_tables.record(
+            *(msgspec.structs.replace(paused, state="done") for paused in done_tables)
         )
-        for parked in done_tables:
-            del self._parked[parked.table_id]
+        for paused in done_tables:
+            del self._paused[paused.table_id]
         self._sweep(at_once=True)
 
     # -- through the log
@@ -298,11 +298,11 @@ class Fanout:
         self._sweep(at_once=all_of_them)
 
     def _free(self, tables: Iterable[str]) -> set[str]:
-        """Return tables with those that share names with them, but for parked ones."""
-        return self._together(tables) - self._together(self._parked)
+        """Return tables with those that share names with them, but for paused ones."""
+        return self._together(tables) - self._together(self._paused)
 
     def _merge(self, report: BatchReport, tables: Collection[str]) -> dict[str, str]:
-        """Merge tables up to the newest batch of each query; park and return those that fail.
+        """Merge tables up to the newest batch of each query; pause and return those that fail.
 
         Tables that share names are merged together: a batch that one of their tables holds is in
         all of them.
@@ -351,12 +351,12 @@ class Fanout:
 
     def _sweep(self, *, at_once: bool) -> None:
         """Forget what all tables have taken, not after every batch."""
-        parked = self._together(self._parked)
+        paused = self._together(self._paused)
         for query, waiting_tables in self._waiting.items():
             first = [
-                waiting.first for name, waiting in waiting_tables.items() if name not in parked
+                waiting.first for name, waiting in waiting_tables.items() if name not in paused
             ]
             before = min(first, default=self._newest[query] + 1)
             if before - self._swept.get(query, 0) >= (1 if at_once else MAX_BATCHES):
-                self._log.delete_before(query, before, set(waiting_tables) & parked)
+                self._log.delete_before(query, before, set(waiting_tables) & paused)
                 self._swept[query] = before

@@ -100,7 +100,7 @@ class Commits:
                 self._upserts.merge(writing.session, writing.changes, plan, remembered, moved)
         else:
             self._append(writing, writing.rows, append.changes)
-        table.late, table.ties = writing.late, writing.ties
+        table.out_of_order, table.conflicts = writing.out_of_order, writing.conflicts
         table.repeats, table.possible_duplicates = writing.repeats, writing.possible_duplicates
         return table
 
@@ -125,10 +125,10 @@ class Commits:
         plan, rows = writing.plan, writing.rows
         if plan.work.has_partial_images and "exceptions" not in plan.properties:
             self._lake.set_properties(plan.name, {"exceptions": "true"})
-        ties = latest_per_key.conflict_count(
+        conflicts = latest_per_key.conflict_count(
             latest_per_key.upserts_and_departures(writing.changes, moves=False)
         )
-        spark = writing.session(ties)
+        spark = writing.session(conflicts)
         place = full_history_of(plan.name) if plan.table_mode.is_tracked else plan.name
         marker = writing.batch.marker
         last = self._lake.last_batch(place, marker)
@@ -157,8 +157,8 @@ class _Writing:
         rows: Its rows.
         changes: Those of them that are no truncates.
         before: What the table took up to its newest commit.
-        late: How many of the changes come behind newer ones of batches before.
-        ties: For how many keys and positions two whole rows differ.
+        out_of_order: How many of the changes come behind newer ones of batches before.
+        conflicts: For how many keys and positions two whole rows differ.
         repeats: How many events came again, which the table does not take.
         possible_duplicates: How many that it takes may have come before.
     """
@@ -171,20 +171,20 @@ class _Writing:
         self.changes = self.rows.where("kind = 'data'")
         self.before = Tally.of(lake.last_commit(plan.name))
         changes = without_rejected(self.changes, batch.refused)
-        self.late = self.before.late_in(changes, plan.work, plan.kind)
-        self.ties = self.repeats = self.possible_duplicates = 0
+        self.out_of_order = self.before.late_in(changes, plan.work, plan.kind)
+        self.conflicts = self.repeats = self.possible_duplicates = 0
         self._applied = changes.count() if counts else sum(plan.work.counts.values())
 
-    def session(self, ties: int = 0) -> SparkSession:
+    def session(self, conflicts: int = 0) -> SparkSession:
         """Return a session whose commits carry the marker and the sums with this batch."""
-        self.ties = ties
+        self.conflicts = conflicts
         work = self.plan.work
         after = self.before.plus(
             work,
             self.plan.kind,
             applied=self._applied,
-            late=self.late,
-            ties=self.ties,
+            out_of_order=self.out_of_order,
+            conflicts=self.conflicts,
             repeats=self.repeats,
             possible_duplicates=self.possible_duplicates,
         )

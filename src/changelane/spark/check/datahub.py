@@ -72,7 +72,7 @@ def check_source(
     def read_offsets() -> tuple[Offsets, Offsets]:
         if position is not None:
             reader.check(service, name, position)
-        starts = position or reader.starts(service, name, datahub_source.starting)
+        starts = position or reader.starts(service, name, datahub_source.starting_offsets)
         return starts, reader.ends(service, name, starts)
 
     offsets = yield from _call_service(name, patience, read_offsets)

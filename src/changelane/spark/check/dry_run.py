@@ -214,7 +214,7 @@ class TableDryRun:
         options = self._pipeline.options
         names_by_option: dict[str, Iterable[str]] = {"keys": options.keys, "tables": options.tables}
         if isinstance(options.maintenance, Maintenance):
-            names_by_option["maintenance.cluster"] = options.maintenance.cluster
+            names_by_option["maintenance.cluster_by"] = options.maintenance.cluster_by
         tables = [table_id_of(table_id) for table_id in self._table_samples]
         for option, names in names_by_option.items():
             unnamed = [
@@ -265,17 +265,25 @@ class TableDryRun:
         columns = max((len(schema.columns) for schema in table_sample.schemas.values()), default=0)
         description = f", key {key_text}, {columns} columns" if table_sample.schemas else ""
         yield ok(about, f"{table_sample.events} events{description}, mode {mode.name}; {state}")
-        if table_sample.keyless and mode.name != APPEND and options.keyless == "quarantine":
+        if (
+            table_sample.keyless
+            and mode.name != APPEND
+            and options.tables_without_key == "quarantine"
+        ):
             text = f"{table_sample.keyless} events name no key and would be set aside as `no_key`"
-            yield warning(about, text, "give its key columns in options.keys, or options.keyless")
-        if mode.name != UPSERT or (table_sample.keyless and options.keyless == "append"):
+            yield warning(
+                about, text, "give its key columns in options.keys, or options.tables_without_key"
+            )
+        if mode.name != UPSERT or (table_sample.keyless and options.tables_without_key == "append"):
             yield from _duplicate_findings(about, table_sample, mode.name)
         servers = dict.fromkeys(
             schema.server for schema in table_sample.schemas.values() if schema.server
         )
-        if len(servers) > 1 and options.sources == "one":
+        if len(servers) > 1 and options.source_servers == "single":
             text = f"{len(servers)} servers or routed tables feed it, and only one of them may"
-            yield warning(about, text, "options.sources: many, when their keys never meet")
+            yield warning(
+                about, text, "options.source_servers: multiple, when their keys never meet"
+            )
         yield from self._order_findings(about, table_sample, properties)
 
     def _order_findings(
@@ -341,7 +349,7 @@ def delivery_findings(
     sent_counts: Counter[str] = Counter()
     losses: Counter[tuple[str, str]] = Counter()
     sink = msgspec.structs.replace(
-        sink, hold_keys=False
+        sink, block_keys_on_error=False
     )  # the dry run decides on each message alone
     for name, messages in samples.items():
         if not messages:

@@ -171,7 +171,9 @@ def _property_findings(spark: SparkSession, pipeline: Pipeline) -> Iterator[Find
 
 def _error_finding(about: str, error: ConfigError) -> Finding:
     is_unreachable = isinstance(error, UnreachableError)
-    fix = "see source.servers or sink.servers, the network, and security.protocol"
+    fix = (
+        "see source.bootstrap_servers or sink.bootstrap_servers, the network, and security.protocol"
+    )
     return problem(about, str(error), fix if is_unreachable else "", is_unreachable=is_unreachable)
 
 
@@ -202,13 +204,13 @@ def _check_files(spark: SparkSession, source: FilesSource) -> SampleFindings:
 
 
 def _check_topics(spark: SparkSession, pipeline: Pipeline, source: KafkaSource) -> SampleFindings:
-    options = client_options(source.spark)
+    options = client_options(source.spark_options)
     try:
-        with topic_admin(spark, source.servers, options, timeout_ms=TIMEOUT_MS) as broker:
-            if source.pattern is None:
+        with topic_admin(spark, source.bootstrap_servers, options, timeout_ms=TIMEOUT_MS) as broker:
+            if source.topic_pattern is None:
                 names = list(source.names)
             else:
-                names = broker.matching_names(source.pattern)
+                names = broker.matching_names(source.topic_pattern)
             topics = broker.describe(names)
             broker_offsets = _BrokerOffsets(topics, broker.earliest(topics), broker.latest(topics))
             operations_by_topic = broker.allowed_operations(topics)
@@ -216,13 +218,13 @@ def _check_topics(spark: SparkSession, pipeline: Pipeline, source: KafkaSource) 
     except ConfigError as error:
         yield _error_finding("source", error)
         return None
-    yield ok("source", f"the broker at {source.servers} answers")
+    yield ok("source", f"the broker at {source.bootstrap_servers} answers")
     if missing := [name for name in names if name not in topics]:
-        text = f"there is no topic {', '.join(missing)} at {source.servers}"
+        text = f"there is no topic {', '.join(missing)} at {source.bootstrap_servers}"
         yield problem("source.topics", text, "create it, or name another")
         return None
     if not topics:
-        yield warning("source.pattern", "no topic matches it", "topics that come are taken")
+        yield warning("source.topic_pattern", "no topic matches it", "topics that come are taken")
     forbidden = [
         name for name, operations in operations_by_topic.items() if not {"READ", "ALL"} & operations
     ]
@@ -347,7 +349,9 @@ def _check_checkpoint(
             yield warning("checkpoint", f"{path} is gone: messages would be sent again")
         else:
             try:
-                yield warning("checkpoint", lost_checkpoint_warning(path, pipeline.options.keyless))
+                yield warning(
+                    "checkpoint", lost_checkpoint_warning(path, pipeline.options.tables_without_key)
+                )
             except ConfigError as error:
                 yield problem("checkpoint", str(error))
         return None
@@ -409,8 +413,8 @@ def _check_sink_topics(
 ) -> Generator[Finding, None, dict[str, int] | None]:
     """Yield the findings of the sink's topics; return the partition count of each topic."""
     try:
-        options = client_options(sink.spark)
-        with topic_admin(spark, sink.servers, options, timeout_ms=TIMEOUT_MS) as broker:
+        options = client_options(sink.spark_options)
+        with topic_admin(spark, sink.bootstrap_servers, options, timeout_ms=TIMEOUT_MS) as broker:
             topics = broker.describe(broker.names())
             operations_by_topic = broker.allowed_operations(
                 [sink.topic] if sink.topic in topics else []
@@ -419,7 +423,7 @@ def _check_sink_topics(
         yield _error_finding("sink", error)
         return None
     counts = {name: len(topic.partitions) for name, topic in topics.items()}
-    text = f"the broker at {sink.servers} answers"
+    text = f"the broker at {sink.bootstrap_servers} answers"
     if sink.topic in counts:
         text += f"; topic {sink.topic} has {counts[sink.topic]} partitions"
     yield ok("sink", text)

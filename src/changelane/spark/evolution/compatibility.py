@@ -19,7 +19,7 @@ from changelane.spark.state.quarantine import RejectedRows, TableRejectedError
 
 OTHER_SERVER: Final = (
     "another server feeds this table, or another table that is routed here: give each server a "
-    "folder of its own, or, when their keys never meet, say `sources: many`"
+    "folder of its own, or, when their keys never meet, say `source_servers: multiple`"
 )
 STRICT: Final = "`schema_changes: strict` leaves the table as it is"
 MAX_NAMED: Final = 5
@@ -35,16 +35,17 @@ class Policy(msgspec.Struct, frozen=True):
     """What users may choose about tables.
 
     Attributes:
-        keyless: What happens to tables without a key: ``quarantine`` or ``append``.
-        sources: Whether ``one`` source feeds a table, or ``many`` whose keys are disjoint.
+        tables_without_key: What happens to tables without a key: ``quarantine`` or ``append``.
+        source_servers: Whether a ``single`` server feeds a table, or ``multiple`` with disjoint
+            keys.
         modes: What tables keep of their changes.
         sequence: What the values are that order plain rows; another kind does not compare.
         evolution: How far tables follow their sources.
         layouts: How tables are laid out.
     """
 
-    keyless: str = "quarantine"
-    sources: str = "one"
+    tables_without_key: str = "quarantine"
+    source_servers: str = "single"
     modes: Modes = Modes()
     sequence: str | None = None
     evolution: Evolution = Evolution()
@@ -118,7 +119,7 @@ class Admission:
         if self._mode.name != APPEND:
             self._check_key(schema, newest)
         is_other = None not in (schema.server, self._server) and schema.server != self._server
-        if is_other and self._policy.sources == "one":
+        if is_other and self._policy.source_servers == "single":
             raise TableRejectedError("source_conflict", OTHER_SERVER)
         for name, kind in self._wanted(schema).items():
             lower = name.lower()
@@ -131,7 +132,7 @@ class Admission:
 
     def _check_key(self, schema: RowSchema, newest: bytes) -> None:
         if self._is_new and not self.admitted:
-            may_lack = self._policy.keyless == "append" and self._mode.name != HISTORY
+            may_lack = self._policy.tables_without_key == "append" and self._mode.name != HISTORY
             if schema.key is None and not may_lack:
                 raise TableRejectedError(
                     "no_key", "the table has no key: name its key columns under `keys`"

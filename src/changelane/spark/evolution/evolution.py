@@ -167,7 +167,7 @@ class Follower:
                 continue
             if not (turns := self.log.entries_of(statement)):
                 continue
-            if self._policy.sources == "many":
+            if self._policy.source_servers == "multiple":
                 if not all(map(self._takes_nothing, turns)):
                     refused.append(RejectedRows(_row_of(statement), "source_conflict", SHARED, 1))
             elif not self._is_comparable(statement, works):
@@ -313,7 +313,7 @@ class Follower:
             return NOTHING
         orders = [*(turn.order for turn in altered), *(end.order for end in ends)]
         only_rows = self._has_rows_only(table_id)
-        if not only_rows or self._policy.sources == "many":
+        if not only_rows or self._policy.source_servers == "multiple":
             # versions and events of a table that went are its past; rows may be of other servers
             ends = []
         cleared = self._cleared(table_id, ends, newest, truncated)
@@ -336,7 +336,7 @@ class Follower:
         """Return up to where rows go with their table; empty = none do."""
         for end in reversed(ends):
             is_told = end.is_replaced or end.order < newest or end.order <= truncated
-            if is_told or self._policy.evolution.dropped_tables == "clear":
+            if is_told or self._policy.evolution.dropped_tables == "truncate":
                 return end.order
             # rows that came since are of a table that was made again, whoever told of it
             if is_made_again(self._lake, table_id, end.order):

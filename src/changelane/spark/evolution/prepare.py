@@ -36,12 +36,12 @@ TRUNCATED_ELSEWHERE: Final = (
     "with a truncate of one: use one partition, a format with positions, or raise `epoch`"
 )
 SHARED: Final = (
-    "with `sources: many` rows do not record their server, so that a TRUNCATE or a DDL statement "
-    "of one server cannot be applied"
+    "with `source_servers: multiple` rows do not record their server, so that a TRUNCATE or a DDL "
+    "statement of one server cannot be applied"
 )
 BEFORE_SHARED: Final = (
-    "a truncate stands behind the row, from before `sources: many`, and nothing tells whether it "
-    "was of the row's server: land the servers in a new folder"
+    "a truncate stands behind the row, from before `source_servers: multiple`, and nothing tells "
+    "whether it was of the row's server: land the servers in a new folder"
 )
 OTHER_SOURCE: Final = (
     "a table takes rows of one source table; a transform `route` brings several into one on purpose"
@@ -154,7 +154,7 @@ def prepare_table(
     work, foreign = (
         (work, [])
         if mode.name == APPEND
-        else _by_server(work, table_tombstones, policy.sources, properties)
+        else _by_server(work, table_tombstones, policy.source_servers, properties)
     )
     if not work.domains or (not work.schemas and not exists):
         return None
@@ -415,18 +415,21 @@ def _before_halt(
 
 
 def _by_server(
-    work: TableBatch, table_tombstones: TableTombstones, sources: str, properties: Mapping[str, str]
+    work: TableBatch,
+    table_tombstones: TableTombstones,
+    source_servers: str,
+    properties: Mapping[str, str],
 ) -> tuple[TableBatch, list[RejectedRows]]:
-    """Return what a table takes of what is said of all of its rows, and what it does not.
+    """Split a batch's truncates into those the table applies and those it rejects.
 
-    Rows do not tell whose they are. So a table of one server takes what that one says, and one of
-    many takes nothing: nor the rows that a truncate from the time of one server would take.
+    Rows do not record their server, so a table of several servers rejects every truncate, and the
+    rows below a truncate from the time of its single server.
 
     Raises:
-        Misfit: There is nothing else.
+        TableRejectedError: Nothing is left to apply.
     """
     reason, truncates = SHARED, work.truncate_groups
-    if sources == "one":
+    if source_servers == "single":
         reason, own = OTHER_SERVER, properties.get("server") or server_of(work)
         truncates = [truncate for truncate in truncates if own and truncate.server not in {"", own}]
     accepted, refused = work, []
@@ -438,14 +441,9 @@ def _by_server(
         rows = is_of_table(work, "truncate") & F.col("schema_id").isin(*servers)
         count = sum(truncate.size for truncate in truncates)
         refused.append(RejectedRows(rows, "source_conflict", reason, count))
-    if (
-        sources == "many"
-        and table_tombstones.truncated
-        and work.min_order <= table_tombstones.truncated
-    ):
-        older = is_of_table(work, "data") & (
-            F.col("order") <= F.lit(bytearray(table_tombstones.truncated))
-        )
+    truncated = table_tombstones.truncated
+    if source_servers == "multiple" and truncated and work.min_order <= truncated:
+        older = is_of_table(work, "data") & (F.col("order") <= F.lit(bytearray(truncated)))
         refused.append(RejectedRows(older, "source_conflict", BEFORE_SHARED, None))
     return accepted, refused
 

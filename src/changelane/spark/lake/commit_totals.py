@@ -25,10 +25,10 @@ class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         applied: Changes of rows, those without effect among them, but none that was set aside.
-        late: How many of them came in a batch behind one that had told newer ones. Offsets are
-            not counted: each partition has its own, and gives them in their order.
-        ties: For how many keys and positions a batch told two different whole rows, of which each
-            column took the greater value.
+        out_of_order: How many of them came in a batch behind one that had told newer ones. Offsets
+            are not counted: each partition has its own, and gives them in their order.
+        conflicts: For how many keys and positions a batch told two different whole rows, of which
+            each column took the greater value.
         repeats: Where rows are only added: how many events came again, and added none.
         possible_duplicates: How many that added one may have come again.
         high: The newest order, as hexadecimal digits; nothing in the commits of older versions.
@@ -36,8 +36,8 @@ class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     applied: int = 0
-    late: int = 0
-    ties: int = 0
+    out_of_order: int = 0
+    conflicts: int = 0
     repeats: int = 0
     possible_duplicates: int = 0
     high: str | None = None
@@ -71,8 +71,8 @@ class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
         kind: bytes,
         *,
         applied: int,
-        late: int = 0,
-        ties: int = 0,
+        out_of_order: int = 0,
+        conflicts: int = 0,
         repeats: int = 0,
         possible_duplicates: int = 0,
     ) -> "Tally":
@@ -85,8 +85,8 @@ class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
         ]
         return Tally(
             applied=self.applied + applied,
-            late=self.late + late,
-            ties=self.ties + ties,
+            out_of_order=self.out_of_order + out_of_order,
+            conflicts=self.conflicts + conflicts,
             repeats=self.repeats + repeats,
             possible_duplicates=self.possible_duplicates + possible_duplicates,
             high=max(self.high or "", work.newest_truncate.hex(), newest.hex()),

@@ -120,7 +120,7 @@ class MaintenanceScheduler:
         self._written_tables.update(map(name_of, event_bounds))
         if self._purge_after_s is not None:
             self._purge(event_bounds)
-        if self._limits is None or self._batch_count % self._limits.commits:
+        if self._limits is None or self._batch_count % self._limits.every_commits:
             return []
         return self.maintain_written_tables()
 
@@ -176,11 +176,11 @@ class MaintenanceScheduler:
             return None  # changelane did not create it
         last_maintenance = _last_maintenance(properties)
         commits, now_ms = lake.commits(name), int(self._now_s() * 1000)
-        if commits - last_maintenance.commits < limits.commits and not force:
+        if commits - last_maintenance.commits < limits.every_commits and not force:
             return None
         if self._fencing_token is not None:
             self._fencing_token.check(lake.properties(tombstones.NAME))
-        small_bytes = limits.small_mb * 1024 * 1024
+        small_bytes = limits.small_file_mb * 1024 * 1024
         files: Files = lake.files(name, small_bytes)
         report = MaintenanceReport(name, *files)
         if files.small >= limits.small_files or (force and files.small > 1):
@@ -201,7 +201,7 @@ class MaintenanceScheduler:
         """Return the columns that cluster a table: the configured ones that exist."""
         if "table" not in properties:
             return ()
-        chosen_columns = option_for_table(limits.cluster, table_id_of(properties["table"])) or []
+        chosen_columns = option_for_table(limits.cluster_by, table_id_of(properties["table"])) or []
         columns_by_lower = {column.lower(): column for column in self._lake.columns(name)}
         return tuple(
             columns_by_lower[column.lower()]

@@ -48,15 +48,15 @@ class PurgeReport(msgspec.Struct):
 
     Attributes:
         table: The table's name at the source.
-        remembered: The number of tombstones before the purge.
-        forgotten: The number of tombstones that the purge deletes.
+        tombstones: The number of tombstones before the purge.
+        deleted: The number of tombstones that the purge deletes.
         position: The table's new horizon, as a position in the source's log.
         note: Why the purge deletes none.
     """
 
     table: str
-    remembered: int
-    forgotten: int = 0
+    tombstones: int
+    deleted: int = 0
     position: str = ""
     note: str = ""
 
@@ -135,8 +135,8 @@ def plan_purge(
         tombstones.join(F.broadcast(horizon_limits), "table_id")
         .groupBy("table_id")
         .agg(
-            F.count(F.lit(1)).alias("remembered"),
-            F.count_if(is_deleted).alias("forgotten"),
+            F.count(F.lit(1)).alias("tombstones"),
+            F.count_if(is_deleted).alias("deleted"),
             F.max(F.when(is_deleted, F.col("deleted"))).alias("horizon"),
             F.max(F.substring("deleted", 2, 1)).alias("domain"),
             F.count("source_time").alias("timed"),
@@ -146,7 +146,7 @@ def plan_purge(
     orders: dict[str, bytes] = {}
     reports: list[PurgeReport] = []
     for row in sorted(counts, key=lambda row: str(row["table_id"])):
-        report = PurgeReport(str(table_id_of(row["table_id"])), row["remembered"])
+        report = PurgeReport(str(table_id_of(row["table_id"])), row["tombstones"])
         if int.from_bytes(row["domain"]) in BY_PARTITION:
             report.note = NOTE_PARTITION_OFFSETS
         elif (mode := _mode_of_table(lake, row["table_id"])).name == HISTORY:
@@ -155,9 +155,9 @@ def plan_purge(
             report.note = NOTE_SOFT_DELETES
         elif not row["timed"]:
             report.note = NOTE_NO_SOURCE_TIME
-        elif row["forgotten"]:
+        elif row["deleted"]:
             horizon = bytes(row["horizon"])
-            report.forgotten, report.position = row["forgotten"], order_text(horizon)
+            report.deleted, report.position = row["deleted"], order_text(horizon)
             orders[row["table_id"]] = horizon
         reports.append(report)
     return orders, reports

@@ -93,8 +93,8 @@ class ReasonCount(msgspec.Struct):
     Attributes:
         code: The reason code.
         table: The table's name at the source, if known.
-        waiting: The entries that are not replayed yet.
-        withheld: The waiting entries that can only be read again from the source, not replayed.
+        pending: The entries that are not replayed yet.
+        withheld: The pending entries that can only be read again from the source, not replayed.
         replayed: The entries that were replayed or discarded; a replay that fails again adds a
             new entry.
         reason: One of the reasons as text.
@@ -102,7 +102,7 @@ class ReasonCount(msgspec.Struct):
 
     code: str
     table: str
-    waiting: int = 0
+    pending: int = 0
     withheld: int = 0
     replayed: int = 0
     reason: str = ""
@@ -125,7 +125,7 @@ def count_by_reason(lake: Lake, pipeline: str, masks: str = "") -> list[ReasonCo
         entries = entries.join(replayed.withColumn("is_done", F.lit(True)), ENTRY, "left")
         is_done = F.coalesce("is_done", F.lit(False))
     grouped = entries.groupBy("code", "table_id").agg(
-        F.count_if(~is_done).alias("waiting"),
+        F.count_if(~is_done).alias("pending"),
         F.count_if(~is_done & ~is_replayable(masks)).alias("withheld"),
         F.count_if(is_done).alias("replayed"),
         F.min("reason").alias("reason"),
@@ -134,7 +134,7 @@ def count_by_reason(lake: Lake, pipeline: str, masks: str = "") -> list[ReasonCo
         ReasonCount(
             row["code"],
             "" if row["table_id"] is None else str(table_id_of(row["table_id"])),
-            row["waiting"],
+            row["pending"],
             row["withheld"],
             row["replayed"],
             row["reason"] or "",
@@ -147,7 +147,7 @@ def count_by_reason(lake: Lake, pipeline: str, masks: str = "") -> list[ReasonCo
 def entry_records(
     lake: Lake, pipeline: str, entry_filter: EntryFilter, masks: str = ""
 ) -> Iterator[dict[str, Any]]:
-    """Yield the waiting entries as records: messages as ``convert`` writes them, or events.
+    """Yield the pending entries as records: messages as ``convert`` writes them, or events.
 
     An entry that was quarantined before the pipeline got its current masks comes without values.
 
@@ -158,8 +158,8 @@ def entry_records(
         masks: The fingerprint of the pipeline's masks, from ``masks_of``.
 
     Raises:
-        UnknownNameError: No waiting entry has such a code or table.
-        ConfigError: No waiting entry has such a name.
+        UnknownNameError: No pending entry has such a code or table.
+        ConfigError: No pending entry has such a name.
     """
     if not lake.exists(quarantine.NAME):
         return

@@ -36,20 +36,22 @@ class TableStatus(msgspec.Struct):
         path: The path of the table.
         rows: The number of rows.
         incomplete: The number of rows with a column of unknown value.
-        remembered: The number of tombstones: deleted keys.
+        tombstones: The number of tombstones: deleted keys.
         purged: The purge horizon, as a position in the source's log.
         maintained_ms: The time of the last maintenance, milliseconds since 1970.
         quarantined: The number of quarantined events that wait.
-        waiting: The number of events that wait in the change log.
-        parked: Why the table is paused, if it is.
+        pending: The number of events that wait in the change log.
+        paused: Why the table is paused, if it is.
         position: The position of the newest applied event in the source's log.
         source_time_ms: The source time of the newest applied change.
         committed_ms: The time of the newest commit.
         pipeline: The pipeline of the newest commit.
         batch: The batch of the newest commit.
         applied: The number of row changes in the table's commits, including those without effect.
-        late: The number of changes that were out of order: older than one of an earlier batch.
-        ties: The number of conflicts: two different full rows for one key and position in a batch.
+        out_of_order: The number of changes that were out of order: older than one of an earlier
+            batch.
+        conflicts: The number of conflicts: two different full rows for one key and position in a
+            batch.
         repeats: In a table that only adds rows, the number of repeated events that added none.
         possible_duplicates: The number of added rows that equal another except for their message.
         halted: Why schema evolution of the table is halted; empty = it is not.
@@ -61,11 +63,11 @@ class TableStatus(msgspec.Struct):
     path: str
     rows: int
     incomplete: int
-    remembered: int
+    tombstones: int
     quarantined: int
     position: str
-    waiting: int = 0
-    parked: str | None = None
+    pending: int = 0
+    paused: str | None = None
     source_time_ms: int | None = None
     committed_ms: int | None = None
     pipeline: str = ""
@@ -75,8 +77,8 @@ class TableStatus(msgspec.Struct):
     purged: str = ""
     maintained_ms: int | None = None
     applied: int = 0
-    late: int = 0
-    ties: int = 0
+    out_of_order: int = 0
+    conflicts: int = 0
     repeats: int = 0
     possible_duplicates: int = 0
 
@@ -151,8 +153,8 @@ def status(lake: Lake, pipeline: str = "") -> list[TableStatus]:
                 order_text(watermarks[table_id]) if table_id in watermarks else "",
                 last_maintenance_ms(properties),
                 totals.applied,
-                totals.late,
-                totals.ties,
+                totals.out_of_order,
+                totals.conflicts,
                 totals.repeats,
                 totals.possible_duplicates,
             )

@@ -67,7 +67,9 @@ def replay(
     Quarantine(spark, lake)  # creates the quarantine table
     replays = Replays(spark, lake, pipeline.name)
     is_topic_pipeline = isinstance(pipeline.sink, KafkaSink | DataHubSink)
-    keeps_keys = isinstance(pipeline.sink, KafkaSink | DataHubSink) and pipeline.sink.hold_keys
+    keeps_keys = (
+        isinstance(pipeline.sink, KafkaSink | DataHubSink) and pipeline.sink.block_keys_on_error
+    )
 
     def waiting_entries() -> DataFrame:
         entries = pending_entries(lake, pipeline.name)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from changelane.conversion.message_files import LineForm
+from changelane.conversion.message_files import LineFormat
 from changelane.errors import DecodeError
 from changelane.message import Message
 from changelane.pipeline.config import Pipeline
@@ -83,7 +83,7 @@ class TableReplay:
             report.events,
             tables={table.table: table.events for table in report.tables},
             quarantined=report.quarantined,
-            parked=self._dispatcher.parked,
+            paused=self._dispatcher.paused,
         )
 
 
@@ -118,7 +118,7 @@ def _file_event_rows(
 ) -> DataFrame:
     """Return the event rows of whole files, with the topics of their messages."""
     root = root_of(spark, source)
-    line_format = None if source.contents == "auto" else LineForm(source.contents)
+    line_format = None if source.line_format == "auto" else LineFormat(source.line_format)
     whole_files = [File(path, None, 0) for path in sorted(files)]
     pieces = [
         piece._replace(topic=files[piece.path])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Replays into topics: convert quarantined messages and send them again, after newer ones.
 
-The messages of each source partition keep their order. With ``hold_keys`` all waiting messages of
-a key are sent together, so that the last message of a key is its newest.
+The messages of each source partition keep their order. With ``block_keys_on_error`` all waiting
+messages of a key are sent together, so that the last message of a key is its newest.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -42,14 +42,14 @@ class TopicReplay:
         if not isinstance(source, KafkaSource) or not isinstance(sink, KafkaSink | DataHubSink):
             raise ConfigError("only topics are delivered into topics")
         self._source = source
-        self._is_blocking_keys = sink.hold_keys
+        self._is_blocking_keys = sink.block_keys_on_error
         self._sender = partial(sender_of, spark, pipeline)
         self._lake = lake
         # two parallel replays would send everything twice, so the older one stops
         self._fencing_token = create_fencing_token(lake, ledger.NAME, pipeline.name)
 
     def entries_to_replay(self, rows: DataFrame, selected_entries: DataFrame) -> DataFrame:
-        """Return the selected entries; with ``hold_keys`` all waiting entries of their keys."""
+        """Return the selected entries; if keys are blocked, all pending entries of their keys."""
         if not self._is_blocking_keys:
             return selected_entries
         keys = selected_entries.select(

@@ -23,8 +23,8 @@ INTERVAL_SEPARATOR: Final = "@"
 """What parts an event's schema from the number of a span of names in its batch, if it has one."""
 _COUNT_FIELDS: Final = (
     "events",
-    "late",
-    "ties",
+    "out_of_order",
+    "conflicts",
     "applied_before",
     "repeats",
     "possible_duplicates",
@@ -42,8 +42,8 @@ class TableReport(msgspec.Struct):
         events: How many events it took.
         note: What is to be said.
         failed: Its ``table_id`` when it could not take them, for the reason in *note*.
-        late: How many of them came behind newer ones that it had taken in batches before.
-        ties: For how many keys and positions there were two whole rows that differ.
+        out_of_order: How many of them came behind newer ones that it had taken in batches before.
+        conflicts: For how many keys and positions there were two whole rows that differ.
         applied_before: Events of the batch that the table held already, from an earlier run.
         warning: What is to be said of the table once, when it came to be so.
         repeats: Where rows are only added: how many events came again, and added none.
@@ -56,8 +56,8 @@ class TableReport(msgspec.Struct):
     events: int = 0
     note: str = ""
     failed: str | None = None
-    late: int = 0
-    ties: int = 0
+    out_of_order: int = 0
+    conflicts: int = 0
     applied_before: int = 0
     warning: str = ""
     repeats: int = 0
@@ -82,7 +82,7 @@ class BatchReport(msgspec.Struct):
         tables: What tables took.
         skipped: How many of them held the batch before.
         logged: How many tables have rows of it in the change log.
-        ties: Of plain rows, for how many keys and sequences there were rows that differ.
+        conflicts: Of plain rows, for how many keys and sequences there were rows that differ.
         files: The files that it read.
         messages: How many messages it took, by their offsets, where the source is of topics.
         lag: How many messages the topics held behind it.
@@ -102,7 +102,7 @@ class BatchReport(msgspec.Struct):
     tables: list[TableReport] = []
     skipped: int = 0
     logged: int = 0
-    ties: int = 0
+    conflicts: int = 0
     files: list[str] = []
     messages: int | None = None
     lag: Lag | None = None
@@ -150,7 +150,7 @@ class BatchReport(msgspec.Struct):
             tables=list(tables.values()),
             skipped=self.skipped + later.skipped,
             logged=later.logged,
-            ties=self.ties + later.ties,
+            conflicts=self.conflicts + later.conflicts,
             messages=_sum(self.messages, later.messages),
             lag=self.lag if later.is_merge else later.lag,
             seconds=self.seconds + later.seconds,

@@ -73,7 +73,7 @@ class RowBuilder:
         codec: Reads the messages.
         epoch: The epoch of the orders.
         keys: Key columns by table name (bare or full), instead of those that the events name.
-        keyless: ``row`` makes the whole row the key of a table without one.
+        tables_without_key: ``row`` makes the whole row the key of a table without one.
         images: Whether before images are kept where applying does not need them.
         event_ids: Whether events without positions are ordered by their ids.
         steps: What becomes of each event first.
@@ -85,7 +85,7 @@ class RowBuilder:
         *,
         epoch: int = 0,
         keys: Mapping[str, tuple[str, ...]] | None = None,
-        keyless: str = "quarantine",
+        tables_without_key: str = "quarantine",
         images: bool = True,
         event_ids: bool = False,
         steps: Sequence[Transform] = (),
@@ -94,7 +94,7 @@ class RowBuilder:
         self._codec = codec
         self._epoch = epoch
         self._keys = dict(keys or {})
-        self._whole_row_is_key = keyless == "row"
+        self._whole_row_is_key = tables_without_key == "row"
         self._keeps_before_images = images
         self._event_ids = event_ids
         self._omits_nulls = codec.carries.absent_means is AbsentMeans.NULL
@@ -438,7 +438,7 @@ def row_builder(
     *,
     epoch: int = 0,
     keys: Mapping[str, tuple[str, ...]] | None = None,
-    keyless: str = "quarantine",
+    tables_without_key: str = "quarantine",
     images: bool = True,
     event_ids: bool = False,
     transforms: Sequence[Transform] = (),
@@ -452,7 +452,7 @@ def row_builder(
         codec,
         epoch=epoch,
         keys=keys,
-        keyless=keyless,
+        tables_without_key=tables_without_key,
         images=images,
         event_ids=event_ids,
         steps=transforms,

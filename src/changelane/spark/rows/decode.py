@@ -34,7 +34,7 @@ def decode(
     *,
     options: Mapping[str, Any] | None = None,
     keys: Mapping[str, tuple[str, ...]] | None = None,
-    keyless: str = "quarantine",
+    tables_without_key: str = "quarantine",
     epoch: int = 0,
     images: bool = True,
     event_ids: bool = False,
@@ -48,12 +48,12 @@ def decode(
         format: A public name such as ``debezium-json``.
         options: The format's options.
         keys: Key columns by table name; they win over what the messages say.
-        keyless: ``row`` takes the whole row as the key of a table without one.
+        tables_without_key: ``row`` takes the whole row as the key of a table without one.
         epoch: The epoch of the events' orders (docs/merge-rule.md, Orders).
         images: Whether before images are kept where applying does not need them.
         event_ids: Whether events without positions are ordered by their ids.
-        transforms: What becomes of each event before its rows are made; *keys* and *keyless* mean
-            tables and columns as they are called then.
+        transforms: What becomes of each event before its rows are made; *keys* and
+            *tables_without_key* mean tables and columns as they are called then.
 
     Raises:
         UnknownNameError: No format or option has that name.
@@ -69,7 +69,7 @@ def decode(
         dict(options or {}),
         epoch=epoch,
         keys=keys,
-        keyless=keyless,
+        tables_without_key=tables_without_key,
         images=images,
         event_ids=event_ids,
         transforms=tuple(transforms),

@@ -61,7 +61,7 @@ class RunReport(msgspec.Struct):
     Attributes:
         pipeline: The pipeline's name.
         batches: The batches; above :data:`MAX_BATCH_REPORTS` the oldest are joined into one.
-        parked: The paused tables, whose events wait in the change log, and the reasons.
+        paused: The paused tables, whose events wait in the change log, and the reasons.
         maintained: The newest maintenance reports.
         changed: Files that changed after they were read; their later content is not read.
         is_interrupted: Whether the user stopped the run; the next run continues from there.
@@ -69,7 +69,7 @@ class RunReport(msgspec.Struct):
 
     pipeline: str
     batches: list[BatchReport] = []
-    parked: dict[str, str] = {}
+    paused: dict[str, str] = {}
     maintained: list[MaintenanceReport] = []
     changed: list[str] = []
     is_interrupted: bool = False
@@ -172,7 +172,7 @@ def run(
             del report.maintained[:-MAX_BATCH_REPORTS]
 
     recover = (
-        partial(source.resume, apply_batch=apply_batch, skip_lost=is_data_loss_allowed)
+        partial(source.resume, apply_batch=apply_batch, allow_data_loss=is_data_loss_allowed)
         if is_checkpoint_recovery
         else None
     )
@@ -198,14 +198,14 @@ def run(
     on_tick = partial(merge, all_of_them=False)
     with stream_errors(report, batch_function, pipeline), interrupts:
         # events that wait in the change log are older than the next batch
-        merge(all_of_them=options.apply != "log")
+        merge(all_of_them=options.merge != "deferred")
         run_stream(
             stream, AdaptiveTrigger.of(options), lambda: report.events, on_tick, interrupts.check
         )
         merge(all_of_them=True)
         interrupts.check()
         report.maintained.extend(scheduler.after_run(applier.take_seen()))
-    report.parked = dispatcher.parked
+    report.paused = dispatcher.paused
     return msgspec.structs.replace(report, changed=_changed_files(source))
 
 
@@ -251,8 +251,8 @@ def applier_of(
     return Applier(
         spark,
         lake,
-        keyless=options.keyless,
-        sources=options.sources,
+        tables_without_key=options.tables_without_key,
+        source_servers=options.source_servers,
         modes=modes_of(options),
         evolution=evolution_of(options),
         layouts=layouts_of(options),
@@ -263,7 +263,7 @@ def applier_of(
 
 
 def _merge_schedule(options: Options) -> Cadence:
-    return Cadence(options.apply == "log", options.merge_events, options.merge_seconds)
+    return Cadence(options.merge == "deferred", options.merge_events, options.merge_seconds)
 
 
 def expressions_of(spark: SparkSession, pipeline: Pipeline) -> list[PreparedTransform]:
@@ -297,7 +297,7 @@ def _restore_offset_log(
 def _clear_offset_log(log: OffsetLog, pipeline: Pipeline, notify: Callable[[str], None]) -> None:
     """Clear the offset log; notify the user if its checkpoint is lost."""
     if log.read():
-        notify(lost_checkpoint_warning(pipeline.checkpoint, pipeline.options.keyless))
+        notify(lost_checkpoint_warning(pipeline.checkpoint, pipeline.options.tables_without_key))
         log.clear()
 
 

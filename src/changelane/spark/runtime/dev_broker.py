@@ -52,7 +52,7 @@ class Broker:
     """A broker that runs as a child process.
 
     Attributes:
-        servers: Its address, as ``servers`` of a pipeline takes it.
+        bootstrap_servers: Its address, as ``servers`` of a pipeline takes it.
     """
 
     def __init__(self, process: "subprocess.Popen[bytes]", servers: str, path: Path) -> None:

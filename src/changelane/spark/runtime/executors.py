@@ -25,8 +25,8 @@ PYTHON: Final = "spark.pyspark.python"
 _REQUIRED_MODULES: Final = ("pyarrow", "pandas", "changelane.spark.rows.decode")
 _WAIT_S: Final = 15.0
 _FIX: Final = (
-    "type `changelane package` and name what it wrote as options.archive of the pipeline, or "
-    "install changelane on the workers (docs/deploy.md)"
+    "type `changelane package` and name what it wrote as options.executor_archive of the pipeline, "
+    "or install changelane on the workers (docs/deploy.md)"
 )
 
 

@@ -41,21 +41,22 @@ JVM_GONE: Final = (
 )
 BROKEN_CHECKPOINT: Final = (
     "a file of the checkpoint is broken: move the checkpoint's folder (options.checkpoint) away; "
-    "tables go on with --resume-from-tables, topics as source.starting_offsets says"
+    "tables go on with --recover-checkpoint, topics as source.starting_offsets says"
 )
 _KNOWN_FAULTS: Final = (
     (
         re.compile(r"No space left on device|Disk quota exceeded"),
         (
             "no space is left on a device that the run writes to (the tables, the checkpoint, or "
-            "spark.local.dir, which is {temporary} unless options.spark sets it): free some and "
-            "run again, nothing is lost"
+            "spark.local.dir, which is {temporary} unless options.spark_options sets it): free "
+            "some and run again, nothing is lost"
         ),
     ),
     (
         re.compile(r"OutOfMemoryError|Java heap space|GC overhead limit"),
         (
-            "the JVM ran out of memory: give it more (spark.driver.memory under options.spark), or "
+            "the JVM ran out of memory: give it more (spark.driver.memory under "
+            "options.spark_options), or "
             "take smaller batches"
         ),
     ),

@@ -153,7 +153,7 @@ def _create_session(builder: "SparkSession.Builder") -> "SparkSession":
         if "JAVA_GATEWAY_EXITED" not in str(error):
             raise
         msg = (
-            "Spark's JVM ended before it was up: its options may be wrong (options.spark, "
+            "Spark's JVM ended before it was up: its options may be wrong (options.spark_options, "
             "JAVA_TOOL_OPTIONS, --master), or its packages cannot be fetched"
         )
         raise ConfigError(msg) from error

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The messages of a batch for a sink of topics, with a flag for blocked keys.
 
-With ``hold_keys``, a message is quarantined while an earlier message with the same key is.
+With ``block_keys_on_error``, a message is quarantined while an earlier message with the same key
+is.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -29,7 +30,7 @@ class BlockedKeys:
     Args:
         lake: The lake with the quarantine.
         pipeline: The pipeline's name.
-        is_enabled: Whether a quarantined message blocks its key (``hold_keys``).
+        is_enabled: Whether a quarantined message blocks its key (``block_keys_on_error``).
     """
 
     def __init__(self, lake: Lake, pipeline: str, *, is_enabled: bool) -> None:

@@ -113,7 +113,7 @@ def delivery_of(
     address = Address(
         sink.topic,
         by_source=sink.partition == "source",
-        is_same_broker=source.servers == sink.servers,
+        is_same_broker=source.bootstrap_servers == sink.bootstrap_servers,
     )
     profile, target = sink_codec(sink)
     return Delivery(
@@ -121,7 +121,7 @@ def delivery_of(
         event_encoder(target, sink.on_loss, address, partitions.get, profile),
         chain=Chain(transforms),
         event_id=sink.event_id,
-        blocks_keys=sink.hold_keys,
+        blocks_keys=sink.block_keys_on_error,
         counts=counts,
     )
 
@@ -175,7 +175,9 @@ def run_to_topics(
     read = KafkaInput(spark, source, checkpoint, data_loss_hint(pipeline))
     read.verify()
     sender = sender_of(spark, pipeline, source, notify)
-    blocked_keys = BlockedKeys(lake_of(spark, pipeline), pipeline.name, is_enabled=sink.hold_keys)
+    blocked_keys = BlockedKeys(
+        lake_of(spark, pipeline), pipeline.name, is_enabled=sink.block_keys_on_error
+    )
     report = DeliveriesReport(pipeline.name)
     warnings = LossWarnings(sink.on_loss, sink.format)
     log = OffsetLog(spark, pipeline.folder, pipeline.name)
@@ -241,10 +243,10 @@ def _check_order(
     if str(spark.conf.get("spark.speculation", "false")).lower() == "true":
         msg = "spark.speculation sends messages twice at the same time, out of order: turn it off"
         raise ConfigError(msg)
-    if sink.hold_keys and (codec.carries.pair or source.format in _PAIRED_FORMATS):
+    if sink.block_keys_on_error and (codec.carries.pair or source.format in _PAIRED_FORMATS):
         msg = (
             f"{source.format} tells an update in two messages: one that waits for its half would "
-            "be overtaken by others of its key, so that hold_keys cannot keep their order"
+            "be overtaken by others of its key, so that block_keys_on_error cannot keep their order"
         )
         raise ConfigError(msg)
     if codec.carries.pair:
@@ -264,14 +266,14 @@ def check_topics(
     """
     _check_order(spark, source, sink, notify)
     sink_codec(sink)
-    with topic_admin(spark, sink.servers, client_options(sink.spark)) as broker:
+    with topic_admin(spark, sink.bootstrap_servers, client_options(sink.spark_options)) as broker:
         if sink.is_one_topic and not broker.describe([sink.topic]):
-            msg = f"there is no topic {sink.topic} at {sink.servers}: create it first"
+            msg = f"there is no topic {sink.topic} at {sink.bootstrap_servers}: create it first"
             raise ConfigError(msg)
-        if source.pattern is not None and source.servers == sink.servers:
-            topics = set(broker.matching_names(source.pattern))
+        if source.topic_pattern is not None and source.bootstrap_servers == sink.bootstrap_servers:
+            topics = set(broker.matching_names(source.topic_pattern))
             if sink.topic in topics:
-                msg = "source.pattern matches sink.topic: each message would come again"
+                msg = "source.topic_pattern matches sink.topic: each message would come again"
                 raise ConfigError(msg)
 
 
@@ -315,9 +317,9 @@ class _KafkaSender:
         messages = rows.mapInArrow(partial(_send, job, read, self._task_counts), _MESSAGE_DDL)
         (
             messages.write.format("kafka")
-            .option("kafka.bootstrap.servers", self._sink.servers)
+            .option("kafka.bootstrap.servers", self._sink.bootstrap_servers)
             .option("includeHeaders", "true")
-            .options(**self._sink.spark)
+            .options(**self._sink.spark_options)
             .save()
         )
         counts = self._task_counts.value - counts_before
@@ -345,7 +347,7 @@ class _KafkaSender:
     def _partitions(self) -> dict[str, int]:
         """Return the partition counts of the topics that may receive messages."""
         with topic_admin(
-            self._spark, self._sink.servers, client_options(self._sink.spark)
+            self._spark, self._sink.bootstrap_servers, client_options(self._sink.spark_options)
         ) as broker:
             is_one_topic = (
                 self._sink.is_one_topic and not self._transforms

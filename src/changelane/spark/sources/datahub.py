@@ -88,7 +88,7 @@ class DataHubInput:
         source, topic = self._source, self._source.topic
 
         def starts() -> Offsets:
-            return reader.starts(self._service, topic, source.starting)
+            return reader.starts(self._service, topic, source.starting_offsets)
 
         if self._checkpoint.is_created:
             last_offsets = self._checkpoint.position()
@@ -172,17 +172,17 @@ class DataHubInput:
             raise ConfigError(f"{error}: {way_out}") from None
 
     def resume(
-        self, entries: list[OffsetLogEntry], apply_batch: ApplyBatch, *, skip_lost: bool
+        self, entries: list[OffsetLogEntry], apply_batch: ApplyBatch, *, allow_data_loss: bool
     ) -> BatchOffsets | None:
         """Refuse to continue from the tables.
 
         Raises:
             ConfigError: Always.
         """
-        del entries, apply_batch, skip_lost
+        del entries, apply_batch, allow_data_loss
         msg = (
-            "--resume-from-tables is not there for a datahub source: run without it, which begins "
-            "as source.starting says; rows that tables with keys hold stay right"
+            "--recover-checkpoint is not there for a datahub source: run without it, which begins "
+            "as source.starting_offsets says; rows that tables with keys hold stay right"
         )
         raise ConfigError(msg)
 

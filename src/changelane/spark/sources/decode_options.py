@@ -13,7 +13,7 @@ class DecodeOptions(TypedDict):
     """Arguments of :func:`~changelane.spark.rows.decode.decode`."""
 
     keys: Mapping[str, tuple[str, ...]]
-    keyless: str
+    tables_without_key: str
     epoch: int
     images: bool
     event_ids: bool
@@ -25,7 +25,7 @@ def decode_options_of(pipeline: Pipeline) -> DecodeOptions:
     source = pipeline.source
     return DecodeOptions(
         keys=pipeline.options.keys,
-        keyless=pipeline.options.keyless,
+        tables_without_key=pipeline.options.tables_without_key,
         epoch=pipeline.options.epoch,
         images=bool(pipeline.expressions),
         event_ids=isinstance(source, KafkaSource) and source.order_by_event_id,

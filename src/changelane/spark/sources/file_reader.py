@@ -15,8 +15,8 @@ from typing import IO, Any, BinaryIO, Final, NamedTuple, TypeVar
 
 from changelane.conversion.compression import compression, expanded_stream
 from changelane.conversion.message_files import (
-    LineForm,
-    line_form_of,
+    LineFormat,
+    line_format_of,
     raw_lines,
     read_record,
     too_long_error,
@@ -91,7 +91,7 @@ class FileReader:
         form: The form of the lines; ``None`` = the first JSON object of each piece decides.
     """
 
-    def __init__(self, builder: RowBuilder, form: LineForm | None) -> None:
+    def __init__(self, builder: RowBuilder, form: LineFormat | None) -> None:
         self._builder = builder
         self._form = form
 
@@ -192,8 +192,8 @@ class FileReader:
             if not line or line.isspace():
                 continue  # as `convert` does
             if form is None:
-                form = line_form_of(line)
-            if form is LineForm.RECORDS:
+                form = line_format_of(line)
+            if form is LineFormat.RECORD:
                 yield len(line), record_rows(builder, line, (topic, 0, place))
             else:
                 yield len(line), builder.rows(Message(line, None, (), topic, 0, place))

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from changelane.conversion.compression import compression
-from changelane.conversion.message_files import MAX_LINE_BYTES, LineForm
+from changelane.conversion.message_files import MAX_LINE_BYTES, LineFormat
 from changelane.pipeline.files_source import FilesSource
 from changelane.spark.rows import schema
 from changelane.spark.rows.builder import RowBuilder
@@ -92,7 +92,7 @@ def file_rows(
     source: FilesSource,
     pieces: Sequence[Piece],
     make_builder: MakeBuilder,
-    form: LineForm | None,
+    form: LineFormat | None,
 ) -> DataFrame:
     """Return the event rows of files.
 
@@ -201,7 +201,7 @@ def cloned_session(spark: SparkSession) -> SparkSession:
 
 def _local_rows(
     make_builder: MakeBuilder,
-    form: LineForm | None,
+    form: LineFormat | None,
     tasks: Sequence[Sequence[Piece]],
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
@@ -215,7 +215,7 @@ def _local_rows(
 
 def _hadoop_rows(
     make_builder: MakeBuilder,
-    form: LineForm | None,
+    form: LineFormat | None,
     pieces: dict[str, Piece],
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:

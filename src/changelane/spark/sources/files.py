@@ -14,7 +14,7 @@ from typing import Any, Final
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
-from changelane.conversion.message_files import LineForm
+from changelane.conversion.message_files import LineFormat
 from changelane.errors import ConfigError
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.files_source import FilesSource
@@ -181,7 +181,7 @@ class FilesInput:
         make_builder = partial(
             row_builder, source.format, dict(source.format_options), **decode_options_of(pipeline)
         )
-        form = None if source.contents == "auto" else LineForm(source.contents)
+        form = None if source.line_format == "auto" else LineFormat(source.line_format)
         pieces = pieces_of(batch, self.root, self._rejections, follow_links=source.follow_links)
         return file_rows(self._session, source, pieces, make_builder, form)
 
@@ -198,7 +198,7 @@ class FilesInput:
     def is_remembered(self, name: str) -> bool:
         """Return whether the file log contains a file, by its address.
 
-        Before the file log exists, ``--resume-from-tables`` completes batches of other checkpoints;
+        Before the file log exists, ``--recover-checkpoint`` completes batches of other checkpoints;
         their entries stay.
         """
         return self._file_log is None or path_of(name) in self._file_log
@@ -223,14 +223,14 @@ class FilesInput:
         self._log_entries = entries
 
     def resume(
-        self, entries: list[OffsetLogEntry], apply_batch: ApplyBatch, *, skip_lost: bool
+        self, entries: list[OffsetLogEntry], apply_batch: ApplyBatch, *, allow_data_loss: bool
     ) -> BatchOffsets | None:
         """Complete the batches of lost checkpoints.
 
         Args:
             entries: The entries of the offset log.
             apply_batch: Applies files as a batch of a checkpoint.
-            skip_lost: Has no effect on files; topics use it.
+            allow_data_loss: Has no effect on files; topics use it.
 
         Returns:
             ``None``: the offset log stays, and later batches skip its files.
@@ -238,7 +238,7 @@ class FilesInput:
         Raises:
             ConfigError: A file of a batch does not exist any more.
         """
-        del skip_lost
+        del allow_data_loss
         self._log_entries = entries
         folder = list_folder(self._spark, self._source, self.root)
         present_files = {file.path: file for file in folder.files}

@@ -38,7 +38,7 @@ _MAX_SHOWN: Final = 5
 
 _TABLES_HINT: Final = (
     "to go on without them, once it is clear why: move the checkpoint {checkpoint} away and run "
-    "with --resume-from-tables --skip-lost, which goes on with what the source still has"
+    "with --recover-checkpoint --allow-data-loss, which goes on with what the source still has"
 )
 _TOPICS_HINT: Final = (
     "to go on without them, once it is clear why: move the checkpoint {checkpoint} away and give "
@@ -73,7 +73,7 @@ class KafkaInput:
         self._source = source
         self._checkpoint = checkpoint
         self._data_loss_hint = data_loss_hint
-        self._options = {**READ_COMMITTED, **source.spark}
+        self._options = {**READ_COMMITTED, **source.spark_options}
         self._starts: Offsets | None = None
         self._ids: dict[str, str] = {}
 
@@ -112,10 +112,10 @@ class KafkaInput:
                 }
             )
         reader = self._reader(self._spark.readStream).option("startingOffsets", starts)
-        if source.pattern is None:
+        if source.topic_pattern is None:
             reader = reader.option("subscribe", ",".join(source.names))
         else:
-            reader = reader.option("subscribePattern", anchored_pattern(source.pattern))
+            reader = reader.option("subscribePattern", anchored_pattern(source.topic_pattern))
         if source.max_offsets_per_trigger is not None:
             reader = reader.option("maxOffsetsPerTrigger", source.max_offsets_per_trigger)
         stream: DataFrame = reader.load()
@@ -124,7 +124,7 @@ class KafkaInput:
     def _reader(self, reader: Any) -> Any:
         return (
             reader.format("kafka")
-            .option("kafka.bootstrap.servers", self._source.servers)
+            .option("kafka.bootstrap.servers", self._source.bootstrap_servers)
             .option("includeHeaders", "true")
             .option("failOnDataLoss", "true")
             .options(**self._options)
@@ -226,20 +226,21 @@ class KafkaInput:
         )
         self._ids.update(offset_range.ids)
         if names := sorted(self._unmatched_topics().intersection(position)):
-            msg = f"the checkpoint has topics that source.pattern does not match: {_joined(names)}"
+            msg = f"source.topic_pattern does not match topics of the checkpoint: {_joined(names)}"
             raise ConfigError(f"{msg}: {self._data_loss_hint}")
         if losses := self._losses(offset_range):
             raise ConfigError(f"{_joined(losses)}: {self._data_loss_hint}")
 
     def resume(
-        self, entries: list[OffsetLogEntry], apply_batch: ApplyBatch, *, skip_lost: bool
+        self, entries: list[OffsetLogEntry], apply_batch: ApplyBatch, *, allow_data_loss: bool
     ) -> BatchOffsets | None:
         """Complete the batches of lost checkpoints, and start after them.
 
         Args:
             entries: The entries of the offset log.
             apply_batch: Applies messages under a query and a batch number.
-            skip_lost: Whether to continue with the remaining messages where messages are gone.
+            allow_data_loss: Whether to continue with the remaining messages where messages are
+                gone.
 
         Returns:
             The end offsets of the topics, which replace *entries* in the log.
@@ -256,8 +257,8 @@ class KafkaInput:
         if losses := [
             loss for _, offset_range in ranges for loss in self._losses(_starts_of(offset_range))
         ]:
-            if not skip_lost:
-                msg = f"{_joined(losses)}: run with --skip-lost, too, to go on with what is there"
+            if not allow_data_loss:
+                msg = f"{_joined(losses)}: add --allow-data-loss to continue without these messages"
                 raise ConfigError(msg)
             ranges = [
                 (entry, self._available_range(offset_range)) for entry, offset_range in ranges
@@ -285,14 +286,16 @@ class KafkaInput:
     # -- topics at the broker
 
     def _admin(self) -> Any:
-        return topic_admin(self._spark, self._source.servers, client_options(self._source.spark))
+        return topic_admin(
+            self._spark, self._source.bootstrap_servers, client_options(self._source.spark_options)
+        )
 
     def _described_topics(self, broker: TopicAdmin) -> dict[str, Topic]:
-        if self._source.pattern is not None:
-            return broker.describe(broker.matching_names(self._source.pattern))
+        if self._source.topic_pattern is not None:
+            return broker.describe(broker.matching_names(self._source.topic_pattern))
         topics = broker.describe(self._source.names)
         if missing := [name for name in self._source.names if name not in topics]:
-            msg = f"there is no topic {', '.join(missing)} at {self._source.servers}"
+            msg = f"there is no topic {', '.join(missing)} at {self._source.bootstrap_servers}"
             raise ConfigError(msg)
         return topics
 
@@ -308,10 +311,10 @@ class KafkaInput:
 
     def _unmatched_topics(self) -> set[str]:
         """Return the topics of the broker that the pattern does not match."""
-        if self._source.pattern is None:
+        if self._source.topic_pattern is None:
             return set()
         with self._admin() as broker:
-            return set(broker.names()) - set(broker.matching_names(self._source.pattern))
+            return set(broker.names()) - set(broker.matching_names(self._source.topic_pattern))
 
     def _remaining_range(self, entry: OffsetLogEntry) -> OffsetRange | None:
         """Return the unread range of a batch, for topics that the pattern still matches.

@@ -52,8 +52,8 @@ class TopicAdmin:
             compiled_pattern = self._jvm.java.util.regex.Pattern.compile(anchored_pattern(pattern))
         except Py4JJavaError:
             msg = (
-                "source.pattern is no regular expression of Java, or does not end where it should "
-                "(a comment of (?x), \\Q without \\E)"
+                "source.topic_pattern is no regular expression of Java, or does not end where it "
+                "should (a comment of (?x), \\Q without \\E)"
             )
             raise ConfigError(msg) from None
         return [name for name in self.names() if compiled_pattern.matcher(name).matches()]
@@ -138,7 +138,7 @@ def topic_admin(
 
     Args:
         spark: The session.
-        servers: Addresses of brokers.
+        bootstrap_servers: Addresses of brokers.
         options: More options for Kafka's client, by its own names: security.
         timeout_ms: The timeout of an answer, milliseconds, unless *options* set one.
 

@@ -12,7 +12,7 @@ import msgspec
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from changelane.conversion.message_files import LineForm, line_form_of, read_record
+from changelane.conversion.message_files import LineFormat, line_format_of, read_record
 from changelane.errors import ConfigError, DecodeError
 from changelane.message import Message
 from changelane.pipeline.files_source import FilesSource
@@ -99,9 +99,9 @@ def sample_topics(
 
 
 def _consumer(jvm: Any, source: KafkaSource) -> Any:
-    consumer_options = {**client_options(READ_COMMITTED), **client_options(source.spark)}
+    consumer_options = {**client_options(READ_COMMITTED), **client_options(source.spark_options)}
     consumer_options |= {
-        "bootstrap.servers": source.servers,
+        "bootstrap.servers": source.bootstrap_servers,
         "key.deserializer": _BYTES,
         "value.deserializer": _BYTES,
         "enable.auto.commit": "false",
@@ -169,14 +169,14 @@ def sample_files(spark: SparkSession, source: FilesSource) -> tuple[Listing, Sam
 
 def _messages(lines: list[bytes], source: FilesSource) -> list[Message | DecodeError]:
     """Return the messages of lines, as the ``files`` source reads them."""
-    form = None if source.contents == "auto" else LineForm(source.contents)
+    form = None if source.line_format == "auto" else LineFormat(source.line_format)
     messages: list[Message | DecodeError] = []
     for number, line in enumerate(lines):
         if not line or line.isspace():
             continue
-        form = form or line_form_of(line)
+        form = form or line_format_of(line)
         message = Message(line)
-        if form is LineForm.RECORDS:
+        if form is LineFormat.RECORD:
             try:
                 message = read_record(line)
             except DecodeError as error:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The change log: event rows that tables have not applied yet, in one table of the lake.
 
-It contains the events that a wide stream merges later (``apply: log``), and the events of paused
-tables. A batch is one commit, whatever the number of its tables.
+It contains the events that a wide stream merges later (``merge: deferred``), and the events of
+paused tables. A batch is one commit, whatever the number of its tables.
 """
 
 from collections.abc import Iterable, Mapping

@@ -240,27 +240,27 @@ def _finished_name(batch: int) -> str:
 
 LOST_CHECKPOINT: Final = (
     "the checkpoint {checkpoint} is gone, but the tables hold batches of this pipeline, and one "
-    "without a key would take their rows a second time: run with --resume-from-tables to go on "
+    "without a key would take their rows a second time: run with --recover-checkpoint to go on "
     "from what the tables hold, or put the checkpoint back as it was last"
 )
 OLDER_CHECKPOINT: Final = (
     "batch {batch} of the checkpoint {checkpoint} is another one than it was: the checkpoint is an "
     "older copy of itself, or lost files, and tables would skip what they do not have; move it "
-    "away and run with --resume-from-tables, which goes on from what the tables hold"
+    "away and run with --recover-checkpoint, which goes on from what the tables hold"
 )
 READ_AGAIN: Final = (
     "the checkpoint {checkpoint} is gone: all is read and applied again, which changes no row of a "
-    "table with a key; --resume-from-tables goes on from what the tables hold instead"
+    "table with a key; --recover-checkpoint goes on from what the tables hold instead"
 )
 
 
-def lost_checkpoint_warning(checkpoint: str, keyless: str) -> str:
+def lost_checkpoint_warning(checkpoint: str, tables_without_key: str) -> str:
     """Return the warning for a lost checkpoint, when all files are applied again.
 
     Raises:
         ConfigError: Applying them again would append rows a second time.
     """
-    if keyless == "append":
+    if tables_without_key == "append":
         raise ConfigError(LOST_CHECKPOINT.format(checkpoint=checkpoint))
     return READ_AGAIN.format(checkpoint=checkpoint)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Paused tables: a table that cannot apply its events stops, and the other tables continue.
 
-Its events wait in the change log. Once the cause is fixed, ``changelane resume`` lets the next
+Its events wait in the change log. Once the cause is fixed, ``changelane unpause`` lets the next
 batch of the pipeline, or its next run, merge them first. The paused tables are properties of the
 change log.
 """
@@ -13,7 +13,7 @@ import msgspec
 
 from changelane.spark.state.change_log import ChangeLog
 
-_PREFIX: Final = "parked."
+_PREFIX: Final = "paused."
 
 
 class PausedTable(msgspec.Struct, frozen=True):
@@ -24,15 +24,15 @@ class PausedTable(msgspec.Struct, frozen=True):
         reason: Why it could not apply them; it quotes no value of a row.
         batch: The first batch that it did not apply.
         time_ms: The time of that, milliseconds since 1970-01-01 UTC.
-        state: ``parked``; ``resumed`` when the next batch may try again; ``done`` when the table is
-            no longer paused.
+        state: ``paused``; ``unpaused`` when the next batch may try again; ``done`` when the table
+            is no longer paused.
     """
 
     table_id: str
     reason: str
     batch: int
     time_ms: int
-    state: Literal["parked", "resumed", "done"] = "parked"
+    state: Literal["paused", "unpaused", "done"] = "paused"
 
 
 class PausedTables:

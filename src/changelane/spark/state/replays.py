@@ -68,7 +68,7 @@ class ReplayReport(msgspec.Struct):
         written: The number of sent messages.
         tables: Events by table.
         quarantined: The number of entries that were quarantined again, by reason code.
-        parked: The reasons of failed tables, whose events wait in the change log.
+        paused: The reasons of failed tables, whose events wait in the change log.
         is_resumed: Whether it began before and was killed.
         is_discarded: Whether its entries were discarded, as the user asked.
     """
@@ -79,7 +79,7 @@ class ReplayReport(msgspec.Struct):
     written: int = 0
     tables: dict[str, int] = {}
     quarantined: dict[str, int] = {}
-    parked: dict[str, str] = {}
+    paused: dict[str, str] = {}
     is_resumed: bool = False
     is_discarded: bool = False
 

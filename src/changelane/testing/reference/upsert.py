@@ -110,7 +110,7 @@ class MemoryTables:
         keys: Key columns by table name, instead of those that the events name.
         deletes: ``soft`` keeps deleted rows with what was last known of them, marked in
             ``_changelane_deleted``.
-        keyless: What a table without a key does.
+        tables_without_key: What a table without a key does.
         epoch: The epoch of the orders.
         rule: The decision points of the rule; only tests give another.
         statements: The tables whose source tells statements: they say what becomes of new columns.
@@ -121,7 +121,7 @@ class MemoryTables:
         *,
         keys: Mapping[str, tuple[str, ...]] | None = None,
         deletes: Deletes | str = Deletes.HARD,
-        keyless: Keyless | str = Keyless.APPEND,
+        tables_without_key: Keyless | str = Keyless.APPEND,
         epoch: int = 0,
         rule: Rule = RULE,
         statements: Collection[TableId] = (),
@@ -129,7 +129,7 @@ class MemoryTables:
         self._keys = dict(keys or {})
         self._statements = frozenset(statements)
         self._deletes = Deletes(deletes)
-        self._keyless = Keyless(keyless)
+        self._keyless = Keyless(tables_without_key)
         self._epoch = epoch
         self._rule = rule
         self._tables: dict[TableId, _Table] = {}

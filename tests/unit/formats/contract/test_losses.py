@@ -303,8 +303,13 @@ def test_of_a_topic_with_values_that_canal_lacks_only_these_fail(corpus, tmp_pat
 
 
 def sink(on_loss):
-    source = {"type": "kafka", "servers": "h:1", "topics": ["a"], "format": "debezium-json"}
-    target = {"type": "kafka", "servers": "h:1", "topic": "b", "format": "canal-json"}
+    source = {
+        "type": "kafka",
+        "bootstrap_servers": "h:1",
+        "topics": ["a"],
+        "format": "debezium-json",
+    }
+    target = {"type": "kafka", "bootstrap_servers": "h:1", "topic": "b", "format": "canal-json"}
     target |= {"checkpoint": "state"} | ({} if on_loss is None else {"on_loss": on_loss})
     return parse({"name": "x", "source": source, "sink": target}).sink.on_loss
 

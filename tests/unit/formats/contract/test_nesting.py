@@ -184,7 +184,7 @@ def test_convert_sets_deep_values_aside_and_writes_the_rest(tmp_path, target):
     failures = tmp_path / "failures.jsonl"
     result = run(
         *("convert", "-f", "native-json", "-t", target, "--on-loss", "ignore"),
-        *("--failures", str(failures), "--output", "json", "--output-as", "records"),
+        *("--failures", str(failures), "--output", "json", "--output-line-format", "record"),
         data=b"\n".join(lines),
     )
     summary = json.loads(result.stderr)
@@ -226,7 +226,7 @@ def convert_with_failures(tmp_path, data, *arguments):
     failures = tmp_path / "failures.jsonl"
     result = run(
         *("convert", "-f", "native-json", "-t", "native-json", "--output", "json"),
-        *("--failures", str(failures), "--output-as", "records", *arguments),
+        *("--failures", str(failures), "--output-line-format", "record", *arguments),
         data=data,
     )
     lines = failures.read_bytes().splitlines()

@@ -30,7 +30,12 @@ def source(**told: Any) -> Any:
 
 
 def sink(**told: Any) -> Any:
-    kafka = {"type": "kafka", "servers": "b:9092", "topics": ["t"], "format": "debezium-json"}
+    kafka = {
+        "type": "kafka",
+        "bootstrap_servers": "b:9092",
+        "topics": ["t"],
+        "format": "debezium-json",
+    }
     section = {**ACCESS, "format": "datahub-blob", "checkpoint": "c", **told}
     return parse({"name": "p", "source": kafka, "sink": section}).sink
 

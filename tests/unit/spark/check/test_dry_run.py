@@ -13,9 +13,14 @@ from changelane.pipeline.kafka import KafkaSink, KafkaSource
 from changelane.position import MySqlPosition, encode_order
 from changelane.spark.check import dry_run
 
-SOURCE = {"type": "kafka", "servers": "here:1", "topics": "in", "format": "native-json"}
+SOURCE = {"type": "kafka", "bootstrap_servers": "here:1", "topics": "in", "format": "native-json"}
 TABLES = {"type": "delta", "path": "/lake"}
-TOPICS = {"type": "kafka", "servers": "here:1", "format": "native-json", "checkpoint": "/state"}
+TOPICS = {
+    "type": "kafka",
+    "bootstrap_servers": "here:1",
+    "format": "native-json",
+    "checkpoint": "/state",
+}
 FIELDS = [{"name": "id", "type": "int64"}, {"name": "v", "type": "string"}]
 
 
@@ -110,7 +115,7 @@ def test_transforms_that_let_nothing_pass_are_a_warning() -> None:
 
 @pytest.mark.parametrize(
     ("options", "warns"),
-    [({}, True), ({"keyless": "append"}, False), ({"keys": {"orders": ["id"]}}, False)],
+    [({}, True), ({"tables_without_key": "append"}, False), ({"keys": {"orders": ["id"]}}, False)],
 )
 def test_events_without_a_key_are_told_unless_options_say_what_becomes_of_them(
     options: dict[str, Any], warns: bool
@@ -124,7 +129,7 @@ PLACELESS = "warning  table shop.orders: its events tell no positions: "
 SHARED = "warning  table shop.orders: 2 events tell a position that several rows may have"
 
 
-@pytest.mark.parametrize("options", [{"keyless": "append"}, {"mode": "append"}])
+@pytest.mark.parametrize("options", [{"tables_without_key": "append"}, {"mode": "append"}])
 @pytest.mark.parametrize(
     ("more", "start"),
     [
@@ -146,7 +151,7 @@ def test_where_rows_are_added_it_is_told_that_events_sent_again_are_not_known(
     assert any(line.startswith(PLACELESS) for line in past) == (start == PLACELESS)
     assert not any("several rows" in line for line in past)
     # a row that has a key is the same row again
-    keyed = lines(tables(told(1, **more), options={"keyless": "append"}))
+    keyed = lines(tables(told(1, **more), options={"tables_without_key": "append"}))
     assert not [line for line in keyed if line.startswith("warning")]
 
 
@@ -154,7 +159,7 @@ def test_a_name_in_the_options_that_is_nearly_that_of_a_table_is_told() -> None:
     options = {
         "keys": {"ordrs": ["id"], "customers": ["id"]},
         "tables": {"SHOP.ORDERS": {"mode": "append"}},
-        "maintenance": {"cluster": {"orders": ["id"], "shop.orders2": ["id"]}},
+        "maintenance": {"cluster_by": {"orders": ["id"], "shop.orders2": ["id"]}},
     }
     found = [one for one in tables(told(1), options=options) if one.state == "warning"]
     assert [(one.about, one.fix) for one in found] == [
@@ -166,7 +171,7 @@ def test_a_name_in_the_options_that_is_nearly_that_of_a_table_is_told() -> None:
 def test_several_servers_are_told_unless_they_may_feed_a_table() -> None:
     both = [told(n, source={"server": f"db{n}"}) for n in (1, 2)]
     assert any("2 servers or routed tables feed it" in line for line in lines(tables(*both)))
-    found = lines(tables(*both, options={"sources": "many"}))
+    found = lines(tables(*both, options={"source_servers": "multiple"}))
     assert not any("feed it" in line for line in found)
 
 

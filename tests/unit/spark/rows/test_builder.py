@@ -380,7 +380,7 @@ def test_the_halves_of_an_update_without_a_key_are_no_rows_of_their_own(
 
 def test_a_whole_row_may_be_the_key() -> None:
     event = msgspec.structs.replace(change("c", FULL), key=None)
-    (told,) = of_rows(build(event, keyless="row"))
+    (told,) = of_rows(build(event, tables_without_key="row"))
     assert told.key == '[1,"a","b"]'
     (told,) = of_rows(build(event))
     assert told.key is None

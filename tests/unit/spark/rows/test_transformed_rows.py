@@ -91,7 +91,7 @@ def test_without_a_mask_the_raw_bytes_are_kept():
     assert built((), told, keys={"orders": ("no such",)})[0]["raw_value"] == told.value
 
 
-@pytest.mark.parametrize("options", [{"keys": {"orders": ("ssn",)}}, {"keyless": "row"}])
+@pytest.mark.parametrize("options", [{"keys": {"orders": ("ssn",)}}, {"tables_without_key": "row"}])
 def test_a_configured_key_of_masked_columns_is_refused(options):
     told = message(key=None)
     (row,) = built((HASH,), told, **options)
@@ -99,9 +99,11 @@ def test_a_configured_key_of_masked_columns_is_refused(options):
 
 
 def test_a_whole_row_that_lost_a_column_is_no_key():
-    (row,) = built((Project(drop=("ssn",)),), message(key=None), keyless="row")
+    (row,) = built((Project(drop=("ssn",)),), message(key=None), tables_without_key="row")
     assert row["code"] == "key_column"
-    assert built((Rename(columns={"ssn": "x"}),), message(key=None), keyless="row")[1]["key"]
+    assert built((Rename(columns={"ssn": "x"}),), message(key=None), tables_without_key="row")[1][
+        "key"
+    ]
 
 
 def test_tables_that_meet_without_a_word_are_two_feeds_of_one_table():

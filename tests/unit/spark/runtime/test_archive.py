@@ -267,9 +267,9 @@ def test_the_archive_lies_beside_the_pipelines_file(tmp_path: Path) -> None:
     file = tmp_path / "p.yaml"
     file.write_text(
         "name: a\nsource: {type: files, path: in, format: native-json}\n"
-        "sink: {type: delta, path: lake}\noptions: {archive: changelane.zip}\n"
+        "sink: {type: delta, path: lake}\noptions: {executor_archive: changelane.zip}\n"
     )
-    assert load(file).options.archive == str(tmp_path / "changelane.zip")
+    assert load(file).options.executor_archive == str(tmp_path / "changelane.zip")
 
 
 def test_the_command_says_what_it_packed(

@@ -56,7 +56,7 @@ def test_batches_take_the_oldest_files_first_and_no_more_than_they_may(
     assert taken == [(0, "abc"), (1, "def"), (2, "g")]
     taken.clear()
     spark = {"maxBytesPerTrigger": "20", "latestFirst": "true"}
-    ran(source(tmp_path / "b", there, monkeypatch, spark=spark).input, apply)
+    ran(source(tmp_path / "b", there, monkeypatch, spark_options=spark).input, apply)
     assert taken == [(0, "g"), (1, "f"), (2, "ed"), (3, "cb"), (4, "a")]
 
 
@@ -149,7 +149,7 @@ def test_a_continuous_run_looks_again_until_it_is_stopped(
 def test_files_that_were_applied_are_cleaned_up_but_for_what_could_not_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = source(tmp_path, named("a"), monkeypatch, spark={"cleanSource": "delete"}).input
+    one = source(tmp_path, named("a"), monkeypatch, spark_options={"cleanSource": "delete"}).input
     deleted: list[str] = []
     system = SimpleNamespace(delete=lambda path, _: deleted.append(path))
     monkeypatch.setattr("changelane.spark.sources.files.file_system", lambda _, p: (system, p))

@@ -66,7 +66,7 @@ def test_appended_rows_without_a_key_stay_apart_and_come_once() -> None:
 
 
 def test_equal_rows_are_one_row_where_the_whole_row_is_the_key() -> None:
-    tables = MemoryTables(keyless="row")
+    tables = MemoryTables(tables_without_key="row")
     tables.apply([change("c", at, key=None, after=row(1, None)) for at in (1, 2)])
     assert tables.rows(T) == [row(1, None)]
     tables.apply([change("u", 3, key=None, before=row(1, None), after=row(2))])

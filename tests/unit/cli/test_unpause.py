@@ -1,12 +1,12 @@
-"""``changelane resume``: which parked tables are meant by a name, without Spark."""
+"""``changelane unpause``: which paused tables are meant by a name, without Spark."""
 
 import pytest
 
-from changelane.cli.resume import meant
+from changelane.cli.unpause import meant
 from changelane.errors import ConfigError, UnknownNameError
 from changelane.schema import TableId
 
-PARKED = {
+PAUSED = {
     "1": TableId("shop", None, "orders"),
     "2": TableId("shop", None, "users"),
     "3": TableId("bank", None, "users"),
@@ -28,19 +28,19 @@ PARKED = {
     ],
 )
 def test_a_table_is_named_in_full_or_by_its_last_part(told: list[str], found: list[str]) -> None:
-    assert meant(PARKED, told) == found
+    assert meant(PAUSED, told) == found
 
 
 def test_a_name_of_several_tables_is_refused_with_them() -> None:
     with pytest.raises(ConfigError, match=r"'users' is .*: give one of bank.users, shop.users$"):
-        meant(PARKED, ["users"])
+        meant(PAUSED, ["users"])
 
 
-def test_a_name_of_no_parked_table_is_refused_with_the_nearest_one() -> None:
+def test_a_name_of_no_paused_table_is_refused_with_the_nearest_one() -> None:
     with pytest.raises(UnknownNameError, match=r"did you mean 'shop.orders'"):
-        meant(PARKED, ["shop.ordes"])
+        meant(PAUSED, ["shop.ordes"])
 
 
-def test_where_nothing_is_parked_that_is_said() -> None:
-    with pytest.raises(ConfigError, match=r"^no table is parked, so none is called 'nope'$"):
+def test_where_nothing_is_paused_that_is_said() -> None:
+    with pytest.raises(ConfigError, match=r"^no table is paused, so none is called 'nope'$"):
         meant({}, ["nope"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``changelane explain``: everything that is still known of one key."""
+"""``changelane trace``: everything that is still known of one key."""
 
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +15,7 @@ from changelane.errors import DecodeError
 from changelane.formats.contract import json
 
 if TYPE_CHECKING:
-    from changelane.spark.maintenance.explain import KeyHistory
+    from changelane.spark.maintenance.trace import KeyHistory
 
 _LONGEST: Final = 60
 
@@ -33,7 +33,7 @@ _LONGEST: Final = 60
 )
 @click.option("--master", metavar="URL", help="Where Spark runs; local[*] when nothing says else.")
 @click.option("--output", type=click.Choice(["text", "json"]), default="text")
-def explain(
+def trace(
     file: str, *, table: str, pairs: tuple[str, ...], master: str | None, output: str
 ) -> None:
     """Show the row of a key with the position that each column comes from, and its events.
@@ -47,7 +47,7 @@ def explain(
     if len(key) < len(pairs):
         raise click.BadParameter("name each column once", param_hint="--key")
     pipeline, lake = open_pipeline(file, master)
-    from changelane.spark.maintenance.explain import explain as read
+    from changelane.spark.maintenance.trace import trace as read
 
     history = read(lake, table, key, pipeline.name)
     if output == "json":

@@ -118,7 +118,7 @@ def _check_key(spark: SparkSession, key: Mapping[str, tuple[Value, str]]) -> Non
             )
 
 
-def explain(lake: Lake, table: str, key: Mapping[str, Value], pipeline: str = "") -> KeyHistory:
+def trace(lake: Lake, table: str, key: Mapping[str, Value], pipeline: str = "") -> KeyHistory:
     """Return the stored history of one key of a table.
 
     Args:
