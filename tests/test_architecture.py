@@ -18,8 +18,8 @@ PACKAGE = SOURCE / "changelane"
 # A module imports only what stands before it, or lies inside its own package. Imports inside
 # functions and under TYPE_CHECKING count; a table of names that importlib reads does not.
 ORDER = """
-    errors position validation types schema sql_types event ddl message formats codec profiles
-    apply transforms pipeline conversion datahub spark cli testing
+    reason_codes errors position validation types schema sql_types event ddl message formats codec
+    profiles apply transforms pipeline conversion datahub spark cli testing
 """.split()
 
 # The rooms of spark/, in the same way; a module that stands alone there serves them all.
@@ -275,6 +275,23 @@ def test_no_document_is_cited_that_readers_do_not_have() -> None:
         if citation.search(line)
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_reason_codes_are_members_of_their_enum() -> None:
+    """A code is written as a member, and each member is used."""
+    from changelane.reason_codes import ReasonCode
+
+    literals, used = [], set()
+    for module, path in MODULES.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.keyword) and node.arg == "code":
+                if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+                    literals.append(f"{module}, line {node.value.lineno}: {node.value.value!r}")
+            elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "ReasonCode":
+                used.add(node.attr)
+    assert not literals
+    assert used == set(ReasonCode.__members__)
+    assert all(code.cause.endswith(".") and code.fix.endswith(".") for code in ReasonCode)
 
 
 def test_public_names_are_pinned() -> None:

@@ -17,6 +17,7 @@ from changelane.formats.contract.consistency import sound
 from changelane.formats.contract.format import Format
 from changelane.formats.contract.losses import DEFAULT, Loss, LossPolicy, OnLoss, refused
 from changelane.message import Message
+from changelane.reason_codes import ReasonCode
 
 
 class Encoded(msgspec.Struct, frozen=True):
@@ -65,11 +66,13 @@ class Codec:
         except DecodeError as error:
             raise error.at(message.where) from None
         except RecursionError:
-            raise DecodeError(nesting.REASON, code="too_deep", where=message.where) from None
+            raise DecodeError(
+                nesting.REASON, code=ReasonCode.TOO_DEEP, where=message.where
+            ) from None
         for event in events:
             if (name := nesting.too_deep(event)) is not None:
                 reason = f"the value of {name!r} is {nesting.REASON}"
-                raise DecodeError(reason, code="too_deep", where=message.where)
+                raise DecodeError(reason, code=ReasonCode.TOO_DEEP, where=message.where)
         return events
 
     def encode(self, event: ChangeEvent, *, on_loss: str | LossPolicy = DEFAULT) -> Encoded:
@@ -185,7 +188,7 @@ def detect(messages: Sequence[Message]) -> tuple[str, tuple[str, ...]]:
         values = [message.value for message in messages if message.value is not None]
         if values and all(map(_has_registry_header, values)):
             reason = f"the first messages look like those of a schema registry. {formats.REGISTRY}"
-        raise DecodeError(reason, code="unknown_format")
+        raise DecodeError(reason, code=ReasonCode.UNKNOWN_FORMAT)
     best = [name for name, count in votes.items() if count == most_votes]
     return best[0], tuple(best[1:])
 

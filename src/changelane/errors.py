@@ -22,6 +22,8 @@ Messages name format, JSON path and coordinates, and never contain a value of a 
 import difflib
 from collections.abc import Iterable
 
+from changelane.reason_codes import ReasonCode
+
 
 class ChangelaneError(Exception):
     """Root of all exceptions of changelane."""
@@ -37,7 +39,12 @@ class DecodeError(ChangelaneError):
     """
 
     def __init__(
-        self, reason: str, *, code: str = "malformed", path: str = "$", where: str = ""
+        self,
+        reason: str,
+        *,
+        code: ReasonCode = ReasonCode.MALFORMED,
+        path: str = "$",
+        where: str = "",
     ) -> None:
         super().__init__(reason, code, path, where)
         self.reason = reason
@@ -61,12 +68,18 @@ class DecodeError(ChangelaneError):
         return DecodeError(self.reason, code=self.code, path=self.path, where=where)
 
 
-def _decode_error(reason: str, code: str, path: str, where: str) -> DecodeError:
+def _decode_error(reason: str, code: ReasonCode, path: str, where: str) -> DecodeError:
     return DecodeError(reason, code=code, path=path, where=where)
 
 
 class EncodeError(ChangelaneError):
-    """An event that cannot be encoded in the target format."""
+    """An event that cannot be encoded in the target format.
+
+    Attributes:
+        code: The reason code for the quarantine.
+    """
+
+    code: ReasonCode = ReasonCode.NOT_ENCODABLE
 
 
 class UnsupportedError(EncodeError):
@@ -100,7 +113,7 @@ class TransformError(ChangelaneError):
         code: A stable reason code for counting and for the quarantine, such as ``key_column``.
     """
 
-    def __init__(self, reason: str, *, code: str = "transform") -> None:
+    def __init__(self, reason: str, *, code: ReasonCode = ReasonCode.TRANSFORM) -> None:
         super().__init__(reason, code)
         self.reason = reason
         self.code = code
@@ -112,12 +125,18 @@ class TransformError(ChangelaneError):
         return (_transform_error, (self.reason, self.code))
 
 
-def _transform_error(reason: str, code: str) -> TransformError:
+def _transform_error(reason: str, code: ReasonCode) -> TransformError:
     return TransformError(reason, code=code)
 
 
 class ApplyError(ChangelaneError):
-    """An event that cannot become a row of a table."""
+    """An event that cannot become a row of a table.
+
+    Attributes:
+        code: The reason code for the quarantine.
+    """
+
+    code: ReasonCode = ReasonCode.UNORDERED
 
 
 class UnorderedError(ApplyError):

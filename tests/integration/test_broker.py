@@ -58,7 +58,7 @@ def test_dev_makes_topics_and_fills_them_from_a_file_of_records(
     values.write_text('{"a":1}\n{"a":2}\n')
 
     def run(*arguments: str, code: int = 0) -> str:
-        done = CliRunner().invoke(main, ["dev", *arguments, "--servers", broker])
+        done = CliRunner().invoke(main, ["dev", *arguments, "--bootstrap-servers", broker])
         assert done.exit_code == code, done.output
         return done.output
 
@@ -86,6 +86,6 @@ def test_dev_says_that_no_broker_answers(monkeypatch) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
-    done = CliRunner().invoke(main, ["dev", "topic", "a", "--servers", address])
+    done = CliRunner().invoke(main, ["dev", "topic", "a", "--bootstrap-servers", address])
     assert done.exit_code == 1
     assert done.output.startswith(f"Error: {address} does not answer: ")

@@ -21,6 +21,7 @@ from changelane.event import (
     transaction_id,
 )
 from changelane.position import DELETE_PHASE, UPSERT_PHASE, Position, encode_order
+from changelane.reason_codes import ReasonCode
 from changelane.types import UNAVAILABLE, Value
 
 
@@ -59,7 +60,7 @@ def last_known_states(
 class MissingImageError(ApplyError):
     """A change without the image that its operation requires."""
 
-    code = "missing_image"
+    code = ReasonCode.MISSING_IMAGE
 
 
 def operations_of(

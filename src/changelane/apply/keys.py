@@ -33,6 +33,7 @@ from typing import Any, Final
 import msgspec
 
 from changelane.errors import ApplyError
+from changelane.reason_codes import ReasonCode
 from changelane.types.scalars import Geometry, Value
 from changelane.types.values import MAX_DECIMAL_DIGITS
 
@@ -129,7 +130,7 @@ def canonical(value: Value) -> str:
 class NoKeyError(ApplyError):
     """The key of an event is not known, so the row is not known either."""
 
-    code = "no_key"
+    code = ReasonCode.NO_KEY
 
 
 def key_bytes(values: Mapping[str, Value]) -> bytes:

@@ -4,15 +4,16 @@
 from typing import Final, NamedTuple
 
 from changelane.apply.operations import RowOperation
+from changelane.reason_codes import ReasonCode
 
-TOO_LATE: Final = "too_late"
-AMBIGUOUS: Final = "ambiguous_key_move"
-UNORDERED: Final = "unordered"
+TOO_LATE: Final = ReasonCode.TOO_LATE
+AMBIGUOUS: Final = ReasonCode.AMBIGUOUS_KEY_MOVE
+UNORDERED: Final = ReasonCode.UNORDERED
 
 
 class Rejection(NamedTuple):
     """An operation that is not applied, and the reason; it belongs in the quarantine."""
 
     key: bytes | None
-    code: str
+    code: ReasonCode
     operation: RowOperation

@@ -16,6 +16,7 @@ from typing import IO, Any, BinaryIO, Final, Protocol
 import zstandard
 
 from changelane.errors import DecodeError
+from changelane.reason_codes import ReasonCode
 
 MAX_EXPANSION: Final = 1000
 """Maximum bytes per compressed byte, after the first :data:`FREE_EXPANSION` bytes."""
@@ -110,7 +111,7 @@ class _Bounded(io.RawIOBase):
             raise self._broken(
                 f"the compressed file expands more than {MAX_EXPANSION} times; "
                 "expand it yourself if you trust it",
-                "expansion",
+                ReasonCode.EXPANSION,
             )
         return True
 
@@ -121,7 +122,9 @@ class _Bounded(io.RawIOBase):
             return bz2.BZ2Decompressor()
         return zstandard.ZstdDecompressor().decompressobj()
 
-    def _broken(self, reason: str, code: str = "corrupt_compression") -> DecodeError:
+    def _broken(
+        self, reason: str, code: ReasonCode = ReasonCode.CORRUPT_COMPRESSION
+    ) -> DecodeError:
         return DecodeError(reason, code=code, where=self._path)
 
 

@@ -30,6 +30,7 @@ from changelane.formats.contract import json
 from changelane.formats.contract.losses import Loss, LossWarnings
 from changelane.message import Message
 from changelane.profiles.profile import Profile
+from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId
 from changelane.transforms.chain import Chain
 
@@ -202,7 +203,7 @@ class Conversion:
             self._fail_to_decode(line, error)
             return ()
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other lines
-            self._fail_to_decode(line, DecodeError(_defect_text(error), code="defect"))
+            self._fail_to_decode(line, DecodeError(_defect_text(error), code=ReasonCode.DEFECT))
             return ()
         self.summary.events += len(events)
         return events

@@ -35,6 +35,7 @@ from changelane.conversion.compression import compressed_stream, expanded_stream
 from changelane.errors import ConfigError, DecodeError, EncodeError
 from changelane.formats.contract import json
 from changelane.message import Message
+from changelane.reason_codes import ReasonCode
 
 MAX_LINE_BYTES: Final = 256 << 20
 """A longer line is rejected and skipped; it is never loaded completely."""
@@ -108,7 +109,7 @@ def read_record(line: bytes) -> Message:
     record = json.loads(line, _Record)
     value = _part(record.value, record.value_base64, "value")
     if value is msgspec.UNSET:
-        raise DecodeError("a record needs a value", code="not_a_record", path="$.value")
+        raise DecodeError("a record needs a value", code=ReasonCode.NOT_A_RECORD, path="$.value")
     key = _part(record.key, record.key_base64, "key")
     return Message(
         value,
@@ -126,7 +127,7 @@ def _part(text: Any, encoded: str | msgspec.UnsetType, field: str) -> Any:
         return text.encode() if isinstance(text, str) else text
     if isinstance(text, str):
         reason = f"a record holds {field} and {field}_base64"
-        raise DecodeError(reason, code="not_a_record", path=f"$.{field}_base64")
+        raise DecodeError(reason, code=ReasonCode.NOT_A_RECORD, path=f"$.{field}_base64")
     return _unbase64(encoded, f"$.{field}_base64")
 
 
@@ -136,7 +137,7 @@ def _unbase64(text: object, path: str) -> bytes:
             return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         pass
-    raise DecodeError("not Base64", code="not_a_record", path=path) from None
+    raise DecodeError("not Base64", code=ReasonCode.NOT_A_RECORD, path=path) from None
 
 
 def read_headers(
@@ -159,7 +160,7 @@ def read_headers(
                 read.append((name, _unbase64(encoded, f"$.headers[{index}]")))
             case _:
                 raise DecodeError(
-                    "a header is not text", code="not_a_record", path=f"$.headers[{index}]"
+                    "a header is not text", code=ReasonCode.NOT_A_RECORD, path=f"$.headers[{index}]"
                 )
     return tuple(read)
 
@@ -248,7 +249,7 @@ def _skip_rest(stream: BinaryIO) -> tuple[int, bool]:
 
 def too_long_error() -> DecodeError:
     """Return the error of a line that is too long."""
-    return DecodeError("the line is too long", code="line_too_long")
+    return DecodeError("the line is too long", code=ReasonCode.LINE_TOO_LONG)
 
 
 class Lines:

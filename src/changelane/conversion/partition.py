@@ -30,6 +30,7 @@ from changelane.message import Message
 from changelane.pipeline.kafka import PLACEHOLDER, is_topic
 from changelane.position import EventIdPosition
 from changelane.profiles.profile import PartitionsOf, Profile
+from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId
 from changelane.transforms.chain import Chain
 
@@ -38,8 +39,6 @@ EVENT_ID: Final = "changelane-event-id"
 _EVENT_ID: Final = re.compile(r"(.+)-(\d{1,10})-(\d{1,20})-(\d{1,5})-(\d{1,5})", re.ASCII)
 
 
-KEY_BLOCKED: Final = "held"
-"""The reason code of a message that waits for an earlier message of its key."""
 _BLOCKED_REASON: Final = (
     "an earlier message of its key is set aside: it follows when that one is replayed"
 )
@@ -76,7 +75,7 @@ class RejectedMessage(NamedTuple):
     """A quarantined message, or one event of it; withheld: with a mask, only hashes are stored."""
 
     origin: Origin
-    code: str
+    code: ReasonCode
     reason: str
     path: str = "$"
     table: TableId | None = None
@@ -134,11 +133,11 @@ class Address(msgspec.Struct, frozen=True):
         """
         if self.is_same_broker and topic == origin.topic:
             raise DestinationError(
-                "same_topic", "it would be written into the topic it was read from"
+                ReasonCode.SAME_TOPIC, "it would be written into the topic it was read from"
             )
         count = None if topic is None else partitions_of(topic)
         if count is None:
-            raise DestinationError("no_topic", f"there is no topic {topic}: create it")
+            raise DestinationError(ReasonCode.NO_TOPIC, f"there is no topic {topic}: create it")
         return count
 
     def _topic(self, event: ChangeEvent, origin: Message) -> str:
@@ -157,20 +156,22 @@ class Address(msgspec.Struct, frozen=True):
             part = parts[match.group(1)]
             if part is None:
                 words = f"the event tells no {match.group(1)}, which names its topic"
-                raise DestinationError("no_topic_name", words)
+                raise DestinationError(ReasonCode.NO_TOPIC_NAME, words)
             return part
 
         topic = PLACEHOLDER.sub(part, self.topic)
         if not is_topic(topic):
             # removing the characters that Kafka does not allow could make two names equal
-            raise DestinationError("no_topic_name", "its names cannot stand in the name of a topic")
+            raise DestinationError(
+                ReasonCode.NO_TOPIC_NAME, "its names cannot stand in the name of a topic"
+            )
         return topic
 
 
 class DestinationError(EncodeError):
     """A message has no topic."""
 
-    def __init__(self, code: str, reason: str) -> None:
+    def __init__(self, code: ReasonCode, reason: str) -> None:
         super().__init__(code, reason)
         self.code = code
         self.reason = reason
@@ -201,7 +202,7 @@ def event_encoder(
         if profile is not None:
             if topic is not None:
                 raise DestinationError(
-                    "two_topics", "a route tells its topic, and so does the profile"
+                    ReasonCode.TWO_TOPICS, "a route tells its topic, and so does the profile"
                 )
             encoded = profile.encode(event, encode, partitions_of)
             for message in encoded.messages:
@@ -269,10 +270,10 @@ class Delivery:
         except DecodeError as error:
             return [self.reject(Origin(message, None), error.code, error.reason, error.path)]
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other messages
-            return [self.reject(Origin(message, None), "defect", _defect_text(error))]
+            return [self.reject(Origin(message, None), ReasonCode.DEFECT, _defect_text(error))]
         if event_index is not None and event_index >= len(events):
             reason = f"it tells {len(events)} events now, and the one that was set aside was later"
-            return [self.reject(Origin(message, event_index), "no_such_event", reason)]
+            return [self.reject(Origin(message, event_index), ReasonCode.NO_SUCH_EVENT, reason)]
         self._counts.totals["events"] += len(events) if event_index is None else 1
         outcomes: list[Message | RejectedMessage] = []
         for index, decoded in enumerate(events):
@@ -312,7 +313,7 @@ class Delivery:
         except TransformError as error:
             outcomes.append(self.reject(origin, error.code, str(error)))
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other messages
-            outcomes.append(self.reject(origin, "defect", _defect_text(error)))
+            outcomes.append(self.reject(origin, ReasonCode.DEFECT, _defect_text(error)))
         else:
             self._counts.totals["excluded"] += transformed is None
             return transformed
@@ -347,20 +348,19 @@ class Delivery:
     def _encode(self, event: ChangeEvent, origin: Origin) -> list[Message | RejectedMessage]:
         if isinstance(event, HalfUpdate):
             reason = "half an update, whose other half did not come in this partition and batch"
-            return [self.reject(origin, "orphan_half", reason, table=event.change.table)]
+            return [self.reject(origin, ReasonCode.ORPHAN_HALF, reason, table=event.change.table)]
         table = getattr(event, "table", None)
         try:
             topic = self._chain.topic(table) if isinstance(table, TableId) else None
             encoded = self._deliver(event, origin, topic)
         except UnsupportedError as error:
-            return [self.reject(origin, "unsupported", str(error), table=table)]
+            return [self.reject(origin, ReasonCode.UNSUPPORTED, str(error), table=table)]
         except EncodeError as error:
-            code = getattr(error, "code", "not_encodable")
-            return [self.reject(origin, code, str(error), table=table)]
+            return [self.reject(origin, error.code, str(error), table=table)]
         except DeliveryError:
             raise
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other messages
-            return [self.reject(origin, "defect", _defect_text(error), table=table)]
+            return [self.reject(origin, ReasonCode.DEFECT, _defect_text(error), table=table)]
         self._counts.losses.update(encoded.losses)
         self._counts.totals["written"] += len(encoded.messages)
         if not self._event_id:
@@ -372,12 +372,12 @@ class Delivery:
 
     def reject_blocked(self, origin: Origin) -> RejectedMessage:
         """Reject a message that waits for an earlier message of its key, and count it."""
-        return self.reject(origin, KEY_BLOCKED, _BLOCKED_REASON)
+        return self.reject(origin, ReasonCode.HELD, _BLOCKED_REASON)
 
     def reject(
         self,
         origin: Origin,
-        code: str,
+        code: ReasonCode,
         reason: str,
         path: str = "$",
         table: TableId | None = None,

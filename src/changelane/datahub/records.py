@@ -35,6 +35,7 @@ from changelane.profiles.datahub import (
 )
 from changelane.profiles.profile import table_of
 from changelane.profiles.row_values import row_of
+from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId, TableSchema
 
 MOST_STRING_BYTES: Final = 2 * 1024 * 1024
@@ -132,7 +133,9 @@ class Records:
         encoded, placed = self._make(event, origin, topic)
         for message in placed:
             if message.record.size > MOST_RECORD_BYTES:
-                raise DestinationError("record_too_large", "a record is larger than DataHub takes")
+                raise DestinationError(
+                    ReasonCode.RECORD_TOO_LARGE, "a record is larger than DataHub takes"
+                )
         self._made += placed
         return encoded
 
@@ -142,7 +145,9 @@ class Records:
         self, codec: Codec, event: ChangeEvent, origin: Origin, topic: str | None
     ) -> tuple[Encoded, list[Placed]]:
         if topic is not None:
-            raise DestinationError("two_topics", "one topic of datahub-blob takes all tables")
+            raise DestinationError(
+                ReasonCode.TWO_TOPICS, "one topic of datahub-blob takes all tables"
+            )
         encoded = codec.encode(event, on_loss=self._sink.on_loss)
         placed: list[Placed] = []
         for message in encoded.messages:
@@ -169,15 +174,15 @@ class Records:
     ) -> tuple[Encoded, list[Placed]]:
         if isinstance(event, Truncate):
             raise DestinationError(
-                "truncate", "datahub-tuple cannot tell that a table was truncated"
+                ReasonCode.TRUNCATE, "datahub-tuple cannot tell that a table was truncated"
             )
         if isinstance(event, HalfUpdate | SchemaChange) or not isinstance(event, DataChange):
-            raise DestinationError("no_row", "datahub-tuple has no row for it")
+            raise DestinationError(ReasonCode.NO_ROW, "datahub-tuple has no row for it")
         name = _named(self._sink.topic, event.table) if topic is None else topic
         if not is_topic(name):
             # two names must not become one by leaving out what DataHub does not allow
             words = "its names cannot stand in the name of a topic: give it one by a route"
-            raise DestinationError("no_topic_name", words)
+            raise DestinationError(ReasonCode.NO_TOPIC_NAME, words)
         self._check_owner(name, event.table)
         fields = self._fields(name, event.schema)
         _check_fit(name, fields, event)
@@ -219,7 +224,9 @@ class Records:
         own_table = owner(table)
         topic_owner = self.owners.setdefault(topic.lower(), own_table)
         if topic_owner != own_table:
-            raise DestinationError("two_tables", two_tables(topic, {topic_owner, own_table}))
+            raise DestinationError(
+                ReasonCode.TWO_TABLES, two_tables(topic, {topic_owner, own_table})
+            )
 
     def _fields(self, name: str, schema: TableSchema | None) -> _Fields:
         """Return what is known of a topic, which is created where the sink says so.
@@ -232,7 +239,7 @@ class Records:
             try:
                 fields = self._open(name, schema)
             except DestinationError as error:
-                if error.code == "no_schema":
+                if error.code == ReasonCode.NO_SCHEMA:
                     raise  # a later event may tell it
                 fields = error
             self._topics[name] = fields
@@ -246,17 +253,17 @@ class Records:
             create = self._sink.create
             if create is None:
                 words = f"there is no topic {name}: create it, or give sink.create"
-                raise DestinationError("no_topic", words)
+                raise DestinationError(ReasonCode.NO_TOPIC, words)
             if schema is None:
                 words = f"there is no topic {name}, and the events tell no types to create it by"
-                raise DestinationError("no_schema", words)
+                raise DestinationError(ReasonCode.NO_SCHEMA, words)
             new_topic = Topic("TUPLE", _topic_schema(schema, self._sink))
             create_topic(self._service, self._patience, name, new_topic, create)
             # another task may have been first, with other columns
             topic = self._ask(name) or new_topic
         if topic.kind != "TUPLE" or topic.schema is None:
             raise DestinationError(
-                "wrong_topic", f"topic {name} is a BLOB topic, and takes no rows"
+                ReasonCode.WRONG_TOPIC, f"topic {name} is a BLOB topic, and takes no rows"
             )
         return _fields_of(name, topic.schema)
 
@@ -315,7 +322,9 @@ def numbered(event: ChangeEvent, origin: Origin) -> ChangeEvent:
     value = 0
     for number, bits in parts:
         if not 0 <= number < 1 << bits:
-            raise DestinationError("sequence", "its coordinates are too large for a sequence")
+            raise DestinationError(
+                ReasonCode.SEQUENCE, "its coordinates are too large for a sequence"
+            )
         value = value << bits | number
     return msgspec.structs.replace(event, position=SequencePosition(value))
 
@@ -325,7 +334,7 @@ def _named(template: str, table: TableId) -> str:
         parts = {"database": table.database, "schema": table.schema, "table": table.name}
         if (name := parts[match.group(1)]) is None:
             words = f"the event tells no {match.group(1)}, which names its topic"
-            raise DestinationError("no_topic_name", words)
+            raise DestinationError(ReasonCode.NO_TOPIC_NAME, words)
         return name
 
     return PLACEHOLDER.sub(part, template)
@@ -343,11 +352,11 @@ def _topic_schema(schema: TableSchema, sink: DataHubSink) -> str:
     names = [column.name.lower() for column in schema.columns]
     if len(set(names)) < len(names):
         words = "its columns differ in upper and lower case only, which DataHub's fields cannot"
-        raise DestinationError("topic_schema", words)
+        raise DestinationError(ReasonCode.TOPIC_SCHEMA, words)
     try:
         return tuple_topic.topic_schema(schema, time_column=column)
     except ConfigError as error:
-        raise DestinationError("topic_schema", str(error)) from None
+        raise DestinationError(ReasonCode.TOPIC_SCHEMA, str(error)) from None
 
 
 def _fields_of(name: str, text: str) -> _Fields:
@@ -355,7 +364,7 @@ def _fields_of(name: str, text: str) -> _Fields:
         tuple_topic.table_schema(text)  # a type that is not known is refused here
         fields = json.loads(text.encode(), tuple_topic.TopicPart).fields
     except ConfigError as error:
-        raise DestinationError("wrong_topic", f"topic {name}: {error}") from None
+        raise DestinationError(ReasonCode.WRONG_TOPIC, f"topic {name}: {error}") from None
     types = {field.name: field.type.upper() for field in fields}
     times = [name for name in (tuple_topic.TIME, tuple_topic.OTHER_TIME) if name in types]
     needed = [tuple_topic.SEQUENCE, tuple_topic.OPERATION, tuple_topic.BEFORE, tuple_topic.AFTER]
@@ -364,7 +373,7 @@ def _fields_of(name: str, text: str) -> _Fields:
             f"topic {name} has no column {missing[0]}, without which rows do not tell changes: "
             "let sink.create make the topic, or create it with the columns of datahub-tuple"
         )
-        raise DestinationError("wrong_topic", words)
+        raise DestinationError(ReasonCode.WRONG_TOPIC, words)
     required = frozenset(field.name for field in fields if field.notnull)
     return _Fields(text, types, required, times[0] if times else tuple_topic.TIME, {}, set())
 
@@ -398,12 +407,12 @@ def _check_fit(name: str, fields: _Fields, event: DataChange) -> None:
                     f"has {topic_type}: "
                     f"{way_out}"
                 )
-                raise DestinationError("topic_schema", words)
+                raise DestinationError(ReasonCode.TOPIC_SCHEMA, words)
         if names <= fields.types.keys():
             fields.fitting.add(schema)
     if missing := sorted(names - fields.types.keys()):
         raise DestinationError(
-            "topic_schema", f"topic {name} has no column {missing[0]!r}: {way_out}"
+            ReasonCode.TOPIC_SCHEMA, f"topic {name} has no column {missing[0]!r}: {way_out}"
         )
 
 
@@ -411,7 +420,7 @@ def _columns_schema(schema: TableSchema) -> str:
     try:
         return tuple_topic.topic_schema(schema)
     except ConfigError as error:
-        raise DestinationError("topic_schema", str(error)) from None
+        raise DestinationError(ReasonCode.TOPIC_SCHEMA, str(error)) from None
 
 
 _INTEGERS: Final = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
@@ -459,7 +468,9 @@ def _string(name: str, value: Any) -> str:
         raise TypeError
     # half a surrogate pair, which is no Unicode, fails here
     if len(value.encode()) > MOST_STRING_BYTES:
-        raise DestinationError("record_too_large", f"column {name!r} has a text of more than 2 MB")
+        raise DestinationError(
+            ReasonCode.RECORD_TOO_LARGE, f"column {name!r} has a text of more than 2 MB"
+        )
     return value
 
 

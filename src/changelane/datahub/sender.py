@@ -17,6 +17,7 @@ from changelane.datahub.shard_writer import Limits, Patience, Record, RefusedRec
 from changelane.message import Message
 from changelane.pipeline.datahub_sink import DataHubSink
 from changelane.pipeline.kafka import KafkaSource
+from changelane.reason_codes import ReasonCode
 from changelane.transforms.chain import Chain
 
 
@@ -107,7 +108,7 @@ class Sending:
             event = *blocking_key_of(origin.message), origin.message.offset, origin.number
             if error is not None:
                 reason = f"the topic never takes the record: {error}"
-                yield self._delivery.reject(origin, "refused_by_datahub", reason)
+                yield self._delivery.reject(origin, ReasonCode.REFUSED_BY_DATAHUB, reason)
             elif event not in reported:
                 yield self._delivery.reject_blocked(origin)
             reported.add(event)

@@ -62,6 +62,7 @@ from changelane.formats.debezium_envelope.rows.connect_schema import parse, unwr
 from changelane.formats.debezium_envelope.source_block import sanitised
 from changelane.message import Message
 from changelane.position import MySqlPosition
+from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId, option_for_table
 from changelane.types import LogicalType, Unknown
 
@@ -218,7 +219,9 @@ def _member(options: Options) -> Member:
             row = draft.after or draft.before or {}
             if any(name not in row for name in columns):
                 path = "$.after" if draft.after else "$.before"
-                raise DecodeError("a key column is missing", code="missing_field", path=path)
+                raise DecodeError(
+                    "a key column is missing", code=ReasonCode.MISSING_FIELD, path=path
+                )
             draft.key = Key(tuple(columns), KeyOrigin.CONFIG)
 
     return Member(

@@ -43,6 +43,7 @@ from changelane.formats.contract.capabilities import AbsentMeans, Carries, Extre
 from changelane.formats.contract.format import Format, Report
 from changelane.message import Message
 from changelane.position import DELETE_PHASE, Position, encode_order
+from changelane.reason_codes import ReasonCode
 from changelane.schema import Column, TableId, TableSchema
 from changelane.types import UNAVAILABLE, UNKNOWN, LogicalType, NestedTypeError, Value, parse_type
 from changelane.types.values import from_json, to_json
@@ -340,7 +341,7 @@ def event_of(native: NativeEvent) -> ChangeEvent:
         if native.half:
             if change.op not in {Op.CREATE, Op.DELETE}:
                 reason = "half an update is the row before (d) or the row after (c)"
-                raise DecodeError(reason, code="unknown_operation", path="$.op")
+                raise DecodeError(reason, code=ReasonCode.UNKNOWN_OPERATION, path="$.op")
             other_key = _read_image(native.other_key, [], schema, "other_key")
             return HalfUpdate(change, other_key, native.pair)
         return change
@@ -373,12 +374,12 @@ def event_of(native: NativeEvent) -> ChangeEvent:
             kind = _required(native.type, "type")
             return Control(kind, native.text, native.table or TableId(), **parts)
         case _:
-            raise DecodeError("unknown op", code="unknown_operation", path="$.op")
+            raise DecodeError("unknown op", code=ReasonCode.UNKNOWN_OPERATION, path="$.op")
 
 
 def _required(value: Any, field: str) -> Any:
     if value is None:
-        raise DecodeError("a field is missing", code="missing_field", path=f"$.{field}")
+        raise DecodeError("a field is missing", code=ReasonCode.MISSING_FIELD, path=f"$.{field}")
     return value
 
 
@@ -399,8 +400,8 @@ def _read_schema(columns: list[NativeColumn] | None) -> TableSchema | None:
         except ConfigError as error:
             path = f"$.schema[{index}].type"
             if isinstance(error, NestedTypeError):
-                raise DecodeError(str(error), code="too_deep", path=path) from None
-            raise DecodeError("not a column type", code="wrong_type", path=path) from None
+                raise DecodeError(str(error), code=ReasonCode.TOO_DEEP, path=path) from None
+            raise DecodeError("not a column type", code=ReasonCode.WRONG_TYPE, path=path) from None
         default = column.default
         if default is not None and default is not msgspec.UNSET:
             default = _converted(kind, default, f"$.schema[{index}].default")
@@ -412,7 +413,7 @@ def _read_schema(columns: list[NativeColumn] | None) -> TableSchema | None:
     try:
         return TableSchema(tuple(read))
     except ValueError as error:
-        raise DecodeError(str(error), code="wrong_schema", path="$.schema") from None
+        raise DecodeError(str(error), code=ReasonCode.WRONG_SCHEMA, path="$.schema") from None
 
 
 def _read_image(

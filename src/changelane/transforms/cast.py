@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from changelane.errors import ConfigError, TransformError
+from changelane.reason_codes import ReasonCode
 from changelane.schema import Column
 from changelane.transforms.transform import ColumnTransform, Convert, MovedColumn
 from changelane.types import (
@@ -122,7 +123,7 @@ def _is_injective(old: LogicalType, new: LogicalType) -> bool:
 
 
 def _cast_error(new: LogicalType) -> TransformError:
-    return TransformError(f"a value that {new} cannot hold", code="cast")
+    return TransformError(f"a value that {new} cannot hold", code=ReasonCode.CAST)
 
 
 _NUMBER: Final = re.compile(

@@ -30,6 +30,7 @@ from changelane.event import (
     Truncate,
     Watermark,
 )
+from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId, TableSchema
 from changelane.transforms import ddl as statements
 from changelane.transforms.include_exclude import Exclude, Include
@@ -144,11 +145,11 @@ class Chain:
         weak = self._changed_key_columns.get(table)
         if is_row and table in self._lossy_tables:
             reason = f"rows of {table} that differ may be equal without what transforms took away"
-            raise TransformError(reason, code="key_column")
+            raise TransformError(reason, code=ReasonCode.KEY_COLUMN)
         if weak and not weak.isdisjoint(key or ()):
             names = ", ".join(sorted(repr(name) for name in weak.intersection(key or ())))
             reason = f"mask, cast or project changes {names} of {table}, a part of the key"
-            raise TransformError(reason, code="key_column")
+            raise TransformError(reason, code=ReasonCode.KEY_COLUMN)
 
     def redacted(self, raw: bytes | None) -> bytes | None:
         """Return the raw bytes of a message as they may be stored: with a mask, only a hash."""
@@ -189,7 +190,7 @@ class Chain:
                 topic = self._topics.setdefault(target.table, target.topic)
                 if topic != target.topic:
                     reason = f"route gives {target.table} two topics"
-                    raise TransformError(reason, code="route")
+                    raise TransformError(reason, code=ReasonCode.ROUTE)
             self._targets[table] = target
             if target.table is not target.source and not target.is_merged:
                 self._feeds[id(target.table)] = target
@@ -207,7 +208,7 @@ class Chain:
                 f"{target.source} and {first.source} would be one table, {target.table}, and their "
                 "keys may meet: say `shards: key` or `shards: apart` in the route of both"
             )
-            raise TransformError(reason, code="tables_meet")
+            raise TransformError(reason, code=ReasonCode.TABLES_MEET)
 
     def _passes(self, operation: str) -> bool:
         return operation not in self.target(TableId()).refused
@@ -296,7 +297,7 @@ class Chain:
             return _replace(event, table=target.table)
         if target.table.name is None and target.is_shard_key:
             reason = "a tombstone that does not tell its table has no shard for its key"
-            raise TransformError(reason, code="unnamed_table")
+            raise TransformError(reason, code=ReasonCode.UNNAMED_TABLE)
         self._refuse_shared_target(target)
         plan = self.plan(event.table, event.schema, Key(tuple(event.key)))
         if not plan.is_changed:

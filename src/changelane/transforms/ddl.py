@@ -41,6 +41,7 @@ from changelane.ddl.parse_column import literal, zero
 from changelane.ddl.render import UnwritableError, literal_text, written
 from changelane.errors import TransformError
 from changelane.event import SchemaChange
+from changelane.reason_codes import ReasonCode
 from changelane.schema import Column, TableId
 from changelane.transforms.table_plan import ResolvedColumn, TableTarget
 from changelane.types import UNKNOWN, LogicalType
@@ -61,7 +62,7 @@ def refuse_shard(target: TableTarget, action: str) -> None:
     """
     if target.is_merged:
         reason = f"{action} of {target.source}, whose rows share {target.table} with other tables"
-        raise TransformError(reason, code="shard_statement")
+        raise TransformError(reason, code=ReasonCode.SHARD_STATEMENT)
 
 
 def translate(event: SchemaChange, target_of: TargetOf) -> SchemaChange | None:
@@ -106,7 +107,7 @@ def _is_touched(target: TableTarget) -> bool:
 def _untranslatable(target: TableTarget, why: str) -> TransformError:
     name = str(target.source) or "a table that is not named"
     reason = f"a statement about {name} cannot be said of what transforms make of it: {why}"
-    return TransformError(reason, code="untranslated_statement")
+    return TransformError(reason, code=ReasonCode.UNTRANSLATED_STATEMENT)
 
 
 def _statement(statement: Statement, event: SchemaChange, target_of: TargetOf) -> str | None:

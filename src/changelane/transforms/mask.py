@@ -15,6 +15,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from changelane.errors import TransformError
+from changelane.reason_codes import ReasonCode
 from changelane.schema import Column
 from changelane.transforms.canonical_text import canonical_text
 from changelane.transforms.transform import ColumnTransform, Convert, MovedColumn, Transform
@@ -109,7 +110,9 @@ def _text(kind: LogicalType, value: Value) -> str:
     try:
         return canonical_text(kind, value)
     except Exception:  # noqa: BLE001 - any error text may quote the value
-        raise TransformError("a value that is not of its column's type", code="mask") from None
+        raise TransformError(
+            "a value that is not of its column's type", code=ReasonCode.MASK
+        ) from None
 
 
 def _hash(secret: bytes, kind: LogicalType, value: Value) -> str:
@@ -144,7 +147,7 @@ def _token(secret: bytes, kind: LogicalType, value: Value) -> str:
         )
         if token != text or not text:
             return token
-    raise TransformError("a value that has no token", code="mask")
+    raise TransformError("a value that has no token", code=ReasonCode.MASK)
 
 
 def _alphabet(character: str) -> str | None:

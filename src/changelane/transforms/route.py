@@ -9,6 +9,7 @@ from typing import Final, Literal
 import msgspec
 
 from changelane.errors import TransformError
+from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId
 from changelane.transforms.transform import Transform
 
@@ -107,7 +108,7 @@ class Route(Transform, frozen=True, kw_only=True, tag="route", tag_field="type")
         )
         new = TableId(*parts)
         if new.name is None:
-            raise TransformError("a table would have an empty name", code="route")
+            raise TransformError("a table would have an empty name", code=ReasonCode.ROUTE)
         return table if new == table else new
 
     def topic_of(self, table: TableId) -> str | None:
@@ -121,7 +122,9 @@ class Route(Transform, frozen=True, kw_only=True, tag="route", tag_field="type")
         parts = dict(zip(_PARTS, msgspec.structs.astuple(table), strict=True))
         topic = _template_text(self.topic, lambda hole: parts[hole] or "")
         if not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
-            raise TransformError("no topic can have the name that route gives it", code="route")
+            raise TransformError(
+                "no topic can have the name that route gives it", code=ReasonCode.ROUTE
+            )
         return topic
 
 

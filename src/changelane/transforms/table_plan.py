@@ -8,6 +8,7 @@ import msgspec
 
 from changelane.errors import TransformError
 from changelane.event import Completeness, Image, Key
+from changelane.reason_codes import ReasonCode
 from changelane.schema import Column, TableId, TableSchema
 from changelane.transforms.include_exclude import Exclude, Include
 from changelane.transforms.route import Route, shard_name
@@ -137,7 +138,7 @@ class TableTarget:
         for _, transform in self.unsure_transforms:
             if transform.names((name,)):
                 reason = f"{_kind(transform)} of column {name!r}: the event does not tell its table"
-                raise TransformError(reason, code="unnamed_table")
+                raise TransformError(reason, code=ReasonCode.UNNAMED_TABLE)
         return self._after(-1, name, column)
 
     def _after(self, start: int, name: str, column: Column | None) -> ResolvedColumn:
@@ -177,7 +178,7 @@ class TableTarget:
             verb = "cast changes, so that keys may meet or part,"
         if resolved.moved is None or verb is not None:
             reason = f"{verb} column {name!r} of {self.source}, which is a part of the key"
-            raise TransformError(reason, code="key_column")
+            raise TransformError(reason, code=ReasonCode.KEY_COLUMN)
         return resolved.moved.name
 
 
@@ -262,7 +263,7 @@ class TransformPlan:
 
     def _refuse_same_name(self, name: str) -> None:
         reason = f"two columns of {self.target.source} would be called {name!r}"
-        raise TransformError(reason, code="two_columns")
+        raise TransformError(reason, code=ReasonCode.TWO_COLUMNS)
 
     def _resolve(self, name: str) -> ResolvedColumn:
         resolved = self._resolved.get(name)
@@ -333,4 +334,4 @@ def refuse_missing(target: TableTarget, missing: Iterable[RequiredColumn]) -> No
         f"mask finds no column {names} in {target.source}: it may have another name now, and would "
         "go on unmasked (`when_missing: pass` lets such tables pass)"
     )
-    raise TransformError(reason, code="mask_missing")
+    raise TransformError(reason, code=ReasonCode.MASK_MISSING)

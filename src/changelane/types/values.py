@@ -20,6 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from changelane.errors import DecodeError
+from changelane.reason_codes import ReasonCode
 from changelane.types import (
     Array,
     Boolean,
@@ -214,7 +215,7 @@ def _unless_same(original: list[Value], converted: list[Value]) -> list[Value]:
 
 
 def _wrong(kind: LogicalType) -> DecodeError:
-    return DecodeError(f"not a value of {kind}", code="wrong_type")
+    return DecodeError(f"not a value of {kind}", code=ReasonCode.WRONG_TYPE)
 
 
 def _checked(kind: LogicalType, python_type: type | tuple[type, ...]) -> Convert:
@@ -234,7 +235,7 @@ def _integer_from(kind: LogicalType, low: int, high: int) -> Convert:
             raise _wrong(kind)
         if low <= value <= high:
             return value
-        raise DecodeError(f"out of the range of {kind}", code="value_out_of_range")
+        raise DecodeError(f"out of the range of {kind}", code=ReasonCode.VALUE_OUT_OF_RANGE)
 
     return inner
 

@@ -30,6 +30,7 @@ from changelane.formats.canal.dialects import HIDDEN_COLUMNS, SOURCE, Dialect
 from changelane.formats.canal.values import NOT_A_VALUE, Read, json_text, reader
 from changelane.formats.canal.wire import FlatMessage, JsonFlatMessage
 from changelane.formats.contract import json
+from changelane.reason_codes import ReasonCode
 from changelane.schema import Column, TableId, TableSchema
 from changelane.sql_types.mysql import MySqlType, parse
 from changelane.types import UNKNOWN, LogicalType, Value
@@ -167,7 +168,7 @@ class TablePlan:
     def _wrong(self, field: str, index: int, column: str) -> DecodeError:
         kind = str(self._kinds[column]).partition("(")[0]
         path = f"$.{field}[{index}].{column}"
-        return DecodeError(f"not a value of {kind}", code="wrong_type", path=path)
+        return DecodeError(f"not a value of {kind}", code=ReasonCode.WRONG_TYPE, path=path)
 
 
 _UNTYPED: Final = MySqlType(UNKNOWN, 12)
@@ -208,7 +209,9 @@ class Reader:
         if op is None or message.isDdl:
             if message.data or message.old or message.updateBefore:
                 path = "$.type" if op is None else "$.isDdl"
-                raise DecodeError("rows of an unknown type", code="unknown_operation", path=path)
+                raise DecodeError(
+                    "rows of an unknown type", code=ReasonCode.UNKNOWN_OPERATION, path=path
+                )
             return (self._other(message),)
         if message.tidb is not None and op is not _DELETE:
             ticdc.check_row(message.tidb)
@@ -216,7 +219,7 @@ class Reader:
             return self._rows(message, op)
         if any(message.old or message.updateBefore or ()):
             path = "$.data"
-            raise DecodeError("old rows without new ones", code="missing_field", path=path)
+            raise DecodeError("old rows without new ones", code=ReasonCode.MISSING_FIELD, path=path)
         return (self._statement(message),)
 
     # -- rows ----------------------------------------------------------------------------------
@@ -236,7 +239,7 @@ class Reader:
         elif any(old):
             # "old: UPDATE only"; what it tells must not be lost
             reason = f"{message.type} has no old rows"
-            raise DecodeError(reason, code="unexpected_image", path=f"$.{old_name}")
+            raise DecodeError(reason, code=ReasonCode.UNEXPECTED_IMAGE, path=f"$.{old_name}")
         else:
             images = [(None, plan.read(row, "data", i), _FULL) for i, row in enumerate(data)]
         table = _table(message)
@@ -330,13 +333,17 @@ class Reader:
         position = ticdc.position(message.tidb or {}, "watermarkTs")
         if position is None:
             path = "$._tidb.watermarkTs"
-            raise DecodeError("a watermark without its time", code="missing_field", path=path)
+            raise DecodeError(
+                "a watermark without its time", code=ReasonCode.MISSING_FIELD, path=path
+            )
         return Watermark("resolved", **{**self._parts(message), "position": position})
 
     def _statement(self, message: FlatMessage) -> ChangeEvent:
         """Return a change that the source logged as a statement, which is kept and not applied."""
         if message.data is None and not message.sql:
-            raise DecodeError("neither rows nor a statement", code="missing_field", path="$.data")
+            raise DecodeError(
+                "neither rows nor a statement", code=ReasonCode.MISSING_FIELD, path="$.data"
+            )
         return self._control(message)
 
     def _control(self, message: FlatMessage) -> Control:
@@ -359,7 +366,7 @@ class Reader:
         if seconds is None:
             seconds = -SECONDS_BELOW < value < SECONDS_BELOW
         if not -_MOST_MILLISECONDS < value * (1000 if seconds else 1) < _MOST_MILLISECONDS:
-            raise DecodeError("out of range", code="value_out_of_range", path=f"$.{field}")
+            raise DecodeError("out of range", code=ReasonCode.VALUE_OUT_OF_RANGE, path=f"$.{field}")
         return value * (1_000_000_000 if seconds else 1_000_000)
 
 
@@ -375,7 +382,7 @@ def load(value: bytes) -> FlatMessage:
     try:
         return json.loads(value, FlatMessage)
     except DecodeError as error:
-        if error.code != "wrong_type" or not error.path.startswith(_ROW_PATHS):
+        if error.code != ReasonCode.WRONG_TYPE or not error.path.startswith(_ROW_PATHS):
             raise
     return json.loads(value, JsonFlatMessage)
 

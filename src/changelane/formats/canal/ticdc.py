@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from changelane.errors import DecodeError
 from changelane.position import SequencePosition
+from changelane.reason_codes import ReasonCode
 
 WATERMARK: Final = "TIDB_WATERMARK"
 """The type of a message that promises: everything up to its time was sent."""
@@ -30,7 +31,9 @@ def position(extension: Mapping[str, Any], name: str) -> SequencePosition | None
     if value is None:
         return None
     if value.__class__ is not int or not 0 <= value <= _MOST:
-        raise DecodeError("not a time stamp of TiDB", code="wrong_type", path=f"$._tidb.{name}")
+        raise DecodeError(
+            "not a time stamp of TiDB", code=ReasonCode.WRONG_TYPE, path=f"$._tidb.{name}"
+        )
     return SequencePosition(value)
 
 
@@ -51,11 +54,13 @@ def check_row(extension: Mapping[str, Any]) -> None:
     """
     if extension.get("onlyHandleKey"):
         raise DecodeError(
-            "only the key of the row was sent", code="incomplete_row", path="$._tidb.onlyHandleKey"
+            "only the key of the row was sent",
+            code=ReasonCode.INCOMPLETE_ROW,
+            path="$._tidb.onlyHandleKey",
         )
     if extension.get("claimCheckLocation"):
         path = "$._tidb.claimCheckLocation"
-        raise DecodeError("the row lies in a store", code="incomplete_row", path=path)
+        raise DecodeError("the row lies in a store", code=ReasonCode.INCOMPLETE_ROW, path=path)
 
 
 def other_fields_of(extension: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from changelane.errors import DecodeError, EncodeError
+from changelane.reason_codes import ReasonCode
 
 T = TypeVar("T")
 
@@ -47,17 +48,20 @@ def translate(error: Exception) -> Exception:
             # an invalid enum value or tag, or the name of a field, would be quoted
             if reason.startswith(("Invalid", "Object contains unknown field")):
                 reason = reason.partition(" '")[0].partition(" `")[0]
-            return DecodeError(reason, code="wrong_type", path=match.group(1) if match else "$")
+            return DecodeError(
+                reason, code=ReasonCode.WRONG_TYPE, path=match.group(1) if match else "$"
+            )
         case msgspec.DecodeError():
             reason = str(error)
-            code = "truncated" if "truncated" in reason else "malformed_json"
+            is_truncated = "truncated" in reason
+            code = ReasonCode.TRUNCATED if is_truncated else ReasonCode.MALFORMED_JSON
             return DecodeError(reason, code=code)
         case UnicodeDecodeError():
-            return DecodeError("the text is not UTF-8", code="invalid_utf8")
+            return DecodeError("the text is not UTF-8", code=ReasonCode.INVALID_UTF8)
         case RecursionError():
-            return DecodeError("the JSON is nested too deeply to be read", code="too_deep")
+            return DecodeError("the JSON is nested too deeply to be read", code=ReasonCode.TOO_DEEP)
         case ValueError() | decimal.InvalidOperation():
-            return DecodeError("a number cannot be read", code="wrong_type")
+            return DecodeError("a number cannot be read", code=ReasonCode.WRONG_TYPE)
         case _:
             return error
 

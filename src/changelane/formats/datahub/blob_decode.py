@@ -47,6 +47,7 @@ from changelane.formats.datahub.values import (
     read_text,
 )
 from changelane.position import SequencePosition
+from changelane.reason_codes import ReasonCode
 from changelane.schema import Column, TableId, TableSchema
 from changelane.types import (
     Boolean,
@@ -137,7 +138,9 @@ class TablePlan:
             if described_column.name in self._types:
                 raise DecodeError("a column is listed twice", path=f"{path}.name")
             if described_column.type not in TYPES:
-                raise DecodeError("not a type of StreamX", code="unknown_type", path=f"{path}.type")
+                raise DecodeError(
+                    "not a type of StreamX", code=ReasonCode.UNKNOWN_TYPE, path=f"{path}.type"
+                )
             self._types[described_column.name] = described_column.type
             is_float = described_column.type == "DOUBLE" and options.double == "float"
             kind, read = FLOAT if is_float else TYPES[described_column.type]
@@ -171,7 +174,7 @@ class TablePlan:
         except (*NOT_A_VALUE, KeyError):
             path = f"$.payload.{field}.dataColumn.{name}"
             reason = f"not a value of {self._types[name]}"
-            raise DecodeError(reason, code="wrong_type", path=path) from None
+            raise DecodeError(reason, code=ReasonCode.WRONG_TYPE, path=path) from None
         if not row.keys() <= self._types.keys():
             path = f"$.payload.{field}.dataColumn"
             raise DecodeError("a column that schema does not list", path=path)
@@ -234,7 +237,7 @@ class Reader:
                 _refuse_image(payload.op, field)
             if part is None and field in needed:
                 reason = f"{payload.op} needs this image"
-                raise DecodeError(reason, code="missing_image", path=f"$.payload.{field}")
+                raise DecodeError(reason, code=ReasonCode.MISSING_IMAGE, path=f"$.payload.{field}")
             # an image without columns that need not be there tells nothing
             is_told = part is not None and (part.dataColumn or field in needed)
             images[field] = plan.read(part, field) if is_told else None
@@ -273,7 +276,7 @@ class Reader:
             return half_of(change, sequence)
         if op is _DELETE:
             reason = "half an update without the sequence that joins it to the other half"
-            raise DecodeError(reason, code="missing_field", path="$.payload.sequenceId")
+            raise DecodeError(reason, code=ReasonCode.MISSING_FIELD, path="$.payload.sequenceId")
         return msgspec.structs.replace(change, op=Op.UPDATE)
 
 
@@ -286,14 +289,16 @@ def load(value: bytes) -> StreamxMessage:
     message = json.loads(value, StreamxMessage)
     if message.payload.op not in streamx_wire.OPERATIONS:
         raise DecodeError(
-            "an operation that StreamX does not have", code="unknown_operation", path="$.payload.op"
+            "an operation that StreamX does not have",
+            code=ReasonCode.UNKNOWN_OPERATION,
+            path="$.payload.op",
         )
     return message
 
 
 def _refuse_image(op: str, field: str) -> None:
     reason = f"{op} has no such image"
-    raise DecodeError(reason, code="unexpected_image", path=f"$.payload.{field}")
+    raise DecodeError(reason, code=ReasonCode.UNEXPECTED_IMAGE, path=f"$.payload.{field}")
 
 
 def _without_rowid(images: dict[str, Image | None], details: Details) -> Details:
@@ -315,7 +320,9 @@ def _nanoseconds(value: int | None, field: str) -> int | None:
         return None
     if value >= _MOST_MS:
         path = f"$.payload.timestamp.{field}"
-        raise DecodeError("a time after the year 9999", code="value_out_of_range", path=path)
+        raise DecodeError(
+            "a time after the year 9999", code=ReasonCode.VALUE_OUT_OF_RANGE, path=path
+        )
     return value * 1_000_000
 
 

@@ -16,6 +16,7 @@ from changelane.errors import DecodeError
 from changelane.event import DataChange, HalfUpdate, Op
 from changelane.formats.contract.format import Report
 from changelane.position import Position, SequencePosition
+from changelane.reason_codes import ReasonCode
 
 FULL_LOAD: Final = -1
 """The sequence of every row of a full load."""
@@ -33,7 +34,9 @@ def read_sequence(value: str | int | None, path: str) -> int | None:
         return None
     text = str(value)
     if _SEQUENCE.fullmatch(text) is None:
-        raise DecodeError("a sequence that is not made of digits", code="wrong_type", path=path)
+        raise DecodeError(
+            "a sequence that is not made of digits", code=ReasonCode.WRONG_TYPE, path=path
+        )
     return int(text)
 
 

@@ -53,6 +53,7 @@ from changelane.formats.datahub.values import (
     write_number,
 )
 from changelane.position import SequencePosition
+from changelane.reason_codes import ReasonCode
 from changelane.schema import Column, TableId, TableSchema
 from changelane.types import (
     Boolean,
@@ -133,11 +134,13 @@ class Reader:
             op = IMAGES[operation, is_before, is_after]
         except (KeyError, TypeError):
             reason = "images that the operation does not have"
-            raise DecodeError(reason, code="wrong_image", path=f"$.{BEFORE}") from None
+            raise DecodeError(reason, code=ReasonCode.WRONG_IMAGE, path=f"$.{BEFORE}") from None
         sequence = read_sequence(row.pop(SEQUENCE, None), f"$.{SEQUENCE}")
         if sequence is not None and sequence < 0:
             raise DecodeError(
-                "a sequence that is not made of digits", code="wrong_type", path=f"$.{SEQUENCE}"
+                "a sequence that is not made of digits",
+                code=ReasonCode.WRONG_TYPE,
+                path=f"$.{SEQUENCE}",
             )
         options = self._options
         table = self._table(row.pop(TABLE, None) or None, topic)
@@ -166,7 +169,7 @@ class Reader:
             return (half_of(change, sequence),)
         if op is _DELETE:
             reason = "half an update without the sequence that joins it to the other half"
-            raise DecodeError(reason, code="missing_field", path=f"$.{SEQUENCE}")
+            raise DecodeError(reason, code=ReasonCode.MISSING_FIELD, path=f"$.{SEQUENCE}")
         return (msgspec.structs.replace(change, op=Op.UPDATE),)
 
     def _table(self, name: str | None, topic: str | None) -> TableId:
@@ -193,7 +196,9 @@ class Reader:
         if self._options.schema is None:
             return image, details
         if not image.keys() <= self._kinds.keys():
-            raise DecodeError("a column that the topic does not have", code="unknown_column")
+            raise DecodeError(
+                "a column that the topic does not have", code=ReasonCode.UNKNOWN_COLUMN
+            )
         typed: dict[str, Any] = {}
         name = ""
         try:
@@ -203,7 +208,7 @@ class Reader:
                 typed[name] = None if value is None else read(value)
         except (*NOT_A_VALUE, KeyError):
             reason = f"not a value of {self._kinds[name]}"
-            raise DecodeError(reason, code="wrong_type", path=f"$.{name}") from None
+            raise DecodeError(reason, code=ReasonCode.WRONG_TYPE, path=f"$.{name}") from None
         return typed, details
 
 
@@ -218,20 +223,22 @@ def load(value: bytes) -> dict[str, Any]:
     """
     row = json.loads(value, object)
     if not isinstance(row, dict):
-        raise DecodeError("not an object of columns", code="wrong_type")
+        raise DecodeError("not an object of columns", code=ReasonCode.WRONG_TYPE)
     for name in (OPERATION, BEFORE, AFTER):
         if name not in row:
             raise DecodeError(
-                "a metadata column is missing", code="missing_field", path=f"$.{name}"
+                "a metadata column is missing", code=ReasonCode.MISSING_FIELD, path=f"$.{name}"
             )
     if row[OPERATION] not in ("I", "U", "D"):
         raise DecodeError(
-            "an operation that is none of I, U, D", code="unknown_operation", path=f"$.{OPERATION}"
+            "an operation that is none of I, U, D",
+            code=ReasonCode.UNKNOWN_OPERATION,
+            path=f"$.{OPERATION}",
         )
     if type(row.get(SEQUENCE)) not in _SEQUENCES:
-        raise DecodeError("not a sequence", code="wrong_type", path=f"$.{SEQUENCE}")
+        raise DecodeError("not a sequence", code=ReasonCode.WRONG_TYPE, path=f"$.{SEQUENCE}")
     if type(row.get(TABLE)) not in _NAMES:
-        raise DecodeError("not text", code="wrong_type", path=f"$.{TABLE}")
+        raise DecodeError("not text", code=ReasonCode.WRONG_TYPE, path=f"$.{TABLE}")
     return row
 
 
@@ -246,13 +253,15 @@ def _time(first: Any, second: Any) -> int | None:
     if type(value) is str and _DIGITS.fullmatch(value):
         value = int(value)
     if type(value) is not int:
-        raise DecodeError("not a time in milliseconds", code="wrong_type", path=path)
+        raise DecodeError("not a time in milliseconds", code=ReasonCode.WRONG_TYPE, path=path)
     if value < 0:
         return None
     if value > _MICROSECONDS_ABOVE and value < _MOST_MS * 1000:
         return value * 1_000
     if value >= _MOST_MS:
-        raise DecodeError("a time after the year 9999", code="value_out_of_range", path=path)
+        raise DecodeError(
+            "a time after the year 9999", code=ReasonCode.VALUE_OUT_OF_RANGE, path=path
+        )
     return value * 1_000_000
 
 

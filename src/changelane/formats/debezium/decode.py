@@ -34,6 +34,7 @@ from changelane.formats.debezium_envelope.rows.wire import Envelope, PostgresSou
 from changelane.formats.debezium_envelope.source_block import Place, Rest
 from changelane.message import Message
 from changelane.position import Position
+from changelane.reason_codes import ReasonCode
 from changelane.types import UNAVAILABLE
 
 # Members of an enum are found slowly, and these are needed for every message.
@@ -188,7 +189,7 @@ class Decoder:
             if plan is declared[0]:
                 key = declared[1]
         if after is None and op is not _DELETE:
-            raise DecodeError("a field is missing", code="missing_field", path="$.after")
+            raise DecodeError("a field is missing", code=ReasonCode.MISSING_FIELD, path="$.after")
         before_holds = after_holds = _UNKNOWN
         if plan.schema is None:
             after_holds = _FULL

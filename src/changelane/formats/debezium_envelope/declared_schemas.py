@@ -15,6 +15,7 @@ from changelane.formats.debezium_envelope.rows.row_reader import RowPlan, decode
 from changelane.formats.debezium_envelope.rows.semantic_types import Wire
 from changelane.formats.debezium_envelope.rows.wire import Envelope
 from changelane.formats.debezium_envelope.source_block import Place
+from changelane.reason_codes import ReasonCode
 from changelane.schema import Column, TableId, TableSchema
 from changelane.types import UNKNOWN, LogicalType, parse_type
 
@@ -84,7 +85,7 @@ class Declared:
             return declared
         columns = (*(plan.schema.columns if plan.schema else ()), *new)
         if len(columns) > _MOST_COLUMNS:
-            raise DecodeError("too many columns", code="too_many_columns", path="$.after")
+            raise DecodeError("too many columns", code=ReasonCode.TOO_MANY_COLUMNS, path="$.after")
         fields = {**plan.fields, **{column.name: Schema("string") for column in new}}
         wires = {**plan.wires, **{column.name: Wire(UNKNOWN, Any) for column in new}}
         extended = self._found[place.table] = (_plan(columns, wires, fields), key)

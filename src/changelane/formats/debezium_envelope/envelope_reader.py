@@ -30,6 +30,7 @@ from changelane.formats.debezium_envelope.rows.row_reader import PLAIN, RowPlan,
 from changelane.formats.debezium_envelope.source_block import integer
 from changelane.message import Message
 from changelane.position import Position
+from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId
 
 JsonRow = dict[str, Any]
@@ -160,7 +161,7 @@ class MemberReader:
         """Read an envelope with fields that the wire class does not know, or numbers as text."""
         parts = loads(_PARTS, payload)
         if "op" not in parts or "source" not in parts:
-            raise DecodeError("no row change of this format", code="unknown_kind")
+            raise DecodeError("no row change of this format", code=ReasonCode.UNKNOWN_KIND)
         fields: dict[str, Any] = loads(_FIELDS, parts["source"], "$.source")
         for name in self._member.integers & fields.keys():
             fields[name] = integer(fields[name], f"$.source.{name}")
@@ -190,7 +191,9 @@ class MemberReader:
     ) -> tuple[ChangeEvent, ...]:
         op = _OPS.get(envelope.op)
         if op is None:
-            raise DecodeError("an unknown operation", code="unknown_operation", path="$.op")
+            raise DecodeError(
+                "an unknown operation", code=ReasonCode.UNKNOWN_OPERATION, path="$.op"
+            )
         if plan.details:
             details.update(plan.details)
         before, after = envelope.before or None, envelope.after or None
@@ -232,9 +235,9 @@ def _change(draft: Draft, offset_ms: int) -> DataChange:
         if before is None and draft.key_row:
             before, before_holds = draft.key_row, Completeness.KEY
         if before is None:
-            raise DecodeError("a field is missing", code="missing_field", path="$.before")
+            raise DecodeError("a field is missing", code=ReasonCode.MISSING_FIELD, path="$.before")
     elif after is None:
-        raise DecodeError("a field is missing", code="missing_field", path="$.after")
+        raise DecodeError("a field is missing", code=ReasonCode.MISSING_FIELD, path="$.after")
     source_ms, process_ms = envelope.source.ts_ms, envelope.ts_ms
     return DataChange(
         op,

@@ -25,6 +25,7 @@ from changelane.formats.debezium_envelope.rows.raw_json import as_text
 from changelane.formats.debezium_envelope.rows.row_reader import RowPlan, decoder
 from changelane.formats.debezium_envelope.rows.wire import TransactionBlock
 from changelane.message import Message
+from changelane.reason_codes import ReasonCode
 
 TIMES: Final = ("ts_ms", "ts_us", "ts_ns")
 MILLISECOND: Final = 1_000_000
@@ -64,7 +65,7 @@ def text_part(parts: Parts, name: str) -> str:
     """Return a text that must be there."""
     text = loads(_TEXT, parts[name], f"$.{name}") if name in parts else None
     if text is None:
-        raise DecodeError("a field is missing", code="missing_field", path=f"$.{name}")
+        raise DecodeError("a field is missing", code=ReasonCode.MISSING_FIELD, path=f"$.{name}")
     return str(text)
 
 
@@ -161,7 +162,7 @@ def decode(
     if label.startswith("io.debezium.") or "aggregate_type" in parts:
         kind = label.rpartition(".")[2] or "Notification"
         return (_control(kind, message, payload, {}),)
-    raise DecodeError("not a message of Debezium", code="unknown_kind")
+    raise DecodeError("not a message of Debezium", code=ReasonCode.UNKNOWN_KIND)
 
 
 def _keep_key(
@@ -221,7 +222,7 @@ def _message(message: Message, parts: Parts, details: dict[str, object]) -> Logi
         data = bytes_in(content or "")
     except (binascii.Error, ValueError):
         path = "$.message.content"
-        raise DecodeError("not Base64", code="wrong_type", path=path) from None
+        raise DecodeError("not Base64", code=ReasonCode.WRONG_TYPE, path=path) from None
     _, origin = _origin(parts, details)
     block = transaction_block(object_part(parts, "transaction"), details)
     transaction = transaction_of(block)
@@ -288,7 +289,7 @@ def _schema_change(
     _keep_key(message, {"databaseName": database}, details)
     changes = any_part(parts, "tableChanges")
     if not isinstance(changes, list | None):
-        raise DecodeError("not a list", code="wrong_type", path="$.tableChanges")
+        raise DecodeError("not a list", code=ReasonCode.WRONG_TYPE, path="$.tableChanges")
     statement = source_block.text(any_part(parts, "ddl"), "$.ddl")
     origin["process_time_ns"] = _process_ns(parts, details)
     if changes is not None:

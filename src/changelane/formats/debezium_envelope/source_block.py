@@ -23,6 +23,7 @@ from changelane.position import (
     PostgresPosition,
     ScnPosition,
 )
+from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId
 
 _U64: Final = (1 << 64) - 1
@@ -181,7 +182,7 @@ def integer(value: object, path: str) -> int | None:
         return value
     if isinstance(value, str) and len(value) <= 20 and re.fullmatch(r"-?\d+", value, re.ASCII):
         return int(value)
-    raise DecodeError("not a whole number", code="wrong_type", path=path)
+    raise DecodeError("not a whole number", code=ReasonCode.WRONG_TYPE, path=path)
 
 
 def text(value: object, path: str) -> str | None:
@@ -192,7 +193,7 @@ def text(value: object, path: str) -> str | None:
     """
     if value is None or isinstance(value, str):
         return value
-    raise DecodeError("not a text", code="wrong_type", path=path)
+    raise DecodeError("not a text", code=ReasonCode.WRONG_TYPE, path=path)
 
 
 def _postgres(other_fields: Rest) -> Position | None:
@@ -280,7 +281,7 @@ def place(fields: Mapping[str, Any]) -> Place:
         other_fields["snapshot"] = snapshot
         snapshot = "true" if snapshot else None
     elif not isinstance(snapshot, str | None):
-        raise DecodeError("not a text", code="wrong_type", path="$.source.snapshot")
+        raise DecodeError("not a text", code=ReasonCode.WRONG_TYPE, path="$.source.snapshot")
     elif snapshot == "false":
         snapshot = None
     product = texts["connector"]

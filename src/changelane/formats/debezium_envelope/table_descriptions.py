@@ -15,6 +15,7 @@ from changelane.formats.contract.format import Report
 from changelane.formats.debezium_envelope.rows.columns import is_other, type_name
 from changelane.formats.debezium_envelope.rows.wire import TableChange, TableColumn
 from changelane.formats.debezium_envelope.source_block import Place
+from changelane.reason_codes import ReasonCode
 from changelane.schema import Column, TableId, TableSchema
 from changelane.types import (
     Bits,
@@ -112,7 +113,9 @@ def events(
             change = msgspec.convert(raw, TableChange)
         except msgspec.ValidationError:
             path = f"$.tableChanges[{index}]"
-            raise DecodeError("not a change of a table", code="wrong_type", path=path) from None
+            raise DecodeError(
+                "not a change of a table", code=ReasonCode.WRONG_TYPE, path=path
+            ) from None
         schema, key = _described(change, raw)
         result.append(
             SchemaChange(
@@ -166,7 +169,7 @@ def _described(change: TableChange, raw: Any) -> tuple[TableSchema | None, Key |
     try:
         schema = TableSchema(columns)
     except ValueError as error:
-        raise DecodeError(str(error), code="wrong_schema", path="$.tableChanges") from None
+        raise DecodeError(str(error), code=ReasonCode.WRONG_SCHEMA, path="$.tableChanges") from None
     return schema, Key(tuple(names), KeyOrigin.PAYLOAD) if names else None
 
 

@@ -17,6 +17,7 @@ from changelane.formats.debezium_envelope.rows.wire import TransactionBlock
 from changelane.formats.debezium_envelope.source_block import Place
 from changelane.formats.debezium_flat.options import Options, table_parts, topic_parts
 from changelane.position import Position
+from changelane.reason_codes import ReasonCode
 
 DELETED: Final = "__deleted"
 """This name has no prefix of the user's."""
@@ -261,7 +262,7 @@ def flag(value: object, path: str) -> bool:
     flag = _FLAGS.get(value) if isinstance(value, str | bool) else None
     if value is None or flag is not None:
         return bool(flag)
-    raise DecodeError("neither true nor false", code="wrong_type", path=path)
+    raise DecodeError("neither true nor false", code=ReasonCode.WRONG_TYPE, path=path)
 
 
 _FLAGS: Final[Mapping[str | bool, bool]] = {"true": True, "false": False, True: True, False: False}

@@ -43,6 +43,7 @@ from changelane.formats.debezium_flat.added_fields import (
 )
 from changelane.formats.debezium_flat.options import Deletes, Options, row_modes
 from changelane.message import Message
+from changelane.reason_codes import ReasonCode
 from changelane.schema import TableSchema
 from changelane.types import UNKNOWN
 
@@ -198,7 +199,7 @@ class Decoder:
         op = Op.UPDATE if origin.op is None else OPS.get(origin.op)
         if op is None:
             path = f"$.{next((n for n in added_values if self.names[n].field == 'op'), 'op')}"
-            raise DecodeError("an unknown operation", code="unknown_op", path=path)
+            raise DecodeError("an unknown operation", code=ReasonCode.UNKNOWN_OPERATION, path=path)
         if is_deleted and op is not Op.DELETE:
             details["op"], op = origin.op, Op.DELETE
         if op is Op.CREATE and place.source.snapshot is not None:

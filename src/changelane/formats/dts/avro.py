@@ -8,6 +8,7 @@ one block with a positive count; blocks with a negative count and a size are rea
 from typing import Any, Final
 
 from changelane.errors import DecodeError
+from changelane.reason_codes import ReasonCode
 
 NAMESPACE: Final = "com.alibaba.dts.formats.avro"
 
@@ -109,7 +110,7 @@ _MOST_VARINT_BYTES: Final = 10
 
 def truncated() -> DecodeError:
     """Return the error for a datum that ends too early or is none."""
-    return DecodeError("not a DTS record in Avro", code="malformed_avro")
+    return DecodeError("not a DTS record in Avro", code=ReasonCode.MALFORMED_AVRO)
 
 
 def read_long(data: bytes, at: int) -> tuple[int, int]:

@@ -32,6 +32,7 @@ from changelane.formats.dts.object_names import KEY_TAG, NO_POSITION, read_binlo
 from changelane.formats.dts.record import Head, read_fields, read_head
 from changelane.formats.dts.row_reader import TablePlan, read_image
 from changelane.position import Position
+from changelane.reason_codes import ReasonCode
 from changelane.schema import Column, TableId, TableSchema
 from changelane.types import (
     Value,
@@ -148,7 +149,7 @@ class Reader:
         if at > len(data):
             raise truncated()
         if at < len(data) and self._options.is_strict:
-            raise DecodeError("bytes after the record", code="trailing_bytes")
+            raise DecodeError("bytes after the record", code=ReasonCode.TRAILING_BYTES)
         return Body(plan, before, after, columns, born, len(data) - at)
 
     def _plan(
@@ -186,18 +187,22 @@ class Reader:
         plan, before, after = body.plan, body.before, body.after
         if isinstance(before, str) or isinstance(after, str):
             path = "$.afterImages" if isinstance(after, str) else "$.beforeImages"
-            raise DecodeError("text where a row is meant", code="wrong_type", path=path)
+            raise DecodeError("text where a row is meant", code=ReasonCode.WRONG_TYPE, path=path)
         if plan is None:
-            raise DecodeError("a row without its columns", code="missing_field", path="$.fields")
+            raise DecodeError(
+                "a row without its columns", code=ReasonCode.MISSING_FIELD, path="$.fields"
+            )
         if op is _DELETE:
             if before is None:
                 path = "$.beforeImages"
-                raise DecodeError("a delete without its row", code="missing_field", path=path)
+                raise DecodeError(
+                    "a delete without its row", code=ReasonCode.MISSING_FIELD, path=path
+                )
             _check_unknown(after, "afterImages")
             after = None
         elif after is None:
             path = "$.afterImages"
-            raise DecodeError("a change without its row", code="missing_field", path=path)
+            raise DecodeError("a change without its row", code=ReasonCode.MISSING_FIELD, path=path)
         elif op is not _UPDATE:
             _check_unknown(before, "beforeImages")
             before = None
@@ -206,7 +211,9 @@ class Reader:
             schema, before, after = plan.covering(body.found, before, after)
         table = self._table(head.objectName)
         if table.name is None:
-            raise DecodeError("a row of no table", code="missing_field", path="$.objectName")
+            raise DecodeError(
+                "a row of no table", code=ReasonCode.MISSING_FIELD, path="$.objectName"
+            )
         text = head.tags.get(KEY_TAG)
         position = self._position(head)
         return DataChange(
@@ -273,7 +280,9 @@ class Reader:
         text = body.after
         if not isinstance(text, str | None):
             path = "$.afterImages"
-            raise DecodeError("a row where a statement is meant", code="wrong_type", path=path)
+            raise DecodeError(
+                "a row where a statement is meant", code=ReasonCode.WRONG_TYPE, path=path
+            )
         around = self._table(head.objectName)
         statement = ddl.read(text or "", head.sourceType, around)
         position = self._position(head)
@@ -284,7 +293,9 @@ class Reader:
             details["before"] = body.before
         elif body.before is not None:
             path = "$.beforeImages"
-            raise DecodeError("a row where a statement is meant", code="wrong_type", path=path)
+            raise DecodeError(
+                "a row where a statement is meant", code=ReasonCode.WRONG_TYPE, path=path
+            )
         fields: dict[str, Any] = {
             "position": position,
             "source": _SOURCES[head.sourceType],
@@ -328,7 +339,7 @@ def _check_unknown(image: Image | None, field: str) -> None:
     """Refuse the values of an image that the operation does not have."""
     if image and any(value is not None for value in image.values()):
         reason = "a row that the operation does not have"
-        raise DecodeError(reason, code="unexpected_image", path=f"$.{field}")
+        raise DecodeError(reason, code=ReasonCode.UNEXPECTED_IMAGE, path=f"$.{field}")
 
 
 def _time(value: int) -> int | None:
@@ -339,7 +350,9 @@ def _time(value: int) -> int | None:
     if value == 0:
         return None
     if not -_MOST_MILLISECONDS < value < _MOST_MILLISECONDS:
-        raise DecodeError("out of range", code="value_out_of_range", path="$.sourceTimestamp")
+        raise DecodeError(
+            "out of range", code=ReasonCode.VALUE_OUT_OF_RANGE, path="$.sourceTimestamp"
+        )
     return value * (1_000_000 if value > SECONDS_UP_TO else 1_000_000_000)
 
 

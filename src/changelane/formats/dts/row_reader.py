@@ -13,6 +13,7 @@ from changelane.formats.dts import values
 from changelane.formats.dts.avro import read_count, read_text, truncated
 from changelane.formats.dts.object_names import key_columns
 from changelane.formats.dts.type_numbers import FAMILIES, OTHER
+from changelane.reason_codes import ReasonCode
 from changelane.schema import Column, TableSchema
 from changelane.types import (
     Boolean,
@@ -94,7 +95,7 @@ class TablePlan:
             raise self._wrong(field, len(image), len(data) <= at) from None
         if index != len(columns) or data[at]:
             raise DecodeError(
-                "not as many values as fields", code="wrong_length", path=f"$.{field}"
+                "not as many values as fields", code=ReasonCode.WRONG_LENGTH, path=f"$.{field}"
             )
         for name, value in image.items():
             if value.__class__ is values.Typed:
@@ -109,7 +110,7 @@ class TablePlan:
             return truncated()
         kind = str(self.schema.columns[index].type).partition("(")[0]
         path = f"$.{field}[{index}]"
-        return DecodeError(f"not a value of {kind}", code="wrong_type", path=path)
+        return DecodeError(f"not a value of {kind}", code=ReasonCode.WRONG_TYPE, path=path)
 
     def covering(
         self, columns_by_name: dict[str, Column], before: Image | None, after: Image | None
@@ -148,7 +149,9 @@ class TablePlan:
 
 
 def _wrong_length(field: str) -> DecodeError:
-    return DecodeError("not as many values as fields", code="wrong_length", path=f"$.{field}")
+    return DecodeError(
+        "not as many values as fields", code=ReasonCode.WRONG_LENGTH, path=f"$.{field}"
+    )
 
 
 _UNSIGNED: Final = Integer(64, unsigned=True)
@@ -194,7 +197,7 @@ def _as(column: Column, image: Image | None, field: str) -> Image | None:
     if isinstance(column.type, Decimal) and isinstance(value, int):
         return {**image, column.name: decimal.Decimal(value)}
     if type(value) not in _CLASSES.get(type(column.type), (str,)):
-        raise DecodeError("a column of two types", code="wrong_type", path=f"$.{field}")
+        raise DecodeError("a column of two types", code=ReasonCode.WRONG_TYPE, path=f"$.{field}")
     return image
 
 
@@ -210,5 +213,7 @@ def read_image(
     if branch != 4:
         raise ValueError
     if plan is None:
-        raise DecodeError("values without their columns", code="missing_field", path="$.fields")
+        raise DecodeError(
+            "values without their columns", code=ReasonCode.MISSING_FIELD, path="$.fields"
+        )
     return plan.read(data, at + 1, columns_by_name, field)

@@ -14,6 +14,7 @@ from changelane.formats.contract.format import Report
 from changelane.formats.contract.losses import Loss
 from changelane.formats.debezium_envelope.rows.json_values import bytes_in, bytes_out
 from changelane.formats.lindorm.options import Options, TableKind
+from changelane.reason_codes import ReasonCode
 from changelane.schema import Column, TableId, TableSchema, option_for_table
 from changelane.types import Boolean, Bytes, Float, Integer, LogicalType, String
 
@@ -81,9 +82,11 @@ class HBase:
                     continue
                 if kind is TableKind.AUTO:
                     return None
-                raise DecodeError("not Base64", code="wrong_type", path=path) from None
+                raise DecodeError("not Base64", code=ReasonCode.WRONG_TYPE, path=path) from None
             if len(cells) != len(image):
-                raise DecodeError("two fields are one column", code="wrong_type", path=path)
+                raise DecodeError(
+                    "two fields are one column", code=ReasonCode.WRONG_TYPE, path=path
+                )
             result.append(cells)
         return tuple(result)
 

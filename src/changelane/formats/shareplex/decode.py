@@ -30,6 +30,7 @@ from changelane.formats.shareplex.operations import Operation, operation_of
 from changelane.formats.shareplex.times import reader
 from changelane.formats.shareplex.wire import SCNS, AnyMeta, Change, KnownMeta, Row, load
 from changelane.position import ScnPosition
+from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId
 
 SOURCE: Final = Source(product="oracle", connector="shareplex")
@@ -107,7 +108,7 @@ class Reader:
     def _row(self, operation: Operation, message: Change, row: Row) -> DataChange:
         data, before = message.data, message.key
         if data is None:
-            raise DecodeError("no columns", code="missing_field", path="$.data")
+            raise DecodeError("no columns", code=ReasonCode.MISSING_FIELD, path="$.data")
         if operation is _UPDATED:
             if before is None:
                 return self._change(_UPDATE, (None, data), message.meta, row)
@@ -116,14 +117,16 @@ class Reader:
             return self._change(_UPDATE, (before, after), message.meta, row)
         if before:
             # Quest KB 4376090: `key` exists for updates only, by design
-            raise DecodeError("only an update has it", code="unexpected_field", path="$.key")
+            raise DecodeError(
+                "only an update has it", code=ReasonCode.UNEXPECTED_FIELD, path="$.key"
+            )
         images = (None, data) if operation is _INSERTED else (data, None)
         op = _CREATE if operation is _INSERTED else _DELETE
         return self._change(op, images, message.meta, row)
 
     def _half(self, operation: Operation, message: Change, row: Row) -> HalfUpdate:
         if message.data is None and message.key is None:
-            raise DecodeError("no columns", code="missing_field", path="$.data")
+            raise DecodeError("no columns", code=ReasonCode.MISSING_FIELD, path="$.data")
         # `key` holds old values, `data` those of the side that the message tells
         image = {**(message.key or {}), **(message.data or {})}
         if operation is Operation.BEFORE:
@@ -170,7 +173,7 @@ class Reader:
         if self._is_strict or not meta.op or message.data or message.key:
             raise DecodeError(
                 "no operation of SharePlex has that name",
-                code="unknown_operation",
+                code=ReasonCode.UNKNOWN_OPERATION,
                 path="$.meta.op",
             )
         place = _Place(meta, row)
@@ -231,7 +234,7 @@ class Reader:
             return self._read_time(text)
         except (ValueError, OverflowError):
             path = f"$.meta.{field}"
-            raise DecodeError("not a time", code="wrong_type", path=path) from None
+            raise DecodeError("not a time", code=ReasonCode.WRONG_TYPE, path=path) from None
 
     def _table(self, text: str | None) -> TableId:
         table = self._tables.get(text or "")  # shared, so that reducers know it again
@@ -296,7 +299,7 @@ def _with_idx(idx: str, seq: int | None, size: int | None) -> tuple[int, int]:
     """Return number and size; *idx* says both again: "It is in the seq/size format"."""
     match = _IDX.fullmatch(idx)
     if match is None:
-        raise DecodeError("not of the form seq/size", code="wrong_type", path="$.meta.idx")
+        raise DecodeError("not of the form seq/size", code=ReasonCode.WRONG_TYPE, path="$.meta.idx")
     numbers = int(match[1]), int(match[2])
     if seq not in {None, numbers[0]} or size not in {None, numbers[1]}:
         raise DecodeError("is not what seq and size say", path="$.meta.idx")
@@ -306,10 +309,12 @@ def _with_idx(idx: str, seq: int | None, size: int | None) -> tuple[int, int]:
 def _scn(value: int | str) -> int:
     if isinstance(value, str):
         if not (len(value) < _SCN_DIGITS and value.isascii() and value.isdigit()):
-            raise DecodeError("not a whole number", code="wrong_type", path="$.meta.scn")
+            raise DecodeError("not a whole number", code=ReasonCode.WRONG_TYPE, path="$.meta.scn")
         value = int(value)
     if not 0 <= value < SCNS:
-        raise DecodeError("out of the range of SCNs", code="value_out_of_range", path="$.meta.scn")
+        raise DecodeError(
+            "out of the range of SCNs", code=ReasonCode.VALUE_OUT_OF_RANGE, path="$.meta.scn"
+        )
     return value
 
 

@@ -8,7 +8,7 @@ that comes again is known (:mod:`changelane.spark.apply.deduplication`).
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from changelane.spark.evolution.prepare import Plan
+from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.modes import EVENT, ORDINAL
 from changelane.spark.rows import latest_per_key
 from changelane.spark.rows.latest_per_key import empty_order, no_exceptions
@@ -16,7 +16,7 @@ from changelane.spark.rows.target import Target
 from changelane.spark.runtime.sql import COLUMNS, DELETED, ORDER, quoted
 
 
-def changes(rows: DataFrame, plan: Plan) -> DataFrame:
+def changes(rows: DataFrame, plan: TablePlan) -> DataFrame:
     """Return events as rows of the table, with its columns.
 
     Args:
@@ -56,7 +56,7 @@ def inserted(rows: DataFrame, truncated: bytes) -> DataFrame:
     return rows.where(F.col("op").isin("c", "r") & newer)
 
 
-def appended(rows: DataFrame, plan: Plan) -> DataFrame:
+def appended(rows: DataFrame, plan: TablePlan) -> DataFrame:
     """Return the rows that :func:`inserted` events add, with what they are known by."""
     listed = _listed(plan.target)
     state = {ORDER: F.col("order"), COLUMNS: listed, EVENT: F.col(EVENT), ORDINAL: F.col(ORDINAL)}
@@ -77,7 +77,7 @@ def _listed(target: Target) -> Column:
     return listed
 
 
-def _unknown(plan: Plan) -> Column:
+def _unknown(plan: TablePlan) -> Column:
     """Return the columns that an event does not tell, as exceptions: unknown."""
     none = F.lit(None).cast("map<string,binary>")
     if not plan.work.schemas:

@@ -32,7 +32,8 @@ from changelane.spark.apply.table_writer import Batch, Commits
 from changelane.spark.evolution.compatibility import Policy
 from changelane.spark.evolution.evolution import Follower, Reading
 from changelane.spark.evolution.evolution_state import NOTHING, Evolution
-from changelane.spark.evolution.prepare import Plan, prepare_table
+from changelane.spark.evolution.prepare import prepare_table
+from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake import lake
 from changelane.spark.lake.interface import Lake, Marker, name_of
 from changelane.spark.lake.layout import Layouts
@@ -260,13 +261,13 @@ class Applier:
         report.skipped += sum(table.note == APPLIED_BEFORE for table in report.tables)
 
     def _write(
-        self, batch: Batch, plans: Sequence[Plan], isolation: Isolation, *, counts: bool
+        self, batch: Batch, plans: Sequence[TablePlan], isolation: Isolation, *, counts: bool
     ) -> list[TableReport]:
         """Commit a batch to its tables, several at a time."""
         begun = count(1)
         reports: list[TableReport] = []
 
-        def write(plan: Plan) -> None:
+        def write(plan: TablePlan) -> None:
             self._on_step(f"table {next(begun)} of {len(plans)}")
             with isolation.of(plan.work):
                 reports.append(self._commits.write(batch, plan, counts=counts))
@@ -281,10 +282,10 @@ class Applier:
         before: Mapping[str, TableTombstones],
         report: BatchReport,
         isolation: Isolation,
-    ) -> tuple[list[Plan], list[str], list[RejectedRows]]:
+    ) -> tuple[list[TablePlan], list[str], list[RejectedRows]]:
         """Return how tables take their events, tables that only truncates tell of, and the rest."""
         add_event_bounds(self._seen, reading.works)
-        plans: list[Plan] = []
+        plans: list[TablePlan] = []
         unseen: list[str] = []
         refused = reading.refused
         tables_with_rows = {work.table_id for work in reading.works}
@@ -365,7 +366,7 @@ class Applier:
     def _crossings(
         self,
         rows: DataFrame,
-        plans: Sequence[Plan],
+        plans: Sequence[TablePlan],
         before: Mapping[str, TableTombstones],
         isolation: Isolation,
     ) -> list[DataFrame]:
@@ -377,7 +378,7 @@ class Applier:
         return crossed
 
     def _crossed(
-        self, changes: DataFrame, plan: Plan, before: Mapping[str, TableTombstones]
+        self, changes: DataFrame, plan: TablePlan, before: Mapping[str, TableTombstones]
     ) -> DataFrame | None:
         if not plan.crosses or not plan.target.keys or not plan.work.schemas:
             return None
@@ -387,7 +388,7 @@ class Applier:
         remembered = before.get(plan.work.table_id, TableTombstones())
         return crossed_keys(rows, table, self._side, plan, remembered)
 
-    def _swapped(self, rows: DataFrame, plan: Plan) -> RejectedRows | None:
+    def _swapped(self, rows: DataFrame, plan: TablePlan) -> RejectedRows | None:
         """Return the departures of a table of versions that nothing decides."""
         if plan.work.has_other_keys and key_swaps.MOVED not in plan.properties:
             self._lake.set_properties(plan.name, {key_swaps.MOVED: "true"})
@@ -395,7 +396,7 @@ class Applier:
         return key_swaps.undecided(rows.where(is_of_table), plan, self._ends)
 
     def _met(
-        self, changes: DataFrame, plans: Sequence[Plan], before: Mapping[str, TableTombstones]
+        self, changes: DataFrame, plans: Sequence[TablePlan], before: Mapping[str, TableTombstones]
     ) -> set[str]:
         """Return the tables whose events change no key, and meet one that a row left before.
 
@@ -419,7 +420,7 @@ class Applier:
     def _decide(
         self,
         changes: DataFrame,
-        plan: Plan,
+        plan: TablePlan,
         before: Mapping[str, TableTombstones],
         moved: "dict[str, Moved]",
         tardy: dict[str, DataFrame],
@@ -450,7 +451,7 @@ class Applier:
     def _remember(
         self,
         rows: DataFrame,
-        plans: Sequence[Plan],
+        plans: Sequence[TablePlan],
         unseen: Sequence[str],
         moved: Mapping[str, Moved],
     ) -> None:

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from changelane.apply.deduplication import ONLY_CHANGE
 from changelane.position import OffsetPosition
-from changelane.spark.evolution.prepare import Plan
+from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.modes import EVENT, ORDINAL
 from changelane.spark.rows.batch_stats import event_schema_id
 from changelane.spark.runtime.sql import ORDER
@@ -49,14 +49,16 @@ def newest(table: DataFrame) -> str:
     return bytes(row["newest"] or b"").hex()
 
 
-def is_known_by_order(plan: Plan) -> bool:
+def is_known_by_order(plan: TablePlan) -> bool:
     """Say whether an event that comes again has the order that it had."""
     # those of other kinds are set aside
     return plan.kind[1:] != bytes([OffsetPosition.code])
 
 
 @contextmanager
-def without_repeats(rows: DataFrame, plan: Plan, table: DataFrame, high: str) -> Iterator[Taken]:
+def without_repeats(
+    rows: DataFrame, plan: TablePlan, table: DataFrame, high: str
+) -> Iterator[Taken]:
     """Give what a table takes of event rows: those that came again are left out.
 
     A batch that stands behind all that the table took, and holds nothing twice, costs one look at
@@ -97,7 +99,7 @@ def without_repeats(rows: DataFrame, plan: Plan, table: DataFrame, high: str) ->
         fresh.unpersist()
 
 
-def _reach(rows: DataFrame, plan: Plan) -> tuple[bytes, bytes]:
+def _reach(rows: DataFrame, plan: TablePlan) -> tuple[bytes, bytes]:
     """Return the oldest and the newest order of event rows."""
     if not plan.work.truncates:
         return plan.work.order_range(plan.kind)

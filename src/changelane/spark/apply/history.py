@@ -17,7 +17,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from changelane.spark.evolution.prepare import Plan
+from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.modes import IS_CURRENT, OWN, UNTIL, VALID_FROM, VALID_TO
 from changelane.spark.rows import latest_per_key
 from changelane.spark.rows.added_columns import version_exceptions
@@ -30,7 +30,12 @@ _OURS: Final = "_changelane_"
 
 
 def versions(
-    rows: DataFrame, plan: Plan, table: DataFrame, ends: HistoryTombstones, *, has_truncates: bool
+    rows: DataFrame,
+    plan: TablePlan,
+    table: DataFrame,
+    ends: HistoryTombstones,
+    *,
+    has_truncates: bool,
 ) -> DataFrame:
     """Return the versions that a batch makes or changes, with every column of the table.
 
@@ -81,7 +86,7 @@ def key_columns(target: Target) -> list[str]:
     return [aliases[name] for name in target.keys]
 
 
-def _told(rows: DataFrame, plan: Plan) -> DataFrame:
+def _told(rows: DataFrame, plan: TablePlan) -> DataFrame:
     """Return the upserts and departures of a batch, with typed columns."""
     target = plan.target
     steps = latest_per_key.upserts_and_departures(rows, moves=plan.work.has_key_changes)
@@ -128,7 +133,7 @@ def _end(frame: DataFrame, names: Sequence[str], order: Column, time: Column) ->
     return frame.select(*names, order.alias("o"), time.alias("time"), end)
 
 
-def touched_keys(rows: DataFrame, plan: Plan, table: DataFrame) -> list[DataFrame]:
+def touched_keys(rows: DataFrame, plan: TablePlan, table: DataFrame) -> list[DataFrame]:
     """Return the keys that a batch touches, in the key columns.
 
     Args:
@@ -161,7 +166,7 @@ def _spanned(table: DataFrame, target: Target, events: DataFrame) -> DataFrame:
     return rows.join(F.broadcast(cuts.distinct()), spans).drop("o", "until")
 
 
-def _held(table: DataFrame, touched: Sequence[DataFrame], plan: Plan) -> DataFrame:
+def _held(table: DataFrame, touched: Sequence[DataFrame], plan: TablePlan) -> DataFrame:
     """Return the versions that the table holds of touched keys."""
     columns = stored_columns(plan.target)
     own = F.map_filter(columns, lambda _, order: order == F.lit(bytearray(OWN)))
@@ -179,7 +184,7 @@ def _held(table: DataFrame, touched: Sequence[DataFrame], plan: Plan) -> DataFra
     return of_keys(rows, touched, plan)
 
 
-def of_keys(rows: DataFrame, touched: Sequence[DataFrame], plan: Plan) -> DataFrame:
+def of_keys(rows: DataFrame, touched: Sequence[DataFrame], plan: TablePlan) -> DataFrame:
     """Return the rows of touched keys."""
     names = key_columns(plan.target)
     keys = touched[0].select(*names)
@@ -194,7 +199,7 @@ def of_keys(rows: DataFrame, touched: Sequence[DataFrame], plan: Plan) -> DataFr
     return rows.join(F.broadcast(wanted_keys) if are_few else wanted_keys, same, "left_semi")
 
 
-def _placed(frames: Sequence[DataFrame], plan: Plan) -> DataFrame:
+def _placed(frames: Sequence[DataFrame], plan: TablePlan) -> DataFrame:
     """Return every version of touched keys: its columns, with their orders where they differ."""
     names = key_columns(plan.target)
     columns = {
@@ -246,7 +251,7 @@ def _placed(frames: Sequence[DataFrame], plan: Plan) -> DataFrame:
     return placed.where("NOT is_end")
 
 
-def _written(placed: DataFrame, plan: Plan) -> DataFrame:
+def _written(placed: DataFrame, plan: TablePlan) -> DataFrame:
     """Return the versions that are new or change, as the table has them."""
     names = key_columns(plan.target)
     every = column_aliases(plan.target)

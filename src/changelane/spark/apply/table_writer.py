@@ -13,7 +13,7 @@ from changelane.spark.apply import append, deduplication, history, tracked_colum
 from changelane.spark.apply.classify.key_changes import Moved
 from changelane.spark.apply.truncate import clear
 from changelane.spark.apply.upsert import Upserts
-from changelane.spark.evolution.prepare import Plan
+from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.commit_totals import Tally
 from changelane.spark.lake.interface import Lake, Marker
 from changelane.spark.lake.merge import Form, merge_shown, merge_versions
@@ -63,7 +63,7 @@ class Commits:
         self._ends = ends
         self._upserts = Upserts(lake, side)
 
-    def write(self, batch: Batch, plan: Plan, *, counts: bool) -> TableReport:
+    def write(self, batch: Batch, plan: TablePlan, *, counts: bool) -> TableReport:
         """Bring a batch to one table, unless the table holds it already.
 
         Args:
@@ -105,7 +105,10 @@ class Commits:
         return table
 
     def _append(
-        self, writing: "_Writing", rows: DataFrame, rows_of: Callable[[DataFrame, Plan], DataFrame]
+        self,
+        writing: "_Writing",
+        rows: DataFrame,
+        rows_of: Callable[[DataFrame, TablePlan], DataFrame],
     ) -> None:
         """Append the rows that *rows_of* makes of event rows, without those that the table has."""
         plan = writing.plan
@@ -144,7 +147,7 @@ class Commits:
             )
             self._run(spark, source, plan, merge_shown)
 
-    def _run(self, spark: SparkSession, source: DataFrame, plan: Plan, form: Form) -> None:
+    def _run(self, spark: SparkSession, source: DataFrame, plan: TablePlan, form: Form) -> None:
         self._lake.merge(spark, plan.name, source, form(plan.target.keys, source.columns))
 
 
@@ -163,7 +166,7 @@ class _Writing:
         possible_duplicates: How many that it takes may have come before.
     """
 
-    def __init__(self, lake: Lake, batch: Batch, plan: Plan, *, counts: bool) -> None:
+    def __init__(self, lake: Lake, batch: Batch, plan: TablePlan, *, counts: bool) -> None:
         self._lake = lake
         self.batch = batch
         self.plan = plan

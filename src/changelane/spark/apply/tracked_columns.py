@@ -13,13 +13,13 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from changelane.spark.apply import history
-from changelane.spark.evolution.prepare import Plan
+from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.modes import IS_CURRENT, OWN, UNTIL, VALID_FROM, VALID_TO, TableMode
 from changelane.spark.rows.target import Target
 from changelane.spark.runtime.sql import COLUMNS, LIVE, ORDER, quoted
 
 
-def shown(rows: DataFrame, plan: Plan, table: DataFrame, companion: DataFrame) -> DataFrame:
+def shown(rows: DataFrame, plan: TablePlan, table: DataFrame, companion: DataFrame) -> DataFrame:
     """Return what a table shows of touched keys, and the versions that it no longer shows.
 
     Args:
@@ -59,7 +59,7 @@ def _same(left: DataFrame, right: DataFrame, names: Sequence[str]) -> Column:
     return same
 
 
-def _tracked(plan: Plan) -> list[str]:
+def _tracked(plan: TablePlan) -> list[str]:
     """Return the columns, as they are named here, whose changes make versions."""
     mode: TableMode = plan.table_mode
     at = history.column_aliases(plan.target)
@@ -70,7 +70,7 @@ def _tracked(plan: Plan) -> list[str]:
     return [alias for name, alias in at.items() if name.lower() not in unwanted]
 
 
-def _versions(table: DataFrame, touched: Sequence[DataFrame], plan: Plan) -> DataFrame:
+def _versions(table: DataFrame, touched: Sequence[DataFrame], plan: TablePlan) -> DataFrame:
     rows = table.select(
         *(
             F.col(quoted(name)).alias(alias)

@@ -3,14 +3,15 @@
 
 from pyspark.sql import SparkSession
 
-from changelane.spark.evolution.prepare import CLEARED, Plan
+from changelane.spark.evolution.prepare import CLEARED
+from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.interface import Lake, retried
 from changelane.spark.lake.merge import column_form
 from changelane.spark.rows import latest_per_key
 from changelane.spark.runtime.sql import COLUMNS, DELETED, ORDER
 
 
-def clear(spark: SparkSession, lake: Lake, plan: Plan, truncated: bytes) -> None:
+def clear(spark: SparkSession, lake: Lake, plan: TablePlan, truncated: bytes) -> None:
     """Take the rows of a table up to T: ``DELETE WHERE U <= T``, or mark them.
 
     Those of an older table of the same name, which the source dropped, are taken in any case.
@@ -37,7 +38,7 @@ def clear(spark: SparkSession, lake: Lake, plan: Plan, truncated: bytes) -> None
 
 
 def _evaluate(
-    spark: SparkSession, lake: Lake, plan: Plan, truncated: bytes, *, may_have_parts: bool
+    spark: SparkSession, lake: Lake, plan: TablePlan, truncated: bytes, *, may_have_parts: bool
 ) -> None:
     target = plan.target
     if may_have_parts:

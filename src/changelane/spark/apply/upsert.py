@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from changelane.spark.apply.classify import key_changes
 from changelane.spark.apply.classify.key_changes import Moved
-from changelane.spark.evolution.prepare import Plan
+from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.interface import Lake
 from changelane.spark.lake.merge import Form, column_form, row_form
 from changelane.spark.rows import latest_per_key
@@ -26,7 +26,7 @@ class _Batch(NamedTuple):
     """What a batch holds of one table, and what is known of it."""
 
     rows: DataFrame
-    plan: Plan
+    plan: TablePlan
     known: TableTombstones | None
     moved: Moved | None
 
@@ -56,7 +56,7 @@ class Upserts:
         self,
         begin: Callable[[int], SparkSession],
         rows: DataFrame,
-        plan: Plan,
+        plan: TablePlan,
         table_tombstones: TableTombstones | None,
         moved: Moved | None,
     ) -> None:
@@ -89,7 +89,7 @@ class Upserts:
         self._merge(session, self._final(batch, is_apart=True), plan, form)
 
     def _merge_untied(
-        self, session: SparkSession, source: DataFrame, plan: Plan, form: Form
+        self, session: SparkSession, source: DataFrame, plan: TablePlan, form: Form
     ) -> bool:
         """Merge, unless two whole events share a position; say whether it was done."""
         try:
@@ -100,7 +100,7 @@ class Upserts:
             raise
         return True
 
-    def _merge(self, session: SparkSession, source: DataFrame, plan: Plan, form: Form) -> None:
+    def _merge(self, session: SparkSession, source: DataFrame, plan: TablePlan, form: Form) -> None:
         """Merge a source that is computed once, however often the table format reads it."""
         merge = form(plan.target.keys, tuple(plan.target.columns))
         try:

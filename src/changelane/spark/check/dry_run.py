@@ -34,6 +34,7 @@ from changelane.position import (
     domain_of,
     is_of_stream,
 )
+from changelane.reason_codes import ReasonCode
 from changelane.schema import option_for_table
 from changelane.spark.lake.interface import Lake, name_of
 from changelane.spark.lake.modes import APPEND, HISTORY, UPSERT, mode_of, modes_of
@@ -64,7 +65,7 @@ class _RejectionReasons:
         self.count: Counter[str] = Counter()
         self._first: dict[str, str] = {}
 
-    def add(self, code: str, reason: str) -> None:
+    def add(self, code: ReasonCode, reason: str) -> None:
         self.count[code] += 1
         self._first.setdefault(code, reason)
 

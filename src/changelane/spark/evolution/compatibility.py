@@ -9,6 +9,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from changelane.pipeline.lake_sinks import OWN_PREFIX
+from changelane.reason_codes import ReasonCode
 from changelane.spark.evolution.evolution_state import KEY_CHANGED, Evolution, Followed
 from changelane.spark.lake.interface import widens
 from changelane.spark.lake.layout import Layouts
@@ -120,7 +121,7 @@ class Admission:
             self._check_key(schema, newest)
         is_other = None not in (schema.server, self._server) and schema.server != self._server
         if is_other and self._policy.source_servers == "single":
-            raise TableRejectedError("source_conflict", OTHER_SERVER)
+            raise TableRejectedError(ReasonCode.SOURCE_CONFLICT, OTHER_SERVER)
         for name, kind in self._wanted(schema).items():
             lower = name.lower()
             first_name = self._names.setdefault(lower, name)
@@ -135,37 +136,39 @@ class Admission:
             may_lack = self._policy.tables_without_key == "append" and self._mode.name != HISTORY
             if schema.key is None and not may_lack:
                 raise TableRejectedError(
-                    "no_key", "the table has no key: name its key columns under `keys`"
+                    ReasonCode.NO_KEY, "the table has no key: name its key columns under `keys`"
                 )
         elif schema.key is None and self._key is not None:
-            raise TableRejectedError("no_key", "the event names no key")
+            raise TableRejectedError(ReasonCode.NO_KEY, "the event names no key")
         elif schema.key != self._key and b"" < self._followed.key_order < newest:
             raise TableRejectedError(KEY_CHANGED, _rekeyed(self._key, schema.key))
         elif schema.key != self._key:
             raise TableRejectedError(
-                "schema_mismatch", "the key columns are not those of the table"
+                ReasonCode.SCHEMA_MISMATCH, "the key columns are not those of the table"
             )
 
     def _wanted(self, schema: RowSchema) -> dict[str, str]:
         """Return the columns that the table lacks, or has in a narrower type.
 
         Raises:
-            Misfit: It cannot have them, or must not, or its own cannot hold these values.
+            TableRejectedError: The table cannot have these columns, or cannot contain the values.
         """
         if len({column.name.lower() for column in schema.columns}) < len(schema.columns):
-            raise TableRejectedError("case_collision", "columns differ by case only, or not at all")
+            raise TableRejectedError(
+                ReasonCode.CASE_COLLISION, "columns differ by case only, or not at all"
+            )
         column_types: dict[str, str] = {}
         self._unmet = []
         for column in schema.columns:
             if not column.name:
-                raise TableRejectedError("schema_mismatch", "a column has no name")
+                raise TableRejectedError(ReasonCode.SCHEMA_MISMATCH, "a column has no name")
             if column.name.lower().startswith(OWN_PREFIX):
                 raise TableRejectedError(
-                    "schema_mismatch", f"column names must not begin {OWN_PREFIX}"
+                    ReasonCode.SCHEMA_MISMATCH, f"column names must not begin {OWN_PREFIX}"
                 )
             if column.name.lower() in self._mode.reserved:
                 reason = f"{column.name!r} is the name of a column of the mode {self._mode.name}"
-                raise TableRejectedError("schema_mismatch", reason)
+                raise TableRejectedError(ReasonCode.SCHEMA_MISMATCH, reason)
             table_type = self._held.get(column.name.lower())
             if table_type is None:
                 if self._may_add(column):
@@ -174,7 +177,7 @@ class Admission:
                 if not widens(column.spark, table_type):
                     reason = f"the default of column {column.name!r} is {column.spark}"
                     raise TableRejectedError(
-                        "schema_mismatch", f"{reason} and {table_type} in the table{CAST}"
+                        ReasonCode.SCHEMA_MISMATCH, f"{reason} and {table_type} in the table{CAST}"
                     )
             elif widens(column.spark, table_type):
                 continue
@@ -188,7 +191,7 @@ class Admission:
             else:
                 reason = f"column {column.name!r} is {table_type} in the table"
                 raise TableRejectedError(
-                    "schema_mismatch", f"{reason} and {column.spark} in the events{CAST}"
+                    ReasonCode.SCHEMA_MISMATCH, f"{reason} and {column.spark} in the events{CAST}"
                 )
         if self._unmet:
             unnamed_count = len(self._unmet) - MAX_NAMED
@@ -196,7 +199,9 @@ class Admission:
                 *self._unmet[:MAX_NAMED],
                 *([f"{unnamed_count} more"] if unnamed_count > 0 else []),
             ]
-            raise TableRejectedError("schema_change", f"{STRICT}, and {', '.join(reasons)}: {MEND}")
+            raise TableRejectedError(
+                ReasonCode.SCHEMA_CHANGE, f"{STRICT}, and {', '.join(reasons)}: {MEND}"
+            )
         return column_types
 
     def _may_add(self, column: RowColumn) -> bool:

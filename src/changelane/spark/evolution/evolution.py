@@ -26,6 +26,7 @@ from changelane.apply.schema_history import (
 )
 from changelane.apply.table_mapping import LakeTable, TableEnd, TableMapping
 from changelane.ddl import dialect_of, parse
+from changelane.reason_codes import ReasonCode
 from changelane.spark.evolution import alter
 from changelane.spark.evolution.column_names import fixed_column, named_columns
 from changelane.spark.evolution.compatibility import STRICT, Policy
@@ -45,7 +46,8 @@ from changelane.spark.evolution.name_intervals import (
     spans_of,
     timeline,
 )
-from changelane.spark.evolution.prepare import CLEARED, SHARED, is_made_again, is_newer
+from changelane.spark.evolution.prepare import CLEARED, is_made_again, is_newer
+from changelane.spark.evolution.table_rejections import SHARED
 from changelane.spark.lake.interface import Lake, name_of
 from changelane.spark.lake.modes import UPSERT, mode_of
 from changelane.spark.rows.batch_stats import (
@@ -159,7 +161,7 @@ class Follower:
             unread = [s for s in changes if s.action in SCHEMA_ACTIONS and not s.changes]
             if unread:
                 reason = f"{UNREAD}: {unread[0].reason}"
-                refused.append(RejectedRows(_row_of(statement), "unread_ddl", reason, 1))
+                refused.append(RejectedRows(_row_of(statement), ReasonCode.UNREAD_DDL, reason, 1))
             if (
                 statement in self.log.statements
             ):  # as it was judged before the batch died, or was logged
@@ -169,11 +171,15 @@ class Follower:
                 continue
             if self._policy.source_servers == "multiple":
                 if not all(map(self._takes_nothing, turns)):
-                    refused.append(RejectedRows(_row_of(statement), "source_conflict", SHARED, 1))
+                    refused.append(
+                        RejectedRows(_row_of(statement), ReasonCode.SOURCE_CONFLICT, SHARED, 1)
+                    )
             elif not self._is_comparable(statement, works):
-                refused.append(RejectedRows(_row_of(statement), "unordered", UNORDERED, 1))
+                refused.append(RejectedRows(_row_of(statement), ReasonCode.UNORDERED, UNORDERED, 1))
             elif renames_newer(self._lake, self.log.table_mapping, turns):
-                refused.append(RejectedRows(_row_of(statement), "late_statement", RENAMED_LATE, 1))
+                refused.append(
+                    RejectedRows(_row_of(statement), ReasonCode.LATE_STATEMENT, RENAMED_LATE, 1)
+                )
             else:
                 accepted.append(statement)
         return refused, accepted
@@ -352,7 +358,7 @@ class Follower:
         late, waiting = unfollowed(shape, properties)
         for number in late:
             if _moves(shape.entries[number]):
-                halted = Halted(shape.entries[number].order, "late_statement", LATE)
+                halted = Halted(shape.entries[number].order, ReasonCode.LATE_STATEMENT, LATE)
                 end = self._until(shape, number)
                 return followed._replace(shape=end, halted=halted), properties
         if self._policy.evolution.schema_changes == "ignore":
@@ -373,16 +379,16 @@ class Follower:
         try:
             turning = turned(self._lake, name, step, cleared)
         except alter.ConflictError:
-            return Halted(step.order, "late_statement", THERE)
+            return Halted(step.order, ReasonCode.LATE_STATEMENT, THERE)
         if mode_of(properties).name != UPSERT and not turning.is_nothing:
-            return Halted(step.order, "mode_conflict", PAST)
+            return Halted(step.order, ReasonCode.MODE_CONFLICT, PAST)
         if not self._lake.can_rename and not turning.is_nothing:
-            return Halted(step.order, "schema_change", FIXED)
+            return Halted(step.order, ReasonCode.SCHEMA_CHANGE, FIXED)
         if moves_newer(self._lake, name, turning, step.order):
-            return Halted(step.order, "late_statement", LATE)
+            return Halted(step.order, ReasonCode.LATE_STATEMENT, LATE)
         if self._policy.evolution.schema_changes == "strict" and not turning.is_nothing:
             statements = tuple(alter.statements(self._lake.sql(name), turning))
-            return Halted(step.order, "schema_change", STRICT, statements)
+            return Halted(step.order, ReasonCode.SCHEMA_CHANGE, STRICT, statements)
         return turning
 
     def _until(self, shape: ColumnMapping, count: int) -> ColumnMapping:

@@ -9,9 +9,10 @@ import msgspec
 from changelane.apply.column_mapping import ColumnBackfill, ColumnMapping
 from changelane.pipeline.options import Options
 from changelane.position import order_text
+from changelane.reason_codes import ReasonCode
 from changelane.spark.rows.schema import RowColumn
 
-KEY_CHANGED: Final = "key_changed"
+KEY_CHANGED: Final = ReasonCode.KEY_CHANGED
 PAST: Final = (
     "a table that keeps versions or events keeps their columns, too, and can rename or drop none: "
     "move it away and read the table anew"
@@ -33,7 +34,7 @@ class Halted(msgspec.Struct, frozen=True):
     """
 
     order: bytes
-    code: str
+    code: ReasonCode
     reason: str
     statements: tuple[str, ...] = ()
 

@@ -15,6 +15,7 @@ from changelane.errors import DecodeError
 from changelane.message import Message
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.files_source import FilesSource
+from changelane.reason_codes import ReasonCode
 from changelane.spark.apply.dispatch import Cadence, Fanout
 from changelane.spark.lake.interface import Lake
 from changelane.spark.rows import schema as rows
@@ -173,7 +174,9 @@ class _EntryReader:
         return self._builders[epoch]
 
     def _rejected_row(self, entry: QuarantineEntry, details: MessageDetails) -> Row:
-        error = DecodeError("a whole file, and the source is none of files", code="unreadable_file")
+        error = DecodeError(
+            "a whole file, and the source is none of files", code=ReasonCode.UNREADABLE_FILE
+        )
         message = Message(None, None, (), entry.topic)
         return self._builder(details.epoch).error_row(message, error, file=details.file)
 

@@ -39,6 +39,7 @@ from changelane.position import (
     Position,
     encode_order,
 )
+from changelane.reason_codes import ReasonCode
 from changelane.schema import Column, TableId, TableSchema, option_for_table
 from changelane.spark.rows.compiled_schema import CompiledSchema
 from changelane.spark.rows.keys import changed_keys, key_of, knows_key
@@ -119,11 +120,10 @@ class RowBuilder:
         except DecodeError as error:
             return [self.error_row(message, error)]
         except (ApplyError, TransformError) as error:
-            code = getattr(error, "code", "unordered")
-            return [self.error_row(message, DecodeError(str(error), code=code))]
+            return [self.error_row(message, DecodeError(str(error), code=error.code))]
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other messages
             reason = f"a defect of changelane ({type(error).__name__}): please report it"
-            return [self.error_row(message, DecodeError(reason, code="defect"))]
+            return [self.error_row(message, DecodeError(reason, code=ReasonCode.DEFECT))]
         if not fresh or not any(row[0] == "data" for row in rows):
             return rows
         for shape in fresh:
@@ -344,11 +344,11 @@ class RowBuilder:
         deleted = op is Op.DELETE
         if deleted:
             if before is None:
-                raise DecodeError("a delete without before image", code="missing_image")
+                raise DecodeError("a delete without before image", code=ReasonCode.MISSING_IMAGE)
             key, other_key = key_of(shape.key, before), None
         else:
             if after is None:
-                raise DecodeError("a change without after image", code="missing_image")
+                raise DecodeError("a change without after image", code=ReasonCode.MISSING_IMAGE)
             if op is Op.UPDATE and before:
                 key, other_key, after = changed_keys(shape.key, before, after)
             else:
@@ -428,7 +428,7 @@ def _microseconds(time_ns: int | None) -> int | None:
         return None
     time_us = time_ns // 1000
     if not _INT64[0] <= time_us <= _INT64[1]:
-        raise DecodeError("the source time is out of range", code="value_out_of_range")
+        raise DecodeError("the source time is out of range", code=ReasonCode.VALUE_OUT_OF_RANGE)
     return time_us
 
 

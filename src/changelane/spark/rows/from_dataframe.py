@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as t
 
 from changelane.errors import ConfigError, UnknownNameError
+from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId
 from changelane.spark.rows import schema as rows
 from changelane.spark.rows.schema import RowColumn, RowSchema, table_id_text
@@ -284,7 +285,7 @@ def _events(
             after_missing=partial,
             whole=F.when(data, ~leaves & partial.isNull()),
             order=F.concat("place", phase),
-            code=F.when(is_error, "unordered"),
+            code=F.when(is_error, ReasonCode.UNORDERED.value),
             reason=F.when(is_error, "sequence_by is NULL, so nothing says which row is newer"),
             raw_value=F.when(is_error, F.col("image").cast("binary")),
         )

@@ -23,6 +23,7 @@ from changelane import types as t
 from changelane.apply import key_bytes, key_values
 from changelane.errors import DecodeError
 from changelane.event import Image
+from changelane.reason_codes import ReasonCode
 from changelane.schema import TableSchema
 from changelane.types import UNAVAILABLE, Geometry, LogicalType, Unavailable, Value
 from changelane.types.values import plain, to_json, value_text
@@ -97,7 +98,9 @@ def spark_type(kind: LogicalType) -> str:
 
 def _out_of_range(kind: LogicalType) -> DecodeError:
     target = spark_type(kind)
-    return DecodeError(f"a value of {kind} does not fit {target}", code="value_out_of_range")
+    return DecodeError(
+        f"a value of {kind} does not fit {target}", code=ReasonCode.VALUE_OUT_OF_RANGE
+    )
 
 
 def _as_text(kind: LogicalType) -> Convert:
@@ -122,7 +125,7 @@ def _decimal(kind: t.Decimal) -> Convert:
 
     def inner(value: Value) -> str:
         if not isinstance(value, decimal.Decimal):
-            raise DecodeError(f"not a value of {kind}", code="wrong_type")
+            raise DecodeError(f"not a value of {kind}", code=ReasonCode.WRONG_TYPE)
         if not value.is_finite():
             raise _out_of_range(kind)
         try:
@@ -139,7 +142,7 @@ def _float(kind: t.Float) -> Convert:
 
     def inner(value: Value) -> Value:
         if type(value) is not float and type(value) is not int:
-            raise DecodeError(f"not a value of {kind}", code="wrong_type")
+            raise DecodeError(f"not a value of {kind}", code=ReasonCode.WRONG_TYPE)
         if narrow and abs(value) > _MAX_FLOAT32 and math.isfinite(value):
             raise _out_of_range(kind)
         try:
@@ -200,7 +203,7 @@ def _temporal(kind: LogicalType, python_type: type, pattern: re.Pattern[str]) ->
                 raise _out_of_range(kind)
             return value
         if not isinstance(value, python_type):
-            raise DecodeError(f"not a value of {kind}", code="wrong_type")
+            raise DecodeError(f"not a value of {kind}", code=ReasonCode.WRONG_TYPE)
         return shown(value) if shown else value
 
     return inner
@@ -216,7 +219,7 @@ def _array(kind: t.Array) -> Convert:
 
     def inner(value: Value) -> Value:
         if not isinstance(value, list):
-            raise DecodeError(f"not a value of {kind}", code="wrong_type")
+            raise DecodeError(f"not a value of {kind}", code=ReasonCode.WRONG_TYPE)
         return [element(item) for item in value] if element else value
 
     return inner
@@ -438,7 +441,7 @@ class RowWriter:
             raise _validation_error(str(error)) from None
         except UnicodeEncodeError:
             reason = "a text holds a lone surrogate"
-            raise DecodeError(reason, code="invalid_utf8") from None
+            raise DecodeError(reason, code=ReasonCode.INVALID_UTF8) from None
 
     def _write_usual(self, image: Image, usual: Any) -> bytes | None:
         """Return what :meth:`write` returns, if all columns are there with their usual values."""
@@ -486,7 +489,8 @@ _UNUSUAL: Final = (msgspec.ValidationError, KeyError, DecodeError, UnicodeEncode
 
 def _validation_error(text: str) -> DecodeError:
     if "unknown field" in text:
-        return DecodeError("a column that the schema does not have", code="unknown_column")
+        return DecodeError("a column that the schema does not have", code=ReasonCode.UNKNOWN_COLUMN)
     reason, _, path = text.partition(" - at `")
-    code = "value_out_of_range" if "`int` " in reason and "=" in reason else "wrong_type"
+    is_out_of_range = "`int` " in reason and "=" in reason
+    code = ReasonCode.VALUE_OUT_OF_RANGE if is_out_of_range else ReasonCode.WRONG_TYPE
     return DecodeError(reason, code=code, path=path.rstrip("`") or "$")

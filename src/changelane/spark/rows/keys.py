@@ -4,6 +4,7 @@
 from changelane.apply import key_bytes, known_values
 from changelane.errors import DecodeError
 from changelane.event import Image
+from changelane.reason_codes import ReasonCode
 from changelane.types import UNAVAILABLE
 
 
@@ -21,7 +22,7 @@ def key_of(columns: tuple[str, ...] | None, image: Image) -> str | None:
             return f"[{value}]"
     values = {name: image.get(name, UNAVAILABLE) for name in columns}
     if UNAVAILABLE in values.values():
-        raise DecodeError("a column of the key is not in the image", code="no_key")
+        raise DecodeError("a column of the key is not in the image", code=ReasonCode.NO_KEY)
     return key_bytes(values).decode()
 
 

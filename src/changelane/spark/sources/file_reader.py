@@ -23,6 +23,7 @@ from changelane.conversion.message_files import (
 )
 from changelane.errors import ChangelaneError, DecodeError
 from changelane.message import Message
+from changelane.reason_codes import ReasonCode
 from changelane.spark.rows.builder import RowBuilder
 from changelane.spark.rows.rejected import Coordinates
 from changelane.spark.sources.file_listing import is_within, path_of
@@ -220,7 +221,7 @@ def _check_place(message: Message) -> None:
     partition, offset = message.partition or 0, message.offset or 0
     if not (0 <= partition < 1 << 31 and 0 <= offset < 1 << 63):
         reason = "partition or offset is out of range"
-        raise DecodeError(reason, code="value_out_of_range", path="$.offset")
+        raise DecodeError(reason, code=ReasonCode.VALUE_OUT_OF_RANGE, path="$.offset")
 
 
 def is_readable(piece: Piece) -> bool:
@@ -265,16 +266,16 @@ def _open_file(piece: Piece) -> BinaryIO:
 
 
 def _unreadable_error(reason: str) -> DecodeError:
-    return DecodeError(f"the file cannot be read: {reason}", code="unreadable_file")
+    return DecodeError(f"the file cannot be read: {reason}", code=ReasonCode.UNREADABLE_FILE)
 
 
 def _unknown_compression_error() -> DecodeError:
     reason = "the file is compressed in a way that is not read: gzip, zstd and bzip2 are"
-    return DecodeError(reason, code="unreadable_file")
+    return DecodeError(reason, code=ReasonCode.UNREADABLE_FILE)
 
 
 def _cut_error() -> DecodeError:
-    return DecodeError("the file is shorter than it should be", code="corrupt_compression")
+    return DecodeError("the file is shorter than it should be", code=ReasonCode.CORRUPT_COMPRESSION)
 
 
 def retry_once(read: Callable[[], T]) -> T:

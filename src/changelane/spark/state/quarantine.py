@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from changelane.errors import BudgetError
 from changelane.message import Message
 from changelane.pipeline.error_budget import quarantined_text
+from changelane.reason_codes import ReasonCode
 from changelane.spark.lake.interface import Lake, Marker
 from changelane.spark.rows.batch_stats import BatchReport, event_schema_id
 from changelane.spark.rows.schema import DATA, REJECTED
@@ -68,7 +69,7 @@ _EVENT_COLUMNS: Final = (
 class TableRejectedError(Exception):
     """A table cannot apply these events; they go to the quarantine."""
 
-    def __init__(self, code: str, reason: str) -> None:
+    def __init__(self, code: ReasonCode, reason: str) -> None:
         super().__init__(code, reason)
         self.code = code
         self.reason = reason
@@ -81,7 +82,7 @@ class RejectedRows(NamedTuple):
     """
 
     rows: Column
-    code: str
+    code: ReasonCode
     reason: str
     size: int | None
 

@@ -95,8 +95,7 @@ class HistoryTables:
                     if isinstance(step, Upsert):
                         upserts.setdefault(change.table, []).append((event, step.order))
             except ApplyError as error:
-                code = getattr(error, "code", UNORDERED)
-                self._refused.append(Refused(change.table, code, event))
+                self._refused.append(Refused(change.table, error.code, event))
 
         for table, batch in upserts.items():
             stored_table = self._tables[table]

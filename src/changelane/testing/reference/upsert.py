@@ -35,6 +35,7 @@ from changelane.apply.row_state import ColumnVersion
 from changelane.errors import ApplyError
 from changelane.event import ChangeEvent, DataChange, HalfUpdate, Op, Truncate
 from changelane.position import BY_PARTITION, Position
+from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId, option_for_table
 from changelane.testing.reference.table import Row
 from changelane.types import UNAVAILABLE, Value
@@ -70,7 +71,7 @@ class Refused(NamedTuple):
     """An event in the quarantine, and why."""
 
     table: TableId
-    code: str
+    code: ReasonCode
     event: ChangeEvent
 
 
@@ -155,8 +156,7 @@ class MemoryTables:
             try:
                 event_steps = self._steps(event, fallback)
             except ApplyError as error:
-                code = getattr(error, "code", UNORDERED)
-                self.quarantine.append(Refused(table, code, event))
+                self.quarantine.append(Refused(table, error.code, event))
                 continue
             changes.setdefault(table, []).extend((step, event) for step in event_steps)
         for table, batch in changes.items():

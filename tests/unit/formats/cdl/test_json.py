@@ -134,7 +134,7 @@ def test_operation_is_insert_update_or_delete(word, op, images):
 def test_another_operation_is_an_error(word):
     with pytest.raises(DecodeError) as error:
         decode(OPERATION=word)
-    assert (error.value.code, error.value.path) == ("unknown_op", "$.payload.OPERATION")
+    assert (error.value.code, error.value.path) == ("unknown_operation", "$.payload.OPERATION")
 
 
 def test_before_and_data_are_the_row_before_and_after_the_change():

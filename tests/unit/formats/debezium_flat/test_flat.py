@@ -234,7 +234,7 @@ def test_without_op_a_row_is_an_upsert():
 def test_another_op_is_an_error(word):
     with pytest.raises(DecodeError) as error:
         decode({"__op": word})
-    assert (error.value.code, error.value.path) == ("unknown_op", "$.__op")
+    assert (error.value.code, error.value.path) == ("unknown_operation", "$.__op")
 
 
 def test_a_create_with_snapshot_is_a_read():

@@ -39,6 +39,7 @@ from changelane.formats.debezium_envelope.rows.placeholders import Placeholder
 from changelane.formats.debezium_envelope.rows.raw_json import as_text
 from changelane.message import Message
 from changelane.position import PostgresPosition
+from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId
 from changelane.types import UNAVAILABLE
 
@@ -70,7 +71,7 @@ class Rules:
         envelope: CdlEnvelope[JsonRow] = draft.envelope
         if envelope.message_version != VERSION:
             path = "$.message_version"
-            raise DecodeError("not message_version 2.0", code="unknown_version", path=path)
+            raise DecodeError("not message_version 2.0", code=ReasonCode.UNKNOWN_VERSION, path=path)
         block = envelope.source
         words = (
             block.version,

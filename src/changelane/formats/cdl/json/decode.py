@@ -48,6 +48,7 @@ from changelane.formats.debezium_envelope.rows.raw_json import as_text
 from changelane.formats.debezium_envelope.rows.row_reader import decoder
 from changelane.message import Message
 from changelane.position import Position, PostgresPosition, ScnPosition
+from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId
 
 _MILLISECOND: Final = 1_000_000
@@ -114,10 +115,12 @@ class Decoder:
     ) -> ChangeEvent:
         op = OPERATIONS.get(change.OPERATION)
         if op is None:
-            raise DecodeError("an unknown operation", code="unknown_op", path="$.OPERATION")
+            raise DecodeError(
+                "an unknown operation", code=ReasonCode.UNKNOWN_OPERATION, path="$.OPERATION"
+            )
         if change.message_version not in {VERSION, None}:
             path = "$.message_version"
-            raise DecodeError("not CDL JSON 1.0", code="unknown_version", path=path)
+            raise DecodeError("not CDL JSON 1.0", code=ReasonCode.UNKNOWN_VERSION, path=path)
         if message.key is not None:
             details["key"] = as_text(message.key)  # no document says what it is
         if message.topic is not None:
@@ -188,10 +191,10 @@ class Decoder:
             elif after is not None:
                 details["data"] = after
             if before is None:
-                raise DecodeError("a deletion of no row", code="missing_field", path=path)
+                raise DecodeError("a deletion of no row", code=ReasonCode.MISSING_FIELD, path=path)
             after = None
         elif after is None:
-            raise DecodeError("a field is missing", code="missing_field", path="$.data")
+            raise DecodeError("a field is missing", code=ReasonCode.MISSING_FIELD, path="$.data")
         lobs = self._lobs(op, change, plan, details)
         blank: list[str] = []
         if before is not None:
@@ -265,7 +268,7 @@ _UNKNOWN: Final = Completeness.UNKNOWN
 def _require(parts: Mapping[str, object]) -> None:
     for name in ("OPERATION", "TABLE_NAME", "DATA_STORE"):
         if name not in parts:
-            raise DecodeError("a field is missing", code="missing_field", path=f"$.{name}")
+            raise DecodeError("a field is missing", code=ReasonCode.MISSING_FIELD, path=f"$.{name}")
 
 
 def _known(parts: Mapping[str, msgspec.Raw], payload: bytes, details: dict[str, object]) -> bytes:

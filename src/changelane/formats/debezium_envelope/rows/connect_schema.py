@@ -14,6 +14,7 @@ import msgspec
 
 from changelane.errors import DecodeError
 from changelane.formats.contract import json
+from changelane.reason_codes import ReasonCode
 from changelane.types import MOST_NESTED_TYPES
 
 UNSET: Final = msgspec.UNSET
@@ -88,7 +89,8 @@ def parse(block: bytes) -> Schema:
         schema = json.loads(block, Schema)
     except DecodeError as error:
         path = error.path.replace("$", "$.schema", 1)
-        code = error.code if error.code == "too_deep" else "wrong_schema"
+        is_too_deep = error.code == ReasonCode.TOO_DEEP
+        code = error.code if is_too_deep else ReasonCode.WRONG_SCHEMA
         raise DecodeError(error.reason, code=code, path=path) from None
     check(schema, _MAX_DEPTH)
     return schema
@@ -101,13 +103,15 @@ def check(schema: Schema, limit: int) -> None:
         DecodeError: With the code ``too_deep`` or ``wrong_schema``.
     """
     if limit < 0:
-        raise DecodeError("a schema is nested too deeply", code="too_deep", path="$.schema")
+        raise DecodeError(
+            "a schema is nested too deeply", code=ReasonCode.TOO_DEEP, path="$.schema"
+        )
     for part in (schema.items, schema.keys, schema.values):
         if part is not UNSET:
             check(part, limit - 1)
     for member in schema.members:
         if not isinstance(member.field, str):
-            raise DecodeError("a field has no name", code="wrong_schema", path="$.schema")
+            raise DecodeError("a field has no name", code=ReasonCode.WRONG_SCHEMA, path="$.schema")
         check(member, limit - 1)
 
 

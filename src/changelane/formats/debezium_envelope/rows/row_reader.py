@@ -25,6 +25,7 @@ from changelane.formats.debezium_envelope.rows.columns import (
 from changelane.formats.debezium_envelope.rows.connect_schema import UNSET, Schema
 from changelane.formats.debezium_envelope.rows.semantic_types import NUMBERS, Wire, row_type
 from changelane.formats.debezium_envelope.rows.wire import Envelope
+from changelane.reason_codes import ReasonCode
 from changelane.schema import Column, TableSchema
 
 _SOURCE_NAME: Final = re.compile(r"io\.debezium\.connector\.(\w+)\.Source")
@@ -91,7 +92,7 @@ class RowPlan:
         except _WRONG:
             wire = self.wires[name]
             reason = f"not a value of {wire.type}"
-            raise DecodeError(reason, code="wrong_type", path=f"{path}.{name}") from None
+            raise DecodeError(reason, code=ReasonCode.WRONG_TYPE, path=f"{path}.{name}") from None
 
 
 def _every(row: Mapping[str, Any]) -> Iterable[Any]:

@@ -16,6 +16,7 @@ from changelane.errors import DecodeError
 from changelane.formats.debezium_envelope.rows import epoch_times, json_values
 from changelane.formats.debezium_envelope.rows.connect_schema import Schema
 from changelane.formats.debezium_envelope.rows.json_values import Convert
+from changelane.reason_codes import ReasonCode
 from changelane.types import (
     Array,
     Bits,
@@ -98,7 +99,7 @@ def _integer_parameter(schema: Schema, name: str) -> int | None:
         value = MAX_DECIMAL_DIGITS + 1
     if abs(value) > MAX_DECIMAL_DIGITS:
         reason = f"parameter {name} is no usable number"
-        raise DecodeError(reason, code="wrong_schema", path="$.schema")
+        raise DecodeError(reason, code=ReasonCode.WRONG_SCHEMA, path="$.schema")
     return value
 
 
@@ -338,7 +339,9 @@ def _scalar(schema: Schema, kind: LogicalType | None) -> Wire:
             return wire
         return Wire(Text(label), str, filler="", holder="text")
     if schema.type not in _LITERAL:
-        raise DecodeError("a schema has no known type", code="wrong_schema", path="$.schema")
+        raise DecodeError(
+            "a schema has no known type", code=ReasonCode.WRONG_SCHEMA, path="$.schema"
+        )
     return _LITERAL[schema.type]
 
 

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from changelane.apply.transactions import HEADER_BYTES, IMMEDIATE_DOMAINS, TRANSACTION_BYTES
-from changelane.spark.evolution.prepare import Plan
+from changelane.spark.evolution.table_plan import TablePlan
 
 
 def transaction_of(name: str) -> Column:
@@ -50,7 +50,7 @@ def arrived_earlier(stored: DataFrame, rows: DataFrame) -> DataFrame:
     return arrived.join(departures, ["key", "at"]).select("key")
 
 
-def identified_moves(rows: DataFrame, plan: Plan) -> DataFrame:
+def identified_moves(rows: DataFrame, plan: TablePlan) -> DataFrame:
     """Return ``key`` and ``other_key`` of changes of keys inside transactions that have a name.
 
     Those whose before images tell more than the key, or that nothing says to be of immediate

@@ -22,7 +22,7 @@ from changelane.spark.apply.classify.deferred_constraints import (
     leaving,
 )
 from changelane.spark.apply.merge_worker import resolve_keys
-from changelane.spark.evolution.prepare import Plan
+from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.lookup import held_rows, typed, written
 from changelane.spark.rows import latest_per_key
 from changelane.spark.rows.added_columns import lacks_column
@@ -53,7 +53,7 @@ def moved_keys(
     rows: DataFrame,
     table: DataFrame,
     side: TombstoneTable,
-    plan: Plan,
+    plan: TablePlan,
     remembered: TableTombstones,
     *,
     late: DataFrame | None = None,
@@ -123,7 +123,9 @@ def _undecided(moves: DataFrame, rows: DataFrame) -> DataFrame:
     return lacking.unionByName(lone).unionByName(rivals.select("key")).distinct()
 
 
-def _held_arrivals(moves: DataFrame, rows: DataFrame, table: DataFrame, plan: Plan) -> DataFrame:
+def _held_arrivals(
+    moves: DataFrame, rows: DataFrame, table: DataFrame, plan: TablePlan
+) -> DataFrame:
     """Return the keys at which rows arrive where others seem to be.
 
     Under deferred constraints the other row may leave in a later batch; where positions tell the
@@ -164,7 +166,7 @@ def resolved(
     keys: DataFrame,
     table: DataFrame,
     side: TombstoneTable,
-    plan: Plan,
+    plan: TablePlan,
     *,
     remembered: TableTombstones,
 ) -> DataFrame:
@@ -206,7 +208,7 @@ def resolved(
 
 
 def raised(
-    rows: DataFrame, moved: Mapping[str, Moved], side: TombstoneTable, plans: Sequence[Plan]
+    rows: DataFrame, moved: Mapping[str, Moved], side: TombstoneTable, plans: Sequence[TablePlan]
 ) -> DataFrame:
     """Return what the batch raises in the side table; moved keys as they were resolved."""
     raised = side.tombstones_of(rows)
@@ -235,7 +237,7 @@ def raised(
     return raised
 
 
-def final(rows: DataFrame, plan: Plan) -> DataFrame:
+def final(rows: DataFrame, plan: TablePlan) -> DataFrame:
     """Return resolved keys as final rows of the table; ``LIVE`` says which of them exist."""
     target = plan.target
     columns = [

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from changelane.apply import AMBIGUOUS
 from changelane.spark.apply.classify.deferred_constraints import leaving, transaction_of
-from changelane.spark.evolution.prepare import Plan
+from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.state.history_tombstones import HistoryTombstones
 from changelane.spark.state.quarantine import RejectedRows
 
@@ -26,7 +26,7 @@ REASON: Final = (
 )
 
 
-def undecided(rows: DataFrame, plan: Plan, ends: HistoryTombstones) -> RejectedRows | None:
+def undecided(rows: DataFrame, plan: TablePlan, ends: HistoryTombstones) -> RejectedRows | None:
     """Return the departures of a batch that come after an arrival at their key.
 
     Args:

@@ -11,7 +11,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from changelane.spark.evolution.prepare import Plan
+from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.lookup import held_rows
 from changelane.spark.rows.batch_stats import epoch_partition, epoch_partition_of
 from changelane.spark.state.tombstones import TableTombstones, TombstoneTable
@@ -28,7 +28,7 @@ def crossed_keys(
     rows: DataFrame,
     table: DataFrame,
     side: TombstoneTable,
-    plan: Plan,
+    plan: TablePlan,
     table_tombstones: TableTombstones,
 ) -> DataFrame | None:
     """Return ``table_id`` and ``key`` of the keys that no order is known for; ``None`` = none.

@@ -4,16 +4,16 @@
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import or_
-from typing import Final
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from changelane.apply import TOO_LATE
+from changelane.reason_codes import ReasonCode
 from changelane.spark.apply.classify.key_changes import Moved
 from changelane.spark.apply.classify.partition_conflicts import CROSSED, REASON
 from changelane.spark.apply.classify.too_late import LATE
-from changelane.spark.evolution.prepare import Plan
+from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.layout import layout_of
 from changelane.spark.lake.modes import APPEND
 from changelane.spark.rows.batch_stats import BatchReport, TableBatch, TableReport
@@ -22,21 +22,15 @@ from changelane.spark.rows.target import OPTIONS
 from changelane.spark.runtime.sql import quoted
 from changelane.spark.state.quarantine import RejectedRows, TableRejectedError
 
-PROBLEMS: Final = {
-    "ambiguous_key_move": "nothing tells which of two rows left the key in this transaction",
-    TOO_LATE: "older than what was purged, and the row is not there",
-    "unordered": "its position cannot be compared with what the row holds",
-}
-
 
 def late_refused(refused: Sequence[RejectedRows]) -> RejectedRows:
     """Return the marked rows that are not refused for another reason."""
-    return RejectedRows(_not_refused(F.col(LATE), refused), TOO_LATE, PROBLEMS[TOO_LATE], None)
+    return RejectedRows(_not_refused(F.col(LATE), refused), TOO_LATE, TOO_LATE.cause, None)
 
 
 def crossed_refused(refused: Sequence[RejectedRows]) -> RejectedRows:
     """Return the marked rows of keys whose offsets cannot be compared, as :func:`late_refused`."""
-    return RejectedRows(_not_refused(F.col(CROSSED), refused), "unordered", REASON, None)
+    return RejectedRows(_not_refused(F.col(CROSSED), refused), ReasonCode.UNORDERED, REASON, None)
 
 
 def _not_refused(rows: Column, refused: Sequence[RejectedRows]) -> Column:
@@ -47,7 +41,7 @@ def _not_refused(rows: Column, refused: Sequence[RejectedRows]) -> Column:
     )
 
 
-def moves_refused(plan: Plan, moved: Mapping[str, Moved]) -> list[RejectedRows]:
+def moves_refused(plan: TablePlan, moved: Mapping[str, Moved]) -> list[RejectedRows]:
     """Return the steps of a table's moved keys that the rule refused."""
     if plan.work.table_id not in moved:
         return []
@@ -59,9 +53,12 @@ def moves_refused(plan: Plan, moved: Mapping[str, Moved]) -> list[RejectedRows]:
     place = F.lower(F.hex(F.expr("substring(`order`, 1, length(`order`) - 1)")))
     refused = []
     for code, places in lost_columns.items():
+        reason_code = ReasonCode(code)
         keyed = (F.concat(place, name).isin(*places) for name in ("key", "other_key"))
         is_lost = F.coalesce(next(keyed), F.lit(False)) | F.coalesce(next(keyed), F.lit(False))
-        refused.append(RejectedRows(is_of_table & is_lost, code, PROBLEMS[code], len(places)))
+        refused.append(
+            RejectedRows(is_of_table & is_lost, reason_code, reason_code.cause, len(places))
+        )
     return refused
 
 
@@ -80,10 +77,10 @@ def changes_refused(work: TableBatch) -> RejectedRows:
     """Return the rows that a table without a key does not take."""
     is_of_table = (F.col("table_id") == work.table_id) & (F.col("kind") == "data")
     reason = "a table without a key is only appended to: name its key columns under `keys`"
-    return RejectedRows(is_of_table & F.col("op").isin("u", "d"), "no_key", reason, None)
+    return RejectedRows(is_of_table & F.col("op").isin("u", "d"), ReasonCode.NO_KEY, reason, None)
 
 
-def partitions_refused(plan: Plan, lost: Sequence[str]) -> list[RejectedRows]:
+def partitions_refused(plan: TablePlan, lost: Sequence[str]) -> list[RejectedRows]:
     """Return the rows that have a text in a partition which the table would not give back.
 
     Args:
@@ -108,4 +105,4 @@ def partitions_refused(plan: Plan, lost: Sequence[str]) -> list[RejectedRows]:
             is_lost = is_lost | F.coalesce(is_here, F.lit(False))
     quoted_columns = " and ".join(map(repr, lost))
     reason = f"tables of this format take {quoted_columns} in a partition for NULL"
-    return [RejectedRows(is_of_table & is_lost, "lost_partition", reason, None)]
+    return [RejectedRows(is_of_table & is_lost, ReasonCode.LOST_PARTITION, reason, None)]

@@ -15,7 +15,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from changelane.spark.evolution.prepare import Plan
+from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.lookup import held_rows
 from changelane.spark.rows import latest_per_key
 from changelane.spark.state.tombstones import TableTombstones, TombstoneTable
@@ -29,7 +29,7 @@ def late_keys(
     rows: DataFrame,
     table: DataFrame,
     side: TombstoneTable,
-    plan: Plan,
+    plan: TablePlan,
     table_tombstones: TableTombstones,
 ) -> DataFrame | None:
     """Return keys with events that are too late; ``None`` = none.

@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType
 
+from changelane.reason_codes import ReasonCode
 from changelane.spark.rows.expressions.expression_rows import (
     AFTER,
     BEFORE,
@@ -37,9 +38,9 @@ from changelane.spark.rows.expressions.expression_rows import (
 from changelane.spark.rows.schema import RowColumn, RowSchema, table_id_of
 from changelane.spark.runtime.sql import quoted
 
-UNKNOWN: Final = "compute_unknown"
-FAILED: Final = "compute_failed"
-KEY_COLUMN: Final = "key_column"
+UNKNOWN: Final = ReasonCode.COMPUTE_UNKNOWN
+FAILED: Final = ReasonCode.COMPUTE_FAILED
+KEY_COLUMN: Final = ReasonCode.KEY_COLUMN
 _TYPES: Final[Mapping[str, str]] = {
     "boolean": "boolean",
     "tinyint": "int8",

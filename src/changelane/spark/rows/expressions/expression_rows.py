@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
 from changelane.errors import ConfigError
+from changelane.reason_codes import ReasonCode
 from changelane.spark.rows.expressions.sql_expression import SqlExpression
 from changelane.spark.rows.schema import DATA, FIELDS, REJECTED, RowColumn, RowSchema, table_id_of
 from changelane.spark.rows.target import CORRUPT, OPTIONS
@@ -167,12 +168,12 @@ def event_struct(**changed: Column) -> Column:
     )
 
 
-def rejected_struct(code: str, reason: str) -> Column:
+def rejected_struct(code: ReasonCode, reason: str) -> Column:
     """Return an event row that is set aside."""
     return event_struct(kind=F.lit(REJECTED), code=F.lit(code), reason=F.lit(reason))
 
 
-def with_rejected(events: DataFrame, rows: Column, code: str, reason: str) -> DataFrame:
+def with_rejected(events: DataFrame, rows: Column, code: ReasonCode, reason: str) -> DataFrame:
     """Return event rows of which some are set aside; deletes among them pass."""
     row = F.when(rows & (F.col("op") != "d"), rejected_struct(code, reason)).otherwise(
         event_struct()

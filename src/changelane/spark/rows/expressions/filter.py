@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType
 
+from changelane.reason_codes import ReasonCode
 from changelane.spark.rows.expressions.expression_rows import (
     AFTER,
     BEFORE,
@@ -39,8 +40,8 @@ from changelane.spark.rows.expressions.expression_rows import (
 )
 from changelane.spark.rows.schema import FIELDS
 
-UNKNOWN: Final = "filter_unknown"
-FAILED: Final = "filter_failed"
+UNKNOWN: Final = ReasonCode.FILTER_UNKNOWN
+FAILED: Final = ReasonCode.FILTER_FAILED
 _NOW: Final = "_changelane_now"
 _THEN: Final = "_changelane_then"
 _NAMES: Final = tuple(name for name, _, _ in FIELDS)
