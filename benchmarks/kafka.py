@@ -23,7 +23,7 @@ from measuring import largest_kb, local_spark, processor_seconds
 
 from changelane.pipeline.config import parse
 from changelane.spark.runtime.dev_broker import broker
-from changelane.spark.sinks.kafka import run_to_topics
+from changelane.spark.sinks.delivery import run_to_topics
 
 PARTITIONS: Final = 4
 PER_TRIGGER: Final = 250_000

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 import msgspec
 
 from changelane.pipeline.config import Pipeline
-from changelane.pipeline.kafka import TOPIC_SINK_OPTIONS
 from changelane.pipeline.options import Options
+from changelane.pipeline.topic_sink import TOPIC_SINK_OPTIONS
 
 INTRODUCTION: Final = """\
 # All keys of a pipeline

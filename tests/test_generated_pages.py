@@ -9,7 +9,7 @@ import pytest
 import write_pages
 
 from changelane.pipeline.config import Pipeline
-from changelane.pipeline.kafka import KafkaSource
+from changelane.pipeline.kafka_source import KafkaSource
 from changelane.pipeline.options import Maintenance, Options, TableOptions
 from changelane.transforms.registry import TRANSFORM_TYPES
 

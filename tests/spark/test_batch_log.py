@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from changelane.pipeline.kafka import OffsetRange
+from changelane.pipeline.kafka_offsets import OffsetRange
 from changelane.spark.state import offset_log
 from changelane.spark.state.offset_log import BatchOffsets, OffsetLog
 

@@ -29,7 +29,7 @@ from changelane.spark.apply.table_writer import Commits
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.run.query import RunError
 from changelane.spark.run.tables import run
-from changelane.spark.sinks.kafka import run_to_topics
+from changelane.spark.sinks.delivery import run_to_topics
 from changelane.types import Integer
 
 PARTITIONS: Final = 2

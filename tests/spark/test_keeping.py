@@ -19,7 +19,7 @@ from changelane.cli import main
 from changelane.errors import ConfigError
 from changelane.event import ChangeEvent
 from changelane.pipeline.config import load
-from changelane.pipeline.kafka import OffsetRange
+from changelane.pipeline.kafka_offsets import OffsetRange
 from changelane.spark.apply.table_writer import Commits
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.maintenance.status import NO_TABLE, status

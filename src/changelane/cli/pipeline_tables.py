@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 from changelane.cli.session import session_of
 from changelane.errors import ConfigError
 from changelane.pipeline.config import load
-from changelane.pipeline.datahub_sink import DataHubSink
-from changelane.pipeline.kafka import KafkaSink
 
 if TYPE_CHECKING:
     from changelane.pipeline.config import Pipeline
@@ -48,7 +46,7 @@ def tables_of(pipeline: "Pipeline") -> "Pipeline":
     Raises:
         ConfigError: It writes into topics.
     """
-    if isinstance(pipeline.sink, KafkaSink | DataHubSink):
+    if pipeline.sink.is_topics:
         raise ConfigError(f"pipeline {pipeline.name} writes into topics: it has no tables")
     return pipeline
 

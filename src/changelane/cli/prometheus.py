@@ -14,7 +14,7 @@ from changelane.cli.run_metrics import Totals
 from changelane.conversion.terminal_text import printable
 from changelane.errors import ConfigError, MissingExtraError
 from changelane.formats.contract.losses import loss_class, loss_name, loss_of
-from changelane.pipeline.kafka import partitions
+from changelane.pipeline.kafka_offsets import partitions
 
 if TYPE_CHECKING:
     from prometheus_client import Metric

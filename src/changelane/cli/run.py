@@ -17,10 +17,7 @@ from changelane.errors import MissingExtraError
 from changelane.formats.contract.losses import loss_class, loss_of
 from changelane.pipeline.config import Pipeline, load
 from changelane.pipeline.config_checks import order_note, repeat_note
-from changelane.pipeline.datahub_sink import DataHubSink
 from changelane.pipeline.error_budget import over_budget_text
-from changelane.pipeline.files_source import FilesSource
-from changelane.pipeline.kafka import KafkaSink
 from changelane.pipeline.preflight import check_before_spark
 
 if TYPE_CHECKING:
@@ -77,9 +74,9 @@ def run(
     pipeline = load(file)
     if allow_data_loss and not recover_checkpoint:
         raise click.UsageError("--allow-data-loss goes with --recover-checkpoint")
-    is_to_topics = isinstance(pipeline.sink, KafkaSink | DataHubSink)
+    is_to_topics = pipeline.sink.is_topics
     if recover_checkpoint and is_to_topics:
-        kind = pipeline.sink.__struct_config__.tag
+        kind = pipeline.sink.type_name
         raise click.UsageError(f"--recover-checkpoint needs tables, and the sink is {kind}")
     report: RunReport | DeliveriesReport
     with Watch(pipeline.name, pipeline.options, metrics_port) as watch:
@@ -114,8 +111,9 @@ def _session(pipeline: Pipeline, master: str | None, watch: Watch) -> Any:
     spark = session_of(pipeline, master, say=watch.say)
     from changelane.spark.runtime.executors import unshared_paths
 
-    source = [pipeline.source.path] if isinstance(pipeline.source, FilesSource) else []
-    if own := unshared_paths(spark, [*source, pipeline.folder, pipeline.checkpoint]):
+    if own := unshared_paths(
+        spark, [*pipeline.source.folders, pipeline.folder, pipeline.checkpoint]
+    ):
         watch.say(f"every machine of the cluster must see the same files in {', '.join(own)}")
     return spark
 
@@ -144,7 +142,7 @@ def _applied(
 
 def _delivered(pipeline: Pipeline, master: str | None, watch: Watch) -> "DeliveriesReport":
     try:
-        from changelane.spark.sinks.kafka import run_to_topics
+        from changelane.spark.sinks.delivery import run_to_topics
     except ImportError as error:
         raise MissingExtraError(error.name or "pyspark", "spark") from None
     spark = _session(pipeline, master, watch)

@@ -21,7 +21,7 @@ from changelane.cli.progress import stop_cleanly_when_terminated
 from changelane.cli.prometheus import Metrics, Server
 from changelane.cli.run_metrics import Figures, Totals, figures
 from changelane.conversion.terminal_text import printable
-from changelane.pipeline.kafka import partitions, total_lag
+from changelane.pipeline.kafka_offsets import partitions, total_lag
 from changelane.pipeline.options import Options
 
 if TYPE_CHECKING:

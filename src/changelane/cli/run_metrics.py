@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from changelane.pipeline.kafka import Lag
+from changelane.pipeline.kafka_offsets import Lag
 
 if TYPE_CHECKING:
     from changelane.spark.rows.batch_stats import BatchReport

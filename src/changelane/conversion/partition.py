@@ -27,7 +27,8 @@ from changelane.errors import (
 from changelane.event import ChangeEvent, HalfUpdate
 from changelane.formats.contract.losses import LossPolicy
 from changelane.message import Message
-from changelane.pipeline.kafka import PLACEHOLDER, is_topic
+from changelane.pipeline.kafka_source import is_topic
+from changelane.pipeline.topic_sink import PLACEHOLDER
 from changelane.position import EventIdPosition
 from changelane.profiles.profile import PartitionsOf, Profile
 from changelane.reason_codes import ReasonCode

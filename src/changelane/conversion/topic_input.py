@@ -20,7 +20,7 @@ import msgspec
 from changelane.conversion.message_files import Line, LineFormat
 from changelane.errors import ConfigError, MissingExtraError, UnknownNameError, UnreachableError
 from changelane.message import Message
-from changelane.pipeline.kafka import is_topic
+from changelane.pipeline.kafka_source import is_topic
 from changelane.pipeline.yaml import hide_variables
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from changelane.formats.contract import json
 from changelane.formats.datahub import topic_schema as tuple_topic
 from changelane.message import Message
 from changelane.pipeline.datahub_sink import Create, DataHubSink, is_topic
-from changelane.pipeline.kafka import PLACEHOLDER
+from changelane.pipeline.topic_sink import PLACEHOLDER
 from changelane.position import SequencePosition
 from changelane.profiles.datahub import (
     hash_of,

@@ -25,19 +25,13 @@ from typing import Any
 
 import msgspec
 
-from changelane.errors import ConfigError, UnknownNameError
-from changelane.formats.contract.options import changed_options
+from changelane.codec import get_codec
+from changelane.errors import ConfigError, MissingExtraError, UnknownNameError
 from changelane.pipeline.datahub_sink import DataHubSink, check_secrets
 from changelane.pipeline.datahub_source import DataHubSource
 from changelane.pipeline.files_source import FilesSource
-from changelane.pipeline.formats import check_formats
-from changelane.pipeline.kafka import (
-    KafkaSink,
-    KafkaSource,
-    check_hold_keys,
-    check_kafka_sink,
-    check_topic_sink,
-)
+from changelane.pipeline.kafka_sink import KafkaSink
+from changelane.pipeline.kafka_source import KafkaSource
 from changelane.pipeline.lake_sinks import (
     ARBITRARY_PROPERTIES,
     DeltaSink,
@@ -48,7 +42,8 @@ from changelane.pipeline.lake_sinks import (
     check_partitions,
     check_properties,
 )
-from changelane.pipeline.options import Maintenance, Mode, Options, TableOptions
+from changelane.pipeline.options import Mode, Options, TableOptions
+from changelane.pipeline.topic_sink import check_blocked_keys
 from changelane.pipeline.yaml import hide_variables, read_yaml
 from changelane.transforms import registry
 from changelane.transforms.filter_compute import SqlTransform, check_use
@@ -79,12 +74,9 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     options: Options = Options()
 
     def __post_init__(self) -> None:
-        """Refuse names that leave the folder, and soft deletes of Hudi tables."""
+        """Refuse names that leave the folder."""
         if not self.name.strip() or ".." in self.name.split("/"):
             raise ValueError("the name of a pipeline is also that of its folder")
-        soft = [self.options.deletes, *map(self.options.deletes_of, self.options.tables.values())]
-        if isinstance(self.sink, HudiSink) and "soft" in soft:
-            raise ValueError("deletes: soft is for Delta and Iceberg tables, not for Hudi yet")
 
     @property
     def pure_steps(self) -> tuple[registry.PureTransform, ...]:
@@ -102,21 +94,17 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
         With a sink of topics it is the format of the quarantine and of other tables of changelane.
         """
-        if isinstance(self.sink, KafkaSink | DataHubSink):
-            return "delta"
-        return str(self.sink.__struct_config__.tag)
+        return self.sink.table_format
 
     @property
     def folder(self) -> str:
         """The folder of the tables; with a sink of topics, the folder of the pipeline's state."""
-        sink = self.sink
-        return sink.checkpoint if isinstance(sink, KafkaSink | DataHubSink) else sink.path
+        return self.sink.folder
 
     @property
     def packages(self) -> tuple[str, ...]:
         """The jars that Spark needs, by the names in ``spark/runtime/jars.py``."""
-        is_kafka = isinstance(self.source, KafkaSource) or isinstance(self.sink, KafkaSink)
-        return (self.table_format, *(["kafka"] if is_kafka else []))
+        return tuple(dict.fromkeys((*self.sink.jars, *self.source.jars)))
 
     @property
     def checkpoint(self) -> str:
@@ -142,8 +130,7 @@ def load(path: str | Path, environment: Mapping[str, str] | None = None) -> Pipe
         if "name" not in raw:
             raise ConfigError(_missing_name_text(Path(path)))
         pipeline = _with_absolute_paths(parse(filled, raw), Path(path).resolve().parent)
-        is_to_topics = isinstance(pipeline.sink, KafkaSink | DataHubSink)
-        check_folder("sink.checkpoint" if is_to_topics else "sink.path", pipeline.folder)
+        check_folder(pipeline.sink.folder_option, pipeline.folder)
         return pipeline
 
 
@@ -190,7 +177,7 @@ def parse(raw: Mapping[str, Any], unfilled: Any = None) -> Pipeline:
         _check_tracking(name, table, pipeline.options.mode)
         check_partitions(f"options.tables.{name}", table.partition_by, pipeline.table_format)
     _check_properties(pipeline)
-    options, sink = pipeline.options, str(pipeline.sink.__struct_config__.tag)
+    options, sink = pipeline.options, pipeline.sink
     modes = {
         name: (table.mode or options.mode, options.deletes_of(table))
         for name, table in options.tables.items()
@@ -198,21 +185,15 @@ def parse(raw: Mapping[str, Any], unfilled: Any = None) -> Pipeline:
     modes_and_deletes = {"*": (options.mode, options.deletes), **modes}
     check_use(
         pipeline.expressions,
-        sink=sink,
+        sink=sink.type_name,
+        is_supported=sink.applies_expressions,
         tables_without_key=options.tables_without_key,
         keeps=modes_and_deletes,
     )
-    if isinstance(pipeline.sink, KafkaSink):
-        check_kafka_sink(pipeline.source, pipeline.sink, changed_options(pipeline.options))
-    if isinstance(pipeline.sink, DataHubSink):
-        check_topic_sink(pipeline.source, "datahub", changed_options(pipeline.options))
-    if isinstance(pipeline.sink, KafkaSink | DataHubSink) and pipeline.sink.block_keys_on_error:
-        check_hold_keys(pipeline.options.on_error, masks_of(pipeline.pure_steps))
-    if isinstance(pipeline.sink, HudiSink):
-        _check_hudi(pipeline.options)
-        if isinstance(pipeline.source, DataHubSource):
-            raise ConfigError("a datahub source needs Spark 4, and Hudi tables Spark 3.5")
-    check_formats(pipeline.source.format, pipeline.source.format_options, pipeline.sink)
+    sink.check(pipeline.source, options)
+    if sink.blocks_keys:
+        check_blocked_keys(options.on_error, masks_of(pipeline.pure_steps))
+    _check_formats(pipeline.source, sink)
     return pipeline
 
 
@@ -241,18 +222,21 @@ def _check_properties(pipeline: Pipeline) -> None:
             check_delta_properties(section, properties)
 
 
-def _check_hudi(options: Options) -> None:
-    options_by_name: dict[str, object] = {
-        "options.maintenance": isinstance(options.maintenance, Maintenance),
-        "options.properties": options.properties,
-    }
-    for name, table in options.tables.items():
-        options_by_name[f"options.tables.{name}.partition_by"] = table.partition_by
-        options_by_name[f"options.tables.{name}.properties"] = table.properties
-    for option_name, option in options_by_name.items():
-        if option:
-            msg = "Hudi tables have buckets, and look after themselves: leave it out"
-            raise ConfigError(f"{option_name}: {msg}")
+def _check_formats(source: Source, sink: Sink) -> None:
+    """Refuse unknown formats and profiles, and options that they do not have.
+
+    Raises:
+        ConfigError: A name or an option is wrong; the message names the section.
+    """
+    section = "source.format"
+    try:
+        get_codec(source.format, **source.format_options)
+        section = sink.names_option
+        sink.check_names()
+    except MissingExtraError:
+        return  # the file is right
+    except ConfigError as error:
+        raise ConfigError(f"{section}: {error}") from None
 
 
 def _check_tracking(name: str, table: TableOptions, mode: Mode) -> None:
@@ -281,18 +265,9 @@ def _with_absolute_paths(pipeline: Pipeline, folder: Path) -> Pipeline:
         options = replace(options, checkpoint=place(options.checkpoint))
     if options.executor_archive is not None:
         options = replace(options, executor_archive=place(options.executor_archive))
-    source = pipeline.source
-    if isinstance(source, FilesSource):
-        source = replace(source, path=place(source.path))
-    sink = pipeline.sink
-    if isinstance(sink, KafkaSink | DataHubSink):
-        sink = replace(sink, checkpoint=place(sink.checkpoint))
-    else:
-        location = sink.location and place(sink.location)
-        sink = replace(sink, path=place(sink.path), location=location)
     return replace(
         pipeline,
-        source=source,
-        sink=sink,
+        source=pipeline.source.with_paths(place),
+        sink=pipeline.sink.with_paths(place),
         options=options,
     )

@@ -13,10 +13,6 @@ import msgspec
 from changelane.codec import get_codec
 from changelane.errors import ConfigError, MissingExtraError
 from changelane.pipeline.config import Pipeline
-from changelane.pipeline.datahub_sink import DataHubSink
-from changelane.pipeline.files_source import FilesSource
-from changelane.pipeline.formats import sink_codec
-from changelane.pipeline.kafka import KafkaSink, KafkaSource
 from changelane.position import MESSAGE_DOMAINS
 
 
@@ -78,12 +74,10 @@ def configuration_findings(pipeline: Pipeline) -> Iterator[Finding]:
         get_codec(source.format, **source.format_options)
     except (ConfigError, MissingExtraError) as error:
         problems.append(problem("source.format", str(error)))
-    if isinstance(sink, KafkaSink):
-        try:
-            sink_codec(sink)
-        except (ConfigError, MissingExtraError) as error:
-            about = "sink.format" if sink.profile is None else "sink.profile"
-            problems.append(problem(about, str(error)))
+    try:
+        sink.check_names()
+    except (ConfigError, MissingExtraError) as error:
+        problems.append(problem(sink.names_option, str(error)))
     port = pipeline.options.metrics_port
     if port is not None and importlib.util.find_spec("prometheus_client") is None:
         problems.append(
@@ -92,21 +86,11 @@ def configuration_findings(pipeline: Pipeline) -> Iterator[Finding]:
     if problems:
         yield from problems
         return
-    source_text = f"files of {source.path}" if isinstance(source, FilesSource) else source.label
-    if isinstance(sink, KafkaSink):
-        target_topics = (
-            f"topic {sink.topic}" if sink.profile is None else f"topics of {sink.profile}"
-        )
-        target = f"{sink.format} in {target_topics}"
-    elif isinstance(sink, DataHubSink):
-        target = f"{sink.format} in topic {sink.topic} of DataHub's project {sink.project}"
-    else:
-        target = f"{pipeline.table_format} tables in {sink.path}"
     yield ok(
-        "configuration", f"pipeline {pipeline.name}: {source.format} of {source_text} to {target}"
+        "configuration",
+        f"pipeline {pipeline.name}: {source.format} of {source.label} to {sink.label}",
     )
-    is_to_tables = not isinstance(sink, KafkaSink | DataHubSink)
-    if is_to_tables:
+    if not sink.is_topics:
         notes = {"order": order_note(pipeline), "repeats": repeat_note(pipeline)}
         yield from (warning(about, note) for about, note in notes.items() if note is not None)
 
@@ -116,8 +100,7 @@ def order_note(pipeline: Pipeline) -> str | None:
     source = pipeline.source
     if get_codec(source.format, **source.format_options).carries.positions:
         return None
-    is_by_id = isinstance(source, KafkaSource) and source.order_by_event_id
-    offsets = "the offsets that their ids tell" if is_by_id else "their offsets"
+    offsets = "the offsets that their ids tell" if source.uses_event_ids else "their offsets"
     return (
         f"{source.format} tells no positions: its events are ordered by {offsets} inside one "
         "partition, or file; a key that comes in two of them is set aside as `unordered`"
@@ -135,7 +118,7 @@ def repeat_note(pipeline: Pipeline) -> str | None:
         return None
     if get_codec(source.format, **source.format_options).carries.positions - MESSAGE_DOMAINS:
         return None
-    if isinstance(source, KafkaSource) and source.order_by_event_id:
+    if source.uses_event_ids:
         return None
     return (
         f"{source.format} tells no positions of its events: what a producer that was killed sends "

@@ -16,13 +16,12 @@
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
 from changelane.errors import ConfigError
-from changelane.formats.contract.losses import DEFAULT, LossPolicy
-from changelane.pipeline.kafka import PLACEHOLDER
+from changelane.pipeline.topic_sink import PLACEHOLDER, TopicSinkOptions
 
 SECRETS: Final = ("access_id", "access_key", "security_token")
 """The options that come from the environment, and are never shown."""
@@ -85,7 +84,7 @@ class Create(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class DataHubSink(
-    msgspec.Struct,
+    TopicSinkOptions,
     frozen=True,
     kw_only=True,
     tag="datahub",
@@ -133,27 +132,18 @@ class DataHubSink(
     access_id: str
     access_key: str
     security_token: str = ""
-    format_options: dict[str, Any] = {}
-    keys: dict[str, list[str]] = {}
+    keys: dict[str, list[str]] = msgspec.field(default_factory=dict)
     create: Create | None = None
     non_row_events: Literal["first", "broadcast", "drop"] = "first"
-    on_loss: Literal["raise", "warn", "ignore"] | LossPolicy = DEFAULT
     protocol: Literal["protobuf", "json"] = "protobuf"
     compression: Literal["lz4", "zlib", "none"] = "lz4"
     batch_records: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1_000
     batch_bytes: Annotated[int, msgspec.Meta(ge=1, le=2_500_000)] = 1_000_000
     retry_seconds: Annotated[float, msgspec.Meta(gt=0)] = 300.0
-    block_keys_on_error: bool = False
-    checkpoint: str = ""
 
     def __post_init__(self) -> None:
         """Refuse options that would lose records or their order."""
-        if not self.checkpoint:
-            raise ValueError(
-                "a datahub sink needs checkpoint: a folder where the pipeline keeps which offsets "
-                "it has sent, and what it set aside; without it each run would send everything "
-                "again"
-            )
+        super().__post_init__()
         check_access(self.endpoint, self.project, self.access_id, self.access_key)
         is_tuple = self.format == "datahub-tuple"
         for name in PLACEHOLDER.findall(self.topic):
@@ -170,6 +160,16 @@ class DataHubSink(
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.project!r}, {self.topic!r})"  # it contains secrets
+
+    @property
+    def engine(self) -> str:
+        """The module that writes it on Spark."""
+        return "changelane.spark.sinks.datahub"
+
+    @property
+    def label(self) -> str:
+        """The records and their topic for people."""
+        return f"{self.format} in topic {self.topic} of DataHub's project {self.project}"
 
     @property
     def kind(self) -> Literal["TUPLE", "BLOB"]:

@@ -13,11 +13,12 @@
       access_key: ${DATAHUB_ACCESS_KEY}
 """
 
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol, Self
 
 import msgspec
 
 from changelane.pipeline.datahub_sink import check_access, is_topic
+from changelane.pipeline.interface import ResolvePath
 
 
 class Access(Protocol):
@@ -116,6 +117,46 @@ class DataHubSource(
     def label(self) -> str:
         """The topic for people."""
         return f"{self.project}.{self.topic}"
+
+    @property
+    def engine(self) -> str:
+        """The module that reads it on Spark."""
+        return "changelane.spark.sources.datahub"
+
+    @property
+    def jars(self) -> tuple[str, ...]:
+        """None: the vendor's client reads DataHub."""
+        return ()
+
+    @property
+    def brokers(self) -> str:
+        """None: there is no Kafka broker."""
+        return ""
+
+    @property
+    def required_topics(self) -> tuple[str, ...]:
+        """None: there is no Kafka broker."""
+        return ()
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """None: a topic needs no folder."""
+        return ()
+
+    @property
+    def needs_spark_4(self) -> bool:
+        """Whether Spark 3.5 cannot read it: it has no data sources in Python."""
+        return True
+
+    @property
+    def uses_event_ids(self) -> bool:
+        """Whether events without positions are ordered by ids: records have none."""
+        return False
+
+    def with_paths(self, resolve: ResolvePath) -> Self:
+        """Return the same options, which have no path."""
+        del resolve
+        return self
 
     @property
     def kind(self) -> Literal["TUPLE", "BLOB"]:

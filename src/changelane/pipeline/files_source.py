@@ -2,9 +2,11 @@
 """The options of a ``files`` source: a folder of messages."""
 
 import re
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 import msgspec
+
+from changelane.pipeline.interface import ResolvePath
 
 _REJECTED_OPTIONS: Final = {
     "encoding": "the format says how a message is encoded",
@@ -55,6 +57,50 @@ class FilesSource(
     max_files_per_batch: Annotated[int, msgspec.Meta(ge=1)] = 1000
     follow_links: bool = False
     spark_options: dict[str, str] = {}
+
+    @property
+    def label(self) -> str:
+        """The files for people."""
+        return f"files of {self.path}"
+
+    @property
+    def engine(self) -> str:
+        """The module that reads it on Spark."""
+        return "changelane.spark.sources.files"
+
+    @property
+    def jars(self) -> tuple[str, ...]:
+        """None: Spark reads files itself."""
+        return ()
+
+    @property
+    def brokers(self) -> str:
+        """None: there is no Kafka broker."""
+        return ""
+
+    @property
+    def required_topics(self) -> tuple[str, ...]:
+        """None: there is no Kafka broker."""
+        return ()
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The folder that every machine of a cluster must see."""
+        return (self.path,)
+
+    @property
+    def needs_spark_4(self) -> bool:
+        """Whether Spark 3.5 cannot read it."""
+        return False
+
+    @property
+    def uses_event_ids(self) -> bool:
+        """Whether events without positions are ordered by ids: files have none."""
+        return False
+
+    def with_paths(self, resolve: ResolvePath) -> Self:
+        """Return the same options with an absolute path."""
+        return msgspec.structs.replace(self, path=resolve(self.path))
 
     def __post_init__(self) -> None:
         """Refuse options of Spark's file source that would read other messages."""

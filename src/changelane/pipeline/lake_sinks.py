@@ -5,11 +5,13 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Self
 
 import msgspec
 
 from changelane.errors import ConfigError
+from changelane.pipeline.interface import ResolvePath, Source
+from changelane.pipeline.options import Maintenance, Options
 
 OWN_PREFIX: Final = "_changelane_"
 """The prefix of the names of changelane's own columns; no column of a source may have it."""
@@ -33,6 +35,87 @@ class DeltaSink(
 
     path: str
     location: str | None = None
+
+    @property
+    def type_name(self) -> str:
+        """The name of the type of sink: its table format."""
+        return str(self.__struct_config__.tag)
+
+    @property
+    def is_topics(self) -> bool:
+        """Whether the sink is topics: it is a lake."""
+        return False
+
+    @property
+    def applies_expressions(self) -> bool:
+        """Whether the transforms ``filter`` and ``compute`` can be used with it."""
+        return True
+
+    @property
+    def folder(self) -> str:
+        """The folder of the tables."""
+        return self.path
+
+    @property
+    def folder_option(self) -> str:
+        """The name of the option that sets the folder."""
+        return "sink.path"
+
+    @property
+    def table_format(self) -> str:
+        """The format of the tables."""
+        return self.type_name
+
+    @property
+    def table_options(self) -> Mapping[str, Any]:
+        """The options of the lake, beside its folder and format."""
+        return {"location": self.location}
+
+    @property
+    def can_list_tables(self) -> bool:
+        """Whether the tables can be listed without writing to their catalog."""
+        return True
+
+    @property
+    def engine(self) -> str:
+        """The module of the table format on Spark."""
+        return f"changelane.spark.lake.{self.table_format}"
+
+    @property
+    def jars(self) -> tuple[str, ...]:
+        """The jars that Spark needs."""
+        return (self.table_format,)
+
+    @property
+    def label(self) -> str:
+        """The tables for people."""
+        return f"{self.table_format} tables in {self.path}"
+
+    @property
+    def brokers(self) -> str:
+        """None: there is no Kafka broker."""
+        return ""
+
+    @property
+    def blocks_keys(self) -> bool:
+        """Whether later events of a key are quarantined: tables order their rows themselves."""
+        return False
+
+    @property
+    def names_option(self) -> str:
+        """The name of the option that :meth:`check_names` checks."""
+        return ""
+
+    def with_paths(self, resolve: ResolvePath) -> Self:
+        """Return the same options with absolute paths."""
+        location = self.location and resolve(self.location)
+        return msgspec.structs.replace(self, path=resolve(self.path), location=location)
+
+    def check(self, source: Source, options: Options) -> None:
+        """Nothing to check: every source and option is possible."""
+
+    def check_names(self) -> None:
+        """Nothing to check: tables have no format of messages."""
 
     def __post_init__(self) -> None:
         """Refuse a location that would not separate the tables."""
@@ -59,6 +142,20 @@ class IcebergSink(DeltaSink, frozen=True, kw_only=True, tag="iceberg", forbid_un
 
     catalog: dict[str, str] = {}
     namespace: str = "changelane"
+
+    @property
+    def table_options(self) -> Mapping[str, Any]:
+        """The options of the lake, beside its folder and format."""
+        return {
+            **super().table_options,
+            "catalog": self.catalog,
+            "namespace": self.namespace,
+        }
+
+    @property
+    def can_list_tables(self) -> bool:
+        """Whether the tables can be listed: a JDBC catalog creates its own when it is opened."""
+        return self.catalog.get("type") != "jdbc"
 
     def __post_init__(self) -> None:
         """Refuse options that the catalog does not support."""
@@ -90,6 +187,34 @@ class HudiSink(DeltaSink, frozen=True, kw_only=True, tag="hudi", forbid_unknown_
     Attributes:
         location: Not for Hudi: leave it out.
     """
+
+    @property
+    def applies_expressions(self) -> bool:
+        """Whether the transforms ``filter`` and ``compute`` can be used with it."""
+        return False
+
+    def check(self, source: Source, options: Options) -> None:
+        """Check that the pipeline needs nothing that Hudi tables do not have.
+
+        Raises:
+            ConfigError: It does; the message names the option.
+        """
+        deletes = [options.deletes, *map(options.deletes_of, options.tables.values())]
+        if "soft" in deletes:
+            raise ConfigError("deletes: soft is for Delta and Iceberg tables, not for Hudi yet")
+        options_by_name: dict[str, object] = {
+            "options.maintenance": isinstance(options.maintenance, Maintenance),
+            "options.properties": options.properties,
+        }
+        for name, table in options.tables.items():
+            options_by_name[f"options.tables.{name}.partition_by"] = table.partition_by
+            options_by_name[f"options.tables.{name}.properties"] = table.properties
+        for option_name, option in options_by_name.items():
+            if option:
+                msg = "Hudi tables have buckets, and look after themselves: leave it out"
+                raise ConfigError(f"{option_name}: {msg}")
+        if source.needs_spark_4:
+            raise ConfigError("the source needs Spark 4, and Hudi tables Spark 3.5")
 
     def __post_init__(self) -> None:
         """Refuse another location."""

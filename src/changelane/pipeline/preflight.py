@@ -19,8 +19,6 @@ from typing import Final
 
 from changelane.errors import ConfigError, UnreachableError
 from changelane.pipeline.config import Pipeline
-from changelane.pipeline.files_source import FilesSource
-from changelane.pipeline.kafka import KafkaSink, KafkaSource, client_options
 
 _ADDRESS: Final = re.compile(r"(?:[\w%.-]*://)?\[?([\w%.:-]*)]?:([0-9]+)")
 """Kafka's own pattern of an address (``Utils.HOST_PORT_PATTERN``)."""
@@ -52,18 +50,18 @@ def check_before_spark(pipeline: Pipeline, master: str | None = None) -> None:
     """
     source, sink = pipeline.source, pipeline.sink
     if _has_local_files(pipeline, master):
-        if isinstance(source, FilesSource) and (path := local_path(source.path)) is not None:
-            _check_source(source.path, path)
+        for folder in source.folders:
+            if (path := local_path(folder)) is not None:
+                _check_source(folder, path)
         for folder, subfolder in ((pipeline.folder, "_changelane"), (pipeline.checkpoint, "")):
             if (path := local_path(folder)) is not None:
                 _check_writable(folder, path / subfolder)
     if _has_proxy(pipeline):
         return
-    for connection in (source, sink):
-        if isinstance(connection, KafkaSource | KafkaSink):
-            check_broker(connection.bootstrap_servers)
-    if isinstance(source, KafkaSource) and not client_options(source.spark_options):
-        check_topics(source.bootstrap_servers, source.names)
+    for servers in filter(None, (source.brokers, sink.brokers)):
+        check_broker(servers)
+    if source.required_topics:
+        check_topics(source.brokers, source.required_topics)
 
 
 def local_path(path: str) -> Path | None:

@@ -84,6 +84,7 @@ def check_use(
     transforms: Sequence[SqlTransform],
     *,
     sink: str,
+    is_supported: bool,
     tables_without_key: str,
     keeps: Mapping[str, tuple[str, str]],
 ) -> None:
@@ -92,17 +93,15 @@ def check_use(
     Args:
         transforms: The transforms of a pipeline that are expressions.
         sink: The ``type`` of its sink.
+        is_supported: Whether the sink applies expressions.
         tables_without_key: The option for tables without a key.
         keeps: The mode, and the option for deletes: by table, and for all others under ``*``.
 
     Raises:
         ConfigError: The reason.
     """
-    if transforms and sink not in {"delta", "iceberg"}:
-        sink_name = "Hudi tables" if sink == "hudi" else f"the sink {sink}"
-        msg = (
-            f"filter and compute are for Delta and Iceberg tables; {sink_name} cannot have them yet"
-        )
+    if transforms and not is_supported:
+        msg = f"filter and compute are for Delta and Iceberg tables, not yet for the sink {sink}"
         raise ConfigError(msg)
     for transform in transforms:
         if not isinstance(transform, Filter):

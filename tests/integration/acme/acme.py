@@ -18,6 +18,7 @@ from changelane.formats.contract import json
 from changelane.formats.contract.capabilities import Carries
 from changelane.formats.contract.format import Report
 from changelane.message import Message
+from changelane.reason_codes import ReasonCode
 from changelane.schema import TableId
 
 __all__ = ["Options", "make"]
@@ -58,7 +59,7 @@ class Acme:
         body = json.loads(message.value or b"", AcmeMessage)
         missing = [name for name in body.key if name not in body.row]
         if missing:
-            raise DecodeError("a key column is missing", code="missing_field", path="$.row")
+            raise DecodeError("a key column is missing", code=ReasonCode.MISSING_FIELD, path="$.row")
         op = _OPERATIONS[body.op]
         event = DataChange(
             op=op,

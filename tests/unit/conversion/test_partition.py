@@ -28,7 +28,7 @@ from changelane.event import HalfUpdate
 from changelane.formats.contract.losses import DEFAULT
 from changelane.pipeline.config import load, parse
 from changelane.pipeline.error_budget import Budget
-from changelane.pipeline.kafka import KafkaSink
+from changelane.pipeline.kafka_sink import KafkaSink
 from changelane.transforms.chain import Chain
 from changelane.transforms.registry import transforms_of
 

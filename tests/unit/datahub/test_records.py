@@ -23,7 +23,7 @@ from changelane.datahub.service import Content, ServiceError, Topic
 from changelane.event import DataChange
 from changelane.pipeline.config import Pipeline, parse
 from changelane.pipeline.datahub_sink import DataHubSink
-from changelane.pipeline.kafka import KafkaSource
+from changelane.pipeline.kafka_source import KafkaSource
 from changelane.position import SequencePosition
 from changelane.profiles.datahub import hash_of
 from changelane.transforms.chain import Chain

@@ -7,7 +7,7 @@ import pytest
 
 from changelane.errors import ConfigError, UnknownNameError
 from changelane.pipeline.config import load, parse
-from changelane.pipeline.kafka import KafkaSource, client_options
+from changelane.pipeline.kafka_source import KafkaSource, client_options
 
 LEAST: dict[str, Any] = {"type": "kafka", "bootstrap_servers": "b:9092", "format": "debezium-json"}
 

@@ -19,7 +19,8 @@ from changelane.formats.contract.losses import Loss, LossClass, LossWarnings, lo
 from changelane.message import Message
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.config_checks import Finding, ok, problem, warning
-from changelane.pipeline.kafka import KafkaSink, KafkaSource
+from changelane.pipeline.kafka_sink import KafkaSink
+from changelane.pipeline.kafka_source import KafkaSource
 from changelane.pipeline.options import Maintenance
 from changelane.position import (
     BY_MESSAGE,

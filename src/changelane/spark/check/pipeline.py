@@ -20,13 +20,15 @@ from changelane.pipeline.config_checks import Finding, ok, problem, warning
 from changelane.pipeline.datahub_sink import DataHubSink
 from changelane.pipeline.datahub_source import DataHubSource
 from changelane.pipeline.files_source import FilesSource
-from changelane.pipeline.kafka import KafkaSink, KafkaSource, Offsets, client_options, partitions
-from changelane.pipeline.lake_sinks import IcebergSink
+from changelane.pipeline.kafka_offsets import Offsets, partitions
+from changelane.pipeline.kafka_sink import KafkaSink
+from changelane.pipeline.kafka_source import KafkaSource, client_options
 from changelane.profiles.profile import changed_partitions
 from changelane.spark.check import datahub, dry_run
 from changelane.spark.lake import lake_of
 from changelane.spark.lake.interface import Lake, file_system
 from changelane.spark.rows.expressions.expression_rows import prepared_transforms
+from changelane.spark.sinks.interface import check_order
 from changelane.spark.sinks.kafka import check_topics
 from changelane.spark.sinks.partition_counts import TopicCounts
 from changelane.spark.sources.checkpoint import Checkpoint
@@ -345,7 +347,7 @@ def _check_checkpoint(
         yield ok("checkpoint", f"a run goes on at the offsets of {path}")
         return checkpoint.position() or None
     if log:
-        if isinstance(pipeline.sink, KafkaSink | DataHubSink):
+        if pipeline.sink.is_topics:
             yield warning("checkpoint", f"{path} is gone: messages would be sent again")
         else:
             try:
@@ -389,7 +391,7 @@ def _folder_findings(spark: SparkSession, about: str, folder: str) -> Iterator[F
 def _check_tables(spark: SparkSession, pipeline: Pipeline) -> Generator[Finding, None, Lake | None]:
     sink = pipeline.sink
     yield from _folder_findings(spark, "sink", pipeline.folder)
-    if isinstance(sink, IcebergSink) and sink.catalog.get("type") == "jdbc":
+    if not sink.can_list_tables:
         text = "a jdbc catalog makes its own tables when it is opened, so it is not looked into"
         yield warning("sink.catalog", text)
         return None
@@ -429,7 +431,8 @@ def _check_sink_topics(
     yield ok("sink", text)
     notes: list[str] = []
     try:
-        check_topics(spark, source, sink, notes.append)
+        check_order(spark, source, sink, notes.append)
+        check_topics(spark, source, sink)
     except ConfigError as error:
         yield _error_finding("sink", error)
         return None

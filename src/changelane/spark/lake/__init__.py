@@ -8,9 +8,6 @@ from pyspark.sql import SparkSession
 
 from changelane.errors import UnknownNameError
 from changelane.pipeline.config import Pipeline
-from changelane.pipeline.datahub_sink import DataHubSink
-from changelane.pipeline.kafka import KafkaSink
-from changelane.pipeline.lake_sinks import IcebergSink
 from changelane.spark.lake.interface import Lake
 
 LAKES: Final[dict[str, tuple[str, str]]] = {
@@ -28,13 +25,7 @@ def lake_of(spark: SparkSession, pipeline: Pipeline) -> Lake:
         UnknownNameError: There is no such format.
     """
     sink = pipeline.sink
-    if isinstance(sink, KafkaSink | DataHubSink):
-        # what is set aside beside topics
-        return lake(spark, pipeline.folder, pipeline.table_format)
-    options: dict[str, Any] = {"location": sink.location}
-    if isinstance(sink, IcebergSink):
-        options |= {"catalog": sink.catalog, "namespace": sink.namespace}
-    return lake(spark, sink.path, pipeline.table_format, **options)
+    return lake(spark, sink.folder, sink.table_format, **sink.table_options)
 
 
 def lake(spark: SparkSession, root: str, name: str = "delta", **options: Any) -> Lake:

@@ -15,8 +15,6 @@ from changelane.codec import get_codec
 from changelane.errors import ConfigError
 from changelane.message import Message
 from changelane.pipeline.config import Pipeline
-from changelane.pipeline.datahub_sink import DataHubSink
-from changelane.pipeline.kafka import KafkaSink
 from changelane.spark.lake import lake_of
 from changelane.spark.maintenance.quarantine_view import EntryFilter
 from changelane.spark.replay.repaired import with_repaired
@@ -66,10 +64,6 @@ def replay(
     lake = lake_of(spark, pipeline)
     Quarantine(spark, lake)  # creates the quarantine table
     replays = Replays(spark, lake, pipeline.name)
-    is_topic_pipeline = isinstance(pipeline.sink, KafkaSink | DataHubSink)
-    keeps_keys = (
-        isinstance(pipeline.sink, KafkaSink | DataHubSink) and pipeline.sink.block_keys_on_error
-    )
 
     def waiting_entries() -> DataFrame:
         entries = pending_entries(lake, pipeline.name)
@@ -79,13 +73,13 @@ def replay(
 
     # a wrong name or an empty replay must not fence a run
     selected_entries = chosen_entries(
-        waiting_entries(), entry_filter, repaired, keeps_keys=keeps_keys
+        waiting_entries(), entry_filter, repaired, keeps_keys=pipeline.sink.blocks_keys
     )
     if not (unfinished := replays.unfinished()) and not selected_entries.limit(1).count():
         return []
-    replay_target: TopicReplay | TableReplay = (TopicReplay if is_topic_pipeline else TableReplay)(
-        spark, pipeline, lake
-    )
+    replay_target: TopicReplay | TableReplay = (
+        TopicReplay if pipeline.sink.is_topics else TableReplay
+    )(spark, pipeline, lake)
 
     def replay_one(unfinished_replay: UnfinishedReplay, *, is_resumed: bool) -> ReplayReport:
         report = ReplayReport(

@@ -16,15 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from changelane.conversion.partition import IncomingMessage
-from changelane.errors import ConfigError
 from changelane.pipeline.config import Pipeline
-from changelane.pipeline.datahub_sink import DataHubSink
-from changelane.pipeline.kafka import KafkaSink, KafkaSource
 from changelane.spark.lake.interface import Lake
 from changelane.spark.replay.to_tables import entries_of
 from changelane.spark.rows.rejected import QuarantineEntry, read_details
 from changelane.spark.sinks.blocked_keys import KEY_COLUMNS
-from changelane.spark.sinks.kafka import sender_of
+from changelane.spark.sinks.interface import ends_of, sender_of
 from changelane.spark.state import replays as ledger
 from changelane.spark.state.fencing import create_fencing_token
 from changelane.spark.state.replays import ENTRY, ReplayReport, Replays, UnfinishedReplay
@@ -38,11 +35,8 @@ class TopicReplay:
     """
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline, lake: Lake) -> None:
-        source, sink = pipeline.source, pipeline.sink
-        if not isinstance(source, KafkaSource) or not isinstance(sink, KafkaSink | DataHubSink):
-            raise ConfigError("only topics are delivered into topics")
-        self._source = source
-        self._is_blocking_keys = sink.block_keys_on_error
+        self._source, _ = ends_of(pipeline)
+        self._is_blocking_keys = pipeline.sink.blocks_keys
         self._sender = partial(sender_of, spark, pipeline)
         self._lake = lake
         # two parallel replays would send everything twice, so the older one stops

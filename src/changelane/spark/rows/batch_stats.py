@@ -9,7 +9,7 @@ import msgspec
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from changelane.pipeline.kafka import Lag, total_lag
+from changelane.pipeline.kafka_offsets import Lag, total_lag
 from changelane.position import BY_PARTITION, LsnPosition, PostgresPosition, ScnPosition
 from changelane.spark.rows.schema import REJECTED, DdlText, RowSchema
 

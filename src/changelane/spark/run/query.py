@@ -3,7 +3,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
+from typing import Any, Final, Protocol, Self, TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
@@ -11,20 +11,15 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from changelane.errors import BudgetError, ChangelaneError
 from changelane.pipeline.config import Pipeline
-from changelane.pipeline.datahub_source import DataHubSource
 from changelane.pipeline.error_budget import over_budget_text
-from changelane.pipeline.kafka import KafkaSource
 from changelane.pipeline.options import Options
 from changelane.spark.run.interrupts import InterruptedRunError, Interrupts
 from changelane.spark.runtime.redact import sentence_of
-from changelane.spark.sources.checkpoint import Checkpoint
 from changelane.spark.sources.file_batches import FileStream
 from changelane.spark.sources.files import FilesInput
-from changelane.spark.sources.kafka import KafkaInput, data_loss_hint, is_data_loss
+from changelane.spark.sources.interface import Input
+from changelane.spark.sources.kafka import data_loss_hint, is_data_loss
 from changelane.spark.sources.kafka_admin import exception_names
-
-if TYPE_CHECKING:
-    from changelane.spark.sources.datahub import DataHubInput
 
 MAX_BATCH_REPORTS: Final = 100
 """The maximum number of batches in a run's report; a run may go on for years."""
@@ -95,24 +90,6 @@ def open_tables(access: Callable[[], None]) -> None:
     except Py4JJavaError as error:
         msg = f"the tables cannot be opened ({exception_names(error)}): see the sink's options"
         raise RunError(msg) from error
-
-
-def input_of(
-    spark: SparkSession,
-    pipeline: Pipeline,
-    checkpoint: Checkpoint,
-    notify: Callable[[str], None] = lambda _: None,
-) -> "FilesInput | KafkaInput | DataHubInput":
-    """Return the input of a pipeline."""
-    source = pipeline.source
-    if isinstance(source, DataHubSource):
-        # Spark 3.5 has no Python data sources
-        from changelane.spark.sources.datahub import DataHubInput
-
-        return DataHubInput(spark, source, checkpoint)
-    if isinstance(source, KafkaSource):
-        return KafkaInput(spark, source, checkpoint, data_loss_hint(pipeline))
-    return FilesInput(spark, source, checkpoint, notify)
 
 
 class BatchFunction:
@@ -221,7 +198,7 @@ class Stream(Protocol):
 
 def stream_of(
     spark: SparkSession,
-    source: "FilesInput | KafkaInput | DataHubInput",
+    source: Input,
     pipeline: Pipeline,
     apply: Callable[[Any, int], None],
 ) -> Stream:

@@ -3,7 +3,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from pyspark.sql import SparkSession
@@ -27,7 +27,6 @@ from changelane.spark.run.query import (
     MAX_BATCH_REPORTS,
     BatchFunction,
     check_budget,
-    input_of,
     open_tables,
     stream_errors,
     stream_of,
@@ -37,6 +36,7 @@ from changelane.spark.run.repeated_rows import with_repeat_note
 from changelane.spark.run.trigger import AdaptiveTrigger, run_stream
 from changelane.spark.sources.checkpoint import Checkpoint
 from changelane.spark.sources.files import FilesInput
+from changelane.spark.sources.interface import Input, input_of
 from changelane.spark.state.offset_log import (
     BatchOffsets,
     OffsetLog,
@@ -44,13 +44,6 @@ from changelane.spark.state.offset_log import (
     lost_checkpoint_warning,
 )
 from changelane.transforms.mask import masks_of
-
-if TYPE_CHECKING:
-    from changelane.spark.sources.datahub import DataHubInput
-    from changelane.spark.sources.kafka import KafkaInput
-
-if TYPE_CHECKING:
-    Input = FilesInput | KafkaInput | DataHubInput
 
 OnBatch = Callable[[BatchReport], None]
 
@@ -210,7 +203,7 @@ def run(
 
 
 def _with_source_counts(
-    batch_report: BatchReport, source: "Input", batch_offsets: BatchOffsets
+    batch_report: BatchReport, source: Input, batch_offsets: BatchOffsets
 ) -> BatchReport:
     """Return the report of a batch with the files, messages and lag of its source."""
     if isinstance(source, FilesInput):
@@ -224,12 +217,12 @@ def _with_source_counts(
     return batch_report
 
 
-def _changed_files(source: "Input") -> list[str]:
+def _changed_files(source: Input) -> list[str]:
     return source.changed if isinstance(source, FilesInput) else []
 
 
 def _record_batch(
-    log: OffsetLog, source: "Input", query: str, number: int, batch_offsets: BatchOffsets
+    log: OffsetLog, source: Input, query: str, number: int, batch_offsets: BatchOffsets
 ) -> None:
     """Record the input of a batch; the log drops files that the source has forgotten."""
     if isinstance(source, FilesInput):
@@ -278,7 +271,7 @@ def expressions_of(spark: SparkSession, pipeline: Pipeline) -> list[PreparedTran
 
 def _restore_offset_log(
     pipeline: Pipeline,
-    source: "Input",
+    source: Input,
     log: OffsetLog,
     *,
     recover: Callable[[list[OffsetLogEntry]], BatchOffsets | None] | None,

@@ -7,9 +7,9 @@ and one task reads that partition from its first message to its last. A retried 
 sends its messages once more: at least once.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -22,11 +22,12 @@ from changelane.datahub.service import Topic
 from changelane.errors import ConfigError
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.datahub_sink import DataHubSink
-from changelane.pipeline.kafka import KafkaSource
+from changelane.pipeline.kafka_source import KafkaSource
 from changelane.spark.lake import lake_of
 from changelane.spark.lake.interface import Marker
 from changelane.spark.rows import schema
 from changelane.spark.sinks.blocked_keys import MessageReader
+from changelane.spark.sinks.interface import Sender
 from changelane.spark.sinks.report import (
     DeliveryReport,
     TaskCounts,
@@ -56,6 +57,28 @@ class _Job(NamedTuple):
     stops: bool = False
 
 
+def check(
+    spark: SparkSession, pipeline: Pipeline, source: KafkaSource, notify: Callable[[str], None]
+) -> None:
+    """Nothing to check: :func:`open_sender` checks the topic."""
+    del spark, pipeline, source, notify
+
+
+def open_sender(
+    spark: SparkSession, pipeline: Pipeline, source: KafkaSource, notify: Callable[[str], None]
+) -> Sender:
+    """Return the sender of a pipeline's sink.
+
+    Raises:
+        ConfigError: The topic does not exist, or is of the other kind.
+        DeliveryError: The service does not answer, or rejects the request.
+        MissingExtraError: The vendor's client is not installed.
+    """
+    del notify
+    sink = cast("DataHubSink", pipeline.sink)  # the options that name this module
+    return DataHubSender(spark, pipeline, source, sink)
+
+
 class DataHubSender:
     """Sends batches to DataHub.
 
@@ -77,7 +100,7 @@ class DataHubSender:
     def send(
         self, rows: DataFrame, read: MessageReader, marker: Marker, *, is_lenient: bool = False
     ) -> DeliveryReport:
-        """Send one batch; see :class:`~changelane.spark.sinks.report.Sender`."""
+        """Send one batch; see :class:`~changelane.spark.sinks.interface.Sender`."""
         job = self._job._replace(stops=self._job.stops and not is_lenient)
         counts_before = self._task_counts.value.copy()
         # persisted, because a second evaluation would send a second time

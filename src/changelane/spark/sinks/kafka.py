@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pipelines into topics, and the Kafka sink: one ``mapInArrow`` converts, Spark's writer sends.
+"""The Kafka sink: one ``mapInArrow`` converts, Spark's writer sends.
 
 One task reads one partition of the source, from its first offset of the batch to its last, and
 sends the results in that order: no step in between sorts or shuffles. The first pass only counts
@@ -10,11 +10,10 @@ Delivery is at least once: Spark's writer has no transactions. A failed batch is
 its beginning, with the same event ids.
 """
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -30,31 +29,21 @@ from changelane.conversion.partition import (
     event_encoder,
 )
 from changelane.errors import ConfigError
-from changelane.formats.contract.losses import LossWarnings, loss_of
 from changelane.message import Message
 from changelane.pipeline.config import Pipeline
-from changelane.pipeline.datahub_sink import DataHubSink
-from changelane.pipeline.formats import sink_codec
-from changelane.pipeline.kafka import KafkaSink, KafkaSource, client_options
+from changelane.pipeline.kafka_sink import KafkaSink, sink_codec
+from changelane.pipeline.kafka_source import KafkaSource, client_options
 from changelane.spark.lake import lake_of
 from changelane.spark.lake.interface import Marker
 from changelane.spark.rows import schema
-from changelane.spark.run.interrupts import Interrupts
 from changelane.spark.run.query import (
-    BatchFunction,
     RunError,
-    check_budget,
-    stream_errors,
-    stream_writer_of,
 )
-from changelane.spark.run.trigger import run_stream
-from changelane.spark.sinks.blocked_keys import BlockedKeys, MessageReader
-from changelane.spark.sinks.datahub import DataHubSender
+from changelane.spark.sinks.blocked_keys import MessageReader
+from changelane.spark.sinks.interface import Sender
 from changelane.spark.sinks.partition_counts import TopicCounts
 from changelane.spark.sinks.report import (
-    DeliveriesReport,
     DeliveryReport,
-    Sender,
     TaskCounts,
     TaskCountsParam,
     check_stop,
@@ -63,10 +52,7 @@ from changelane.spark.sinks.report import (
     stop_count_of,
     task_counts_of,
 )
-from changelane.spark.sources.checkpoint import Checkpoint
-from changelane.spark.sources.kafka import KafkaInput, data_loss_hint
 from changelane.spark.sources.kafka_admin import topic_admin
-from changelane.spark.state.offset_log import OffsetLog
 from changelane.spark.state.quarantine import Quarantine
 from changelane.transforms.chain import Chain
 from changelane.transforms.mask import masks_of
@@ -86,8 +72,6 @@ _MESSAGE_DDL: Final = (
     "topic STRING, partition INT, key BINARY, value BINARY, "
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
-_PAIRED_FORMATS: Final = {"shareplex-json"}
-"""Formats that may split updates, in addition to those whose capabilities include pairs."""
 _MAX_ROWS: Final = 10_000
 
 
@@ -139,132 +123,41 @@ class _Job(NamedTuple):
         return delivery_of(self.source, self.sink, self.partitions, self.transforms, counts)
 
 
-def run_to_topics(
-    spark: SparkSession,
-    pipeline: Pipeline,
-    *,
-    on_batch: Callable[[DeliveryReport], None] = lambda _: None,
-    notify: Callable[[str], None] = lambda _: None,
-    on_step: Callable[[str], None] = lambda _: None,
-) -> DeliveriesReport:
-    """Run a pipeline into topics until all input is sent, or for ever.
-
-    It may be stopped or killed at any moment and run again: no message is lost, and the messages of
-    the batch under way may be sent twice.
-
-    Args:
-        spark: The session.
-        pipeline: A pipeline from topics to topics, of Kafka or of DataHub.
-        on_batch: Called with each batch.
-        notify: Shows a note to the user.
-        on_step: Called with the name of each step of a batch when it begins.
-
-    Raises:
-        ConfigError: A name is wrong, or the source has deleted messages that were not read yet.
-        RunError: The stream failed.
-        BudgetError: The run quarantined more than the options allow.
-    """
-    source, sink = pipeline.source, pipeline.sink
-    if not isinstance(source, KafkaSource) or not isinstance(sink, KafkaSink | DataHubSink):
-        raise ConfigError("only topics are delivered into topics")
-    if isinstance(sink, KafkaSink):
-        check_topics(spark, source, sink, notify)
-    else:
-        _check_order(spark, source, sink, notify)
-    checkpoint = Checkpoint(spark, pipeline.checkpoint)
-    read = KafkaInput(spark, source, checkpoint, data_loss_hint(pipeline))
-    read.verify()
-    sender = sender_of(spark, pipeline, source, notify)
-    blocked_keys = BlockedKeys(
-        lake_of(spark, pipeline), pipeline.name, is_enabled=sink.block_keys_on_error
-    )
-    report = DeliveriesReport(pipeline.name)
-    warnings = LossWarnings(sink.on_loss, sink.format)
-    log = OffsetLog(spark, pipeline.folder, pipeline.name)
-    if checkpoint.is_created:
-        read.check(log.read())
-    elif log.read():
-        notify(f"the checkpoint {checkpoint.path} is gone: messages are sent again")
-        log.clear()
-
-    def process_batch(batch: DataFrame, number: int) -> None:
-        check_budget(pipeline.options, report)
-        start_s = time.monotonic()
-        on_step("sending")
-        offsets = read.offsets_of(number)
-        log.record_batch(checkpoint.query(), number, offsets)
-        marker = Marker(pipeline.name, checkpoint.query(), number)
-        with blocked_keys.open_batch(batch, marker) as (messages, batch_reader):
-            delivery_report = sender.send(messages, batch_reader, marker)
-        blocked_keys.record_rejected(sum(delivery_report.quarantined.values()))
-        delivery_report.lag = read.lag(offsets)
-        delivery_report.seconds = time.monotonic() - start_s
-        report.add(delivery_report)
-        for note in warnings.of(map(loss_of, delivery_report.losses)):
-            notify(note)
-        on_batch(delivery_report)
-
-    interrupts = Interrupts(notify)
-    batch_function = BatchFunction(process_batch, interrupts)
-    stream = stream_writer_of(read.stream(), pipeline, batch_function)
-    with stream_errors(report, batch_function, pipeline), interrupts:
-        run_stream(stream, None, lambda: 0, lambda: None, interrupts.check)
-    return report
-
-
-def sender_of(
+def check(
     spark: SparkSession,
     pipeline: Pipeline,
     source: KafkaSource,
-    notify: Callable[[str], None] = lambda _: None,
-) -> Sender:
-    """Return the sender of a pipeline's sink.
-
-    Raises:
-        ConfigError: The sink is not a topic, or the topic does not exist.
-        DeliveryError: DataHub does not answer, or rejects the request.
-    """
-    sink = pipeline.sink
-    if isinstance(sink, DataHubSink):
-        return DataHubSender(spark, pipeline, source, sink)
-    if isinstance(sink, KafkaSink):
-        return _KafkaSender(spark, pipeline, source, sink, notify)
-    raise ConfigError("only topics are delivered into topics")
-
-
-def _check_order(
-    spark: SparkSession,
-    source: KafkaSource,
-    sink: KafkaSink | DataHubSink,
     notify: Callable[[str], None],
 ) -> None:
-    """Reject settings that break the order of messages; warn of updates split by a batch's end."""
-    codec = get_codec(source.format, **source.format_options)
-    if str(spark.conf.get("spark.speculation", "false")).lower() == "true":
-        msg = "spark.speculation sends messages twice at the same time, out of order: turn it off"
-        raise ConfigError(msg)
-    if sink.block_keys_on_error and (codec.carries.pair or source.format in _PAIRED_FORMATS):
-        msg = (
-            f"{source.format} tells an update in two messages: one that waits for its half would "
-            "be overtaken by others of its key, so that block_keys_on_error cannot keep their order"
-        )
-        raise ConfigError(msg)
-    if codec.carries.pair:
-        notify(
-            f"{source.format} tells an update in two messages: where a batch ends between them "
-            "both are set aside as `orphan_half`; larger batches make that rarer"
-        )
-
-
-def check_topics(
-    spark: SparkSession, source: KafkaSource, sink: KafkaSink, notify: Callable[[str], None]
-) -> None:
-    """Reject settings that break the order of messages; warn of updates split by a batch's end.
+    """Check the topics of a pipeline's sink.
 
     Raises:
-        ConfigError: A setting, a topic or the profile is wrong, or the broker does not answer.
+        ConfigError: A topic or the profile is wrong, or the broker does not answer.
     """
-    _check_order(spark, source, sink, notify)
+    del notify
+    check_topics(spark, source, _sink_of(pipeline))
+
+
+def open_sender(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    source: KafkaSource,
+    notify: Callable[[str], None],
+) -> Sender:
+    """Return the sender of a pipeline's sink."""
+    return _KafkaSender(spark, pipeline, source, _sink_of(pipeline), notify)
+
+
+def _sink_of(pipeline: Pipeline) -> KafkaSink:
+    return cast("KafkaSink", pipeline.sink)  # the options that name this module
+
+
+def check_topics(spark: SparkSession, source: KafkaSource, sink: KafkaSink) -> None:
+    """Check the topics of a sink.
+
+    Raises:
+        ConfigError: A topic or the profile is wrong, or the broker does not answer.
+    """
     sink_codec(sink)
     with topic_admin(spark, sink.bootstrap_servers, client_options(sink.spark_options)) as broker:
         if sink.is_one_topic and not broker.describe([sink.topic]):
@@ -302,7 +195,7 @@ class _KafkaSender:
     def send(
         self, rows: DataFrame, read: MessageReader, marker: Marker, *, is_lenient: bool = False
     ) -> DeliveryReport:
-        """Send one batch; see :class:`~changelane.spark.sinks.report.Sender`.
+        """Send one batch; see :class:`~changelane.spark.sinks.interface.Sender`.
 
         Raises:
             RunError: The source changed between the two passes.

@@ -3,46 +3,23 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 from pyspark import AccumulatorParam
-from pyspark.sql import DataFrame
 
 from changelane.conversion.partition import Counts, RejectedMessage
 from changelane.formats.contract.losses import loss_text
 from changelane.message import Message
-from changelane.pipeline.kafka import Lag, total_lag
-from changelane.spark.lake.interface import Marker
+from changelane.pipeline.kafka_offsets import Lag, total_lag
 from changelane.spark.rows import schema
 from changelane.spark.rows.rejected import details_of
 from changelane.spark.run.query import with_batch
-from changelane.spark.sinks.blocked_keys import MessageReader
 from changelane.spark.state.quarantine import MAX_SHOWN, stop_error_of
 
 TaskCounts: Final = Counter[tuple[str, ...]]
 """Counters by kind (``done``, ``loss``, ``refused``, ``topic``, ``stopped``) and labels."""
-
-
-class Sender(Protocol):
-    """Sends batches."""
-
-    def send(
-        self, rows: DataFrame, read: MessageReader, marker: Marker, *, is_lenient: bool = False
-    ) -> "DeliveryReport":
-        """Send one batch; a repeated send repeats its messages, and quarantines nothing twice.
-
-        Args:
-            rows: Rows.
-            read: Returns the messages of the rows.
-            marker: The batch.
-            is_lenient: Whether to continue after rejected messages, whatever the options say.
-
-        Raises:
-            BudgetError: A message is rejected, and the options set ``on_error: stop``.
-        """
-        ...
 
 
 class DeliveryReport(msgspec.Struct):

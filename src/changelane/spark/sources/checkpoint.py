@@ -10,7 +10,7 @@ import uuid
 import msgspec
 from pyspark.sql import SparkSession
 
-from changelane.pipeline.kafka import Offsets
+from changelane.pipeline.kafka_offsets import Offsets
 from changelane.spark.state.file_log import SparkFileLog, parse_spark_log
 from changelane.spark.state.small_files import SmallFiles, decode_file
 

@@ -7,8 +7,8 @@ split or merged into it. Each task creates its own client: Spark shows options, 
 nor a connection are in an option.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -23,7 +23,7 @@ from changelane.errors import ConfigError
 from changelane.message import Message
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.datahub_source import DataHubSource
-from changelane.pipeline.kafka import Lag, OffsetRange
+from changelane.pipeline.kafka_offsets import Lag, OffsetRange
 from changelane.spark.rows.decode import MESSAGE, decode
 from changelane.spark.sources.checkpoint import Checkpoint
 from changelane.spark.sources.decode_options import decode_options_of
@@ -47,6 +47,15 @@ _DATA_LOSS_HINT: Final = (
     "to go on without them, once it is clear why: move the checkpoint {checkpoint} away and run "
     "again, which takes what the topic still has; rows that tables with keys hold stay right"
 )
+
+
+def open_input(
+    spark: SparkSession, pipeline: Pipeline, checkpoint: Checkpoint, notify: Callable[[str], None]
+) -> "DataHubInput":
+    """Return the input of a pipeline."""
+    del notify
+    source = cast("DataHubSource", pipeline.source)  # the options that name this module
+    return DataHubInput(spark, source, checkpoint)
 
 
 class DataHubInput:

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 from changelane.pipeline.config import Pipeline
-from changelane.pipeline.kafka import KafkaSource
 from changelane.transforms.transform import Transform
 
 
@@ -28,6 +27,6 @@ def decode_options_of(pipeline: Pipeline) -> DecodeOptions:
         tables_without_key=pipeline.options.tables_without_key,
         epoch=pipeline.options.epoch,
         images=bool(pipeline.expressions),
-        event_ids=isinstance(source, KafkaSource) and source.order_by_event_id,
+        event_ids=source.uses_event_ids,
         transforms=pipeline.pure_steps,
     )

@@ -9,7 +9,7 @@ itself and writes a file log (:mod:`changelane.spark.state.file_log`).
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
@@ -18,7 +18,7 @@ from changelane.conversion.message_files import LineFormat
 from changelane.errors import ConfigError
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.files_source import FilesSource
-from changelane.pipeline.kafka import Lag
+from changelane.pipeline.kafka_offsets import Lag
 from changelane.spark.lake.interface import file_system
 from changelane.spark.rows.builder import row_builder
 from changelane.spark.sources.checkpoint import Checkpoint
@@ -52,6 +52,14 @@ _PERMANENT: Final = {
     "AccessDeniedException": NO_PERMISSION,
 }
 """Errors of Hadoop after which a retry cannot succeed."""
+
+
+def open_input(
+    spark: SparkSession, pipeline: Pipeline, checkpoint: Checkpoint, notify: Callable[[str], None]
+) -> "FilesInput":
+    """Return the input of a pipeline."""
+    source = cast("FilesSource", pipeline.source)  # the options that name this module
+    return FilesInput(spark, source, checkpoint, notify)
 
 
 class FilesInput:
@@ -174,6 +182,14 @@ class FilesInput:
             self._notify(warning)
         if len(new_warnings) > MAX_WARNINGS:
             self._notify(f"the same applies to {len(new_warnings) - MAX_WARNINGS:,} more files")
+
+    def stream(self) -> DataFrame:
+        """Fail: :class:`~changelane.spark.sources.file_batches.FileStream` is the stream.
+
+        Raises:
+            NotImplementedError: Always.
+        """
+        raise NotImplementedError
 
     def events(self, batch: Files, pipeline: Pipeline) -> DataFrame:
         """Return the event rows of a batch."""

@@ -7,24 +7,16 @@ offsets as before, and the connector would continue in the middle of it.
 """
 
 import re
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from changelane.errors import ConfigError
 from changelane.pipeline.config import Pipeline
-from changelane.pipeline.datahub_sink import DataHubSink
-from changelane.pipeline.kafka import (
-    KafkaSink,
-    KafkaSource,
-    Lag,
-    OffsetRange,
-    Offsets,
-    client_options,
-    partitions,
-)
+from changelane.pipeline.kafka_offsets import Lag, OffsetRange, Offsets, partitions
+from changelane.pipeline.kafka_source import KafkaSource, client_options
 from changelane.spark.rows.decode import decode
 from changelane.spark.sources.checkpoint import Checkpoint
 from changelane.spark.sources.decode_options import decode_options_of
@@ -48,8 +40,17 @@ _TOPICS_HINT: Final = (
 
 def data_loss_hint(pipeline: Pipeline) -> str:
     """Return the advice of an error about lost messages."""
-    text = _TOPICS_HINT if isinstance(pipeline.sink, KafkaSink | DataHubSink) else _TABLES_HINT
+    text = _TOPICS_HINT if pipeline.sink.is_topics else _TABLES_HINT
     return text.format(checkpoint=pipeline.checkpoint)
+
+
+def open_input(
+    spark: SparkSession, pipeline: Pipeline, checkpoint: Checkpoint, notify: Callable[[str], None]
+) -> "KafkaInput":
+    """Return the input of a pipeline."""
+    del notify
+    source = cast("KafkaSource", pipeline.source)  # the options that name this module
+    return KafkaInput(spark, source, checkpoint, data_loss_hint(pipeline))
 
 
 class KafkaInput:

@@ -10,7 +10,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from changelane.errors import ConfigError, UnreachableError
-from changelane.pipeline.kafka import Offsets
+from changelane.pipeline.kafka_offsets import Offsets
 from changelane.spark.runtime.session import check_class
 
 _TIMEOUT_MS: Final = 30_000

@@ -16,7 +16,8 @@ from changelane.conversion.message_files import LineFormat, line_format_of, read
 from changelane.errors import ConfigError, DecodeError
 from changelane.message import Message
 from changelane.pipeline.files_source import FilesSource
-from changelane.pipeline.kafka import KafkaSource, Offsets, client_options, partitions
+from changelane.pipeline.kafka_offsets import Offsets, partitions
+from changelane.pipeline.kafka_source import KafkaSource, client_options
 from changelane.spark.sources.file_listing import Listing, list_folder, root_of
 from changelane.spark.sources.file_reader import Piece
 from changelane.spark.sources.file_tasks import read_first_lines

@@ -20,7 +20,7 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from changelane.errors import ConfigError
-from changelane.pipeline.kafka import OffsetRange
+from changelane.pipeline.kafka_offsets import OffsetRange
 from changelane.spark.runtime.sql import folder_name
 from changelane.spark.state.small_files import SmallFiles, decode_file
 

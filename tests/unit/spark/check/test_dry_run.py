@@ -9,7 +9,8 @@ from changelane import Message
 from changelane.errors import DecodeError
 from changelane.pipeline.config import parse
 from changelane.pipeline.config_checks import Finding
-from changelane.pipeline.kafka import KafkaSink, KafkaSource
+from changelane.pipeline.kafka_sink import KafkaSink
+from changelane.pipeline.kafka_source import KafkaSource
 from changelane.position import MySqlPosition, encode_order
 from changelane.spark.check import dry_run
 

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ``kafka`` sink: topics as the sink of a pipeline, in its YAML.
+
+::
+
+    sink:
+      type: kafka
+      bootstrap_servers: broker-1:9092
+      topic: canal.{database}.{table}
+      format: canal-json
+      checkpoint: state/
+"""
+
+from typing import Any, Final, Literal
+
+import msgspec
+
+from changelane import profiles
+from changelane.codec import Codec, get_codec
+from changelane.errors import ConfigError
+from changelane.pipeline.interface import STATE_FORMAT, Source
+from changelane.pipeline.kafka_source import check_options, is_topic
+from changelane.pipeline.options import Options
+from changelane.pipeline.topic_sink import PLACEHOLDER, PLACEHOLDERS, TopicSinkOptions, topics_of
+from changelane.profiles.profile import Profile
+
+_SINK_OPTIONS: Final = {
+    "kafka.bootstrap.servers": "give sink.bootstrap_servers",
+    "topic": "give sink.topic",
+    "includeheaders": "headers are always written",
+    "kafka.transactional.id": "Spark's writer has no transactions: use event_id",
+}
+
+
+class KafkaSink(
+    TopicSinkOptions,
+    frozen=True,
+    kw_only=True,
+    tag="kafka",
+    tag_field="type",
+    forbid_unknown_fields=True,
+):
+    """Topics of a Kafka broker, which get each message at least once.
+
+    Attributes:
+        bootstrap_servers: Addresses of brokers, ``host:port``, with commas between them.
+        topic: The topic, which must exist. ``{topic}`` (that of the source), ``{database}``,
+            ``{schema}`` and ``{table}`` in it make several. With a profile, leave it out.
+        profile: The producer whose topics, keys, headers and partitions the messages get
+            (``changelane profiles`` lists them).
+        profile_options: The profile's options.
+        format: The messages' format, such as ``canal-json``.
+        format_options: The format's options.
+        on_loss: What happens to an event that the format cannot carry in full: ``raise``
+            quarantines it, ``warn`` and ``ignore`` only count the loss; or which losses pass, by
+            name or kind. By default losses of metadata pass, and losses of data quarantine the
+            event.
+        event_id: Whether each message gets the header ``changelane-event-id``, which is the same
+            when
+            the message is sent again: ``topic-partition-offset`` of the source's message, and the
+                numbers of event and message in it.
+        partition: By the message's ``key`` (Kafka's own rule; a message without a key goes as with
+            ``source``), or by the number of the ``source`` partition, which keeps the order of each
+            source partition.
+        block_keys_on_error: While a message is quarantined, later messages with its key in its
+            partition are quarantined too, as ``held``. A replay sends them after it, in their
+            order. Messages without a key count as one key.
+        checkpoint: The folder of the pipeline's progress and quarantine. Required.
+        spark_options: Further options of Spark's Kafka sink and, with ``kafka.`` before them, of
+            Kafka's producer, by their own names: security belongs here. They are passed on
+            unchanged.
+    """
+
+    bootstrap_servers: str
+    topic: str = ""
+    profile: str | None = None
+    profile_options: dict[str, Any] = msgspec.field(default_factory=dict)
+    event_id: bool = False
+    partition: Literal["key", "source"] = "key"
+    spark_options: dict[str, str] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse options that would lose messages or their order."""
+        super().__post_init__()
+        if self.profile is not None:
+            if self.topic or self.partition != "key":
+                raise ValueError("a profile tells topic and partition itself: leave them out")
+        elif self.profile_options:
+            raise ValueError("profile_options need a profile")
+        elif not self.topic:
+            raise ValueError("a kafka sink needs a topic, or a profile that tells it")
+        for name in PLACEHOLDER.findall(self.topic):
+            if name not in PLACEHOLDERS:
+                placeholders = ", ".join(f"{{{placeholder}}}" for placeholder in PLACEHOLDERS)
+                raise ValueError(f"topic has an unknown placeholder; there are {placeholders}")
+        if self.topic and not is_topic(PLACEHOLDER.sub("x", self.topic)):
+            raise ValueError("topic can be no topic's name")
+        check_options(self.spark_options, _SINK_OPTIONS)
+        options = {
+            name.lower(): value.strip().lower() for name, value in self.spark_options.items()
+        }
+        if options.get("kafka.acks", "all") not in {"all", "-1"}:
+            raise ValueError(
+                "spark_options.kafka.acks must be `all`, or a broker that dies takes messages"
+            )
+        is_idempotent = options.get("kafka.enable.idempotence", "true") == "true"
+        in_flight = options.get("kafka.max.in.flight.requests.per.connection")
+        if not is_idempotent and in_flight != "1":
+            raise ValueError(
+                "without spark_options.kafka.enable.idempotence a message that is sent again may "
+                "overtake others: leave it on, or set kafka.max.in.flight.requests.per.connection "
+                "to 1"
+            )
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.topic or self.profile!r})"  # options may contain secrets
+        )
+
+    @property
+    def engine(self) -> str:
+        """The module that writes it on Spark."""
+        return "changelane.spark.sinks.kafka"
+
+    @property
+    def jars(self) -> tuple[str, ...]:
+        """The jars that Spark needs."""
+        return (STATE_FORMAT, "kafka")
+
+    @property
+    def label(self) -> str:
+        """The messages and topics for people."""
+        topics = f"topic {self.topic}" if self.profile is None else f"topics of {self.profile}"
+        return f"{self.format} in {topics}"
+
+    @property
+    def brokers(self) -> str:
+        """The addresses of brokers, of which one must answer."""
+        return self.bootstrap_servers
+
+    @property
+    def names_option(self) -> str:
+        """The name of the option that :meth:`check_names` checks."""
+        return "sink.format" if self.profile is None else "sink.profile"
+
+    def check(self, source: Source, options: Options) -> None:
+        """Check that messages can be sent in their order, to other topics than they come from.
+
+        Raises:
+            ConfigError: They cannot; the message names the reason.
+        """
+        topics = topics_of(source, options, "kafka", advice="; files: convert them")
+        is_same_broker = topics.bootstrap_servers == self.bootstrap_servers
+        if is_same_broker and self.topic and self.topic in {"{topic}", *topics.names}:
+            raise ConfigError("sink.topic is one of the source's: each message would come again")
+
+    def check_names(self) -> None:
+        """Check the names of the format and the profile, and their options.
+
+        Raises:
+            ConfigError: A name or an option is wrong.
+            MissingExtraError: The library of a format is not installed.
+        """
+        sink_codec(self)
+
+    @property
+    def is_one_topic(self) -> bool:
+        """Whether all messages go into one topic."""
+        return bool(self.topic) and PLACEHOLDER.search(self.topic) is None
+
+
+def sink_codec(sink: KafkaSink) -> tuple[Profile | None, Codec]:
+    """Return the profile of a sink, if it has one, and the codec of its messages.
+
+    Raises:
+        ConfigError: A name or an option is wrong.
+    """
+    if sink.profile is None:
+        return None, get_codec(sink.format, **sink.format_options)
+    profile = profiles.load(sink.profile, sink.profile_options)
+    return profile, profile.codec(sink.format, sink.format_options)

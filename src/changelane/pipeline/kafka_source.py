@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ``kafka`` source: topics as the source of a pipeline, in its YAML.
+
+::
+
+    source:
+      type: kafka
+      bootstrap_servers: broker-1:9092,broker-2:9092
+      topics: [shop.orders, shop.customers]
+      format: debezium-json
+      spark_options:
+        kafka.security.protocol: SASL_SSL
+        kafka.sasl.jaas.config: ${JAAS}
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, Self
+
+import msgspec
+
+from changelane.pipeline.interface import ResolvePath
+from changelane.pipeline.kafka_offsets import Offsets, partitions
+
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+_SOURCE_OPTIONS: Final = {
+    "kafka.bootstrap.servers": "give source.bootstrap_servers",
+    "subscribe": "give source.topics",
+    "subscribepattern": "give source.topic_pattern",
+    "assign": "give source.topics",
+    "startingoffsets": "give source.starting_offsets",
+    "startingtimestamp": "give source.starting_offsets",
+    "startingoffsetsbytimestamp": "give source.starting_offsets",
+    "maxoffsetspertrigger": "give source.max_offsets_per_trigger",
+    "failondataloss": "messages that are lost must never go unnoticed",
+    "includeheaders": "headers are always read",
+}
+
+
+def is_topic(name: str) -> bool:
+    """Return whether a text can be the name of a topic (Kafka's ``Topic.validate``).
+
+    >>> is_topic("shop.orders"), is_topic("../x"), is_topic("..")
+    (True, False, False)
+    """
+    return _TOPIC.fullmatch(name) is not None and name not in {".", ".."}
+
+
+class KafkaSource(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag="kafka",
+    tag_field="type",
+    forbid_unknown_fields=True,
+):
+    """Topics of a Kafka broker.
+
+    Only messages of committed transactions are read, unless *spark* sets
+    ``kafka.isolation.level``.
+
+    Attributes:
+        bootstrap_servers: Addresses of brokers, ``host:port``, with commas between them.
+        topics: Topics by name.
+        topic_pattern: Topics by a regular expression of Java instead; new matching topics are
+            included.
+        format: The messages' format, such as ``debezium-json``.
+        format_options: The format's options.
+        starting_offsets: The start of a new checkpoint: ``earliest``, ``latest``, or the offset of
+            each partition by topic; other partitions begin with their earliest offset.
+        max_offsets_per_trigger: The maximum number of messages of a batch.
+        order_by_event_id: Whether events without positions are ordered by the header
+            ``changelane-event-id`` instead of their own offsets. A sink's ``event_id`` writes this
+            header, which identifies the original event: an event that was sent twice counts once.
+        spark_options: Further options of Spark's Kafka source and, with ``kafka.`` before them, of
+            Kafka's consumer, by their own names: security belongs here. They are passed on
+            unchanged.
+    """
+
+    bootstrap_servers: str
+    format: str
+    topics: list[str] | str | None = None
+    topic_pattern: str | None = None
+    format_options: dict[str, Any] = {}
+    starting_offsets: Literal["earliest", "latest"] | dict[str, dict[int | str, int]] = "earliest"
+    max_offsets_per_trigger: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    order_by_event_id: bool = False
+    spark_options: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        """Refuse a source without topics, and options that changelane sets itself."""
+        if (self.topics is None) == (self.topic_pattern is None):
+            raise ValueError("a kafka source needs topics or topic_pattern, one of the two")
+        if self.topics is not None and not self.names:
+            raise ValueError("topics names none")
+        if invalid_names := [name for name in self.names if not is_topic(name)]:
+            raise ValueError(f"{len(invalid_names)} of the topics can be no topic's name")
+        if isinstance(self.starts, dict) and any(
+            number < 0 or offset < 0 for _, number, offset in partitions(self.starts)
+        ):
+            raise ValueError("starting_offsets holds a partition or an offset below 0")
+        check_options(self.spark_options, _SOURCE_OPTIONS)
+
+    @property
+    def starts(self) -> "str | Offsets":
+        """``starting_offsets`` with partitions as numbers, which are text in JSON."""
+        starts = self.starting_offsets
+        if isinstance(starts, str):
+            return starts
+        return {
+            topic: {int(partition): offset for partition, offset in partition_starts.items()}
+            for topic, partition_starts in starts.items()
+        }
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.label!r})"  # options may contain secrets
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The topics by name; none with a pattern."""
+        return (self.topics,) if isinstance(self.topics, str) else tuple(self.topics or ())
+
+    @property
+    def engine(self) -> str:
+        """The module that reads it on Spark."""
+        return "changelane.spark.sources.kafka"
+
+    @property
+    def jars(self) -> tuple[str, ...]:
+        """The jars that Spark needs."""
+        return ("kafka",)
+
+    @property
+    def brokers(self) -> str:
+        """The addresses of brokers, of which one must answer."""
+        return self.bootstrap_servers
+
+    @property
+    def required_topics(self) -> tuple[str, ...]:
+        """The topics that must exist, where no security option hides them."""
+        return () if client_options(self.spark_options) else self.names
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """None: topics need no folder."""
+        return ()
+
+    @property
+    def needs_spark_4(self) -> bool:
+        """Whether Spark 3.5 cannot read it."""
+        return False
+
+    @property
+    def uses_event_ids(self) -> bool:
+        """Whether events without positions are ordered by the ids of their messages."""
+        return self.order_by_event_id
+
+    def with_paths(self, resolve: ResolvePath) -> Self:
+        """Return the same options, which have no path."""
+        del resolve
+        return self
+
+    @property
+    def label(self) -> str:
+        """The topics for people."""
+        return (
+            ",".join(self.names) if self.topic_pattern is None else f"pattern {self.topic_pattern}"
+        )
+
+
+def check_options(options: Mapping[str, str], own_options: Mapping[str, str]) -> None:
+    """Refuse options that changelane sets itself.
+
+    Raises:
+        ValueError: An option is changelane's; the message names it and the alternative.
+    """
+    for name in options:
+        if (instead := own_options.get(name.lower())) is not None:
+            raise ValueError(f"spark_options.{name.lower()} is not yours to set: {instead}")
+
+
+def client_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of Kafka's own clients, without the ``kafka.`` of Spark's names."""
+    return {
+        name[len("kafka.") :]: value
+        for name, value in options.items()
+        if name.lower().startswith("kafka.")
+    }
