@@ -20,8 +20,10 @@
 import os
 import re
 from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, Union, cast, get_args
 
 import msgspec
 
@@ -113,6 +115,46 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return self.options.checkpoint or default
 
 
+@cache
+def pipeline_type() -> type[Pipeline]:
+    """Return the class of pipelines: with the sources and sinks of installed packages, if any.
+
+    An entry point of the group ``changelane.sources`` or ``changelane.sinks`` names a class of
+    options, as in ``pipeline/interface.py``.
+
+    Raises:
+        ConfigError: An installed package cannot be imported, or its class is none of options.
+    """
+    fields: list[tuple[str, Any]] = []
+    for name, own_types in (("source", get_args(Source)), ("sink", get_args(Sink))):
+        if installed := [_loaded(entry) for entry in entry_points(group=f"changelane.{name}s")]:
+            fields.append((name, Union[(*own_types, *installed)]))
+    if not fields:
+        return Pipeline
+    return cast(
+        "type[Pipeline]",
+        msgspec.defstruct(
+            "Pipeline",
+            fields,
+            bases=(Pipeline,),
+            frozen=True,
+            kw_only=True,
+            forbid_unknown_fields=True,
+        ),
+    )
+
+
+def _loaded(entry: EntryPoint) -> type[msgspec.Struct]:
+    try:
+        options = entry.load()
+    except ImportError as error:
+        msg = f"the installed package of {entry.name!r} cannot be imported: {error}"
+        raise ConfigError(msg) from None
+    if not (isinstance(options, type) and issubclass(options, msgspec.Struct)):
+        raise ConfigError(f"{entry.value} of {entry.group} is no class of options")
+    return options
+
+
 def load(path: str | Path, environment: Mapping[str, str] | None = None) -> Pipeline:
     """Read a pipeline from a YAML file; relative paths in it are relative to the file.
 
@@ -166,7 +208,7 @@ def parse(raw: Mapping[str, Any], unfilled: Any = None) -> Pipeline:
     """
     transforms = raw.get("transforms", [])
     try:
-        pipeline = parse_as({**raw, "transforms": []}, Pipeline, written=unfilled)
+        pipeline = parse_as({**raw, "transforms": []}, pipeline_type(), written=unfilled)
     except UnknownNameError:
         raise
     except ConfigError as error:

@@ -59,7 +59,9 @@ class Acme:
         body = json.loads(message.value or b"", AcmeMessage)
         missing = [name for name in body.key if name not in body.row]
         if missing:
-            raise DecodeError("a key column is missing", code=ReasonCode.MISSING_FIELD, path="$.row")
+            raise DecodeError(
+                "a key column is missing", code=ReasonCode.MISSING_FIELD, path="$.row"
+            )
         op = _OPERATIONS[body.op]
         event = DataChange(
             op=op,

@@ -28,7 +28,7 @@ from changelane.spark.check import datahub, dry_run
 from changelane.spark.lake import lake_of
 from changelane.spark.lake.interface import Lake, file_system
 from changelane.spark.rows.expressions.expression_rows import prepared_transforms
-from changelane.spark.sinks.interface import check_order
+from changelane.spark.sinks.interface import check_order, ends_of, engine_of
 from changelane.spark.sinks.kafka import check_topics
 from changelane.spark.sinks.partition_counts import TopicCounts
 from changelane.spark.sources.checkpoint import Checkpoint
@@ -109,6 +109,10 @@ def check(spark: SparkSession, pipeline: Pipeline) -> Iterator[Finding]:
         yield from datahub.sink_findings(sink)
         yield from _connector_findings(source, sample)
         return
+    if sink.is_topics:
+        yield from topic_findings(spark, pipeline)
+        yield from _connector_findings(source, sample)
+        return
     yield from _expression_findings(spark, pipeline)
     yield from _property_findings(spark, pipeline)
     lake = yield from _check_tables(spark, pipeline)
@@ -116,6 +120,20 @@ def check(spark: SparkSession, pipeline: Pipeline) -> Iterator[Finding]:
     yield from tables.read(sample.messages, format_options)
     yield from tables.tables(lake)
     yield from _connector_findings(source, sample)
+
+
+def topic_findings(spark: SparkSession, pipeline: Pipeline) -> Iterator[Finding]:
+    """Yield the findings of a sink of topics that an installed package adds."""
+    notes: list[str] = []
+    try:
+        source, sink = ends_of(pipeline)
+        check_order(spark, source, sink, notes.append)
+        engine_of(sink).check(spark, pipeline, source, notes.append)
+    except ConfigError as error:
+        yield _error_finding("sink", error)
+        return
+    yield ok("sink", f"{sink.label}: the destination answers")
+    yield from (warning("sink", note) for note in notes)
 
 
 def _connector_findings(source: Source, sample: _Sample) -> Iterator[Finding]:
