@@ -43,7 +43,8 @@ TABLES = {
 }
 WIDTH = 28
 PLANTED = {"shop": 1}
-"""How many messages of a pipeline were broken by hand, so that there is something to set aside."""
+"""How many messages of a pipeline were broken by hand, so that there is something to
+quarantined."""
 
 console = Console(highlight=False, width=max(100, min(140, shutil.get_terminal_size().columns)))
 
@@ -102,8 +103,8 @@ def quarantine_note(name: str, count: int) -> str:
         return ""
     messages = f"{count} message{'s' if count > 1 else ''}"
     if count == PLANTED.get(name, 0):
-        return f", {messages} set aside (planted by the demo)"
-    return f", {messages} set aside, and the demo planted {PLANTED.get(name, 0)}"
+        return f", {messages} quarantined (planted by the demo)"
+    return f", {messages} quarantined, and the demo planted {PLANTED.get(name, 0)}"
 
 
 def shown_rows(table: DataFrame, keys: list[str]) -> list[dict[str, str | None]]:

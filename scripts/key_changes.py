@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Count what becomes of transactions that change keys: right, set aside, or wrong.
+"""Count what becomes of transactions that change keys: right, quarantined, or wrong.
 
     python scripts/key_changes.py --seed 1 --histories 100000 --order in-order
 
 Every history is played against a source that enforces its keys, and its rows are compared with
-those of the tables in memory. Ends with 1 when a history is wrong and nothing of it was set aside.
+those of the tables in memory. Ends with 1 when a history is wrong and nothing of it was
+quarantined.
 """
 
 import argparse
@@ -34,7 +35,7 @@ def main() -> int:
         told = play(chance, one)
         verdict = judge(deliver(chance, one, told.events), told)
         messages += len(told.events)
-        word = "set aside" if verdict.aside else "right" if verdict.is_right else "wrong"
+        word = "quarantined" if verdict.aside else "right" if verdict.is_right else "wrong"
         counts[one.name, word] += 1
         if word in options.words and shown < options.show and (options.kind in one.name):
             shown += 1
@@ -46,7 +47,7 @@ def main() -> int:
 
 
 _ORDERS = {"in-order": False, "by-key": False, "permuted": True, "both": None}
-_WORDS = ("right", "set aside", "wrong")
+_WORDS = ("right", "quarantined", "wrong")
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -364,7 +364,7 @@ def _limit(row: Row) -> list[str]:
     try:
         writer.write({"value": row.value})
     except DecodeError as error:
-        held = f"nothing: the event is set aside (`{error.code}`)"
+        held = f"nothing: the event is quarantined (`{error.code}`)"
     else:
         held = "the value"
     return [titles[row.product], f"`{row.source_type}`", row.title, f"`{column}`", held]

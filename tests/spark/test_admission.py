@@ -1,4 +1,4 @@
-"""What a table takes of a batch and what is set aside: by key, by schema and by server."""
+"""What a table takes of a batch and what is quarantined: by key, by schema and by server."""
 
 import datetime as dt
 import decimal

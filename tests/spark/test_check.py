@@ -130,13 +130,13 @@ def test_files_into_tables_are_told_line_by_line_and_nothing_is_written(
         "warning  messages of a.jsonl: 99 of 100 first messages read as native-json; 1 would be",
         "ok       messages of b.jsonl: all 1 first messages read as native-json",
         "ok       table shop.orders: 99 events, key (id), 1 columns, mode upsert; the table would",
-        "warning  table shop.log: 1 events name no key and would be set aside as `no_key`: give ",
+        "warning  table shop.log: 1 events name no key and would be quarantined as `no_key`: give ",
         "warning  table shop.orders: it compares places in MySQL's binary log, and its events",
         "ok       order: events are compared by numbers of a sequence, places in MySQL's binary",
     ):
         assert any(line.startswith(expected) for line in lines_), (expected, done.stdout)
     assert len(lines_) == 11, done.stdout
-    assert "set aside: 1 malformed_json (" in done.stdout
+    assert "quarantined: 1 malformed_json (" in done.stdout
     assert everything(tmp_path) == before
 
     # what a run then does; a table that is there is seen, and so is the checkpoint

@@ -106,7 +106,7 @@ def test_the_archive_brings_all_and_spark_submit_runs_the_same_file(
     sent = pipeline(tmp_path, "sent", cluster, FEW, packed, more="broken\n")
     submitted = submit(cluster, tmp_path, sent)
     assert submitted.returncode == 0, submitted.stderr[-3000:]
-    assert "set aside: malformed_json" in submitted.stdout
+    assert "quarantined: malformed_json" in submitted.stdout
     tables = {name: f"{tmp_path}/lake-{name}/tables/orders" for name in ("few", "many", "sent")}
     command = [sys.executable, spark_cluster.__file__, cluster.master, str(few), str(many), "--"]
     told = done([*command, *tables.values()])

@@ -150,7 +150,7 @@ def test_tables_become_topics_of_rows_in_the_order_of_their_keys(
     assert run(file).stdout == "nothing new to send\n"
     assert {name: len(topic.records) for name, topic in server.topics.items()} == before
 
-    # what is mended is sent, and what still does not fit is set aside again
+    # what is mended is sent, and what still does not fit is quarantined again
     shown = quarantine("show", file, "--output", "json").stdout.splitlines()
     entries = {one["code"]: one for one in map(json.loads, shown)}
     mended = entries["malformed_json"] | {"value": (change(900).value or b"").decode()}

@@ -43,7 +43,7 @@ class Log:
 
 
 class Landed(NamedTuple):
-    """Where tables lie, and what was set aside on the way."""
+    """Where tables lie, and what was quarantined on the way."""
 
     place: Path
     quarantined: dict[str, int]
@@ -122,7 +122,7 @@ def test_rows_that_do_not_pass_a_filter_are_not_in_the_table_whatever_comes_when
     assert quarantined["filter_unknown"] == 3 + 1
     assert quarantined["filter_failed"] == 1
     found = {one["id"]: str(one["total"]) for one in table(spark, place, "late")}
-    # 4 and 5 stay as they were before what was set aside
+    # 4 and 5 stay as they were before what was quarantined
     assert found == {2: "2.50", 3: "7.00", 4: "1.50", 5: "1.50", 70: "9.50"}
     aside = lake_tables.table_of(spark, str(place / "delta"), "_changelane/quarantine")
     told = aside.where("code LIKE 'filter_%'").select("event", "reason").collect()

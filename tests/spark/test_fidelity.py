@@ -1,4 +1,4 @@
-"""Values arrive in Delta as they are, on every way there; what does not fit is set aside.
+"""Values arrive in Delta as they are, on every way there; what does not fit is quarantined.
 
 One table has a column for each case. Its rows are inserted whole (the row form of the MERGE), then
 their keys change without a column being told (the rule itself, by text), then one column of each

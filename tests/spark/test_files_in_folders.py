@@ -116,7 +116,7 @@ def test_late_files_are_read_grown_ones_told_and_cut_ones_wait_until_they_are_wh
     (source / "none.jsonl.gz").write_bytes(gzip.compress(lines(6)))
     quarantine(tmp_path, "replay")
     assert ids(spark, tmp_path) == [1, 2, 3, 4, 5, 6]
-    assert "nothing waits" in quarantine(tmp_path, "show")
+    assert "no entry is pending" in quarantine(tmp_path, "show")
 
 
 def test_a_batch_that_died_and_a_checkpoint_of_sparks_own_source_go_on(

@@ -128,7 +128,7 @@ def test_topics_become_what_convert_makes_of_each_partition_in_its_order(
     places = [tuple(map(int, one.decode().rsplit("-", 4)[1:])) for one in ids]
     assert places == sorted(places), "one partition after the other, each in its order"
 
-    # what cannot be converted is set aside with its bytes, once
+    # what cannot be converted is quarantined with its bytes, once
     assert sum(sum(b["quarantined"].values()) for b in report["batches"]) == refused >= 1
     aside = open_lake(spark, str(tmp_path / "state"), "delta").read("_changelane/quarantine")
     rows = aside.collect()

@@ -1,4 +1,4 @@
-"""``changelane quarantine``: what was set aside is seen, mended, and goes through again, once."""
+"""``changelane quarantine``: what was quarantined is seen, mended, and goes through again, once."""
 
 import json
 import os
@@ -146,10 +146,10 @@ def test_what_was_set_aside_is_mended_and_goes_through_its_pipeline_once(
     assert sorted(json.loads(one["key"]) for one in events) == [[1], [2]]
     assert "did you mean" in call(file, "show", "--code", "malformed_jsn", code=2).stderr
 
-    # what is broken stays broken, and is set aside again
+    # what is broken stays broken, and is quarantined again
     told = call(file, "replay", "--entry", one["entry"], code=1).stdout
     assert told.splitlines()[0] == "replay 1 done: 1 entries, 0 events"
-    assert "set aside again: malformed_json" in told
+    assert "quarantined again: malformed_json" in told
 
     # another epoch now must not make old messages the newest
     file = configured(tmp_path, epoch=1)
@@ -250,7 +250,7 @@ def test_a_run_stops_where_its_options_say(spark: SparkSession, tmp_path: Path) 
         assert listed(file) == {}
     options("max_errors: 0")
     told = call(file, command="run", code=1).stderr
-    assert "1 set aside (malformed_json 1) of 2, more than the 0 allowed: the run stops" in told
+    assert "1 quarantined (malformed_json 1) of 2, more than the 0 allowed: the run stops" in told
     assert rows() == [1, 2]
     # the next run goes on behind it
     call(file, command="run")
@@ -287,7 +287,7 @@ def test_a_batch_that_runs_again_adds_what_its_tables_refuse_only_then(
     assert aside == [("malformed_json", None), ("no_fit", "[2]"), ("no_fit", "[3]")]
     assert {row["schema"] is None for row in found if row["event"]} == {False}
 
-    # what it set aside does not hold the batch itself when it comes again, but the next ones
+    # what it quarantined does not hold the batch itself when it comes again, but the next ones
     places = [(1, None), (1, b"k"), (2, None)]
     batch = spark.createDataFrame(
         [(None, key, None, "t", number, 9) for number, key in places],

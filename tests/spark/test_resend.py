@@ -115,7 +115,7 @@ def test_later_messages_of_a_key_wait_until_what_was_set_aside_is_replayed(
     assert versions(topics, target) == {1: [1], 2: [1]}
     assert waiting(spark, tmp_path) == {}
 
-    # a batch that dies behind what it set aside comes again, and does not wait for itself
+    # a batch that dies behind what it quarantined comes again, and does not wait for itself
     file = written(tmp_path, topics, target, source)
     with monkeypatch.context() as patched:
         patched.setattr(DeliveriesReport, "add", killed)
@@ -146,7 +146,7 @@ def test_later_messages_of_a_key_wait_until_what_was_set_aside_is_replayed(
     call("run", file)  # it waits behind a replay that has not come to its end
     assert waiting(spark, tmp_path) == {"malformed_json": 1, "held": 3}
     told = call("quarantine", "replay", file).stdout
-    assert "replay 2 brought to its end: 3 entries" in told
+    assert "replay 2 completed: 3 entries" in told
     assert "replay 3 done: 1 entries, 1 events, 1 messages sent" in told
     assert waiting(spark, tmp_path) == {}
     assert versions(topics, target) == {1: [1, 2, 3, 4, 5], 2: [1, 2], 3: [1, 2]}

@@ -105,7 +105,7 @@ def test_the_exit_code_says_whether_too_much_was_set_aside(
     done = run(written(tmp_path, allowed))
     assert done.exit_code == code, done.output
     assert "orders" in done.stdout
-    assert "set aside: malformed_json" in done.stdout
+    assert "quarantined: malformed_json" in done.stdout
     assert "1 events" in done.stdout or "1 event" in done.stdout
     assert ("more than the 0 allowed" in done.stderr) == (code == 1)
     # stderr is no terminal here
@@ -204,7 +204,7 @@ def test_the_demo_runs_on_a_terminal_with_a_live_line_and_tells_it_as_json(
     assert b"reading, " in told
     assert b"incubator" not in told
     assert b"out" in told
-    assert b"set aside  batch" not in told
+    assert b"quarantined  batch" not in told
     assert told.rindex(b"\x1b[?25h") > told.rindex(b"\x1b[?25l")
     assert b'{"time"' not in told
     (batch,) = report["batches"]
@@ -213,7 +213,7 @@ def test_the_demo_runs_on_a_terminal_with_a_live_line_and_tells_it_as_json(
         "shop.public.products",
     }
     assert sum(batch["quarantined"].values()) == 1
-    assert b"1 set aside (truncated 1) of 87, more than the 0 allowed" in told
+    assert b"1 quarantined (truncated 1) of 87, more than the 0 allowed" in told
 
 
 def test_a_run_that_is_interrupted_in_a_batch_says_so_and_nothing_else(

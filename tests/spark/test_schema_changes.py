@@ -192,7 +192,7 @@ def captured(name: str) -> list[Message]:
 
 
 def land(spark: SparkSession, lake: str, told: Sequence[Message], batch: int) -> Counter[str]:
-    """Apply messages as a run of its own does; return what was set aside."""
+    """Apply messages as a run of its own does; return what was quarantined."""
     rows = [(m.value, m.key, list(m.headers), m.topic, m.partition, m.offset) for m in told]
     kinds = ", ".join(f"{name} {kind}" for name, kind in MESSAGE.items())
     events = decode(spark.createDataFrame(rows, kinds), "debezium-json")

@@ -81,7 +81,7 @@ def test_status_counts_what_each_table_took(spark: SparkSession, lake: str) -> N
     tied = [change("c", 8, {"id": 9, "state": word}) for word in ("a", "b", "b")]
     lake_tables.land(spark, lake, [FIT, [MISFIT], [again, late, *tied, MISFIT]])
     (one,) = status(open_lake(spark, lake, Path(lake).name))
-    # the misfit is set aside, and stands behind all that the table took
+    # the misfit is quarantined, and stands behind all that the table took
     assert (one.applied, one.out_of_order, one.conflicts, one.quarantined) == (10, 2, 1, 2)
     assert one.position == "binary log 3, position 8"
     lake_tables.apply(spark, lake, [late], batch=3)
@@ -142,7 +142,7 @@ def test_trace_tells_where_each_column_comes_from(tables: Any) -> None:
     assert [(one.position, one.effect.partition(":")[0]) for one in found.events] == [
         ("binary log 2, position 1", "truncated the table"),
         (at, "told every column"),
-        ("binary log 3, position 9", "set aside"),
+        ("binary log 3, position 9", "quarantined"),
     ]
     assert [one.commits for one in found.events] == [[], ["batch 0 of test"], []]
     (line,) = found.quarantined
@@ -203,4 +203,4 @@ def test_the_commands_show_it(spark: SparkSession, tables: Any, lake: str, tmp_p
     )
     assert shown.exit_code == 0, shown.output
     assert "paid" in shown.stdout
-    assert "set aside: schema_mismatch" in shown.stdout
+    assert "quarantined: schema_mismatch" in shown.stdout

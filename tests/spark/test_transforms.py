@@ -128,7 +128,7 @@ def test_tables_take_what_transforms_make_of_rows_and_statements(
 
 
 def check_files(spark: SparkSession, lake: Path) -> None:
-    """No file holds a masked value or the secret; what was set aside is there as a hash."""
+    """No file holds a masked value or the secret; what was quarantined is there as a hash."""
     aside = lake_tables.table_of(spark, str(lake), "_changelane/quarantine")
     masked = aside.where(F.col("code").isin("truncated", "mask_missing", "cast"))
     kept = [bytes(row["raw_value"]) for row in masked.collect()]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``changelane check``: would this pipeline run, and what would it do?"""
+"""``changelane check``: check a pipeline without writing anything."""
 
 import sys
 import tempfile
@@ -24,17 +24,16 @@ from changelane.pipeline.config_checks import (
 
 @click.command()
 @click.argument("file", metavar="PIPELINE.yaml", type=click.Path(dir_okay=False))
-@click.option("--master", metavar="URL", help="Where Spark runs; local[*] when nothing says else.")
-@click.option("--offline", is_flag=True, help="Look at the file alone: no broker, no folder.")
+@click.option("--master", metavar="URL", help="Spark master URL; default: local[*].")
+@click.option("--offline", is_flag=True, help="Check only the file: no broker, no folder.")
 @click.option("--output", type=click.Choice(["text", "json"]), default="text")
 def check(file: str, *, master: str | None, offline: bool, output: str) -> None:
-    """Say whether a pipeline would run and what it would do; nothing is written.
+    """Check whether a pipeline would run, and show what it would do; nothing is written.
 
-    It looks at the configuration, asks brokers, folders and tables, and reads the first messages
-    of each topic (at most 100, for at most half a minute) or the first lines of files as a run
-    would.
+    It checks the configuration, brokers, folders and tables, and decodes the first messages of each
+    topic (at most 100, for at most half a minute) or the first lines of files as a run would.
 
-    Exit codes: 0 it would run, warnings allowed; 1 something does not answer; 2 something is wrong.
+    Exit codes: 0 it would run, with warnings at most; 1 a service does not answer; 2 a problem.
     """
     findings: list[Finding] = []
     for finding in _findings(file, master, offline=offline):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("file", metavar="PIPELINE.yaml", type=click.Path(dir_okay=False))
-@click.option("--master", metavar="URL", help="Where Spark runs; local[*] when nothing says else.")
+@click.option("--master", metavar="URL", help="Spark master URL; default: local[*].")
 @click.option("--output", type=click.Choice(["text", "json"]), default="text")
 def maintain(file: str, *, master: str | None, output: str) -> None:
     """Rewrite small files of all tables of a pipeline as larger ones, and expire old versions.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``changelane package``: what the executors of a cluster get."""
+"""``changelane package``: an archive with changelane for the executors of a cluster."""
 
 import sys
 from pathlib import Path
@@ -16,29 +16,29 @@ from changelane.errors import MissingExtraError
 @click.option(
     "--platform",
     metavar="PLATFORM",
-    help="Of the workers: linux-x86_64, linux-aarch64 (glibc 2.28 or newer), or a tag as pip "
-    "takes it. By default this machine's.",
+    help="Platform of the executors: linux-x86_64, linux-aarch64 (glibc 2.28 or newer), or a tag "
+    "of pip; default: that of this machine.",
 )
 @click.option(
     "--python",
     metavar="X.Y",
-    help="The workers' version of Python, which must be the driver's; by default the running one.",
+    help="Python version of the executors and the driver; default: the running version.",
 )
 @click.option(
     "--with",
     "extras",
     multiple=True,
     metavar="NAME",
-    help="A further installed package that workers need, as one with a format; repeatable.",
+    help="Another installed package for the executors, such as a format; repeatable.",
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     metavar="FILE.zip",
-    help="By default changelane-VERSION-pyX.Y-PLATFORM.zip here.",
+    help="Default: changelane-VERSION-pyX.Y-PLATFORM.zip in this folder.",
 )
-@click.option("--quiet", is_flag=True, help="No progress.")
+@click.option("--quiet", is_flag=True, help="Print no progress.")
 def package(
     platform: str | None,
     python: str | None,
@@ -47,7 +47,7 @@ def package(
     *,
     quiet: bool,
 ) -> None:
-    """Pack changelane and what it needs for the workers of a cluster, and print the file's name.
+    """Package changelane and its dependencies for the executors of a cluster; print the file name.
 
     The file holds the versions that are installed here, and neither Spark nor Python: these are
     the cluster's. Name it as options.executor_archive of a pipeline, and `changelane run --master

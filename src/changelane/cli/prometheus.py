@@ -60,7 +60,7 @@ class Metrics:
                 yield CounterMetricFamily(f"changelane_{name}", help_, value)
         yield _counter(
             "table_events",
-            "Events that came for a table, those that were set aside among them.",
+            "Events that came for a table, those that were quarantined among them.",
             "table",
             totals.tables,
         )
@@ -70,7 +70,7 @@ class Metrics:
             "table",
             totals.possible_duplicates,
         )
-        yield _counter("quarantined", "Events that were set aside.", "reason", totals.quarantined)
+        yield _counter("quarantined", "Events that were quarantined.", "reason", totals.quarantined)
         lost: Counter[str] = Counter()
         for text, count in totals.losses.items():
             lost[loss_name(loss_of(text)[0])] += count

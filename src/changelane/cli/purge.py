@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     "2026-01-31T12:00:00Z (UTC by default). Without it, options.tombstone_retention applies.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show how many tombstones would be deleted.")
-@click.option("--master", metavar="URL", help="Where Spark runs; local[*] when nothing says else.")
+@click.option("--master", metavar="URL", help="Spark master URL; default: local[*].")
 @click.option("--output", type=click.Choice(["text", "json"]), default="text")
 def purge(file: str, *, before: str | None, dry_run: bool, master: str | None, output: str) -> None:
     """Delete old tombstones: the records of deleted keys.

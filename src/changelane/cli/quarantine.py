@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``changelane quarantine``: what a pipeline set aside, and how it goes through it again."""
+"""``changelane quarantine``: list, show and replay quarantined messages and events."""
 
 import itertools
 import sys
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from changelane.spark.state.replays import ReplayReport
 
 SHOWN = 20
-"""How many entries `show` prints for people, unless they say else."""
+"""The default number of entries that `show` prints as text."""
 
 
 @click.group()
 def quarantine() -> None:
-    """See what a pipeline could not read or apply, and replay it once its cause is mended.
+    """List and show messages and events that failed, and replay them once the cause is corrected.
 
     Nothing is ever taken out of the quarantine: what was replayed is only marked so.
     """
@@ -38,7 +38,7 @@ def quarantine() -> None:
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--output", type=click.Choice(["text", "json"]), default="text"),
-        click.option("--master", metavar="URL", help="Where Spark runs; local[*] if not said."),
+        click.option("--master", metavar="URL", help="Spark master URL; default: local[*]."),
         click.argument("file", metavar="PIPELINE.yaml", type=click.Path(dir_okay=False)),
     ):
         command = option(command)
@@ -49,7 +49,7 @@ def _choice(command: Callable[..., Any]) -> Callable[..., Any]:
     for name, destination, text in (
         ("--entry", "entries", "Only this entry, by its name; repeatable."),
         ("--table", "tables", "Only of this table, by its name at the source; repeatable."),
-        ("--code", "codes", "Only what was set aside for this reason; repeatable."),
+        ("--code", "codes", "Only entries with this reason code; repeatable."),
     ):
         option = click.option(name, destination, multiple=True, metavar=name[2:].upper(), help=text)
         command = option(command)
@@ -59,7 +59,7 @@ def _choice(command: Callable[..., Any]) -> Callable[..., Any]:
 @quarantine.command("list")
 @_options
 def list_(file: str, *, master: str | None, output: str) -> None:
-    """Show how much was set aside for which reason, how much of it waits and was replayed."""
+    """Count pending and replayed entries by reason code and table."""
     pipeline = load(file)
     spark = session_of(pipeline, master)
     from changelane.spark.lake import lake_of
@@ -72,13 +72,13 @@ def list_(file: str, *, master: str | None, output: str) -> None:
         click.echo(msgspec.json.format(msgspec.json.encode(reason_counts)))
         return
     if not reason_counts:
-        click.echo("nothing was set aside")
+        click.echo("the quarantine is empty")
         return
     show_counts(reason_counts, Console())
 
 
 def show_counts(reason_counts: "list[ReasonCount]", console: Console) -> None:
-    """Print how much was set aside."""
+    """Print the counts of entries."""
     table = Table(box=None, pad_edge=False)
     is_withheld = any(reason_count.withheld for reason_count in reason_counts)
     withheld = ["not from here"] if is_withheld else []
@@ -97,7 +97,7 @@ def show_counts(reason_counts: "list[ReasonCount]", console: Console) -> None:
     console.print(table)
     if is_withheld:
         click.echo(
-            "not from here: only hashes are kept, or too little; read it again from its source"
+            "not from here: the quarantine has only hashes; read the messages again from the source"
         )
 
 
@@ -108,7 +108,7 @@ def show_counts(reason_counts: "list[ReasonCount]", console: Console) -> None:
     "--limit",
     type=click.IntRange(min=1),
     metavar="N",
-    help=f"How many; without it all of them with --output json, and {SHOWN} otherwise.",
+    help=f"Maximum number of entries; default: {SHOWN}, and all with --output json.",
 )
 def show(
     file: str,
@@ -120,7 +120,7 @@ def show(
     master: str | None,
     output: str,
 ) -> None:
-    """Show what waits in the quarantine, with the values that its messages hold.
+    """Show pending entries with the values of their messages.
 
     --output json writes a line for each entry: a record, as `convert --output-line-format record`
     writes messages, with the name of its entry, or the event that a table refused. Mend key, value
@@ -142,7 +142,7 @@ def show(
         _print(entry)
         count += 1
     if not count:
-        click.echo("nothing waits")
+        click.echo("no entry is pending")
     elif limit is None and count == SHOWN:
         click.echo(f"the first {SHOWN}: --limit shows more")
 
@@ -171,15 +171,15 @@ def _print(entry: dict[str, Any]) -> None:
 @quarantine.command()
 @_options
 @_choice
-@click.option("--format", "format_", metavar="FORMAT", help="Read the messages as this format.")
+@click.option("--format", "format_", metavar="FORMAT", help="Decode the messages with this format.")
 @options("format", "format that the messages are read as")
 @click.option(
     "--repaired",
     metavar="FILE",
     type=click.Path(dir_okay=False, allow_dash=True),
-    help="Replay the entries in this file, which `show --output json` wrote, as they stand in it.",
+    help="Replay the entries of this file, which `show --output json` wrote, as they are in it.",
 )
-@click.option("--discard", is_flag=True, help="Let nothing come of the entries chosen, for good.")
+@click.option("--discard", is_flag=True, help="Discard the selected entries for good.")
 def replay(
     file: str,
     *,
@@ -193,14 +193,15 @@ def replay(
     master: str | None,
     output: str,
 ) -> None:
-    """Put what waits through the pipeline again, once, as its file is now.
+    """Process pending entries again, once, with the pipeline's file as it is now.
 
     Everything has the place in the order that it had when it first came: a row that is newer
-    stays. What fails again is set aside again, as a new entry. A replay that was killed is brought
-    to its end by the next one. A run of the pipeline that is under way stops with a word about
+    stays. What fails again is quarantined again, as a new entry. A replay that was killed is
+    brought to its end by the next one. A run of the pipeline that is under way stops with a word
+    about
     it: start it again afterwards.
 
-    Exit codes: 0 all of it was applied, 1 something was set aside again, or failed, 2 wrong use.
+    Exit codes: 0 all of it was applied, 1 something was quarantined again, or failed, 2 wrong use.
     """
     pipeline = load(file)
     if discard and (repaired is not None or format_ or not (codes or tables or entries)):
@@ -235,9 +236,9 @@ def replay(
 
 def _summary(reports: "list[ReplayReport]") -> None:
     if not reports:
-        click.echo("nothing waits that can be replayed")
+        click.echo("no pending entry can be replayed")
     for report in reports:
-        word = "brought to its end" if report.is_resumed else "done"
+        word = "completed" if report.is_resumed else "done"
         if report.is_discarded:
             click.echo(f"replay {report.number} {word}: {report.entries} entries discarded")
             continue
@@ -248,6 +249,6 @@ def _summary(reports: "list[ReplayReport]") -> None:
         for name, count in sorted(report.tables.items()):
             click.echo(f"{printable(name):<40} {count:>10,} events")
         for code, count in sorted(report.quarantined.items()):
-            click.echo(f"{'set aside again: ' + printable(code):<40} {count:>10,}")
+            click.echo(f"{'quarantined again: ' + printable(code):<40} {count:>10,}")
         for name, reason in sorted(report.paused.items()):
             click.echo(f"changelane: {printable(name)} is paused: {printable(reason)}", err=True)

@@ -27,23 +27,23 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("file", metavar="PIPELINE.yaml", type=click.Path(dir_okay=False))
-@click.option("--master", metavar="URL", help="Where Spark runs; local[*] when nothing says else.")
+@click.option("--master", metavar="URL", help="Spark master URL; default: local[*].")
 @click.option(
     "--recover-checkpoint",
     is_flag=True,
-    help="When the checkpoint is lost, go on from what the tables hold.",
+    help="If the checkpoint is lost, continue from the offsets in the tables.",
 )
 @click.option(
     "--allow-data-loss",
     is_flag=True,
-    help="With --recover-checkpoint: where messages are gone from the source before they were "
-    "read, go on with what it still has.",
+    help="With --recover-checkpoint: continue even if the source has deleted messages that were "
+    "not read yet.",
 )
 @click.option(
     "--metrics-port",
     metavar="PORT",
     type=click.IntRange(0, 65535),
-    help="Tell Prometheus the figures of the run there (options.metrics_port).",
+    help="Serve metrics for Prometheus at this port (options.metrics_port).",
 )
 @click.option("--output", type=click.Choice(["text", "json"]), default="text")
 def run(
@@ -55,21 +55,21 @@ def run(
     metrics_port: int | None,
     output: str,
 ) -> None:
-    """Apply the changes that a pipeline's source holds to its tables, exactly once.
+    """Apply the changes of a pipeline's source to its tables, exactly once.
 
-    It may be stopped or killed at any moment and run again: the tables end the same. What cannot
-    be read or applied is set aside in the quarantine, with its reason, and the run goes on.
+    The run may be stopped or killed at any moment and started again: the tables end the same.
+    Messages and events that cannot be decoded or applied are quarantined with their reason, and
+    the run continues.
 
-    While it works it shows a line on a terminal; where stderr is none, it writes a line of JSON
-    there for each batch. stdout holds nothing but what the run did, at its end.
+    On a terminal the run shows a progress line; otherwise it writes one line of JSON per batch to
+    stderr. stdout contains only the summary at the end.
 
     A pipeline from Kafka to Kafka sends each message at least once, in the order of its partition;
-    one from Kafka to DataHub each record, in the order of its key.
+    a pipeline from Kafka to DataHub sends each record at least once, in the order of its key.
 
-    Exit codes: 0 done, and what was set aside stayed within options.max_errors (any number
-    when that is not given); 1 beyond it, stopped as options.on_error says, a table is paused, a
-    broker does not answer, or failed; 2 wrong use or configuration; 130 interrupted before it came
-    to an end.
+    Exit codes: 0 done, with at most options.max_errors quarantined events (default: any number);
+    1 more than that, stopped by options.on_error, a paused table, a broker that does not answer,
+    or another failure; 2 wrong use or configuration; 130 interrupted.
     """
     pipeline = load(file)
     if allow_data_loss and not recover_checkpoint:
@@ -181,7 +181,7 @@ def _told_of_messages(report: "DeliveriesReport", path: str) -> None:
         label = f"lost, {classes[loss]}: {printable(loss)}"
         click.echo(f"{label:<40} {losses[loss]:>10,}")
     for code, count in sorted(report.quarantined.items()):
-        click.echo(f"{'set aside: ' + code:<40} {count:>10,}")
+        click.echo(f"{'quarantined: ' + code:<40} {count:>10,}")
     if report.quarantined:
         click.echo(f"quarantine in {path}/_changelane/quarantine")
 
@@ -238,5 +238,5 @@ def _summary(report: "RunReport", path: str) -> None:
         note = "  (options.shadow_tables says so)"
         click.echo(f"{'skipped: of shadow tables':<40} {shadows:>10,}{note}")
     for code, count in sorted(report.quarantined.items()):
-        click.echo(f"{'set aside: ' + code:<40} {count:>10,}")
+        click.echo(f"{'quarantined: ' + code:<40} {count:>10,}")
     click.echo(f"tables under {path}/tables; quarantine in {path}/_changelane/quarantine")

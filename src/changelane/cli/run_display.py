@@ -145,7 +145,7 @@ class LiveLine:
         if tables := len(total.tables):
             parts.append((6, f"{tables:,} table{'s' * (tables > 1)}"))
         if aside := sum(total.quarantined.values()):
-            parts.append((4, f"{aside:,} set aside"))
+            parts.append((4, f"{aside:,} quarantined"))
         last_batch = f"{events:,} {'messages' if is_counted else 'events'} in {last.seconds:,.1f} s"
         return [
             *step,

@@ -34,11 +34,11 @@ class Figures(msgspec.Struct, frozen=True):
             batch before.
         out_per_s: Messages that were sent, or events that tables took, a second.
         lag: How many messages each partition of the source held behind it.
-        tables: How many events came for each table that took them, those that were set aside
+        tables: How many events came for each table that took them, those that were quarantined
             among them.
         possible_duplicates: How many rows each table added that it may hold already, where there
             were some.
-        quarantined: How many events were set aside, by reason code.
+        quarantined: How many events were quarantined, by reason code.
         losses: What the format of the sink could not carry of messages that were sent.
         is_merge: Tables took what waited for them in the change log, and nothing was read.
         warnings: What is to be said of tables once, in this batch.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``changelane schema``: what would make tables follow their sources, shown and run."""
+"""``changelane schema``: show or run the DDL that schema evolution needs."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def schema() -> None:
-    """Show or run the statements that make a pipeline's tables follow their sources.
+    """Show or run the DDL statements with which a pipeline's tables follow their sources.
 
     They wait where options.schema_changes is strict or ignore; a table that no statement can help
     is shown with the reason.
@@ -28,7 +28,7 @@ def schema() -> None:
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--output", type=click.Choice(["text", "json"]), default="text"),
-        click.option("--master", metavar="URL", help="Where Spark runs; local[*] if not said."),
+        click.option("--master", metavar="URL", help="Spark master URL; default: local[*]."),
         click.option("--table", metavar="NAME", help="Only this table, by its name at the source."),
         click.argument("file", metavar="PIPELINE.yaml", type=click.Path(dir_okay=False)),
     ):
@@ -39,7 +39,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 @schema.command()
 @_options
 def plan(file: str, table: str | None, master: str | None, output: str) -> None:
-    """Show what would make the tables follow, and change nothing."""
+    """Show the statements, and change nothing."""
     table_plans = _opened(tables_of(load(file)), master).plans(table)
     _show(table_plans, output, "all tables follow their sources")
 
@@ -47,7 +47,7 @@ def plan(file: str, table: str | None, master: str | None, output: str) -> None:
 @schema.command()
 @_options
 def apply(file: str, table: str | None, master: str | None, output: str) -> None:
-    """Run what `plan` shows.
+    """Run the statements that `plan` shows.
 
     A run of the pipeline that is under way stops with a word about it: start it again.
     """

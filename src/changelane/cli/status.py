@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("file", metavar="PIPELINE.yaml", type=click.Path(dir_okay=False))
-@click.option("--master", metavar="URL", help="Where Spark runs; local[*] when nothing says else.")
+@click.option("--master", metavar="URL", help="Spark master URL; default: local[*].")
 @click.option("--output", type=click.Choice(["text", "json"]), default="text")
 def status(file: str, *, master: str | None, output: str) -> None:
     """Show the state of each table of a pipeline: rows, position, lag, pending events.
@@ -49,7 +49,7 @@ def status(file: str, *, master: str | None, output: str) -> None:
         click.echo(msgspec.json.format(msgspec.json.encode(statuses)))
         return
     if not statuses:
-        click.echo("no tables yet: `changelane run` makes them")
+        click.echo("no tables yet: `changelane run` creates them")
         return
     show(statuses, Console())
 

@@ -22,26 +22,25 @@ _LONGEST: Final = 60
 
 @click.command()
 @click.argument("file", metavar="PIPELINE.yaml", type=click.Path(dir_okay=False))
-@click.option("--table", required=True, help="The table's name at its source, or its last part.")
+@click.option("--table", required=True, help="Name of the table at the source, or its last part.")
 @click.option(
     "--key",
     "pairs",
     required=True,
     multiple=True,
     metavar="COLUMN=VALUE",
-    help="The key; once for each of its columns. A value is JSON, or else text.",
+    help="The key; once for each of its columns. A value is JSON or text.",
 )
-@click.option("--master", metavar="URL", help="Where Spark runs; local[*] when nothing says else.")
+@click.option("--master", metavar="URL", help="Spark master URL; default: local[*].")
 @click.option("--output", type=click.Choice(["text", "json"]), default="text")
 def trace(
     file: str, *, table: str, pairs: tuple[str, ...], master: str | None, output: str
 ) -> None:
-    """Show the row of a key with the position that each column comes from, and its events.
+    """Show the row of a key with the position of each column, and the stored events of the key.
 
-    Those are the events that are still known: what they told of the row or of its versions, the
-    newest delete, where the row moved to, the table's truncate, and the events of the key that
-    wait in the change log or were set aside. Of each: its position, what it did, and in which
-    commit of the table it came.
+    These events are the ones that the row or its versions came from, the newest delete, a change
+    of the key, the table's truncate, and the events of the key in the change log and the
+    quarantine; each with its position, its effect, and the commit of the table that contains it.
     """
     key = dict(map(_pair, pairs))
     if len(key) < len(pairs):

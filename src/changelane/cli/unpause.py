@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``changelane unpause``: let paused tables take the events that wait for them."""
+"""``changelane unpause``: let paused tables apply their pending events."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -12,19 +12,19 @@ from changelane.conversion.terminal_text import printable
 from changelane.errors import ConfigError, UnknownNameError
 from changelane.schema import TableId, option_for_table
 
-_TABLE: Final = "Only this, by its name at the source or the last part of it; repeatable."
+_TABLE: Final = "Only this table, by its name at the source or its last part; repeatable."
 
 
 @click.command()
 @click.argument("file", metavar="PIPELINE.yaml", type=click.Path(dir_okay=False))
 @click.option("--table", "tables", multiple=True, metavar="TABLE", help=_TABLE)
-@click.option("--master", metavar="URL", help="Where Spark runs; local[*] when nothing says else.")
+@click.option("--master", metavar="URL", help="Spark master URL; default: local[*].")
 def unpause(file: str, *, tables: tuple[str, ...], master: str | None) -> None:
-    """Let paused tables take their events again, once the cause is mended.
+    """Let paused tables apply their pending events, once the cause is corrected.
 
-    A table that fails is paused: its events wait in the change log, and the others go on. After
-    this command the pipeline's next batch, or its next run, merges them first, in their order;
-    nothing of them is lost or applied twice. A table that fails again is paused again.
+    A table that fails is paused: its events stay in the change log, and the other tables continue.
+    After this command the pipeline's next batch, or its next run, merges these events first, in
+    their order; none is lost or applied twice. A table that fails again is paused again.
     """
     _, lake = open_pipeline(file, master)
     from changelane.spark.rows.schema import table_id_of

@@ -41,7 +41,7 @@ _EVENT_ID: Final = re.compile(r"(.+)-(\d{1,10})-(\d{1,20})-(\d{1,5})-(\d{1,5})",
 
 
 _BLOCKED_REASON: Final = (
-    "an earlier message of its key is set aside: it follows when that one is replayed"
+    "an earlier message of its key is quarantined: it follows when that one is replayed"
 )
 
 
@@ -273,7 +273,7 @@ class Delivery:
         except Exception as error:  # noqa: BLE001 - a defect must not stop the other messages
             return [self.reject(Origin(message, None), ReasonCode.DEFECT, _defect_text(error))]
         if event_index is not None and event_index >= len(events):
-            reason = f"it tells {len(events)} events now, and the one that was set aside was later"
+            reason = f"the message has {len(events)} events now, fewer than when it was quarantined"
             return [self.reject(Origin(message, event_index), ReasonCode.NO_SUCH_EVENT, reason)]
         self._counts.totals["events"] += len(events) if event_index is None else 1
         outcomes: list[Message | RejectedMessage] = []

@@ -66,9 +66,9 @@ class Sending:
         return self._records.owners
 
     def send(self, coming: Iterable[IncomingMessage]) -> Iterator[RejectedMessage]:
-        """Write what becomes of messages; yield what is set aside.
+        """Write what becomes of messages; yield what is quarantined.
 
-        Everything is written, or set aside, once the iterator is at its end.
+        Everything is written, or quarantined, once the iterator is at its end.
 
         Args:
             coming: Messages, partition by partition, each in its order.

@@ -103,7 +103,7 @@ def order_note(pipeline: Pipeline) -> str | None:
     offsets = "the offsets that their ids tell" if source.uses_event_ids else "their offsets"
     return (
         f"{source.format} tells no positions: its events are ordered by {offsets} inside one "
-        "partition, or file; a key that comes in two of them is set aside as `unordered`"
+        "partition, or file; a key that comes in two of them is quarantined as `unordered`"
     )
 
 

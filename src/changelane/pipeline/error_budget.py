@@ -58,13 +58,13 @@ def quarantined_text(quarantined: Mapping[str, int]) -> str:
     """Return the number of quarantined rows, by reason code.
 
     >>> quarantined_text({"no_key": 2, "malformed_json": 1200})
-    '1,202 set aside (malformed_json 1,200, no_key 2)'
+    '1,202 quarantined (malformed_json 1,200, no_key 2)'
     """
     most_first = sorted(
         quarantined.items(), key=lambda code_and_count: (-code_and_count[1], code_and_count[0])
     )
     codes = ", ".join(f"{code} {count:,}" for code, count in most_first)
-    return f"{sum(quarantined.values()):,} set aside ({codes})"
+    return f"{sum(quarantined.values()):,} quarantined ({codes})"
 
 
 def over_budget_text(

@@ -61,7 +61,8 @@ class TopicSinkOptions(msgspec.Struct, frozen=True, kw_only=True):
         if not self.checkpoint:
             raise ValueError(
                 f"a {self.type_name} sink needs checkpoint: a folder where the pipeline keeps "
-                "which offsets it has sent, and what it set aside; without it each run would send "
+                "which offsets it has sent, and what it quarantined; without it each run would "
+                "send "
                 "everything again"
             )
 

@@ -123,7 +123,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
     Attributes:
         is_right: The tables hold the source's rows.
-        aside: Events that were set aside.
+        aside: Events that were quarantined.
     """
 
     is_right: bool

@@ -131,11 +131,11 @@ def test_the_live_line_tells_what_fits_and_never_more() -> None:
     line = live(batch(), clock=clock)
     clock.now += 3
     assert line.line(200) == (
-        "shop  in 40/s  out 25/s  20,005 behind  (shop.orders-3: 20,000)  1 table  2 set aside  "
+        "shop  in 40/s  out 25/s  20,005 behind  (shop.orders-3: 20,000)  1 table  2 quarantined  "
         "batch 7, 3 s ago  (400 messages in 4.0 s)"
     )
     assert line.line(46) == "shop  in 40/s  out 25/s  20,005 behind"
-    assert line.line(52) == "shop  in 40/s  out 25/s  20,005 behind  2 set aside"
+    assert line.line(54) == "shop  in 40/s  out 25/s  20,005 behind  2 quarantined"
     for width in range(1, 200):
         assert cell_len(line.line(width)) <= max(width, len("shop"))
 

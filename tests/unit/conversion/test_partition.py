@@ -1,4 +1,5 @@
-"""From topic to topic, without a broker: what goes where, in which order, and what is set aside."""
+"""From topic to topic, without a broker: what goes where, in which order, and what is
+quarantined."""
 
 import io
 import json
@@ -114,7 +115,7 @@ def test_losses_are_set_aside_or_counted() -> None:
     assert refused(strict.push(told(0, position={"domain": "sequence", "value": 1}))) == [
         "unsupported"
     ]
-    assert not counted.losses  # it is set aside whole
+    assert not counted.losses  # it is quarantined whole
     counted = empty_counts()
     usual = delivery(target="canal-json", on_loss=DEFAULT, counts=counted)
     assert len(sent(usual.push(told(0, position={"domain": "sequence", "value": 1})))) == 1

@@ -1,4 +1,4 @@
-"""How much a pipeline may set aside, and what it says when it did more."""
+"""How much a pipeline may quarantined, and what it says when it did more."""
 
 import pytest
 
@@ -30,7 +30,9 @@ def test_what_is_beyond_is_told_by_reason_the_most_first() -> None:
     assert over_budget_text(None, found, 32, is_ended=True) is None
     assert over_budget_text(Budget.parse("40", "x"), found, 50, is_ended=True) is None
     told = over_budget_text(Budget.parse("0.5%", "x"), found, 6000, is_ended=False)
-    assert told == "32 set aside (malformed_json 30, no_key 2) of 6,000, more than the 0.5% allowed"
+    assert (
+        told == "32 quarantined (malformed_json 30, no_key 2) of 6,000, more than the 0.5% allowed"
+    )
 
 
 def test_the_budget_of_a_pipeline_is_a_number_or_a_share() -> None:
@@ -64,6 +66,6 @@ def test_a_run_stops_before_the_batch_behind_the_one_that_was_beyond_its_budget(
             break
     assert report.total == 1200
     report.add(BatchReport(120, unread=10, quarantined={"malformed_json": 10}))
-    told = r"^30 set aside \(no_key 20, malformed_json 10\) of 1,210, more than the 2% allowed"
+    told = r"^30 quarantined \(no_key 20, malformed_json 10\) of 1,210, more than the 2% allowed"
     with pytest.raises(BudgetError, match=told):
         check_budget(options, report)

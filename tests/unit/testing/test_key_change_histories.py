@@ -78,7 +78,7 @@ def came(row: Row, from_: int, position: Position, transaction: str) -> HalfUpda
 
 
 def rows(*batches: list[ChangeEvent]) -> tuple[dict[object, object], list[str]]:
-    """Return the rows in the end, and why events were set aside."""
+    """Return the rows in the end, and why events were quarantined."""
     tables = MemoryTables()
     for batch in batches:
         tables.apply(batch)
@@ -129,7 +129,7 @@ def test_what_a_later_transaction_covers_is_not_set_aside_when_it_comes_again() 
 
 
 def test_a_change_that_comes_again_before_an_arrival_is_of_a_known_row() -> None:
-    """Its departure names neither of two rows: it is set aside, and no row is taken for another."""
+    """Its departure names neither of two rows: it is quarantined, and both rows stay."""
     log = [
         event(Op.CREATE, None, (1, "one"), ScnPosition(1, 1), "t1"),
         event(Op.CREATE, None, (4, "four"), ScnPosition(2, 2), "t2"),

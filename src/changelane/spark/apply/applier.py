@@ -81,7 +81,7 @@ class Applier:
         sequence: What the values are that order plain rows, such as ``integer``.
         evolution: How far tables follow their sources.
         layouts: How they are laid out.
-        stops: What cannot be applied is not set aside, but stops the batch before its commits.
+        stops: What cannot be applied is not quarantined, but stops the batch before its commits.
         masks: What the transforms hid of the events, as ``masks_of`` names it.
         on_step: Called with the step of a batch that begins, by several threads.
     """
@@ -175,7 +175,7 @@ class Applier:
         """Keep what a batch says of the shapes of tables, before any of them takes its rows.
 
         Returns:
-            Statements that are set aside now, for their tables take nothing of this batch.
+            Statements that are quarantined now, for their tables take nothing of this batch.
         """
         with_rows = {work.table_id for work in survey.table_batches}
         statement_only = [

@@ -57,7 +57,7 @@ def apply_changes(
         keys: Its key columns.
         sequence_by: Which row of a key is newer: a column, or an SQL expression or ``Column``, of
             whole numbers, decimals, dates, timestamps, text, or structs of these. A row whose
-            sequence is NULL is set aside; of two rows of a key with equal sequences the greater
+            sequence is NULL is quarantined; of two rows of a key with equal sequences the greater
             value wins, column by column, and the tie is counted.
         ignore_null_updates: NULL in a row says nothing, and the column keeps its value.
         apply_as_deletes: Rows for which this holds delete the row of their key.

@@ -51,7 +51,7 @@ def newest(table: DataFrame) -> str:
 
 def is_known_by_order(plan: TablePlan) -> bool:
     """Say whether an event that comes again has the order that it had."""
-    # those of other kinds are set aside
+    # those of other kinds are quarantined
     return plan.kind[1:] != bytes([OffsetPosition.code])
 
 

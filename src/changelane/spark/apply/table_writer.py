@@ -69,7 +69,7 @@ class Commits:
         Args:
             batch: The batch.
             plan: How the table takes its events.
-            counts: Some of its rows were set aside: what is left must be counted.
+            counts: Some of its rows were quarantined: what is left must be counted.
         """
         reasons = dict.fromkeys(f"{refused.code}: {refused.reason}" for refused in plan.refused)
         if plan.note is not None:

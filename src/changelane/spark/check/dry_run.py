@@ -90,7 +90,7 @@ def _sample_finding(
     if good_count == message_count:
         return ok(about, f"all {message_count} first messages read as {source_format}")
     if good_count:
-        consequence = f"{message_count - good_count} would be set aside: {reasons}"
+        consequence = f"{message_count - good_count} would be quarantined: {reasons}"
         return warning(
             about,
             f"{good_count} of {message_count} first messages read as {source_format}; "
@@ -272,7 +272,7 @@ class TableDryRun:
             and mode.name != APPEND
             and options.tables_without_key == "quarantine"
         ):
-            text = f"{table_sample.keyless} events name no key and would be set aside as `no_key`"
+            text = f"{table_sample.keyless} events name no key and would be quarantined as `no_key`"
             yield warning(
                 about, text, "give its key columns in options.keys, or options.tables_without_key"
             )
@@ -303,7 +303,7 @@ class TableDryRun:
             )
             text = (
                 f"it compares {DOMAINS[domain_of(kind)]}, and its events tell {domain_names}: "
-                f"{other_count} of {table_sample.events} would be set aside as `unordered`"
+                f"{other_count} of {table_sample.events} would be quarantined as `unordered`"
             )
             yield warning(about, text)
 

@@ -4,7 +4,7 @@
 A batch is read with the schema log at hand: each event gets the table that its name meant at its
 order, and its columns the names that the table has for them. Then each table follows the turns
 that it has not followed yet. A table that cannot is halted: it takes what is older, the rest is
-set aside with the reason, and the other tables go on.
+quarantined with the reason, and the other tables go on.
 """
 
 from collections.abc import Iterable, Mapping
@@ -82,7 +82,7 @@ class Reading(NamedTuple):
     Attributes:
         events: Event rows; where names changed hands, ``schema_id`` ends in the number of a span.
         works: What it holds of each table, without shadows.
-        refused: Statements that are set aside.
+        refused: Statements that are quarantined.
         spans: What the numbers mean.
         told: Tables that new statements speak of.
     """
@@ -136,7 +136,7 @@ class Follower:
         return Reading(events, landed, batch_survey.schemas, refused, spans, table_ids)
 
     def keep(self, survey: BatchStats) -> tuple[list[RejectedRows], list[StatementRow]]:
-        """Keep the statements of a batch; return those that are set aside, and the new ones."""
+        """Keep the statements of a batch; return those that are quarantined, and the new ones."""
         works = {work.table_id: work for work in survey.table_batches}
         refused, accepted = self._sorted_out(survey.statements, works)
         return refused, self.log.record(accepted)
@@ -151,7 +151,7 @@ class Follower:
     def _sorted_out(
         self, statements: Iterable[StatementRow], works: Mapping[str, TableBatch]
     ) -> tuple[list[RejectedRows], list[StatementRow]]:
-        """Return statements that are set aside, and those that turn tables."""
+        """Return statements that are quarantined, and those that turn tables."""
         refused: list[RejectedRows] = []
         accepted: list[StatementRow] = []
         for statement in statements:

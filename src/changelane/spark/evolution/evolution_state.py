@@ -24,10 +24,10 @@ FIXED: Final = (
 
 
 class Halted(msgspec.Struct, frozen=True):
-    """Why a table stands still: it takes what is older, the rest is set aside.
+    """Why a table stands still: it takes what is older, the rest is quarantined.
 
     Attributes:
-        order: Events after this one are set aside.
+        order: Events after this one are quarantined.
         code: The reason code.
         reason: In words, with the way out.
         statements: What would make the table follow.

@@ -24,7 +24,7 @@ class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a table took up to one of its commits.
 
     Attributes:
-        applied: Changes of rows, those without effect among them, but none that was set aside.
+        applied: Changes of rows, those without effect among them, but none that was quarantined.
         out_of_order: How many of them came in a batch behind one that had told newer ones. Offsets
             are not counted: each partition has its own, and gives them in their order.
         conflicts: For how many keys and positions a batch told two different whole rows, of which

@@ -181,7 +181,7 @@ def _entry_record(row: Row) -> dict[str, Any]:
         return (
             record
             | coordinates
-            | {"withheld": "it was set aside before these masks, with its values"}
+            | {"withheld": "it was quarantined before these masks, with its values"}
         )
     if row["event"] is not None:
         return record | coordinates | {"event": msgspec.json.decode(row["event"])}

@@ -180,7 +180,7 @@ def trace(lake: Lake, table: str, key: Mapping[str, Value], pipeline: str = "") 
         replays.pending_entries(lake), table_ids, canonical_key
     ):
         history.quarantined.append(reason)
-        history.events.append(KeyEvent(order_text(order), f"set aside: {reason}"))
+        history.events.append(KeyEvent(order_text(order), f"quarantined: {reason}"))
     return history
 
 

@@ -65,7 +65,7 @@ class TableReport(msgspec.Struct):
 
     @property
     def is_applied(self) -> bool:
-        """Whether the table took its events now, but for some of them that were set aside."""
+        """Whether the table took its events now, but for some of them that were quarantined."""
         return bool(self.path) and self.failed is None and self.note != APPLIED_BEFORE
 
 
@@ -78,7 +78,7 @@ class BatchReport(msgspec.Struct):
         other: Events that tell of no row.
         statements: Statements about the shape of tables.
         shadows: Events of the tables that online schema changes work with, which were skipped.
-        quarantined: What was set aside, by reason code.
+        quarantined: What was quarantined, by reason code.
         tables: What tables took.
         skipped: How many of them held the batch before.
         logged: How many tables have rows of it in the change log.

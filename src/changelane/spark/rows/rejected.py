@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is kept of a message or an event that is set aside, beside its bytes and coordinates.
+"""What is kept of a message or an event that is quarantined, beside its bytes and coordinates.
 
 It is what a replay needs to do with it what the stream would have done at its place.
 """

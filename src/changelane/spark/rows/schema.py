@@ -5,7 +5,7 @@
 column             meaning
 =================  =============================================================================
 ``kind``           ``data``, ``truncate``, ``ddl``, ``schema``, ``error``, ``other`` (no row), or
-                   ``refused``: a ``data`` row that is set aside, with ``code`` and ``reason``
+                   ``refused``: a ``data`` row that is quarantined, with ``code`` and ``reason``
 ``op``             ``c``, ``u``, ``d`` or ``r``; of ``other`` rows the event's kind
 ``table_id``       JSON array text of database, schema and name
 ``schema_id``      16 hex digits naming columns, key and server (a ``schema`` row tells them); of a

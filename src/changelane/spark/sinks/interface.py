@@ -124,5 +124,5 @@ def check_order(
     if codec.carries.pair:
         notify(
             f"{source.format} tells an update in two messages: where a batch ends between them "
-            "both are set aside as `orphan_half`; larger batches make that rarer"
+            "both are quarantined as `orphan_half`; larger batches make that rarer"
         )

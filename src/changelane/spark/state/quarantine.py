@@ -254,10 +254,10 @@ def stop_error(
 
 def stop_error_of(quarantined: Mapping[str, int], shown_errors: Sequence[str]) -> BudgetError:
     """Return the error of ``on_error: stop``, with the counts and the first errors."""
-    count, _, codes = quarantined_text(quarantined).partition(" set aside ")
+    count, _, codes = quarantined_text(quarantined).partition(" quarantined ")
     return BudgetError(
         f"{count} cannot be read or applied {codes}, and options.on_error is stop: nothing of "
-        f"that is set aside; mend the cause and run again, which takes the batch again from its "
+        f"that is quarantined; mend the cause and run again, which takes the batch again from its "
         f"beginning; {'; '.join(shown_errors)}"
     )
 

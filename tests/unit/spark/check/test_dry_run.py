@@ -90,7 +90,8 @@ def test_messages_that_do_not_fit_are_counted_with_their_reason() -> None:
     misfit = DecodeError("no record", code="malformed_record")
     first, *_ = lines(tables(told(1), broken(), broken(), misfit))
     assert first.startswith(
-        "warning  messages of in: 1 of 4 first messages read as native-json; 3 would be set aside: "
+        "warning  messages of in: 1 of 4 first messages read as native-json; 3 would be "
+        "quarantined: "
         "2 truncated ("
     )
     assert first.endswith("; 1 malformed_record (no record)")
@@ -181,13 +182,13 @@ def test_positions_of_another_kind_than_the_table_compares_are_told() -> None:
     found = lines(tables(told(1), told(2), odd))
     (line,) = [line for line in found if line.startswith("warning")]
     assert line.startswith("warning  table shop.orders: it compares places in MySQL's binary log")
-    assert line.endswith("2 of 3 would be set aside as `unordered`")
+    assert line.endswith("2 of 3 would be quarantined as `unordered`")
 
     order = encode_order(MySqlPosition("bin.000001", 4)).hex()
     lake = Lake(orders={"schema": "{}", "order": order})
     found = lines(tables(told(1), lake=lake))
     assert any("the table is there" in line for line in found)
-    assert any("1 of 1 would be set aside as `unordered`" in line for line in found)
+    assert any("1 of 1 would be quarantined as `unordered`" in line for line in found)
     # without a position, offsets order events
     assert lines(tables(told(1, position=None)))[-1] == (
         "ok       order: events are compared by offsets inside one partition, or file"

@@ -1,4 +1,4 @@
-"""What is kept of messages that are set aside, and how they come again."""
+"""What is kept of messages that are quarantined, and how they come again."""
 
 import json
 from functools import partial

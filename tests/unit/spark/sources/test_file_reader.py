@@ -221,7 +221,7 @@ def test_a_large_file_is_read_in_parts_unless_it_cannot_be_read(
     parts = pieces(len(LINES))
     assert len(parts) == -(-len(LINES) // 100)
     assert ids([row for part in parts for row in rows(part)]) == [1, 2, 3, 4, 5]
-    # it became shorter: the whole of it is set aside, and the next run does not fail at it again
+    # it became shorter: the whole of it is quarantined, and the next run does not fail at it again
     (whole,) = pieces(10_000)
     assert refused(rows(whole)) == ["unreadable_file"]
 

@@ -4,7 +4,7 @@
 A departure that follows an arrival at its key, in one transaction, tells either of the row that
 arrived (a chain of moves) or of the one that was there before (a swap, under deferred
 constraints). :func:`changelane.apply.history.versions` decides by the before image where that is
-possible; here such departures are set aside, all of them.
+possible; here such departures are quarantined, all of them.
 """
 
 from typing import Final

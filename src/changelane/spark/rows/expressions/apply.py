@@ -2,7 +2,7 @@
 """``filter`` and ``compute`` on a batch of event rows, before tables take them.
 
 A filter makes deletes of events whose rows do not pass (:mod:`.filtering`), a compute writes into
-images and schemas (:mod:`.computing`). What cannot be decided is set aside.
+images and schemas (:mod:`.computing`). What cannot be decided is quarantined.
 """
 
 from collections.abc import Iterator, Sequence

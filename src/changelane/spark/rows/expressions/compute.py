@@ -4,7 +4,7 @@
 A column is computed where its image knows all columns that the expression reads. An image that
 knows none of them, or only such as did not change, leaves the column as it is: it is one more that
 the image does not know. One that knows some of them says that the old value may be wrong and not
-what the new one is, so the event is set aside.
+what the new one is, so the event is quarantined.
 """
 
 import hashlib
@@ -282,7 +282,7 @@ def _with_new_schemas(
     old = F.col("schema_id")
     is_row = known_schemas.rows_of(renewed, compute.transform)
     is_schema = known_schemas.rows_of(renewed, compute.transform, kinds=("schema",))
-    # the schema as it was is kept with what is set aside
+    # the schema as it was is kept with what is quarantined
     row = (
         F.when(is_row, F.array(event_struct(schema_id=ids[old])))
         .when(

@@ -169,12 +169,12 @@ def event_struct(**changed: Column) -> Column:
 
 
 def rejected_struct(code: ReasonCode, reason: str) -> Column:
-    """Return an event row that is set aside."""
+    """Return an event row that is quarantined."""
     return event_struct(kind=F.lit(REJECTED), code=F.lit(code), reason=F.lit(reason))
 
 
 def with_rejected(events: DataFrame, rows: Column, code: ReasonCode, reason: str) -> DataFrame:
-    """Return event rows of which some are set aside; deletes among them pass."""
+    """Return event rows of which some are quarantined; deletes among them pass."""
     row = F.when(rows & (F.col("op") != "d"), rejected_struct(code, reason)).otherwise(
         event_struct()
     )
@@ -192,7 +192,7 @@ def with_originals(events: DataFrame) -> DataFrame:
 
 
 def without_originals(events: DataFrame) -> DataFrame:
-    """Return event rows; those that are set aside are as the stream told them, to be replayed."""
+    """Return event rows; those that are quarantined are as the stream told them, to be replayed."""
     is_refused = F.col("kind") == REJECTED
     column_types = {
         name: F.when(is_refused, F.col(ORIGINAL)[name]).otherwise(F.col(name))

@@ -9,7 +9,7 @@ The newest known state of a row decides: the image after, by the columns that th
 - It is false or NULL: the event becomes the departure of its key, and of its old key, at its own
   position. So a row that left leaves the table, whenever it came, and stays away from it however
   late older events come. For a table that never had the key it is a delete too many.
-- The image does not know a column that the filter reads, or the filter fails: it is set aside.
+- The image does not know a column that the filter reads, or the filter fails: it is quarantined.
 
 Deletes and truncates pass.
 """
