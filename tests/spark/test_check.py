@@ -125,7 +125,7 @@ def test_files_into_tables_are_told_line_by_line_and_nothing_is_written(
     for expected in (
         "ok       configuration: pipeline shop: native-json of files of ",
         "ok       source: 2 files in ",
-        "ok       checkpoint: a run would make ",
+        "ok       checkpoint: a run would create ",
         "ok       sink: 0 delta tables are in ",
         "warning  messages of a.jsonl: 99 of 100 first messages read as native-json; 1 would be",
         "ok       messages of b.jsonl: all 1 first messages read as native-json",
@@ -144,7 +144,7 @@ def test_files_into_tables_are_told_line_by_line_and_nothing_is_written(
     before = everything(tmp_path)
     found = told(file, 0)
     assert found["table shop.orders"][0].text.endswith("the table is there")
-    assert found["checkpoint"][0].text.startswith("a run goes on behind what ")
+    assert found["checkpoint"][0].text.startswith("a run continues at the offsets of ")
     assert everything(tmp_path) == before
 
     raw = json.loads(file.read_text()) | {"options": {"mode": "append"}}
@@ -199,7 +199,7 @@ def test_topics_into_tables_are_told_and_nothing_is_written(
     topics.send(topic, spread(values(ALL[1])[:1], 2))
     before = everything(folder)
     found = told(file, 0)
-    assert found["checkpoint"][0].text.startswith("a run goes on at the offsets of ")
+    assert found["checkpoint"][0].text.startswith("a run continues at the offsets of ")
     assert found[f"topic {topic}"][0].text == "2 partitions; 1 messages would be read"
     assert found[f"messages of {topic}"][0].text == "all 1 first messages read as native-json"
     topics.cut(topic, {0: len([m for m in topics.read(topic) if m.partition == 0])})
@@ -250,7 +250,7 @@ def test_what_does_not_answer_ends_with_1_what_is_wrong_with_2_and_no_secret_is_
     spark: SparkSession, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert spark.sparkContext.appName
-    monkeypatch.setattr("changelane.spark.check.pipeline.TIMEOUT_MS", 1500)
+    monkeypatch.setattr("changelane.spark.check.kafka.TIMEOUT_MS", 1500)
     monkeypatch.setenv("SECRET", "hunter2")
     sink = {"type": "delta", "path": "lake"}
     source = {

@@ -17,7 +17,8 @@ from changelane.cli import main
 from changelane.errors import ConfigError, UnknownNameError, UnreachableError
 from changelane.pipeline import config
 from changelane.pipeline.config_checks import configuration_findings
-from changelane.spark.check.pipeline import topic_findings
+from changelane.spark.check.findings import NO_SAMPLE
+from changelane.spark.check.pipeline import installed_sink_findings
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.run.query import RunError
 from changelane.spark.sinks.delivery import run_to_topics
@@ -169,7 +170,7 @@ def test_a_service_that_does_not_answer_is_named(spark: SparkSession, tmp_path: 
     pipeline = config.parse(written(tmp_path, topics, "a", "http://127.0.0.1:1/"))
     with pytest.raises(UnreachableError, match=r"sink\.url: http://127\.0\.0\.1:1/"):
         run_to_topics(spark, pipeline)
-    findings = list(topic_findings(spark, pipeline))
+    findings = list(installed_sink_findings(spark, pipeline, NO_SAMPLE))
     assert [(finding.about, finding.is_unreachable) for finding in findings] == [("sink", True)]
 
 

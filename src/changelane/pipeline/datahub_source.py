@@ -119,6 +119,16 @@ class DataHubSource(
         return f"{self.project}.{self.topic}"
 
     @property
+    def type_name(self) -> str:
+        """The name of the type of source."""
+        return str(self.__struct_config__.tag)
+
+    @property
+    def start_text(self) -> str:
+        """The start of a new checkpoint, for people."""
+        return f", and begin at {self.starting_offsets}"
+
+    @property
     def engine(self) -> str:
         """The module that reads it on Spark."""
         return "changelane.spark.sources.datahub"

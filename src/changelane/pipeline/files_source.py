@@ -64,6 +64,16 @@ class FilesSource(
         return f"files of {self.path}"
 
     @property
+    def type_name(self) -> str:
+        """The name of the type of source."""
+        return str(self.__struct_config__.tag)
+
+    @property
+    def start_text(self) -> str:
+        """Nothing: a new checkpoint begins with the oldest files."""
+        return ""
+
+    @property
     def engine(self) -> str:
         """The module that reads it on Spark."""
         return "changelane.spark.sources.files"

@@ -37,6 +37,16 @@ class Source(Protocol):
         ...
 
     @property
+    def type_name(self) -> str:
+        """The name of the type, such as ``kafka``."""
+        ...
+
+    @property
+    def start_text(self) -> str:
+        """The start of a new checkpoint, for people; empty = the beginning."""
+        ...
+
+    @property
     def engine(self) -> str:
         """The module that reads it on Spark; it has ``open_input``.
 

@@ -122,6 +122,18 @@ class KafkaSource(
         return (self.topics,) if isinstance(self.topics, str) else tuple(self.topics or ())
 
     @property
+    def type_name(self) -> str:
+        """The name of the type of source."""
+        return str(self.__struct_config__.tag)
+
+    @property
+    def start_text(self) -> str:
+        """The start of a new checkpoint, for people."""
+        start_offsets = self.starting_offsets
+        origin = start_offsets if isinstance(start_offsets, str) else "source.starting_offsets"
+        return f", and begin at {origin}"
+
+    @property
     def engine(self) -> str:
         """The module that reads it on Spark."""
         return "changelane.spark.sources.kafka"

@@ -3,7 +3,9 @@
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
+
+from pyspark.sql import SparkSession
 
 from changelane.conversion.partition import DeliveryError
 from changelane.datahub import reader
@@ -13,9 +15,11 @@ from changelane.datahub.service import Readable, ServiceError, Topic
 from changelane.datahub.shard_writer import Patience, WriteError
 from changelane.errors import DecodeError, MissingExtraError
 from changelane.message import Message
+from changelane.pipeline.config import Pipeline
 from changelane.pipeline.config_checks import Finding, ok, problem, warning
 from changelane.pipeline.datahub_sink import DataHubSink
 from changelane.pipeline.datahub_source import DataHubSource
+from changelane.spark.check.findings import SampleFindings, SourceSample, checkpoint_findings
 from changelane.spark.sources.sample import MAX_MESSAGES, Samples
 
 TIMEOUT_S: Final = 10.0
@@ -23,41 +27,49 @@ TIMEOUT_S: Final = 10.0
 _FORBIDDEN: Final = (401, 403)
 
 T = TypeVar("T")
-SampleFindings = Generator[Finding, None, tuple[Samples, dict[str, Any]] | None]
+TopicSample = tuple[Samples, dict[str, Any]]
+"""The sample of a topic, and the options of its format that the topic defines."""
 
 
-def source_findings(datahub_source: DataHubSource, position: Offsets | None) -> SampleFindings:
-    """Yield the findings of a source topic.
-
-    Return a sample of its messages, and the options of their format that the topic defines.
-
-    Args:
-        datahub_source: The topic.
-        position: The offsets after the messages that were read; ``None`` = a run would start
-            from the beginning.
-    """
+def source_findings(spark: SparkSession, pipeline: Pipeline) -> SampleFindings:
+    """Yield the findings of the checkpoint and the topic; return the sample of its messages."""
+    source = cast("DataHubSource", pipeline.source)
+    position = yield from checkpoint_findings(spark, pipeline)
     try:
-        service = Sdk(datahub_source)
+        service = Sdk(source)
     except MissingExtraError as error:
         yield problem("source", str(error))
         return None
-    return (yield from check_source(datahub_source, service, patience(TIMEOUT_S), position))
+    found = yield from check_source(source, service, patience(TIMEOUT_S), position)
+    return None if found is None else SourceSample(found[0], format_options=found[1])
 
 
-def sink_findings(datahub_sink: DataHubSink) -> Iterator[Finding]:
+def sink_findings(
+    spark: SparkSession, pipeline: Pipeline, sample: SourceSample
+) -> Iterator[Finding]:
     """Yield the findings of the sink's topics."""
+    del spark, sample
+    sink = cast("DataHubSink", pipeline.sink)
     try:
-        service = Sdk(datahub_sink)
+        service = Sdk(sink)
     except MissingExtraError as error:
         yield problem("sink", str(error))
         return
-    yield from check_sink(datahub_sink, service, patience(TIMEOUT_S))
+    yield from check_sink(sink, service, patience(TIMEOUT_S))
 
 
 def check_source(
     datahub_source: DataHubSource, service: Readable, patience: Patience, position: Offsets | None
-) -> SampleFindings:
-    """Do the work of :func:`source_findings` with a service."""
+) -> Generator[Finding, None, TopicSample | None]:
+    """Yield the findings of a source topic, by a service; return the sample of its messages.
+
+    Args:
+        datahub_source: The topic.
+        service: The service.
+        patience: The retries.
+        position: The offsets after the messages that were read; ``None`` = a run would start
+            from the beginning.
+    """
     name = datahub_source.topic
     topic = yield from _call_service(
         name, patience, lambda: _topic(service, name, datahub_source.project)
