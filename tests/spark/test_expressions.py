@@ -58,8 +58,9 @@ def landed_by(
 ) -> RunReport:
     text = f"""
 name: shop
-source: {{type: files, path: input, format: native-json, line_format: value, max_files_per_batch:
-1}} transforms: {transforms}
+source:
+  {{type: files, path: input, format: native-json, line_format: value, max_files_per_batch: 1}}
+transforms: {transforms}
 sink: {{type: delta, path: delta}}
 """
     (tmp_path / "input").mkdir()
