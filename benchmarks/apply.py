@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 
 from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
-from changelane.spark.apply.dispatch import Cadence, Fanout
+from changelane.spark.apply.dispatch import MergeSchedule, TableDispatcher
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import Marker
 from changelane.spark.lake.merge import merge_changed
@@ -270,15 +270,15 @@ class Bench:
         lake.append(self.spark, name, rows)
 
     def ours(
-        self, work: Work, told: Sequence[Path], cadence: Cadence | None = None
+        self, work: Work, told: Sequence[Path], schedule: MergeSchedule | None = None
     ) -> list[tuple[float, float]]:
         """Apply messages."""
         root = str(self.folder / "ours")
         applier = Applier(self.spark, root, table_format=self.kind)
-        fanout = None
-        if cadence is not None:
+        dispatcher = None
+        if schedule is not None:
             lake = open_lake(self.spark, root, self.kind)
-            fanout = Fanout(lake, applier, "bench", cadence)
+            dispatcher = TableDispatcher(lake, applier, "bench", schedule)
         schemas = {f"shop.public.orders{n}": dict(work.types) for n in range(work.tables)}
         keys = {f"orders{n}": ("o_orderkey",) for n in range(work.tables)}
 
@@ -288,7 +288,7 @@ class Bench:
                 messages, "debezium-json", options={"schemas": schemas}, keys=keys, images=False
             )
             marker = Marker("bench", "q", number)
-            take = applier.apply if fanout is None else fanout.take
+            take = applier.apply if dispatcher is None else dispatcher.apply
             report = take(events, marker)
             if report.quarantined or report.failed:
                 raise SystemExit(f"not all was applied: {report}")
@@ -300,8 +300,8 @@ class Bench:
                 self.fill(work, open_lake(self.spark, root, self.kind))
             if work.is_uneven:
                 self.memory(f"after batch {number}")
-        if work.is_uneven and fanout is not None:
-            clock, _ = timed(lambda: fanout.merge(all_of_them=True))
+        if work.is_uneven and dispatcher is not None:
+            clock, _ = timed(lambda: dispatcher.merge(all_of_them=True))
             print(f"{self.kind}: every table merged from the log {clock:7.1f} s", flush=True)
             self.memory("after the merge")
         return found
@@ -379,7 +379,7 @@ def main() -> None:
                     show(f"{kind}: messages to table", work, bench.ours(work, told), base)
                 if work.tables > 1:
                     shutil.rmtree(folder / "ours", ignore_errors=True)
-                    later = Cadence(is_log=True, events=1 << 60, seconds=1e9)
+                    later = MergeSchedule(is_deferred=True, events=1 << 60, seconds=1e9)
                     found = bench.ours(work, told, later)
                     show(f"{kind}: messages to the log", work, found, None)
             finally:

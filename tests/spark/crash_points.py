@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from changelane.cli import main
 from changelane.spark.apply.applier import Applier
-from changelane.spark.apply.table_writer import Commits
+from changelane.spark.apply.table_writer import TableWriter
 from changelane.spark.lake.delta import Delta
 from changelane.spark.lake.iceberg import Iceberg
 from changelane.spark.state.file_log import FileLog
@@ -41,7 +41,7 @@ def after(*methods: tuple[type, str]) -> Callable[[], None]:
 
 
 def between_tables() -> None:
-    method = Commits.write
+    method = TableWriter.write
     done = []
 
     def dying(self: Any, batch: Any, one: Any, **more: Any) -> Any:
@@ -51,7 +51,7 @@ def between_tables() -> None:
         done.append(one)
         return found
 
-    Commits.write = dying
+    TableWriter.write = dying
     # one after the other, so that there is a between
     import changelane.spark.apply.applier
 

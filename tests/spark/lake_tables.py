@@ -14,8 +14,8 @@ from changelane.event import ChangeEvent
 from changelane.schema import TableId
 from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
-from changelane.spark.apply.table_writer import Commits
-from changelane.spark.apply.upsert import Upserts
+from changelane.spark.apply.table_writer import TableWriter
+from changelane.spark.apply.upsert import UpsertWriter
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import Marker, name_of
 from changelane.spark.rows.added_columns import additions_of
@@ -70,10 +70,10 @@ def land(
 
 def merges_fail(patch: pytest.MonkeyPatch, sql: str, table: TableId | None = None) -> None:
     """Let a statement fail wherever a table takes its rows, or one of them."""
-    merge, append = Upserts.merge, Commits._append
+    merge, append = UpsertWriter.merge, TableWriter._append
 
     def fail(rows: Any, one: Any) -> None:
-        if table is None or one.work.table_id == table_id_text(table):
+        if table is None or one.table_batch.table_id == table_id_text(table):
             rows.sparkSession.sql(sql).collect()
 
     def merged(self: Any, begin: Any, rows: Any, one: Any, *rest: Any) -> None:
@@ -84,8 +84,8 @@ def merges_fail(patch: pytest.MonkeyPatch, sql: str, table: TableId | None = Non
         fail(rows, writing.plan)
         append(self, writing, rows, made)
 
-    patch.setattr(Upserts, "merge", merged)
-    patch.setattr(Commits, "_append", appended)
+    patch.setattr(UpsertWriter, "merge", merged)
+    patch.setattr(TableWriter, "_append", appended)
 
 
 def path(lake: str, table: TableId) -> str:

@@ -15,7 +15,7 @@ from changelane.position import PostgresPosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
-from changelane.spark.apply.table_writer import Commits
+from changelane.spark.apply.table_writer import TableWriter
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.iceberg import Iceberg
 from changelane.spark.lake.interface import Lake, Marker, name_of
@@ -106,7 +106,7 @@ def test_tables_of_a_catalog_get_each_batch_once_and_can_change(
 
     # it dies where one of two tables has its rows, and the batch comes again
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Commits, "write", dying_at(LONG, Commits.write))
+        patch.setattr(TableWriter, "write", dying_at(LONG, TableWriter.write))
         with pytest.raises(DiedError):
             take(session, lake, 1)
     session, lake = opened()
@@ -136,7 +136,7 @@ def dying_at(table: TableId, method: Any) -> Any:
     """Return a method that dies at one of the tables."""
 
     def dying(self: Any, batch: Any, one: Any, **more: Any) -> Any:
-        if one.work.table_id == table_id_text(table):
+        if one.table_batch.table_id == table_id_text(table):
             raise DiedError
         return method(self, batch, one, **more)
 

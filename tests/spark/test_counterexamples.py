@@ -291,7 +291,7 @@ def lake(
     lake = str(tmp_path_factory.mktemp("counterexamples") / request.param)
     with pytest.MonkeyPatch.context() as patch:
         # key by key, as where much is remembered
-        patch.setattr(upsert, "MAX_REMEMBERED_BYTES", -1)
+        patch.setattr(upsert, "MAX_TOMBSTONE_BYTES", -1)
         lake_tables.land(spark, lake, batches)
     return lake
 

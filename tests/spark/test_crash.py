@@ -18,7 +18,7 @@ from changelane.event import ChangeEvent, DataChange, Key, Op, Truncate
 from changelane.position import PostgresPosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark.apply.applier import APPLIED_BEFORE, Applier
-from changelane.spark.apply.table_writer import Commits
+from changelane.spark.apply.table_writer import TableWriter
 from changelane.spark.evolution.evolution_state import Evolution
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.delta import Delta
@@ -97,16 +97,16 @@ def dies_at(name: str) -> Callable[[pytest.MonkeyPatch], None]:
             case "before the side table":
                 patch.setattr(TombstoneTable, "record", die)
             case "after the side table":
-                patch.setattr(Commits, "write", die)
+                patch.setattr(TableWriter, "write", die)
             case "between two tables":
-                table = Commits.write
+                table = TableWriter.write
 
                 def only_one(self: Any, batch: Any, one: Any, **more: Any) -> Any:
-                    if '"two"' in one.work.table_id:
+                    if '"two"' in one.table_batch.table_id:
                         raise DiedError
                     return table(self, batch, one, **more)
 
-                patch.setattr(Commits, "write", only_one)
+                patch.setattr(TableWriter, "write", only_one)
             case "after a truncate, before its rows":
                 for kind in (Delta, Iceberg, Hudi):
                     patch.setattr(kind, "committing", die)
@@ -174,7 +174,7 @@ def test_what_a_batch_set_aside_before_it_died_is_in_one_place(
     told = [insert(LOG, 12, 1), wider, insert(ONE, 14, 1)]
     lake_tables.apply(spark, lake, BATCHES[0], batch=0, tables_without_key="append")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Commits, "write", die)
+        patch.setattr(TableWriter, "write", die)
         strict = Evolution(schema_changes="strict")
         with pytest.raises(DiedError):
             lake_tables.apply(

@@ -346,7 +346,7 @@ def stream(
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "iceberg":
             # key by key, as where much is remembered; the others read it whole
-            patch.setattr(upsert, "MAX_REMEMBERED_BYTES", -1)
+            patch.setattr(upsert, "MAX_TOMBSTONE_BYTES", -1)
         return Stream(lake, lake_tables.land(spark, lake, batches))
 
 

@@ -16,8 +16,8 @@ from changelane.position import PostgresPosition
 from changelane.schema import TableId
 from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
-from changelane.spark.apply.dispatch import AllFailedError, Cadence, Fanout
-from changelane.spark.evolution.evolution import Follower
+from changelane.spark.apply.dispatch import AllTablesFailedError, MergeSchedule, TableDispatcher
+from changelane.spark.evolution.evolution import SchemaEvolver
 from changelane.spark.evolution.evolution_state import Evolution
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import Marker
@@ -25,27 +25,31 @@ from changelane.spark.rows.batch_stats import BatchReport
 from changelane.spark.state.change_log import ChangeLog
 from changelane.spark.state.paused_tables import PausedTables
 
-LATER: Final = Cadence(True, events=1_000_000, seconds=1e6)
-AT_ONCE: Final = Cadence(True, events=1)
-DIRECT: Final = Cadence()
+LATER: Final = MergeSchedule(True, events=1_000_000, seconds=1e6)
+AT_ONCE: Final = MergeSchedule(True, events=1)
+DIRECT: Final = MergeSchedule()
 
 
 class DiedError(Exception):
     """The process is gone."""
 
 
-def fanout(spark: SparkSession, lake: str, cadence: Cadence, changes: str = "evolve") -> Fanout:
+def fanout(
+    spark: SparkSession, lake: str, schedule: MergeSchedule, changes: str = "evolve"
+) -> TableDispatcher:
     """Return what a new process of the pipeline has."""
     kind, evolution = Path(lake).name, Evolution(schema_changes=changes)
     applier = Applier(
         spark, lake, table_format=kind, tables_without_key="append", evolution=evolution
     )
-    return Fanout(open_lake(spark, lake, kind), applier, "test", cadence)
+    return TableDispatcher(open_lake(spark, lake, kind), applier, "test", schedule)
 
 
-def take(spark: SparkSession, to: Fanout, batch: Sequence[ChangeEvent], number: int) -> BatchReport:
+def take(
+    spark: SparkSession, to: TableDispatcher, batch: Sequence[ChangeEvent], number: int
+) -> BatchReport:
     events = decode(lake_tables.messages(spark, batch), "native-json")
-    return to.take(events, Marker("test", "q", number))
+    return to.apply(events, Marker("test", "q", number))
 
 
 def ends_as_in_memory(spark: SparkSession, lake: str, tables: Sequence[TableId]) -> None:
@@ -108,7 +112,7 @@ def test_what_is_unread_of_a_statement_is_set_aside_though_the_batch_died(
 ) -> None:
     batch = [altered(1, PARTLY), insert(ONE, 2, 1)]
     with pytest.MonkeyPatch.context() as patch:
-        dying(patch, Follower, "keep")
+        dying(patch, SchemaEvolver, "keep")
         with pytest.raises(DiedError):
             take(spark, fanout(spark, lake, DIRECT), batch, 0)
     assert take(spark, fanout(spark, lake, DIRECT), batch, 0).quarantined == {"unread_ddl": 1}
@@ -166,7 +170,7 @@ def test_the_log_is_of_its_lake_whatever_session_was_used_last(
 
 @pytest.mark.parametrize("lake", ["iceberg"], indirect=True)
 def test_a_table_is_merged_once_enough_events_wait_for_it(spark: SparkSession, lake: str) -> None:
-    to = fanout(spark, lake, Cadence(True, events=3, seconds=1e6))
+    to = fanout(spark, lake, MergeSchedule(True, events=3, seconds=1e6))
     one, two = [insert(ONE, at, at) for at in (1, 2, 3)], [insert(TWO, 4, 4)]
     report = take(spark, to, [*one, *two], 0)
     assert [table.table for table in report.tables] == ["shop.one"]
@@ -175,25 +179,25 @@ def test_a_table_is_merged_once_enough_events_wait_for_it(spark: SparkSession, l
 
 
 @pytest.mark.parametrize(
-    ("lake", "cadence"), [("delta", DIRECT), ("iceberg", AT_ONCE)], indirect=["lake"]
+    ("lake", "schedule"), [("delta", DIRECT), ("iceberg", AT_ONCE)], indirect=["lake"]
 )
 def test_a_table_that_fails_is_paused_and_the_others_go_on(
-    spark: SparkSession, lake: str, cadence: Cadence
+    spark: SparkSession, lake: str, schedule: MergeSchedule
 ) -> None:
     table = TableId("shop", None, "one")
-    to = fanout(spark, lake, cadence)
+    to = fanout(spark, lake, schedule)
     take(spark, to, BATCHES[0], 0)
     with pytest.MonkeyPatch.context() as patch:
         lake_tables.merges_fail(patch, "SELECT cast(4711 AS tinyint)", table)
         report = take(spark, to, BATCHES[1], 1)
         assert [one.table for one in report.tables if one.failed] == ["shop.one"]
         # another process goes on, and the batch comes again: nothing waits twice
-        to = fanout(spark, lake, cadence)
+        to = fanout(spark, lake, schedule)
         take(spark, to, BATCHES[1], 1)
         take(spark, to, BATCHES[2], 2)
     waiting = [one for one in held(spark, lake) if one >= ('["shop",null,"one"]', 1)]
     assert waiting[:2] == [('["shop",null,"one"]', 1), ('["shop",null,"one"]', 2)]
-    if cadence is DIRECT:
+    if schedule is DIRECT:
         assert held(spark, lake) == waiting[:2]
     (reason,) = to.paused.values()
     assert "4711" not in reason
@@ -212,12 +216,12 @@ def test_a_table_that_fails_is_paused_and_the_others_go_on(
 
 
 @pytest.mark.parametrize(
-    ("lake", "cadence"), [("delta", DIRECT), ("iceberg", AT_ONCE)], indirect=["lake"]
+    ("lake", "schedule"), [("delta", DIRECT), ("iceberg", AT_ONCE)], indirect=["lake"]
 )
 def test_what_a_paused_table_without_key_refused_waits_for_its_replay_alone(
-    spark: SparkSession, lake: str, cadence: Cadence
+    spark: SparkSession, lake: str, schedule: MergeSchedule
 ) -> None:
-    to = fanout(spark, lake, cadence, "strict")
+    to = fanout(spark, lake, schedule, "strict")
     take(spark, to, BATCHES[0], 0)
     with pytest.MonkeyPatch.context() as patch:
         lake_tables.merges_fail(patch, "SELECT cast(4711 AS tinyint)", LOG)
@@ -231,7 +235,7 @@ def test_what_a_paused_table_without_key_refused_waits_for_its_replay_alone(
 
     assert rows() == (2, 1)
     # the pipeline is mended, and what waits in the log comes again
-    to = fanout(spark, lake, cadence, "evolve")
+    to = fanout(spark, lake, schedule, "evolve")
     paused_tables = PausedTables(ChangeLog(lies))
     (paused,) = paused_tables.tables().values()
     paused_tables.record(
@@ -249,7 +253,7 @@ def test_where_every_table_fails_the_run_stops_and_nothing_is_paused(
     to = fanout(spark, lake, DIRECT)
     with pytest.MonkeyPatch.context() as patch:
         lake_tables.merges_fail(patch, "SELECT raise_error('the disk is full')")
-        with pytest.raises(AllFailedError):
+        with pytest.raises(AllTablesFailedError):
             take(spark, to, BATCHES[0], 0)
     assert to.paused == {}
     take(spark, to, BATCHES[0], 0)

@@ -16,7 +16,7 @@ from changelane.position import SequencePosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
-from changelane.spark.apply.dispatch import Cadence, Fanout
+from changelane.spark.apply.dispatch import MergeSchedule, TableDispatcher
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import Marker, is_conflict
 from changelane.spark.state.fencing import FencedError
@@ -35,7 +35,7 @@ def insert(id: int, v: int) -> Any:
 
 def run(spark: SparkSession, lake: str, pipeline: str = "shop") -> Applier:
     applier = Applier(spark, lake, table_format=Path(lake).name)
-    applier.raise_fence(pipeline)
+    applier.acquire_fencing_token(pipeline)
     return applier
 
 
@@ -164,16 +164,16 @@ def test_a_merge_that_met_a_compaction_is_done_again(
     for batch in (0, 1):
         write(spark, ours, insert(batch, batch), batch)
     kind = Path(lake).name
-    fanout = Fanout(open_lake(spark, lake, kind), ours, "shop", Cadence())
+    dispatcher = TableDispatcher(open_lake(spark, lake, kind), ours, "shop", MergeSchedule())
     theirs, told = open_lake(spark, lake, kind), lake_tables.messages(spark, [insert(1, 9)])
     held = Held(ours, tmp_path, monkeypatch)
     error = held.meanwhile(
-        lambda: fanout.take(decode(told, "native-json"), Marker("shop", "query", 2)),
+        lambda: dispatcher.apply(decode(told, "native-json"), Marker("shop", "query", 2)),
         lambda: theirs.compact("tables/shop.orders", 1 << 30),
     )
     assert error is None
     assert held.merges == 2
-    assert fanout.paused == {}
+    assert dispatcher.paused == {}
     assert rows(spark, lake) == [(0, 0), (1, 9)]
 
 

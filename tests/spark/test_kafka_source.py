@@ -25,7 +25,7 @@ from changelane.event import ChangeEvent, DataChange, Key, Op
 from changelane.pipeline.config import Pipeline, load, parse
 from changelane.pipeline.preflight import check_topics
 from changelane.schema import Column, TableId, TableSchema
-from changelane.spark.apply.table_writer import Commits
+from changelane.spark.apply.table_writer import TableWriter
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.run.query import RunError
 from changelane.spark.run.tables import run
@@ -120,7 +120,7 @@ def test_topics_land_once_and_a_lost_checkpoint_is_resumed_from_their_offsets(
     run(spark, told)
     topics.send(topic, spread(values(ALL[2]), PARTITIONS))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Commits, "write", dying_at_the_end(Commits.write))
+        patch.setattr(TableWriter, "write", dying_at_the_end(TableWriter.write))
         with pytest.raises(RunError):
             run(spark, told)
     shutil.rmtree(told.checkpoint)

@@ -20,7 +20,7 @@ from changelane.errors import ConfigError
 from changelane.event import ChangeEvent
 from changelane.pipeline.config import load
 from changelane.pipeline.kafka_offsets import OffsetRange
-from changelane.spark.apply.table_writer import Commits
+from changelane.spark.apply.table_writer import TableWriter
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.maintenance.status import NO_TABLE, status
 from changelane.spark.run.query import RunError
@@ -84,7 +84,7 @@ def test_a_run_goes_on_without_its_checkpoint_from_tables_whose_history_has_expi
     for number in range(3):
         add(folder, number)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Commits, "write", dying_at_the_end(Commits.write))
+        patch.setattr(TableWriter, "write", dying_at_the_end(TableWriter.write))
         with pytest.raises(RunError):
             run(spark, told)
     shutil.rmtree(told.checkpoint)
@@ -179,7 +179,7 @@ def dying_at_the_end(method: Any) -> Any:
     """Return a method that dies at table `two` of the third batch."""
 
     def table(self: Any, batch: Any, one: Any, **more: Any) -> Any:
-        if '"one"' not in one.work.table_id and batch.marker.batch == 2:
+        if '"one"' not in one.table_batch.table_id and batch.marker.batch == 2:
             raise DiedError
         return method(self, batch, one, **more)
 

@@ -362,18 +362,18 @@ def test_horizons_stay_below_what_is_young_or_comes_again(
 
     # and by a run: once an hour, by the times of the events
     clock = [1000.0]
-    keeper = MaintenanceScheduler(
+    maintenance_scheduler = MaintenanceScheduler(
         tables, remembers, None, purge_after_s=86_400, now_s=lambda: clock[0]
     )
     young = {plain: EventBounds(order(90), 90 * DAY_US)}
     clock[0] += 3600
-    keeper.after_batch(young)
+    maintenance_scheduler.after_batch(young)
     assert remembers.table_tombstones()[plain].watermark == order(50)
     lake_tables.apply(spark, lake, [gone("plain", 60, 55)], batch=1)
-    keeper.after_batch(young)
+    maintenance_scheduler.after_batch(young)
     assert remembers.table_tombstones()[plain].watermark == order(50)
     clock[0] += 3600
-    keeper.after_batch(young)
+    maintenance_scheduler.after_batch(young)
     assert remembers.table_tombstones()[plain].watermark == order(60)
 
 

@@ -24,7 +24,7 @@ from changelane.schema import Column, TableId, TableSchema
 from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
 from changelane.spark.evolution.evolution_state import Evolution
-from changelane.spark.evolution.suggest import SchemaPlans
+from changelane.spark.evolution.suggest import SchemaPlanner
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import Marker, name_of
 from changelane.spark.lake.modes import Modes
@@ -334,7 +334,7 @@ def test_a_table_that_must_stay_as_it_is_takes_what_is_older(
     open_tables = open_lake(spark, lake, "iceberg")
     (one,) = status(open_tables)
     assert one.halted.startswith("schema_change")
-    plans = SchemaPlans(spark, open_tables, STRICT, Modes())
+    plans = SchemaPlanner(spark, open_tables, STRICT, Modes())
     (plan,) = plans.plans("t")
     # all that the events behind it need, at once
     assert [text.split("` ", 1)[1] for text in plan.statements] == [
@@ -375,7 +375,7 @@ def test_a_table_that_must_stay_as_it_is_tells_all_that_it_lacks_at_once(
     batch = [first, second]
     report = lake_tables.apply(spark, lake, batch, batch=1, evolution=STRICT)
     assert report.quarantined == {"schema_change": 2}
-    plans = SchemaPlans(spark, open_lake(spark, lake, "iceberg"), STRICT, Modes())
+    plans = SchemaPlanner(spark, open_lake(spark, lake, "iceberg"), STRICT, Modes())
     (plan,) = plans.plans()
     assert [text.split("` ", 1)[1] for text in plan.statements] == [
         "ADD COLUMNS (`b` INT, `c` BIGINT)",

@@ -9,14 +9,14 @@ import lake_tables
 import msgspec
 import pytest
 from pyspark.sql import SparkSession
-from test_fanout import DIRECT, LATER, fanout, held, take
+from test_fanout import DIRECT, LATER, dispatcher, held, take
 from test_schema_changes import told
 
 from changelane.event import ChangeEvent, DataChange
 from changelane.schema import TableId
 from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
-from changelane.spark.apply.dispatch import Cadence, Fanout
+from changelane.spark.apply.dispatch import MergeSchedule, TableDispatcher
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import Marker
 from changelane.spark.rows.schema import table_id_text
@@ -26,7 +26,7 @@ from changelane.spark.state.paused_tables import PausedTables
 T: Final = TableId("shop", None, "t")
 U: Final = TableId("shop", None, "u")
 OTHER: Final = TableId("shop", None, "other")
-AT_THREE: Final = Cadence(True, events=3, seconds=1e6)
+AT_THREE: Final = MergeSchedule(True, events=3, seconds=1e6)
 """A table is merged once three events wait for it."""
 
 
@@ -67,10 +67,10 @@ def test_what_waits_for_a_table_that_is_renamed_comes_to_it_once(
     spark: SparkSession, lake: str, story: str
 ) -> None:
     batches = STORIES[story]
-    to = fanout(spark, lake, AT_THREE)
+    to = dispatcher(spark, lake, AT_THREE)
     for number, batch in enumerate(batches):
         take(spark, to, keyless(batch), number)
-        to = fanout(spark, lake, AT_THREE)  # another process goes on
+        to = dispatcher(spark, lake, AT_THREE)  # another process goes on
     to.merge(all_of_them=True)
     found = ids(spark, lake)
     wanted = [one.after["id"] for one in chain(*batches) if isinstance(one, DataChange)]
@@ -79,7 +79,7 @@ def test_what_waits_for_a_table_that_is_renamed_comes_to_it_once(
     assert held(spark, lake) == []
 
 
-def resume(spark: SparkSession, lake: str, to: Fanout) -> None:
+def resume(spark: SparkSession, lake: str, to: TableDispatcher) -> None:
     paused_tables = PausedTables(ChangeLog(open_lake(spark, lake, "iceberg")))
     (paused,) = paused_tables.tables().values()
     paused_tables.record(msgspec.structs.replace(paused, state="unpaused"))
@@ -91,7 +91,7 @@ def resume(spark: SparkSession, lake: str, to: Fanout) -> None:
 def test_a_paused_table_that_is_renamed_takes_all_that_waited(
     spark: SparkSession, lake: str
 ) -> None:
-    to = fanout(spark, lake, DIRECT)
+    to = dispatcher(spark, lake, DIRECT)
     take(spark, to, [row(1), row(2, OTHER)], 0)
     with pytest.MonkeyPatch.context() as patch:
         lake_tables.merges_fail(patch, "SELECT raise_error('no')", T)
@@ -106,13 +106,13 @@ def test_a_paused_table_that_is_renamed_takes_all_that_waited(
 def test_a_batch_that_comes_again_waits_once_though_the_pipeline_has_a_log_now(
     spark: SparkSession, lake: str
 ) -> None:
-    to = fanout(spark, lake, DIRECT)
+    to = dispatcher(spark, lake, DIRECT)
     take(spark, to, keyless([row(1), row(2, OTHER)]), 0)
     batch = keyless([row(3), row(4, OTHER)])
     with pytest.MonkeyPatch.context() as patch:
         lake_tables.merges_fail(patch, "SELECT raise_error('no')", T)
         take(spark, to, batch, 1)
-    to = fanout(spark, lake, LATER)
+    to = dispatcher(spark, lake, LATER)
     take(spark, to, batch, 1)
     resume(spark, lake, to)
     assert ids(spark, lake) == {"tables/shop.other": [2, 4], "tables/shop.t": [1, 3]}
@@ -120,7 +120,7 @@ def test_a_batch_that_comes_again_waits_once_though_the_pipeline_has_a_log_now(
 
 @pytest.mark.parametrize("lake", ["iceberg"], indirect=True)
 def test_who_resumes_one_name_of_a_table_resumes_it(spark: SparkSession, lake: str) -> None:
-    to = fanout(spark, lake, DIRECT)
+    to = dispatcher(spark, lake, DIRECT)
     take(spark, to, [row(1), row(2, OTHER)], 0)
     with pytest.MonkeyPatch.context() as patch:
         lake_tables.merges_fail(patch, "SELECT raise_error('no')", T)
@@ -141,19 +141,19 @@ def test_what_a_table_refused_of_the_log_does_not_come_again(
     spark: SparkSession, lake: str, table: TableId
 ) -> None:
     strict = Applier(spark, lake, table_format="iceberg", tables_without_key="quarantine")
-    to = Fanout(open_lake(spark, lake, "iceberg"), strict, "test", AT_THREE)
+    to = TableDispatcher(open_lake(spark, lake, "iceberg"), strict, "test", AT_THREE)
     rows = [row(at, table) for at in (11, 12, 13)]
     report = take(spark, to, keyless([RENAME, *rows, row(14, OTHER)]), 0)
     assert report.quarantined == {"no_key": 3}
     assert table_id_text(table) not in dict(held(spark, lake))
-    fanout(spark, lake, AT_THREE).merge(all_of_them=True)  # they may have no key now
+    dispatcher(spark, lake, AT_THREE).merge(all_of_them=True)  # they may have no key now
     assert ids(spark, lake) == {"tables/shop.other": [14]}
 
 
-@pytest.mark.parametrize("cadence", [DIRECT, LATER])
+@pytest.mark.parametrize("schedule", [DIRECT, LATER])
 @pytest.mark.parametrize("lake", ["iceberg"], indirect=True)
 def test_tables_that_exchange_their_names_do_so_though_each_is_told_alone(
-    spark: SparkSession, lake: str, cadence: Cadence
+    spark: SparkSession, lake: str, schedule: MergeSchedule
 ) -> None:
     """One RENAME TABLE, which Debezium tells in a message a table, all at one position."""
     clauses = ("t TO other", "u TO t", "other TO u")
@@ -165,6 +165,6 @@ def test_tables_that_exchange_their_names_do_so_though_each_is_told_alone(
         kinds = "value binary, topic string, partition int, offset bigint"
         rows = [(text, "topic", 0, next(offsets)) for text in texts]
         events = decode(spark.createDataFrame(rows, kinds), "native-json")
-        fanout(spark, lake, cadence).take(events, Marker("test", "q", number))
-    fanout(spark, lake, cadence).merge(all_of_them=True)
+        dispatcher(spark, lake, schedule).apply(events, Marker("test", "q", number))
+    dispatcher(spark, lake, schedule).merge(all_of_them=True)
     assert ids(spark, lake) == {"tables/shop.t": [1, 12], "tables/shop.u": [2, 11]}

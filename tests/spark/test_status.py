@@ -19,7 +19,7 @@ from changelane.position import MySqlPosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
-from changelane.spark.apply.dispatch import Cadence, Fanout
+from changelane.spark.apply.dispatch import MergeSchedule, TableDispatcher
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import Marker
 from changelane.spark.maintenance.status import status
@@ -153,10 +153,12 @@ def test_trace_tells_where_each_column_comes_from(tables: Any) -> None:
 
 def test_trace_tells_what_waits_for_a_table(spark: SparkSession, lake: str) -> None:
     place = open_lake(spark, lake, Path(lake).name)
-    to = Fanout(place, Applier(spark, place), "test", Cadence(True, events=5, seconds=1e6))
+    to = TableDispatcher(
+        place, Applier(spark, place), "test", MergeSchedule(True, events=5, seconds=1e6)
+    )
     for number, batch in enumerate([FIT, [change("d", 8, None, {"id": 1, "state": "paid"})]]):
         events = decode(lake_tables.messages(spark, batch), "native-json")
-        to.take(events, Marker("test", "q", number))
+        to.apply(events, Marker("test", "q", number))
     found = trace(place, "orders", {"id": 1}, "test")
     assert [(one.position, one.effect, one.commits) for one in found.events] == [
         ("binary log 3, position 4", "told every column", ["batch 0 of test"]),

@@ -25,8 +25,8 @@ def maintain(file: str, *, master: str | None, output: str) -> None:
     writes; start it again afterwards.
     """
     pipeline, applier = open_applier(file, master)
-    applier.raise_fence(pipeline.name)
-    reports = applier.keeper(pipeline.options.maintenance_limits).maintain_all()
+    applier.acquire_fencing_token(pipeline.name)
+    reports = applier.maintenance_scheduler(pipeline.options.maintenance_limits).maintain_all()
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(reports)))
         return

@@ -43,8 +43,8 @@ def purge(file: str, *, before: str | None, dry_run: bool, master: str | None, o
     if before_us is None and after_s is None:
         raise ConfigError("a purge needs --before TIME or options.tombstone_retention")
     if not dry_run:
-        applier.raise_fence(pipeline.name)
-    purged_tables = applier.keeper(None).purge_tombstones(
+        applier.acquire_fencing_token(pipeline.name)
+    purged_tables = applier.maintenance_scheduler(None).purge_tombstones(
         before_us=before_us,
         after_us=None if after_s is None else after_s * 1_000_000,
         dry_run=dry_run,

@@ -13,7 +13,7 @@ from changelane.conversion.terminal_text import printable
 from changelane.pipeline.config import Pipeline, load
 
 if TYPE_CHECKING:
-    from changelane.spark.evolution.suggest import SchemaPlans, TablePlan
+    from changelane.spark.evolution.suggest import SchemaPlan, SchemaPlanner
 
 
 @click.group()
@@ -56,19 +56,19 @@ def apply(file: str, table: str | None, master: str | None, output: str) -> None
     _show(table_plans, output, "nothing to do")
 
 
-def _opened(pipeline: Pipeline, master: str | None) -> "SchemaPlans":
+def _opened(pipeline: Pipeline, master: str | None) -> "SchemaPlanner":
     spark = session_of(pipeline, master)
     from changelane.spark.evolution.evolution_state import evolution_of
-    from changelane.spark.evolution.suggest import SchemaPlans
+    from changelane.spark.evolution.suggest import SchemaPlanner
     from changelane.spark.lake import lake_of
     from changelane.spark.lake.modes import modes_of
 
     options = pipeline.options
     tables = lake_of(spark, pipeline)
-    return SchemaPlans(spark, tables, evolution_of(options), modes_of(options))
+    return SchemaPlanner(spark, tables, evolution_of(options), modes_of(options))
 
 
-def _show(table_plans: "list[TablePlan]", output: str, nothing: str) -> None:
+def _show(table_plans: "list[SchemaPlan]", output: str, nothing: str) -> None:
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(table_plans)))
         return

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mode ``append``: every event of a table is a row of it, with what it did and where it stood.
+"""The mode ``append``: each event is a row of the table, with its operation and position.
 
-Exactly once by the marker, as in every mode. Beyond that, where positions order the events, one
-that comes again is known (:mod:`changelane.spark.apply.deduplication`).
+The marker applies a batch exactly once, as in every mode. Where positions order the events, a
+repeated event is found, too (:mod:`changelane.spark.apply.deduplication`).
 """
 
 from pyspark.sql import Column, DataFrame
@@ -20,8 +20,8 @@ def changes(rows: DataFrame, plan: TablePlan) -> DataFrame:
     """Return events as rows of the table, with its columns.
 
     Args:
-        rows: ``data`` and ``truncate`` rows of one table, with what an event is known by.
-        plan: How the table's events are applied.
+        rows: ``data`` and ``truncate`` rows of one table, with :data:`EVENT` and :data:`ORDINAL`.
+        plan: The plan of the table.
     """
     leaves = F.col("op") == "d"
     state = {
@@ -39,7 +39,7 @@ def changes(rows: DataFrame, plan: TablePlan) -> DataFrame:
         ORDINAL: F.col(ORDINAL),
     }
     columns = plan.target.columns
-    if not plan.work.schemas:
+    if not plan.table_batch.schemas:
         nulls = (F.lit(None).cast(kind).alias(name) for name, kind in columns.items())
         return rows.select(*nulls, *(value.alias(name) for name, value in state.items()))
     text = F.when(leaves, F.col("before")).otherwise(F.col("after"))
@@ -50,14 +50,14 @@ def changes(rows: DataFrame, plan: TablePlan) -> DataFrame:
 def inserted(rows: DataFrame, truncated: bytes) -> DataFrame:
     """Return the events that add rows to a table without a key: inserts and snapshot rows.
 
-    Not those that the newest truncate took.
+    Events that are not newer than the latest truncate are left out.
     """
     newer = F.col("order") > F.lit(bytearray(truncated))
     return rows.where(F.col("op").isin("c", "r") & newer)
 
 
 def appended(rows: DataFrame, plan: TablePlan) -> DataFrame:
-    """Return the rows that :func:`inserted` events add, with what they are known by."""
+    """Return :func:`inserted` events as rows of the table."""
     listed = _listed(plan.target)
     state = {ORDER: F.col("order"), COLUMNS: listed, EVENT: F.col(EVENT), ORDINAL: F.col(ORDINAL)}
     if plan.target.keeps_deleted:
@@ -66,7 +66,7 @@ def appended(rows: DataFrame, plan: TablePlan) -> DataFrame:
 
 
 def _listed(target: Target) -> Column:
-    """Return the exceptions of rows from before a column came that name it all the same."""
+    """Return the orders of columns that an event has although they were added after it."""
     listed = F.lit(None).cast("map<string,binary>")
     for added in target.additions:
         if added.is_unknown and (having := target.schemas_with(added.column)):
@@ -78,9 +78,9 @@ def _listed(target: Target) -> Column:
 
 
 def _unknown(plan: TablePlan) -> Column:
-    """Return the columns that an event does not tell, as exceptions: unknown."""
+    """Return the columns that an event lacks, with an empty order: unknown."""
     none = F.lit(None).cast("map<string,binary>")
-    if not plan.work.schemas:
+    if not plan.table_batch.schemas:
         return none
     leaves = F.col("op") == "d"
     missing = F.when(leaves, F.col("before_missing")).otherwise(F.col("after_missing"))

@@ -1,13 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Applies batches of event rows to the tables of a lake: the merge rule, on Spark.
 
-One batch: quarantine first, then the side table, then one commit per table, each with the batch's
-marker. A crash between any two of these is repaired by running the batch again.
+A batch goes through five stages:
+
+1. map: events get the lake's names of tables and columns (:mod:`changelane.spark.evolution`);
+2. plan: tables are created and altered (:mod:`changelane.spark.apply.planning`);
+3. classify: find the events that are rejected and those that need the whole merge rule
+   (:mod:`changelane.spark.apply.classification`);
+4. record: rejected events go to the quarantine, deletes to the tombstones;
+5. write: one commit per table, with the marker of the batch
+   (:mod:`changelane.spark.apply.table_writer`).
+
+After a crash between any two of them the batch runs again, which repairs it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import reduce
 from itertools import count
 from typing import Final
 
@@ -16,35 +24,25 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from changelane.pipeline.options import Maintenance
-from changelane.spark.apply.classify import key_changes, key_swaps, too_late
-from changelane.spark.apply.classify.key_changes import Moved
-from changelane.spark.apply.classify.partition_conflicts import crossed_keys, marked
-from changelane.spark.apply.classify.rejections import (
-    changes_refused,
-    crossed_refused,
-    late_refused,
-    moves_refused,
-    partitions_refused,
-    table_refused,
-)
+from changelane.spark.apply.classification import ClassifiedBatch, StoredTables, classified
+from changelane.spark.apply.classify.key_changes import tombstones_of
 from changelane.spark.apply.isolation import Isolation
-from changelane.spark.apply.table_writer import Batch, Commits
+from changelane.spark.apply.planning import BatchPlanner
+from changelane.spark.apply.table_writer import TableWriter, WrittenBatch
 from changelane.spark.evolution.compatibility import Policy
-from changelane.spark.evolution.evolution import Follower, Reading
-from changelane.spark.evolution.evolution_state import NOTHING, Evolution
-from changelane.spark.evolution.prepare import prepare_table
+from changelane.spark.evolution.evolution import MappedBatch, SchemaEvolver
+from changelane.spark.evolution.evolution_state import Evolution
 from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake import lake
 from changelane.spark.lake.interface import Lake, Marker, name_of
 from changelane.spark.lake.layout import Layouts
-from changelane.spark.lake.modes import APPEND, HISTORY, UPSERT, Modes
+from changelane.spark.lake.modes import APPEND, HISTORY, Modes
 from changelane.spark.maintenance.compaction import MaintenanceScheduler
 from changelane.spark.maintenance.purge import EventBounds, add_event_bounds
 from changelane.spark.rows.batch_stats import (
     APPLIED_BEFORE,
     BatchReport,
     BatchStats,
-    TableBatch,
     TableReport,
     batch_stats,
 )
@@ -53,18 +51,13 @@ from changelane.spark.state import tombstones
 from changelane.spark.state.change_log import unapplied_rows
 from changelane.spark.state.fencing import ALL_PIPELINES, FencingToken, create_fencing_token
 from changelane.spark.state.history_tombstones import HistoryTombstones
-from changelane.spark.state.quarantine import (
-    Quarantine,
-    RejectedRows,
-    TableRejectedError,
-    without_rejected,
-)
-from changelane.spark.state.tombstones import TableTombstones, TombstoneTable
+from changelane.spark.state.quarantine import Quarantine, RejectedRows
+from changelane.spark.state.tombstones import TombstoneTable
 
 MAX_TABLES_AT_ONCE: Final = 4
 
-Begin = Callable[[BatchReport], None]
-"""Told what a batch holds, before anything of it is committed."""
+OnPlanned = Callable[[BatchReport], None]
+"""Called with the numbers of a batch before anything of it is committed."""
 
 
 class Applier:
@@ -77,13 +70,14 @@ class Applier:
         tables_without_key: What happens to tables without a key: ``quarantine`` or ``append``.
         source_servers: ``single``: one server feeds a table; ``multiple``: several with disjoint
             keys.
-        modes: What tables keep of their changes.
-        sequence: What the values are that order plain rows, such as ``integer``.
-        evolution: How far tables follow their sources.
-        layouts: How they are laid out.
-        stops: What cannot be applied is not quarantined, but stops the batch before its commits.
-        masks: What the transforms hid of the events, as ``masks_of`` names it.
-        on_step: Called with the step of a batch that begins, by several threads.
+        modes: The modes of the tables.
+        sequence: The type of the values that order plain rows, such as ``integer``.
+        evolution: The options of schema evolution.
+        layouts: The layouts of the tables.
+        stops: Whether rejected events stop the batch before its commits instead of going to the
+            quarantine.
+        masks: The masks of the transforms, as ``masks_of`` names them.
+        on_step: Called with each step of a batch when it begins, by several threads.
     """
 
     def __init__(
@@ -102,43 +96,71 @@ class Applier:
         masks: str = "",
         on_step: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._spark = spark
-        self._fence: FencingToken | None = None
         self._lake = lake(spark, root, table_format) if isinstance(root, str) else root
         self._policy = Policy(
             tables_without_key, source_servers, modes, sequence, evolution, layouts
         )
-        self.follower = Follower(spark, self._lake, self._policy)
-        self._side = TombstoneTable(spark, self._lake)
-        self._ends = HistoryTombstones(spark, self._lake)
-        self._commits = Commits(self._lake, self._side, self._ends)
+        self.evolver = SchemaEvolver(spark, self._lake, self._policy)
         self.quarantine = Quarantine(spark, self._lake, is_stopping=stops, masks=masks)
-        self._seen: dict[str, EventBounds] = {}
+        self._tombstones = TombstoneTable(spark, self._lake)
+        self._history_tombstones = HistoryTombstones(spark, self._lake)
+        self._writer = TableWriter(self._lake, self._tombstones, self._history_tombstones)
+        self._fencing_token: FencingToken | None = None
+        self._event_bounds: dict[str, EventBounds] = {}
         self._on_step = on_step
 
-    def raise_fence(self, pipeline: str) -> None:
-        """Begin a run of a pipeline: runs of it that began before stop when they next write.
+    def acquire_fencing_token(self, pipeline: str) -> None:
+        """Begin a run of a pipeline: earlier runs of the pipeline stop when they next write.
 
-        Runs of all pipelines where a table has one writer, for they share the side table.
+        If the table format allows one writer only, earlier runs of all pipelines stop, because
+        they share the tombstone table.
 
         Raises:
-            FencedError: Others begin at the same moment, again and again.
+            FencedError: Other runs begin at the same moment, again and again.
         """
-        whose = ALL_PIPELINES if self._lake.has_one_writer else pipeline
-        self._fence = create_fencing_token(self._lake, tombstones.NAME, whose)
+        owner = ALL_PIPELINES if self._lake.has_one_writer else pipeline
+        self._fencing_token = create_fencing_token(self._lake, tombstones.NAME, owner)
 
-    def keeper(
-        self, limits: Maintenance | None, purge_after_s: int | None = None
+    def check_fencing_token(self) -> None:
+        """Check that no newer run of the pipeline writes the tables.
+
+        Raises:
+            FencedError: A newer run does.
+        """
+        if self._fencing_token is not None:
+            self._fencing_token.check(self._lake.properties(tombstones.NAME))
+
+    def maintenance_scheduler(
+        self, limits: Maintenance | None, tombstone_retention_s: int | None = None
     ) -> MaintenanceScheduler:
-        """Return what maintains the tables between the batches of this run."""
+        """Return the maintenance of the tables between the batches of this run."""
         return MaintenanceScheduler(
-            self._lake, self._side, limits, purge_after_s=purge_after_s, fencing_token=self._fence
+            self._lake,
+            self._tombstones,
+            limits,
+            purge_after_s=tombstone_retention_s,
+            fencing_token=self._fencing_token,
         )
 
-    def take_seen(self) -> dict[str, EventBounds]:
-        """Return what came of each table since this was last asked, by table id."""
-        seen_tables, self._seen = self._seen, {}
-        return seen_tables
+    def take_event_bounds(self) -> dict[str, EventBounds]:
+        """Return the bounds of the events of each table since the last call, by ``table_id``."""
+        event_bounds, self._event_bounds = self._event_bounds, {}
+        return event_bounds
+
+    def record_statements(self, stats: BatchStats) -> list[RejectedRows]:
+        """Record the DDL statements of a batch before any table applies its rows.
+
+        Returns:
+            The rejected statements of tables without rows in the batch.
+        """
+        with_rows = {table_batch.table_id for table_batch in stats.table_batches}
+        statement_only = [
+            statement for statement in stats.statements if statement.table_id not in with_rows
+        ]
+        # all of them in one call: statements of one position keep their order
+        self.evolver.record_statements(stats)
+        rejected, _ = self.evolver.record_statements(stats._replace(statements=statement_only))
+        return rejected
 
     def apply(
         self,
@@ -147,328 +169,153 @@ class Applier:
         details: Mapping[str, object] | None = None,
         *,
         isolated: bool = False,
-        begin: Begin | None = None,
+        on_planned: OnPlanned | None = None,
     ) -> BatchReport:
         """Apply one batch of event rows; applying it again changes nothing.
 
         Args:
             events: Event rows of any tables.
-            marker: The batch; a table that holds it already is skipped.
+            marker: The batch; a table that has it already is skipped.
             details: More for the user metadata of the commits.
-            isolated: A table that fails is named in the report, and the others go on.
-            begin: Called once it is known what the batch holds, before anything is committed.
+            isolated: Whether the other tables go on if a table fails; the report names it.
+            on_planned: Called before anything is committed.
 
         Raises:
             FencedError: A newer run of the pipeline writes the tables.
-            BudgetError: Something cannot be applied, and this one stops at that.
+            BudgetError: An event is rejected, and *stops* is set.
         """
         report = BatchReport(marker.batch)
+        isolation = Isolation(report, isolated=isolated)
         cached_events = events.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             new_events = self.quarantine.without_quarantined(cached_events, marker)
-            self._apply(new_events, marker, details or {}, report, begin, isolated=isolated)
+            self._apply(new_events, marker, details or {}, isolation, on_planned)
         finally:
             cached_events.unpersist()
         return report
-
-    def keep_statements(self, survey: BatchStats) -> list[RejectedRows]:
-        """Keep what a batch says of the shapes of tables, before any of them takes its rows.
-
-        Returns:
-            Statements that are quarantined now, for their tables take nothing of this batch.
-        """
-        with_rows = {work.table_id for work in survey.table_batches}
-        statement_only = [
-            statement for statement in survey.statements if statement.table_id not in with_rows
-        ]
-        # all at once: those of one place in the log keep their order
-        self.follower.keep(survey)
-        refused, _ = self.follower.keep(survey._replace(statements=statement_only))
-        return refused
-
-    def check_fence(self) -> None:
-        """Stop when a newer run of the pipeline writes the tables.
-
-        Raises:
-            FencedError: It does.
-        """
-        if self._fence is not None:
-            self._fence.check(self._lake.properties(tombstones.NAME))
 
     def _apply(
         self,
         events: DataFrame,
         marker: Marker,
         details: Mapping[str, object],
-        report: BatchReport,
-        begin: Begin | None,
-        *,
-        isolated: bool,
+        isolation: Isolation,
+        on_planned: OnPlanned | None,
     ) -> None:
-        self.check_fence()
+        report = isolation.report
+        self.check_fencing_token()
         self._on_step("reading")
-        before = self._side.table_tombstones()
-        isolation = Isolation(report, isolated=isolated)
-        reading = self._read(events, marker, report, begin)
-        plans, unseen, refused = self._plans(reading, before, report, isolation)
-        events = reading.events
-        changes = events.where(F.col("kind").isin("data", "truncate"))
-        crossed = self._crossings(changes, plans, before, isolation)
-        if crossed:
-            events = marked(events, reduce(DataFrame.unionByName, crossed))
-            changes = events.where(F.col("kind").isin("data", "truncate"))
-            refused.append(crossed_refused(refused))
-        changes = without_rejected(changes, refused)
-        planned_tables = [*unseen, *(plan.work.table_id for plan in plans)]
-        changes = changes.where(F.col("table_id").isin(planned_tables))
-        moved: dict[str, Moved] = {}
-        tardy: dict[str, DataFrame] = {}
-        touched_tables = self._met(changes, plans, before)
-        for plan in plans:
-            with isolation.of(plan.work):
-                if plan.mode == HISTORY and (swapped := self._swapped(changes, plan)) is not None:
-                    refused.append(swapped)
-                    changes = without_rejected(changes, [swapped])
-                if plan.mode == UPSERT:
-                    self._decide(
-                        changes, plan, before, moved, tardy, is_met=plan.name in touched_tables
-                    )
-        if isolation.failed:
-            plans = [plan for plan in plans if plan.work.table_id not in isolation.failed]
-            changes = changes.where(~F.col("table_id").isin(*isolation.failed))
-        undone = [no for plan in plans for no in moves_refused(plan, moved)]
-        refused += undone
-        if tardy:
-            decided = {name: moved_keys.keys for name, moved_keys in moved.items()}
-            changes, events = too_late.without_late(changes, events, tardy, decided)
-            refused.append(late_refused(refused))
-        for rejection in refused:
-            size = (
-                events.where(rejection.rows).count() if rejection.size is None else rejection.size
+        tombstones_before = self._tombstones.table_tombstones()
+        mapped = self._without_applied(self.evolver.map_events(events, report), marker)
+        if on_planned is not None:
+            on_planned(report)
+        add_event_bounds(self._event_bounds, mapped.table_batches)
+        planned = BatchPlanner(
+            self._lake,
+            self._policy,
+            self.evolver,
+            tombstones_before,
+            isolation,
+            self._fencing_token,
+        ).plan(mapped)
+        stored = StoredTables(
+            self._lake, self._tombstones, tombstones_before, self._history_tombstones
+        )
+        with classified(planned, stored, isolation) as batch:
+            self._record_rejected(batch, marker, report)
+            self._record_tombstones(batch, planned.truncated_only)
+            written = WrittenBatch(
+                batch.changes,
+                marker,
+                details,
+                tombstones.tombstones_after(
+                    tombstones_before, [plan.table_batch for plan in batch.plans]
+                ),
+                batch.changed_keys,
+                batch.rejected_changes,
+                has_rejected=bool(batch.rejected),
             )
-            report.count_quarantined(rejection.code, size)
-        self.quarantine.record_or_stop(events, refused, marker, report)
-        self._remember(changes, plans, unseen, moved)
-        remembered = tombstones.tombstones_after(before, [plan.work for plan in plans])
-        batch = Batch(changes, marker, details, remembered, moved, undone)
-
-        try:
-            report.tables += self._write(batch, plans, isolation, counts=bool(refused))
-        finally:
-            frames = (frame for moved_keys in moved.values() for frame in moved_keys)
-            for cached in (*crossed, *tardy.values(), *frames):
-                cached.unpersist()
+            report.tables += self._write_tables(written, batch.plans, isolation)
         report.skipped += sum(table.note == APPLIED_BEFORE for table in report.tables)
 
-    def _write(
-        self, batch: Batch, plans: Sequence[TablePlan], isolation: Isolation, *, counts: bool
+    def _without_applied(self, batch: MappedBatch, marker: Marker) -> MappedBatch:
+        """Leave out rows of the change log that their tables have applied.
+
+        The change log filters by the names of the source; names that tables share need this.
+        """
+        if "batch" not in batch.events.columns:
+            return batch
+        source_names = {
+            table_batch.table_id: table_batch.source_names for table_batch in batch.table_batches
+        }
+        shared = [
+            table_id
+            for table_id, names in source_names.items()
+            if len(self.evolver.related_tables(names)) > 1
+        ]
+        last_batches = {
+            table_id: last
+            for table_id in shared
+            if (last := self._lake.last_batch(name_of(table_id), marker)) is not None
+        }
+        if not last_batches:
+            return batch
+        events = unapplied_rows(batch.events, last_batches)
+        rows = events.where("kind NOT IN ('schema', 'ddl')")
+        stats = batch_stats(rows, BatchReport(marker.batch))
+        table_batches = [
+            table_batch
+            for table_batch in stats.table_batches
+            if table_batch.table_id in source_names
+        ]
+        for table_batch in table_batches:
+            table_batch.source_names = source_names[table_batch.table_id]
+        return batch._replace(events=events, table_batches=table_batches)
+
+    def _record_rejected(self, batch: ClassifiedBatch, marker: Marker, report: BatchReport) -> None:
+        for rejection in batch.rejected:
+            size = rejection.size
+            if size is None:
+                size = batch.events.where(rejection.rows).count()
+            report.count_quarantined(rejection.code, size)
+        self.quarantine.record_or_stop(batch.events, batch.rejected, marker, report)
+
+    def _record_tombstones(self, batch: ClassifiedBatch, truncated_only: Sequence[str]) -> None:
+        """Record deletes, truncates and key changes before any table is written."""
+        plans = [plan for plan in batch.plans if plan.mode != APPEND]
+        has_removals = any(plan.table_batch.has_removals for plan in plans)
+        if truncated_only or batch.changed_keys or has_removals:
+            table_ids = [*truncated_only, *(plan.table_batch.table_id for plan in plans)]
+            rows = batch.changes.where(F.col("table_id").isin(table_ids))
+            self._tombstones.record(
+                tombstones_of(rows, batch.changed_keys, self._tombstones, batch.plans)
+            )
+        history_tables = [
+            table_id
+            for table_id in truncated_only
+            if self._policy.modes.of(table_id_of(table_id)).name == HISTORY
+        ]
+        history_tables += (
+            plan.table_batch.table_id
+            for plan in plans
+            if plan.mode == HISTORY
+            and (plan.table_batch.has_removals or plan.table_batch.has_other_keys)
+        )
+        if history_tables:
+            self._history_tombstones.record(batch.changes, history_tables)
+
+    def _write_tables(
+        self, batch: WrittenBatch, plans: Sequence[TablePlan], isolation: Isolation
     ) -> list[TableReport]:
         """Commit a batch to its tables, several at a time."""
-        begun = count(1)
+        numbers = count(1)
         reports: list[TableReport] = []
 
         def write(plan: TablePlan) -> None:
-            self._on_step(f"table {next(begun)} of {len(plans)}")
-            with isolation.of(plan.work):
-                reports.append(self._commits.write(batch, plan, counts=counts))
+            self._on_step(f"table {next(numbers)} of {len(plans)}")
+            with isolation.of(plan.table_batch):
+                reports.append(self._writer.write(batch, plan))
 
         with ThreadPoolExecutor(MAX_TABLES_AT_ONCE) as pool:
             list(pool.map(write, plans))
         return reports
-
-    def _plans(
-        self,
-        reading: Reading,
-        before: Mapping[str, TableTombstones],
-        report: BatchReport,
-        isolation: Isolation,
-    ) -> tuple[list[TablePlan], list[str], list[RejectedRows]]:
-        """Return how tables take their events, tables that only truncates tell of, and the rest."""
-        add_event_bounds(self._seen, reading.works)
-        plans: list[TablePlan] = []
-        unseen: list[str] = []
-        refused = reading.refused
-        tables_with_rows = {work.table_id for work in reading.works}
-        for table_id in dict.fromkeys(
-            table_id for table_id in reading.told if table_id not in tables_with_rows
-        ):
-            truncated = before.get(table_id, TableTombstones()).truncated
-            with isolation.of(TableBatch(table_id)):
-                self.follower.follow(table_id, b"", truncated, self._fence)
-        for work in reading.works:
-            name = name_of(work.table_id)
-            remembered = before.get(work.table_id, TableTombstones())
-            newest = max(work.newest.values(), default=b"")
-            table_plan, followed = None, NOTHING
-            try:
-                with isolation.of(work):
-                    followed = self.follower.follow(
-                        work.table_id, newest, remembered.truncated, self._fence
-                    )
-                    self.follower.name_schemas(reading, work, followed)
-                    table_plan = prepare_table(
-                        self._lake,
-                        name,
-                        work,
-                        remembered,
-                        self._policy,
-                        fence=self._fence,
-                        followed=followed,
-                    )
-            except TableRejectedError as misfit:
-                self.follower.halt(name, misfit, followed)
-                refused.append(table_refused(work, misfit, report))
-                continue
-            if work.table_id in isolation.failed:
-                continue
-            if table_plan is None:
-                unseen.append(work.table_id)
-                continue
-            plans.append(table_plan)
-            refused.extend(table_plan.refused)
-            refused.extend(partitions_refused(table_plan, self._lake.lost_partitions))
-            for rejection in table_plan.refused:
-                self.follower.halt(name, rejection, followed)
-            if not table_plan.target.keys and table_plan.work.changes and table_plan.mode != APPEND:
-                refused.append(changes_refused(table_plan.work))
-        return plans, unseen, refused
-
-    def _read(
-        self, events: DataFrame, marker: Marker, report: BatchReport, begin: Begin | None
-    ) -> Reading:
-        reading = self._untaken(self.follower.read(events, report), marker)
-        if begin is not None:
-            begin(report)
-        return reading
-
-    def _untaken(self, reading: Reading, marker: Marker) -> Reading:
-        """Leave out what tables took of the change log, which knows names and not tables."""
-        if "batch" not in reading.events.columns:
-            return reading
-        source_names = {work.table_id: work.source_names for work in reading.works}
-        shared = [
-            table_id
-            for table_id in source_names
-            if len(self.follower.together(source_names[table_id])) > 1
-        ]
-        lasts = {table_id: self._lake.last_batch(name_of(table_id), marker) for table_id in shared}
-        last_batches = {table_id: last for table_id, last in lasts.items() if last is not None}
-        if not last_batches:
-            return reading
-        events = unapplied_rows(reading.events, last_batches)
-        rows = events.where("kind NOT IN ('schema', 'ddl')")
-        again = batch_stats(rows, BatchReport(marker.batch)).table_batches
-        works = [work for work in again if work.table_id in source_names]
-        for work in works:
-            work.source_names = source_names[work.table_id]
-        return reading._replace(events=events, works=works)
-
-    def _crossings(
-        self,
-        rows: DataFrame,
-        plans: Sequence[TablePlan],
-        before: Mapping[str, TableTombstones],
-        isolation: Isolation,
-    ) -> list[DataFrame]:
-        crossed: list[DataFrame] = []
-        for plan in plans:
-            with isolation.of(plan.work):
-                if (keys := self._crossed(rows, plan, before)) is not None:
-                    crossed.append(keys)
-        return crossed
-
-    def _crossed(
-        self, changes: DataFrame, plan: TablePlan, before: Mapping[str, TableTombstones]
-    ) -> DataFrame | None:
-        if not plan.crosses or not plan.target.keys or not plan.work.schemas:
-            return None
-        is_of_table = (F.col("table_id") == plan.work.table_id) & (F.col("kind") == "data")
-        rows = changes.where(is_of_table & F.col("key").isNotNull())
-        table = self._lake.read(plan.name)
-        remembered = before.get(plan.work.table_id, TableTombstones())
-        return crossed_keys(rows, table, self._side, plan, remembered)
-
-    def _swapped(self, rows: DataFrame, plan: TablePlan) -> RejectedRows | None:
-        """Return the departures of a table of versions that nothing decides."""
-        if plan.work.has_other_keys and key_swaps.MOVED not in plan.properties:
-            self._lake.set_properties(plan.name, {key_swaps.MOVED: "true"})
-        is_of_table = (F.col("table_id") == plan.work.table_id) & (F.col("kind") == "data")
-        return key_swaps.undecided(rows.where(is_of_table), plan, self._ends)
-
-    def _met(
-        self, changes: DataFrame, plans: Sequence[TablePlan], before: Mapping[str, TableTombstones]
-    ) -> set[str]:
-        """Return the tables whose events change no key, and meet one that a row left before.
-
-        One question for all of them: few batches meet such keys, and few tables have them.
-        """
-        table_ids = {
-            plan.work.table_id: plan.name
-            for plan in plans
-            if plan.mode == UPSERT
-            and not plan.work.has_other_keys
-            and before.get(plan.work.table_id, TableTombstones()).has_key_changes
-        }
-        if not table_ids:
-            return set()
-        rows = changes.where((F.col("kind") == "data") & F.col("table_id").isin(*table_ids))
-        return {
-            table_ids[table_id]
-            for table_id in self._side.tables_with_moved_keys(rows.select("table_id", "key"))
-        }
-
-    def _decide(
-        self,
-        changes: DataFrame,
-        plan: TablePlan,
-        before: Mapping[str, TableTombstones],
-        moved: "dict[str, Moved]",
-        tardy: dict[str, DataFrame],
-        *,
-        is_met: bool,
-    ) -> None:
-        """Find the keys of a table that are too late, and those that the rule itself decides."""
-        if not plan.target.keys:
-            return
-        remembered = before.get(plan.work.table_id, TableTombstones())
-        remembered = remembered._replace(
-            truncated=max(remembered.truncated, plan.work.newest_truncate)
-        )
-        is_of_table = (F.col("table_id") == plan.work.table_id) & (F.col("kind") == "data")
-        rows = changes.where(is_of_table & F.col("key").isNotNull())
-        table = self._lake.read(plan.name)
-        late_rows = too_late.late_keys(rows, table, self._side, plan, remembered)
-        if late_rows is not None:
-            tardy[plan.work.table_id] = late_rows
-        if not plan.work.has_other_keys and not is_met:
-            return
-        keys = key_changes.moved_keys(rows, table, self._side, plan, remembered, late=late_rows)
-        if keys is None:
-            return
-        states = key_changes.resolved(rows, keys, table, self._side, plan, remembered=remembered)
-        moved[plan.work.table_id] = Moved(keys, states.persist(StorageLevel.MEMORY_AND_DISK))
-
-    def _remember(
-        self,
-        rows: DataFrame,
-        plans: Sequence[TablePlan],
-        unseen: Sequence[str],
-        moved: Mapping[str, Moved],
-    ) -> None:
-        """Raise what is remembered of rows that are not there, before any table is written."""
-        raising = [plan for plan in plans if plan.mode != APPEND]
-        if unseen or moved or any(plan.work.has_removals for plan in raising):
-            table_ids = [*unseen, *(plan.work.table_id for plan in raising)]
-            table_rows = rows.where(F.col("table_id").isin(table_ids))
-            self._side.record(key_changes.raised(table_rows, moved, self._side, plans))
-        modes = self._policy.modes
-        ending = [
-            table_id for table_id in unseen if modes.of(table_id_of(table_id)).name == HISTORY
-        ]
-        ending += (
-            plan.work.table_id
-            for plan in plans
-            if plan.mode == HISTORY and (plan.work.has_removals or plan.work.has_other_keys)
-        )
-        if ending:
-            self._ends.record(rows, ending)

@@ -46,41 +46,40 @@ def apply_changes(
 ) -> BatchReport:
     """Apply changes to tables: event rows, or the rows of any DataFrame with a sequence.
 
-    Event rows (of :func:`changelane.spark.decode`) go each to the table of their source. Other
-    rows go to *target*; each says what the row of its key is, as of *sequence_by*. Applying the
-    same again, in any order and in any parts, changes nothing.
+    Event rows (of :func:`changelane.spark.decode`) are applied to the table of their source. Other
+    rows are applied to *target*: each is the row of its key as of *sequence_by*. Applying the same
+    rows again, in any order and in any parts, changes nothing.
 
     Args:
         events: The rows; in ``foreachBatch``, those of the batch.
         path: The folder of the tables.
-        target: The name of the table that plain rows go to.
+        target: The name of the table of plain rows.
         keys: Its key columns.
-        sequence_by: Which row of a key is newer: a column, or an SQL expression or ``Column``, of
-            whole numbers, decimals, dates, timestamps, text, or structs of these. A row whose
-            sequence is NULL is quarantined; of two rows of a key with equal sequences the greater
-            value wins, column by column, and the tie is counted.
-        ignore_null_updates: NULL in a row says nothing, and the column keeps its value.
-        apply_as_deletes: Rows for which this holds delete the row of their key.
-        apply_as_truncates: Rows for which this holds delete all rows that are not newer.
-        column_list: The columns that the table gets; without, all of them.
-        except_column_list: The columns that it does not get.
-        stored_as_scd_type: 1 keeps the newest row of a key (``mode="upsert"``), 2 every version
-            of it (``mode="history"``).
+        sequence_by: The order of the rows of a key: a column, or an SQL expression or ``Column``,
+            of whole numbers, decimals, dates, timestamps, text, or structs of these. A row with a
+            NULL sequence is quarantined. Of two rows of a key with equal sequences the greater
+            value of each column wins, and the conflict is counted.
+        ignore_null_updates: Whether a column keeps its value where a row has NULL.
+        apply_as_deletes: The condition of rows that delete the row of their key.
+        apply_as_truncates: The condition of rows that delete all rows that are not newer.
+        column_list: The columns of the table; without, all columns of the rows.
+        except_column_list: The columns that the table does not get.
+        stored_as_scd_type: 1 keeps the latest row of a key (``mode="upsert"``), 2 every version
+            of the row (``mode="history"``).
         track_history_column_list: With type 2, the columns whose changes make versions.
         track_history_except_column_list: The columns whose changes make none.
         mode: ``upsert`` (the default), ``history`` or ``append``.
         table_format: ``delta``, ``iceberg`` or ``hudi``.
-        name: The stream's name, as it stands in the tables' commits.
-        query: Names the stream's history, such as its checkpoint; batches of one query count up,
-            and one that a table holds already is skipped. Without it the call stands alone.
-        batch: The number of the batch in that query.
+        name: The name of the stream in the commits of the tables.
+        query: The id of the stream's checkpoint. Batches of one query have increasing numbers; a
+            table skips a batch that it has already. Without, the call is a stream of its own.
+        batch: The number of the batch in the query.
         epoch: The epoch of plain rows' orders (docs/merge-rule.md, Orders).
-        tables_without_key: What happens to tables without a key: ``quarantine``, or ``append``:
-            what comes again in another batch is added once where positions tell that it does
+        tables_without_key: ``quarantine`` rejects the events of tables without a key; ``append``
+            adds rows, a repeated event once where its position identifies it
             (:mod:`changelane.spark.apply.deduplication`).
-        source_servers: ``single``: one server feeds a table, and events of another are
-            quarantined; ``multiple``: several may,
-            whose keys never meet.
+        source_servers: ``single``: one server feeds a table, and events of another server are
+            quarantined; ``multiple``: several servers with disjoint keys.
 
     Raises:
         ConfigError: Arguments do not fit each other or the rows.
@@ -128,7 +127,7 @@ def apply_changes(
         return applier.apply(event_rows, marker)
     event_rows = event_rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        conflicts = _tie_count(event_rows)
+        conflicts = _conflict_count(event_rows)
         report = applier.apply(event_rows, marker)
     finally:
         event_rows.unpersist()
@@ -137,14 +136,13 @@ def apply_changes(
 
 
 def _is_plain(*, needed: Mapping[str, object], optional: Mapping[str, object]) -> bool:
-    """Say whether the rows are plain ones, by the arguments that only these have."""
+    """Return whether the rows are plain rows, by the arguments that only these have."""
     argument_names = [name for name, value in {**needed, **optional}.items() if value is not None]
     lacking = [name for name, value in needed.items() if value is None]
     if argument_names and lacking:
         msg = (
-            f"{', '.join(argument_names)}: rows that are not event rows need "
-            f"{', '.join(lacking)}, too; "
-            "event rows tell all that themselves"
+            f"{', '.join(argument_names)}: rows that are not event rows also need "
+            f"{', '.join(lacking)}; event rows have all of that themselves"
         )
         raise ConfigError(msg)
     return bool(argument_names)
@@ -181,8 +179,8 @@ def _check_tracked(mode: TableMode, events: DataFrame) -> None:
             raise ConfigError(f"there is no column {name!r} to track")
 
 
-def _tie_count(events: DataFrame) -> int:
-    """Return for how many keys and sequences there are rows that differ."""
+def _conflict_count(events: DataFrame) -> int:
+    """Return the number of keys and sequences with rows that differ."""
     data = events.where("kind = 'data'").groupBy("key", "order")
     images = F.coalesce("after", "before")
     return data.agg(F.min(images).alias("a"), F.max(images).alias("b")).where("a <> b").count()

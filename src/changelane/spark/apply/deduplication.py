@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events that come again, where rows are only added: in change logs and in tables without a key.
+"""Removes repeated events where rows are only added: change logs and tables without a key.
 
-A producer that was killed sends again what it does not know to have sent, in messages of other
-offsets, and a run may read messages again. An event is known by its order, its content and its
-ordinal (:mod:`changelane.apply.deduplication`); where it has no ordinal, by its message instead.
-What is equal but for the message may be rows of one COPY, or one row that was sent twice: it is
-taken, and counted.
+A producer that was killed repeats events in messages of other offsets, and a run may read messages
+again. An event is identified by its order, its content and its ordinal
+(:mod:`changelane.apply.deduplication`), or by its message if it has no ordinal. Events that differ
+in their message only may be rows of one COPY, or one row that was sent twice: they are added, and
+counted as possible duplicates.
 """
 
 from collections.abc import Iterator
@@ -28,14 +28,14 @@ _PLACE: Final = ("topic", "partition", "offset", "row_index")
 _CONTENT: Final = ("kind", "op", "key", "other_key", "before", "after")
 
 
-class Taken(NamedTuple):
-    """What a table takes of a batch.
+class NewRows(NamedTuple):
+    """The events of a batch without repeated ones.
 
     Attributes:
         rows: Event rows, with :data:`EVENT` and :data:`ORDINAL`.
-        repeats: How many others the table holds already, or the batch told twice.
-        possible_duplicates: How many of the rows may be such: they equal others but for their
-            messages, and nothing tells their numbers in the transaction.
+        repeats: The number of repeated events, of earlier batches or of this one.
+        possible_duplicates: The number of *rows* that differ from others in their message only,
+            and have no ordinal.
     """
 
     rows: DataFrame
@@ -44,98 +44,98 @@ class Taken(NamedTuple):
 
 
 def newest(table: DataFrame) -> str:
-    """Return the newest order that a table holds, as hexadecimal digits."""
+    """Return the latest order of a table's rows, in hexadecimal digits."""
     (row,) = table.agg(F.max(ORDER).alias("newest")).collect()
     return bytes(row["newest"] or b"").hex()
 
 
 def is_known_by_order(plan: TablePlan) -> bool:
-    """Say whether an event that comes again has the order that it had."""
-    # those of other kinds are quarantined
+    """Return whether a repeated event has the order of the first one."""
+    # events with positions of another kind are quarantined
     return plan.kind[1:] != bytes([OffsetPosition.code])
 
 
 @contextmanager
 def without_repeats(
     rows: DataFrame, plan: TablePlan, table: DataFrame, high: str
-) -> Iterator[Taken]:
-    """Give what a table takes of event rows: those that came again are left out.
+) -> Iterator[NewRows]:
+    """Give event rows without repeated ones.
 
-    A batch that stands behind all that the table took, and holds nothing twice, costs one look at
-    hashes of its rows. Of the table only what has an order between those of the batch is read.
+    A batch that is newer than the table and has no equal events costs one aggregation of hashes.
+    Of the table, only rows with orders between those of the batch are read.
 
     Args:
         rows: Event rows of one table.
-        plan: How the table's events are applied.
+        plan: The plan of the table.
         table: The table.
-        high: The newest order that the table holds, as hexadecimal digits.
+        high: The latest order of the table's rows, in hexadecimal digits.
     """
     identified = rows.withColumn(EVENT, F.xxhash64(*_CONTENT, event_schema_id()))
     identified = identified.withColumn(ORDINAL, F.coalesce("ordinal", _of_message(*_PLACE)))
     if not is_known_by_order(plan):
-        yield Taken(identified)
+        yield NewRows(identified)
         return
-    lowest, greatest = _reach(rows, plan)
+    lowest, greatest = _order_range(rows, plan)
     is_newer = lowest.hex() > high
     if not lowest or (is_newer and not _has_equal(identified)):
-        yield Taken(identified)
+        yield NewRows(identified)
         return
-    fresh = _each_once(identified)
+    new_rows = _each_once(identified)
     stored = None
     if not is_newer:
         place = F.col(ORDER).between(F.lit(bytearray(lowest)), F.lit(bytearray(greatest)))
         stored = table.where(place).select(
-            F.col(ORDER).alias("held_order"),
-            F.col(EVENT).alias("held_event"),
-            _held_ordinal(table).alias("held_ordinal"),
+            F.col(ORDER).alias("stored_order"),
+            F.col(EVENT).alias("stored_event"),
+            _stored_ordinal(table).alias("stored_ordinal"),
         )
-        is_same = (F.col(ORDINAL) == ONLY_CHANGE) | (F.col(ORDINAL) == F.col("held_ordinal"))
-        fresh = fresh.join(stored, _is_equal() & is_same, "left_anti")
-    fresh = fresh.persist(StorageLevel.MEMORY_AND_DISK)
+        is_same = (F.col(ORDINAL) == ONLY_CHANGE) | (F.col(ORDINAL) == F.col("stored_ordinal"))
+        new_rows = new_rows.join(stored, _is_equal() & is_same, "left_anti")
+    new_rows = new_rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        count, possible = _counted(fresh, stored)
-        yield Taken(fresh, identified.count() - count, possible)
+        count, possible = _counted(new_rows, stored)
+        yield NewRows(new_rows, identified.count() - count, possible)
     finally:
-        fresh.unpersist()
+        new_rows.unpersist()
 
 
-def _reach(rows: DataFrame, plan: TablePlan) -> tuple[bytes, bytes]:
+def _order_range(rows: DataFrame, plan: TablePlan) -> tuple[bytes, bytes]:
     """Return the oldest and the newest order of event rows."""
-    if not plan.work.truncates:
-        return plan.work.order_range(plan.kind)
+    if not plan.table_batch.truncates:
+        return plan.table_batch.order_range(plan.kind)
     (row,) = rows.agg(F.min("order").alias("oldest"), F.max("order").alias("newest")).collect()
     return bytes(row["oldest"] or b""), bytes(row["newest"] or b"")
 
 
 def _has_equal(rows: DataFrame) -> bool:
-    """Say whether a batch may hold events that are equal but for their messages."""
+    """Return whether a batch may have events that differ in their messages only."""
     sizes = rows.groupBy(F.xxhash64("order", EVENT).alias("hash")).agg(F.count("*").alias("size"))
     (row,) = sizes.agg(F.max("size").alias("most")).collect()
     return (row["most"] or 0) > 1
 
 
 def _each_once(rows: DataFrame) -> DataFrame:
-    # what nothing tells from others is not taken for one of them
+    # events without an ordinal are never equal
     copy = F.when(F.col(ORDINAL).isNull(), F.monotonically_increasing_id())
     distinct_rows = rows.withColumn(_COPY, copy).dropDuplicates(["order", EVENT, ORDINAL, _COPY])
     return distinct_rows.drop(_COPY)
 
 
-def _counted(fresh: DataFrame, rows: DataFrame | None) -> tuple[int, int]:
-    """Return how many rows a table takes, and how many of them are possible duplicates."""
+def _counted(new_rows: DataFrame, rows: DataFrame | None) -> tuple[int, int]:
+    """Return the number of rows to add, and the number of possible duplicates among them."""
     has_number = F.coalesce(F.col(ORDINAL) >= ONLY_CHANGE, F.lit(False))
-    groups = fresh.groupBy("order", EVENT).agg(
+    groups = new_rows.groupBy("order", EVENT).agg(
         F.count_if(has_number).alias("numbered"), F.count_if(~has_number).alias("others")
     )
     is_met = is_met_by_other = F.lit(False)
     if rows is not None:
-        is_other = ~F.coalesce(F.col("held_ordinal") >= ONLY_CHANGE, F.lit(False))
-        stored_events = rows.groupBy("held_order", "held_event").agg(
-            F.max(is_other).alias("held_other")
+        is_other = ~F.coalesce(F.col("stored_ordinal") >= ONLY_CHANGE, F.lit(False))
+        stored_events = rows.groupBy("stored_order", "stored_event").agg(
+            F.max(is_other).alias("stored_other")
         )
         groups = groups.join(stored_events, _is_equal(), "left")
-        is_met = F.col("held_other").isNotNull()
-        is_met_by_other = F.coalesce("held_other", F.lit(False))
+        is_met = F.col("stored_other").isNotNull()
+        is_met_by_other = F.coalesce("stored_other", F.lit(False))
     is_first = ~is_met & (F.col("numbered") == 0) & (F.col("others") > 0)
     possible = (
         F.col("others")
@@ -149,21 +149,21 @@ def _counted(fresh: DataFrame, rows: DataFrame | None) -> tuple[int, int]:
 
 
 def _is_equal() -> Column:
-    return (F.col("order") == F.col("held_order")) & (F.col(EVENT) == F.col("held_event"))
+    return (F.col("order") == F.col("stored_order")) & (F.col(EVENT) == F.col("stored_event"))
 
 
 def _of_message(*place: str) -> Column:
-    """Return what stands for the ordinal of an event that only its message tells from others.
+    """Return a number that replaces a missing ordinal: a hash of the message's coordinates.
 
-    It is below all ordinals, and NULL where nothing tells where the message stood.
+    It is below all ordinals, and NULL for a message without coordinates.
     """
     topic, partition, offset, index = map(F.col, place)
     hashed = F.xxhash64(topic, partition, offset, index)
     return F.when(offset.isNotNull(), F.lit(-1) - F.shiftrightunsigned(hashed, 1))
 
 
-def _held_ordinal(table: DataFrame) -> Column:
-    """Return the ordinal of a table's rows; of rows of older versions, what stands for it."""
+def _stored_ordinal(table: DataFrame) -> Column:
+    """Return the ordinal of a table's rows, for rows of older versions as :func:`_of_message`."""
     place = tuple(f"_changelane_{name}" for name in ("topic", "partition", "offset", "index"))
     if not set(place) <= set(table.columns):
         return F.col(ORDINAL)

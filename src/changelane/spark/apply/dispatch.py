@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the batches of one stream come to its many tables: at once, or through the change log.
+"""Dispatches the batches of a stream to their tables: per batch, or deferred through a change log.
 
-*direct*: every table of a batch is merged with it. *log*: the batch is one commit in the change
-log, and each table is merged on its own cadence, so that a batch costs the same for one table as
-for a thousand. In both a table that fails is paused, and the others go on.
+With ``merge: per_batch`` each batch is merged into its tables. With ``merge: deferred`` a batch is
+one commit in the change log, and each table is merged on a schedule of its own, so that a batch
+costs the same for one table as for a thousand. In both, a table that fails is paused, and the
+other tables continue.
 """
 
 import threading
@@ -18,7 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from changelane.errors import ApplyError
-from changelane.spark.apply.applier import Applier, Begin
+from changelane.spark.apply.applier import Applier, OnPlanned
 from changelane.spark.lake.interface import Lake, Marker
 from changelane.spark.rows.batch_stats import BatchReport, batch_stats
 from changelane.spark.rows.schema import REJECTED, table_id_of
@@ -26,30 +27,30 @@ from changelane.spark.state.change_log import ChangeLog, Pending
 from changelane.spark.state.paused_tables import PausedTable, PausedTables
 from changelane.spark.state.quarantine import without_rejected
 
-MAX_BATCHES: Final = 50
-"""The log is swept when this many of its oldest batches are in all tables."""
+MAX_APPLIED_BATCHES: Final = 50
+"""The log deletes its oldest batches once this many of them are applied to all tables."""
 
 
-class AllFailedError(ApplyError):
-    """No table took its events: the cause is not one table's."""
+class AllTablesFailedError(ApplyError):
+    """All tables failed: the cause is not in one of them."""
 
 
-class Cadence(msgspec.Struct, frozen=True):
-    """When tables take what the change log holds for them.
+class MergeSchedule(msgspec.Struct, frozen=True):
+    """When a table merges its events of the change log.
 
     Attributes:
-        is_log: Whether batches go through the log at all.
-        events: A table is merged once so many events wait for it,
-        seconds: or once the oldest has waited for so long.
+        is_deferred: Whether batches go through the change log.
+        events: A table is merged when it has at least this many pending events,
+        seconds: or when its oldest pending event is this old.
     """
 
-    is_log: bool = False
+    is_deferred: bool = False
     events: int = 100_000
     seconds: float = 60.0
 
 
-class _Waiting(msgspec.Struct):
-    """What waits for one table: since when, from which batch, how many events."""
+class _PendingEvents(msgspec.Struct):
+    """The pending events of one table: time of the first, first and last batch, and number."""
 
     since: float
     first: int
@@ -57,306 +58,304 @@ class _Waiting(msgspec.Struct):
     events: int
 
 
-class Fanout:
-    """Brings the batches of one stream to its tables.
+class TableDispatcher:
+    """Dispatches the batches of one stream to its tables.
 
     Args:
         lake: The tables.
-        applier: What applies events to them; its fence is raised.
-        pipeline: The pipeline's name.
-        cadence: When tables take their events.
+        applier: Applies the events; it has its fencing token.
+        pipeline: The name of the pipeline.
+        schedule: When tables are merged.
     """
 
     def __init__(
-        self,
-        lake: Lake,
-        applier: Applier,
-        pipeline: str,
-        cadence: Cadence,
+        self, lake: Lake, applier: Applier, pipeline: str, schedule: MergeSchedule
     ) -> None:
         self._lake = lake
         self._applier = applier
-        self._together = applier.follower.together
+        self._related = applier.evolver.related_tables
         self._pipeline = pipeline
-        self._cadence = cadence
+        self._schedule = schedule
         self._log = ChangeLog(lake)
         self._paused_tables = PausedTables(self._log)
         self._lock = threading.Lock()
-        self._waiting: dict[str, dict[str, _Waiting]] = {}
-        self._taken: dict[tuple[str, str], int] = {}
-        self._newest: dict[str, int] = {}
-        self._swept: dict[str, int] = {}
+        self._pending: dict[str, dict[str, _PendingEvents]] = {}
+        self._applied_batches: dict[tuple[str, str], int] = {}
+        self._newest_batch: dict[str, int] = {}
+        self._deleted_before: dict[str, int] = {}
         self._paused = self._paused_tables.tables()
         for pending in self._log.pending():
-            self._wait(pending)
+            self._add_pending(pending)
 
-    def _wait(self, pending: Pending) -> None:
-        waiting_tables = self._waiting.setdefault(pending.query, {})
-        self._newest[pending.query] = max(
-            pending.last, self._newest.get(pending.query, pending.last)
-        )
-        waiting = waiting_tables.get(pending.table_id)
-        if waiting is None:
-            waiting_tables[pending.table_id] = _Waiting(
-                time.monotonic(), pending.first, pending.last, pending.events
+    def _add_pending(self, added: Pending) -> None:
+        pending_tables = self._pending.setdefault(added.query, {})
+        newest = self._newest_batch.get(added.query, added.last)
+        self._newest_batch[added.query] = max(added.last, newest)
+        pending = pending_tables.get(added.table_id)
+        if pending is None:
+            pending_tables[added.table_id] = _PendingEvents(
+                time.monotonic(), added.first, added.last, added.events
             )
         else:
-            waiting.last = pending.last
-            waiting.events += pending.events
+            pending.last = added.last
+            pending.events += added.events
 
-    def take(
+    def apply(
         self,
         events: DataFrame,
         marker: Marker,
         details: Mapping[str, object] | None = None,
         *,
-        begin: Begin | None = None,
+        on_planned: OnPlanned | None = None,
     ) -> BatchReport:
-        """Take one batch of event rows; taking it again changes nothing.
+        """Apply one batch of event rows; applying it again changes nothing.
 
         Args:
             events: Event rows of any tables.
             marker: The batch.
             details: More for the user metadata of the commits.
-            begin: Called once it is known what the batch holds, before anything is committed.
+            on_planned: Called before anything is committed.
 
         Raises:
             FencedError: A newer run of the pipeline writes the tables.
-            AllFailedError: No table took its events.
+            AllTablesFailedError: All tables failed.
         """
         with self._lock:
             began = time.monotonic()
-            resumed = BatchReport(marker.batch)
-            self._resume(resumed)
-            if self._cadence.is_log:
-                report = self._logged(events, marker, details, begin)
+            unpaused = BatchReport(marker.batch)
+            self._merge_unpaused(unpaused)
+            if self._schedule.is_deferred:
+                report = self._append_to_log(events, marker, details, on_planned)
                 self._merge_due(report, all_of_them=False)
             else:
-                report = self._direct(events, marker, details, begin)
-            report.tables.extend(resumed.tables)
+                report = self._apply_batch(events, marker, details, on_planned)
+            report.tables.extend(unpaused.tables)
             report.seconds = time.monotonic() - began
             return report
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Keep batches and merges out meanwhile: maintenance never runs beside them."""
+    def locked(self) -> Iterator[None]:
+        """Run no batch and no merge meanwhile: maintenance never runs beside them."""
         with self._lock:
             yield
 
     def merge(self, *, all_of_them: bool = False) -> BatchReport | None:
-        """Merge the tables that are due, or all; ``None`` when there is none.
+        """Merge the tables that are due, or all; return ``None`` if there are none.
 
         Raises:
             FencedError: A newer run of the pipeline writes the tables.
-            AllFailedError: No table took its events.
+            AllTablesFailedError: All tables failed.
         """
         with self._lock:
             began = time.monotonic()
-            report = BatchReport(max(self._newest.values(), default=0), is_merge=True)
-            self._resume(report)
+            report = BatchReport(max(self._newest_batch.values(), default=0), is_merge=True)
+            self._merge_unpaused(report)
             self._merge_due(report, all_of_them=all_of_them)
             report.seconds = time.monotonic() - began
             return report if report.tables else None
 
     @property
     def paused(self) -> dict[str, str]:
-        """Why tables are paused, by their names at the source."""
+        """The reasons of paused tables, by their names at the source."""
         return {str(table_id_of(name)): paused.reason for name, paused in self._paused.items()}
 
-    # -- at once
+    # -- per batch
 
-    def _direct(
+    def _apply_batch(
         self,
         events: DataFrame,
         marker: Marker,
         details: Mapping[str, object] | None,
-        begin: Begin | None,
+        on_planned: OnPlanned | None,
     ) -> BatchReport:
-        open_events = events
+        running_events = events
         if self._paused:
-            # a table that waits may get another name in this batch
-            self._applier.check_fence()
-            self._applier.keep_statements(batch_stats(events, BatchReport(marker.batch)))
-        paused = self._together(self._paused)
+            # the batch may rename a paused table
+            self._applier.check_fencing_token()
+            self._applier.record_statements(batch_stats(events, BatchReport(marker.batch)))
+        paused = self._related(self._paused)
         if paused:
             is_row = F.coalesce(~F.col("kind").isin("ddl", REJECTED), F.lit(True))
             is_paused = F.coalesce(F.col("table_id").isin(*sorted(paused)) & is_row, F.lit(False))
-            open_events = events.where(~is_paused)
-        report = self._applied(open_events, marker, details, begin)
+            running_events = events.where(~is_paused)
+        report = self._apply_with_retry(running_events, marker, details, on_planned)
         if paused:
             self._log.append_tables(events, paused, marker)
-        if failed := self._failed(report):
-            paused |= self._together(failed)
-            self._log.append_tables(events, self._together(failed), marker)
-            self._park(failed, marker.batch)
+        if failed := self._failed_tables(report):
+            paused |= self._related(failed)
+            self._log.append_tables(events, self._related(failed), marker)
+            self._pause(failed, marker.batch)
         for table_id in paused:
-            self._wait(Pending(marker.query, table_id, marker.batch, marker.batch, 0))
+            self._add_pending(Pending(marker.query, table_id, marker.batch, marker.batch, 0))
         return report
 
-    def _applied(
+    def _apply_with_retry(
         self,
         events: DataFrame,
         marker: Marker,
         details: Mapping[str, object] | None = None,
-        begin: Begin | None = None,
+        on_planned: OnPlanned | None = None,
     ) -> BatchReport:
-        """Apply events; a table that fails gets a second chance: another writer came between."""
-        report = self._applier.apply(events, marker, details, isolated=True, begin=begin)
+        """Apply events, those of failed tables twice: another writer may have been the cause."""
+        report = self._applier.apply(events, marker, details, isolated=True, on_planned=on_planned)
         if failed := report.failed:
             failed_events = events.where(F.col("table_id").isin(*failed))
-            again = self._applier.apply(failed_events, marker, details, isolated=True)
+            second_report = self._applier.apply(failed_events, marker, details, isolated=True)
             finished = [table for table in report.tables if table.failed is None]
-            report.tables[:] = [*finished, *again.tables]
+            report.tables[:] = [*finished, *second_report.tables]
         return report
 
-    def _failed(self, report: BatchReport) -> dict[str, str]:
-        """Return why tables failed, by ``table_id``.
+    def _failed_tables(self, report: BatchReport) -> dict[str, str]:
+        """Return the reasons of failed tables, by ``table_id``.
 
         Raises:
-            AllFailedError: No other table is there, so that the cause may be any.
+            AllTablesFailedError: The lake has no other table.
         """
         failed = report.failed
-        places = {place for table_id in failed for place in self._applier.follower.places(table_id)}
-        if failed and not set(self._lake.tables()) - places:
+        names = {name for table_id in failed for name in self._applier.evolver.lake_names(table_id)}
+        if failed and not set(self._lake.tables()) - names:
             (reason, *_) = failed.values()
-            raise AllFailedError(reason)
+            raise AllTablesFailedError(reason)
         return failed
 
-    def _park(self, failed: Mapping[str, str], batch: int) -> None:
+    def _pause(self, failed: Mapping[str, str], batch: int) -> None:
         now_ms = int(time.time() * 1000)
         paused = [PausedTable(table_id, why, batch, now_ms) for table_id, why in failed.items()]
         self._paused_tables.record(*paused)
         self._paused.update((table.table_id, table) for table in paused)
 
-    def _resume(self, report: BatchReport) -> None:
-        """Let paused tables take their events, of which someone said so."""
+    def _merge_unpaused(self, report: BatchReport) -> None:
+        """Merge the tables that a user has unpaused."""
         if not self._paused:
             return
         self._paused = self._paused_tables.tables()
-        resumed = {
-            name: paused for name, paused in self._paused.items() if paused.state == "unpaused"
-        }
-        if not resumed:
+        unpaused = [name for name, paused in self._paused.items() if paused.state == "unpaused"]
+        if not unpaused:
             return
-        failed = self._merge(report, self._together(resumed))
-        taken_tables = self._together(resumed) - self._together(failed)
-        done_tables = [paused for name, paused in self._paused.items() if name in taken_tables]
+        failed = self._merge(report, self._related(unpaused))
+        merged_tables = self._related(unpaused) - self._related(failed)
+        done_tables = [paused for name, paused in self._paused.items() if name in merged_tables]
         self._paused_tables.record(
             *(msgspec.structs.replace(paused, state="done") for paused in done_tables)
         )
         for paused in done_tables:
             del self._paused[paused.table_id]
-        self._sweep(at_once=True)
+        self._delete_applied(at_once=True)
 
-    # -- through the log
+    # -- deferred
 
-    def _logged(
+    def _append_to_log(
         self,
         events: DataFrame,
         marker: Marker,
         details: Mapping[str, object] | None,
-        begin: Begin | None,
+        on_planned: OnPlanned | None,
     ) -> BatchReport:
-        self._applier.check_fence()
+        self._applier.check_fencing_token()
         report = BatchReport(marker.batch)
         cached_events = events.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            batch_survey = batch_stats(cached_events, report)
-            if begin is not None:
-                begin(report)
-            works = batch_survey.table_batches
-            # what waits under names that change hands is of the tables that they meant so far
-            self._merge(report, self._free(self._applier.follower.renamed(batch_survey)))
-            # tables take their rows one by one, and a statement may be about several
-            refused = self._applier.keep_statements(batch_survey)
-            for rejection in refused:
+            stats = batch_stats(cached_events, report)
+            if on_planned is not None:
+                on_planned(report)
+            # pending events of renamed tables belong to the tables with the names so far
+            self._merge(report, self._running(self._applier.evolver.renamed_tables(stats)))
+            # tables merge one by one, and a statement may concern several
+            rejected = self._applier.record_statements(stats)
+            for rejection in rejected:
                 report.count_quarantined(rejection.code, rejection.size or 0)
-            self._applier.quarantine.record_or_stop(cached_events, refused, marker, report)
-            if works:
-                may_hold = marker.batch <= self._newest.get(marker.query, -1)
-                accepted = without_rejected(cached_events, refused)
-                self._log.append(accepted, marker, details, may_have_rows=may_hold)
+            self._applier.quarantine.record_or_stop(cached_events, rejected, marker, report)
+            if stats.table_batches:
+                may_have_rows = marker.batch <= self._newest_batch.get(marker.query, -1)
+                accepted = without_rejected(cached_events, rejected)
+                self._log.append(accepted, marker, details, may_have_rows=may_have_rows)
         finally:
             cached_events.unpersist()
-        report.logged = len(works)
-        for work in works:
-            batch = marker.batch
-            self._wait(Pending(marker.query, work.table_id, batch, batch, work.count))
+        report.logged = len(stats.table_batches)
+        for table_batch in stats.table_batches:
+            batch, table_id = marker.batch, table_batch.table_id
+            self._add_pending(Pending(marker.query, table_id, batch, batch, table_batch.count))
         return report
 
     def _merge_due(self, report: BatchReport, *, all_of_them: bool) -> None:
         now = time.monotonic()
         due = {
             table_id
-            for waiting_tables in self._waiting.values()
-            for table_id, waiting in waiting_tables.items()
+            for pending_tables in self._pending.values()
+            for table_id, pending in pending_tables.items()
             if all_of_them
-            or waiting.events >= self._cadence.events
-            or now - waiting.since >= self._cadence.seconds
+            or pending.events >= self._schedule.events
+            or now - pending.since >= self._schedule.seconds
         }
-        self._merge(report, self._free(due))
-        self._sweep(at_once=all_of_them)
+        self._merge(report, self._running(due))
+        self._delete_applied(at_once=all_of_them)
 
-    def _free(self, tables: Iterable[str]) -> set[str]:
-        """Return tables with those that share names with them, but for paused ones."""
-        return self._together(tables) - self._together(self._paused)
+    def _running(self, tables: Iterable[str]) -> set[str]:
+        """Return tables and the tables that share names with them, without paused ones."""
+        return self._related(tables) - self._related(self._paused)
 
     def _merge(self, report: BatchReport, tables: Collection[str]) -> dict[str, str]:
-        """Merge tables up to the newest batch of each query; pause and return those that fail.
+        """Merge tables up to the newest batch of each query; pause and return failed tables.
 
-        Tables that share names are merged together: a batch that one of their tables holds is in
-        all of them.
+        Tables that share names are merged together, so that all of them have the same batches.
         """
         failed: dict[str, str] = {}
-        for query, waiting_tables in self._waiting.items():
-            upto = max((waiting.last for waiting in waiting_tables.values()), default=-1)
-            marker = Marker(self._pipeline, query, upto)
-            table_ids = sorted(set(tables) & set(waiting_tables) - self._together(failed))
+        for query, pending_tables in self._pending.items():
+            last_batch = max((pending.last for pending in pending_tables.values()), default=-1)
+            marker = Marker(self._pipeline, query, last_batch)
+            table_ids = sorted(set(tables) & set(pending_tables) - self._related(failed))
             if not table_ids:
                 continue
-            last_batches = {table_id: self._taken_by(table_id, marker) for table_id in table_ids}
-            merge_report = self._applied(self._log.rows(query, last_batches), marker)
-            failed_tables = self._failed(merge_report)
-            self._park(failed_tables, upto)
+            applied = {table_id: self._applied_batch(table_id, marker) for table_id in table_ids}
+            merge_report = self._apply_with_retry(self._log.rows(query, applied), marker)
+            failed_tables = self._failed_tables(merge_report)
+            self._pause(failed_tables, last_batch)
             failed |= failed_tables
-            finished = set(last_batches) - self._together(failed)
+            finished = set(table_ids) - self._related(failed)
             for table_id in finished:
-                self._taken[query, table_id] = upto
-                del waiting_tables[table_id]
-            # all of it is in the quarantine, and no commit of the table says that it was met
-            refused = {
-                table.table
-                for table in merge_report.tables
-                if not table.path and table.failed is None
-            }
-            names = self._together(finished)
-            rejected_names = {name for name in names if str(table_id_of(name)) in refused}
-            if returned := self._together(rejected_names) & finished:
-                self._log.delete_tables(query, returned, upto)
+                self._applied_batches[query, table_id] = last_batch
+                del pending_tables[table_id]
+            self._delete_rejected(query, finished, merge_report, last_batch)
             report.tables.extend(merge_report.tables)
             for code, count in merge_report.quarantined.items():
                 report.count_quarantined(code, count)
         return failed
 
-    def _taken_by(self, table_id: str, marker: Marker) -> int:
-        """Return the last batch that all tables hold which a name ever meant."""
-        key = marker.query, table_id
-        if key not in self._taken:
-            lasts = [
-                self._lake.last_batch(place, marker)
-                for place in self._applier.follower.places(table_id)
-            ]
-            self._taken[key] = min(-1 if last is None else last for last in lasts)
-        return self._taken[key]
+    def _delete_rejected(
+        self, query: str, finished: set[str], report: BatchReport, last_batch: int
+    ) -> None:
+        """Delete the rows of tables that rejected all of them: no commit has their marker."""
+        rejected_tables = {
+            table.table for table in report.tables if not table.path and table.failed is None
+        }
+        rejected_names = {
+            name for name in self._related(finished) if str(table_id_of(name)) in rejected_tables
+        }
+        if rejected := self._related(rejected_names) & finished:
+            self._log.delete_tables(query, rejected, last_batch)
 
-    def _sweep(self, *, at_once: bool) -> None:
-        """Forget what all tables have taken, not after every batch."""
-        paused = self._together(self._paused)
-        for query, waiting_tables in self._waiting.items():
-            first = [
-                waiting.first for name, waiting in waiting_tables.items() if name not in paused
+    def _applied_batch(self, table_id: str, marker: Marker) -> int:
+        """Return the last batch that each lake table of a name has applied; -1 = none."""
+        key = marker.query, table_id
+        if key not in self._applied_batches:
+            last_batches = [
+                self._lake.last_batch(name, marker)
+                for name in self._applier.evolver.lake_names(table_id)
             ]
-            before = min(first, default=self._newest[query] + 1)
-            if before - self._swept.get(query, 0) >= (1 if at_once else MAX_BATCHES):
-                self._log.delete_before(query, before, set(waiting_tables) & paused)
-                self._swept[query] = before
+            self._applied_batches[key] = min(
+                -1 if last_batch is None else last_batch for last_batch in last_batches
+            )
+        return self._applied_batches[key]
+
+    def _delete_applied(self, *, at_once: bool) -> None:
+        """Delete batches from the log that all tables have applied, not after every batch."""
+        paused = self._related(self._paused)
+        for query, pending_tables in self._pending.items():
+            first_batches = [
+                pending.first for name, pending in pending_tables.items() if name not in paused
+            ]
+            before = min(first_batches, default=self._newest_batch[query] + 1)
+            applied_count = before - self._deleted_before.get(query, 0)
+            if applied_count >= (1 if at_once else MAX_APPLIED_BATCHES):
+                self._log.delete_before(query, before, set(pending_tables) & paused)
+                self._deleted_before[query] = before

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mode ``history``: the events of a batch become versions of rows, in one MERGE per table.
+"""The mode ``history``: a table keeps every version of a row, by one MERGE per batch.
 
-The rule is :mod:`changelane.apply.history`. Of the table, only the versions of touched keys are
-read, and of them only those are written that change. All of a key's upserts and ends come
-together, sorted by order: a version lasts until the next of them, and a column has the value of
-the newest event that carries it, unless an end is newer. That is one shuffle and one sort.
+The rule is :mod:`changelane.apply.history`. Only the versions of touched keys are read, and only
+versions that change are written. The upserts and ends of a key are sorted by order: a version
+lasts until the next of them, and a column has the value of the latest event that carries it,
+unless an end is newer. That is one shuffle and one sort.
 
-``_changelane_columns`` is NULL when the event of a version carried every column; else it tells of
-each column its order, ``01`` = this version's own, empty = unknown: a column that was added later
-is not in it, and so was not carried.
+``_changelane_columns`` is NULL if the event of a version carried every column. Otherwise it maps
+each column to its order: ``01`` is the version's own order, an empty order is unknown. A column
+that was added later is not in the map: no event of the version carried it.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from changelane.spark.rows.target import Target, unknown_columns
 from changelane.spark.runtime.sql import COLUMNS, ORDER, quoted
 from changelane.spark.state.history_tombstones import HistoryTombstones
 
-_OURS: Final = "_changelane_"
+_PREFIX: Final = "_changelane_"
 
 
 def versions(
@@ -37,95 +37,100 @@ def versions(
     *,
     has_truncates: bool,
 ) -> DataFrame:
-    """Return the versions that a batch makes or changes, with every column of the table.
+    """Return the versions that a batch adds or changes, with every column of the table.
 
     Args:
         rows: ``data`` and ``truncate`` rows of one table.
-        plan: How the table's events are applied.
+        plan: The plan of the table.
         table: The table.
-        ends: Where lives ended, this batch's among them.
+        ends: The ends of versions, those of this batch included.
         has_truncates: Whether the table was ever truncated.
     """
     names = key_columns(plan.target)
     frames: list[DataFrame] = []
     touched: list[DataFrame] = []
-    if plan.work.schemas:
-        row_upserts = _told(rows.where("kind = 'data' AND key IS NOT NULL"), plan)
-        keys = _keys(row_upserts, plan.target)
-        upserts = row_upserts.where("NOT is_end").drop("key")
-        are_few = plan.work.has_few_keys
-        ends_of_keys = ends.for_keys(plan.work.table_id, keys, are_few=are_few)
+    if plan.table_batch.schemas:
+        operations = _operations(rows.where("kind = 'data' AND key IS NOT NULL"), plan)
+        keys = _keys(operations, plan.target)
+        upserts = operations.where("NOT is_end").drop("key")
+        are_few = plan.table_batch.has_few_keys
+        ends_of_keys = ends.for_keys(plan.table_batch.table_id, keys, are_few=are_few)
         ends_of_keys = ends_of_keys.join(F.broadcast(keys) if are_few else keys, "key")
         frames += [upserts, _end(ends_of_keys, names, F.col("order"), F.col("source_time"))]
         touched.append(keys)
         if has_truncates:
-            frames.append(_next_truncates(upserts, names, ends.truncates(plan.work.table_id)))
-    if plan.work.newest_truncate:
+            frames.append(
+                _next_truncates(upserts, names, ends.truncates(plan.table_batch.table_id))
+            )
+    if plan.table_batch.newest_truncate:
         spanned = _spanned(table, plan.target, rows)
         frames.append(_end(spanned, names, F.col("cut"), F.col("cut_time")))
         touched.append(spanned)
-    stored_versions = _held(table, touched, plan)
-    ended = stored_versions.where("substring(held_until, -1, 1) = unhex('00')")
-    frames += [stored_versions, _end(ended, names, F.col("held_until"), F.col("held_to"))]
+    stored_versions = _stored_versions(table, touched, plan)
+    ended = stored_versions.where("substring(stored_until, -1, 1) = unhex('00')")
+    frames += [stored_versions, _end(ended, names, F.col("stored_until"), F.col("stored_to"))]
     return _written(_placed(frames, plan), plan)
 
 
 def column_aliases(target: Target) -> dict[str, str]:
-    """Return column -> the name it has here, where no name of a source meets one of ours."""
+    """Return column -> alias; no alias equals the name of a column of a source."""
     return {name: f"c{index}" for index, name in enumerate(target.columns)}
 
 
 def stored_columns(target: Target) -> Column:
-    """Return the orders of the columns of a version; NULL = it knows all of them."""
+    """Return the orders of the columns of a stored version; NULL = all are its own."""
     return version_exceptions(target.additions, [c for c in target.columns if c not in target.keys])
 
 
 def key_columns(target: Target) -> list[str]:
-    """Return the key columns as they are named here."""
+    """Return the aliases of the key columns."""
     aliases = column_aliases(target)
     return [aliases[name] for name in target.keys]
 
 
-def _told(rows: DataFrame, plan: TablePlan) -> DataFrame:
-    """Return the upserts and departures of a batch, with typed columns."""
+def _operations(rows: DataFrame, plan: TablePlan) -> DataFrame:
+    """Return the upserts and deletes of a batch, with typed columns."""
     target = plan.target
-    steps = latest_per_key.upserts_and_departures(rows, moves=plan.work.has_key_changes)
+    steps = latest_per_key.upserts_and_departures(rows, moves=plan.table_batch.has_key_changes)
     has = latest_per_key.carried_columns(F.col("schema_id"), F.col("missing"), target)
     unknown = unknown_columns(F.col("o"), F.col("schema_id"), target)
     every = F.array(*(F.lit(name) for name in target.columns))
     is_whole = F.col("whole") & (F.size(unknown) == 0)
     has = F.when(F.col("whole"), F.array_except(every, unknown)).otherwise(has)
     state = {
-        f"{_OURS}o": F.col("o"),
-        f"{_OURS}key": F.col("key"),
-        f"{_OURS}time": F.col("time"),
-        f"{_OURS}is_end": F.col("leaves"),
-        f"{_OURS}whole": is_whole,
-        f"{_OURS}has": F.when(~is_whole, has),
+        f"{_PREFIX}o": F.col("o"),
+        f"{_PREFIX}key": F.col("key"),
+        f"{_PREFIX}time": F.col("time"),
+        f"{_PREFIX}is_end": F.col("leaves"),
+        f"{_PREFIX}whole": is_whole,
+        f"{_PREFIX}has": F.when(~is_whole, has),
     }
     typed = latest_per_key.typed_rows(steps, F.col("text"), F.col("schema_id"), target, state)
     columns = [F.col(quoted(name)).alias(alias) for name, alias in column_aliases(target).items()]
     return typed.select(
-        *columns, *(F.col(state_name).alias(state_name.removeprefix(_OURS)) for state_name in state)
+        *columns,
+        *(F.col(state_name).alias(state_name.removeprefix(_PREFIX)) for state_name in state),
     )
 
 
 def _keys(rows: DataFrame, target: Target) -> DataFrame:
-    """Return every touched key once: its canonical text, and its columns."""
+    """Return each touched key once: its canonical text, and its columns."""
     values = F.struct(*key_columns(target))
     key_rows = rows.groupBy("key").agg(F.first(values).alias("k"))
     return key_rows.select("key", "k.*")
 
 
 def _next_truncates(upserts: DataFrame, names: Sequence[str], truncates: DataFrame) -> DataFrame:
-    """Return the truncates that come next after upserts of the batch.
+    """Return the next truncates after upserts of the batch.
 
-    Those after older versions stand in the table: these ended there.
+    Stored versions that a truncate ended have its order already.
     """
     later = F.filter("truncates", lambda truncate: truncate["o"] > F.col("o"))
     pairs = upserts.crossJoin(F.broadcast(truncates))
-    followed = pairs.select(*names, F.array_min(later).alias("next")).where("next IS NOT NULL")
-    return _end(followed, names, F.col("next.o"), F.col("next.t"))
+    evolution_state = pairs.select(*names, F.array_min(later).alias("next")).where(
+        "next IS NOT NULL"
+    )
+    return _end(evolution_state, names, F.col("next.o"), F.col("next.t"))
 
 
 def _end(frame: DataFrame, names: Sequence[str], order: Column, time: Column) -> DataFrame:
@@ -138,20 +143,20 @@ def touched_keys(rows: DataFrame, plan: TablePlan, table: DataFrame) -> list[Dat
 
     Args:
         rows: ``data`` and ``truncate`` rows of one table.
-        plan: How the table's events are applied.
+        plan: The plan of the table.
         table: The table.
     """
     touched: list[DataFrame] = []
-    if plan.work.schemas:
-        upserts = _told(rows.where("kind = 'data' AND key IS NOT NULL"), plan)
+    if plan.table_batch.schemas:
+        upserts = _operations(rows.where("kind = 'data' AND key IS NOT NULL"), plan)
         touched.append(_keys(upserts, plan.target))
-    if plan.work.newest_truncate:
+    if plan.table_batch.newest_truncate:
         touched.append(_spanned(table, plan.target, rows))
     return touched
 
 
 def _spanned(table: DataFrame, target: Target, events: DataFrame) -> DataFrame:
-    """Return truncates of the batch with the keys that have a version there."""
+    """Return truncates of the batch with the keys that have a version at their positions."""
     cuts = events.where("kind = 'truncate'").select(
         F.col("order").alias("cut"), F.col("source_time").alias("cut_time")
     )
@@ -160,14 +165,14 @@ def _spanned(table: DataFrame, target: Target, events: DataFrame) -> DataFrame:
         F.col(ORDER).alias("o"),
         F.col(UNTIL).alias("until"),
     )
-    spans = (F.col("o") < F.col("cut")) & (
+    intervals = (F.col("o") < F.col("cut")) & (
         F.col("until").isNull() | (F.col("until") > F.col("cut"))
     )
-    return rows.join(F.broadcast(cuts.distinct()), spans).drop("o", "until")
+    return rows.join(F.broadcast(cuts.distinct()), intervals).drop("o", "until")
 
 
-def _held(table: DataFrame, touched: Sequence[DataFrame], plan: TablePlan) -> DataFrame:
-    """Return the versions that the table holds of touched keys."""
+def _stored_versions(table: DataFrame, touched: Sequence[DataFrame], plan: TablePlan) -> DataFrame:
+    """Return the stored versions of touched keys."""
     columns = stored_columns(plan.target)
     own = F.map_filter(columns, lambda _, order: order == F.lit(bytearray(OWN)))
     rows = table.select(
@@ -177,9 +182,9 @@ def _held(table: DataFrame, touched: Sequence[DataFrame], plan: TablePlan) -> Da
         F.lit(False).alias("is_end"),
         columns.isNull().alias("whole"),
         F.map_keys(own).alias("has"),
-        F.col(UNTIL).alias("held_until"),
-        F.col(VALID_TO).alias("held_to"),
-        F.lit(True).alias("is_held"),
+        F.col(UNTIL).alias("stored_until"),
+        F.col(VALID_TO).alias("stored_to"),
+        F.lit(True).alias("is_stored"),
     )
     return of_keys(rows, touched, plan)
 
@@ -195,12 +200,12 @@ def of_keys(rows: DataFrame, touched: Sequence[DataFrame], plan: TablePlan) -> D
     for name in names:
         same = same & F.col(name).eqNullSafe(F.col(f"w_{name}"))
     # a truncate may touch every row of the table
-    are_few = plan.work.has_few_keys and not plan.work.newest_truncate
+    are_few = plan.table_batch.has_few_keys and not plan.table_batch.newest_truncate
     return rows.join(F.broadcast(wanted_keys) if are_few else wanted_keys, same, "left_semi")
 
 
 def _placed(frames: Sequence[DataFrame], plan: TablePlan) -> DataFrame:
-    """Return every version of touched keys: its columns, with their orders where they differ."""
+    """Return each version of touched keys, its columns with their orders where they differ."""
     names = key_columns(plan.target)
     columns = {
         alias: name for name, alias in column_aliases(plan.target).items() if alias not in names
@@ -215,7 +220,7 @@ def _placed(frames: Sequence[DataFrame], plan: TablePlan) -> DataFrame:
         is_carried = F.coalesce(F.array_contains("has", F.lit(columns[alias])), F.lit(False))
         return ~F.col("is_end") & (F.col("whole") | is_carried)
 
-    # of two values at one order the greater one wins
+    # of two values of one order the greater one wins
     joined = (
         every.repartition(*names)
         .groupBy(*names, "o")
@@ -223,9 +228,9 @@ def _placed(frames: Sequence[DataFrame], plan: TablePlan) -> DataFrame:
             F.max("is_end").alias("is_end"),
             F.max("whole").alias("whole"),
             F.max("time").alias("time"),
-            F.max("held_until").alias("held_until"),
-            F.max("held_to").alias("held_to"),
-            F.max(F.col("is_held").isNull()).alias("is_told"),
+            F.max("stored_until").alias("stored_until"),
+            F.max("stored_to").alias("stored_to"),
+            F.max(F.col("is_stored").isNull()).alias("is_in_batch"),
             *(F.max(F.when(carried(column), F.col(column))).alias(column) for column in columns),
             *(F.max(carried(column)).alias(f"has_{column}") for column in columns),
         )
@@ -243,7 +248,7 @@ def _placed(frames: Sequence[DataFrame], plan: TablePlan) -> DataFrame:
 
     placed = joined.select(
         *names,
-        *("o", "is_end", "whole", "time", "held_until", "held_to", "is_told"),
+        *("o", "is_end", "whole", "time", "stored_until", "stored_to", "is_in_batch"),
         F.lead("o").over(by_order).alias("until"),
         F.lead("time").over(by_order).alias("to"),
         *map(pick, columns),
@@ -252,13 +257,13 @@ def _placed(frames: Sequence[DataFrame], plan: TablePlan) -> DataFrame:
 
 
 def _written(placed: DataFrame, plan: TablePlan) -> DataFrame:
-    """Return the versions that are new or change, as the table has them."""
+    """Return the new and the changed versions, with the columns of the table."""
     names = key_columns(plan.target)
     every = column_aliases(plan.target)
     picked = {name: alias for name, alias in every.items() if alias not in names}
-    moved = ~F.col("until").eqNullSafe(F.col("held_until"))
-    moved = moved | ~F.col("to").eqNullSafe(F.col("held_to"))
-    changed = placed.where(F.col("is_told") | moved | ~F.col("whole"))
+    is_end_moved = ~F.col("until").eqNullSafe(F.col("stored_until"))
+    is_end_moved = is_end_moved | ~F.col("to").eqNullSafe(F.col("stored_to"))
+    changed = placed.where(F.col("is_in_batch") | is_end_moved | ~F.col("whole"))
 
     def order(alias: str) -> Column:
         value_order = F.coalesce(F.col(alias)["o"], empty_order())

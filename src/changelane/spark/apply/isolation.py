@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lets the tables of a batch fail alone."""
+"""Isolates the failure of one table from the other tables of a batch."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,29 +10,33 @@ from changelane.spark.runtime.redact import FAILURES, reason_of
 
 
 class Isolation:
-    """Lets a table fail alone, where that is wanted.
+    """Collects the tables of a batch that fail.
+
+    Args:
+        report: The report of the batch, which gets the errors.
+        isolated: Whether the other tables go on; without, the first error ends the batch.
 
     Attributes:
-        failed: The tables that failed, by ``table_id``; the report says why.
+        failed: The ids of the tables that failed.
     """
 
     def __init__(self, report: BatchReport, *, isolated: bool) -> None:
+        self.report = report
         self.failed: set[str] = set()
-        self._report = report
         self._isolated = isolated
 
     @contextmanager
-    def of(self, work: TableBatch) -> Iterator[None]:
-        """Hold the error of a statement that concerns one table."""
+    def of(self, table_batch: TableBatch) -> Iterator[None]:
+        """Catch an error of statements that concern one table."""
         try:
             yield
         except FAILURES as error:
             if not self._isolated:
                 raise
-            self.failed.add(work.table_id)
-            # its events may have come under several names
-            for source_name in work.source_names:
+            self.failed.add(table_batch.table_id)
+            # events of the table may use several names
+            for source_name in table_batch.source_names:
                 report = TableReport(
                     str(table_id_of(source_name)), "", 0, reason_of(error), source_name
                 )
-                self._report.tables.append(report)
+                self.report.tables.append(report)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moved keys in a worker: values as they look there, and the rule itself."""
+"""Applies the merge rule to changed keys in a Python worker of Spark."""
 
 import base64
 import decimal
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
@@ -15,17 +16,18 @@ from changelane.apply import (
     ColumnVersion,
     KeyDelete,
     KeyState,
+    Resolution,
     RowOperation,
     Upsert,
+    is_live,
     key_values,
     last_known_states,
     resolve,
     stored_state,
     unpack_orders,
 )
-from changelane.apply import is_live as lives
-from changelane.apply.added_columns import Addition, unlisted_order
-from changelane.spark.apply.transaction_memory import read_within, write_within
+from changelane.apply.added_columns import unlisted_order
+from changelane.spark.apply.transaction_records import read_transactions, write_transactions
 from changelane.spark.rows.json_values import key_text
 from changelane.spark.rows.target import Target
 from changelane.spark.state.tombstones import TableTombstones
@@ -42,7 +44,7 @@ _PYTHON: Final[dict[str, Callable[[str], Any]]] = {
 }
 
 
-def _read(kind: str) -> Callable[[str | None], Any]:
+def _reader(kind: str) -> Callable[[str | None], Any]:
     convert = decimal.Decimal if kind.startswith("decimal") else _PYTHON.get(kind, str)
     return lambda text: None if text is None else convert(text)
 
@@ -57,175 +59,212 @@ def _write(value: Any) -> str | None:
     return format(value, "f") if isinstance(value, decimal.Decimal) else str(value)
 
 
+class RecordKind(StrEnum):
+    """The kinds of records that the worker gets of a key."""
+
+    TOMBSTONE = "tombstone"
+    TRANSACTIONS = "transactions"
+    STORED_ROW = "stored_row"
+    DELETED_ROW = "deleted_row"
+    BEFORE_IMAGE = "before_image"
+    DELETE = "delete"
+    INSERT = "insert"
+    UPSERT = "upsert"
+
+
+class _Records:
+    """The records of all keys: stored states, and the operations of the batch."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._read = {name: _reader(kind) for name, kind in target.columns.items()}
+        self.states: dict[bytes, KeyState] = {}
+        self.deleted_states: dict[bytes, KeyState] = {}
+        self._operations: list[RowOperation] = []
+        self._before_images: dict[tuple[bytes, bytes], dict[str, Any]] = {}
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        key, order = record["key"].encode(), record["order"]
+        values = {name: self._read[name](text) for name, text in record["values"] or ()}
+        match RecordKind(record["what"]):
+            case RecordKind.TOMBSTONE:
+                other_key = None if record["other"] is None else record["other"].encode()
+                self._replace(key, deleted=order or NO_ORDER, moved_to=other_key)
+            case RecordKind.TRANSACTIONS:
+                transactions = read_transactions(record["transactions"], self._read)
+                self._replace(key, transactions=transactions)
+            case RecordKind.STORED_ROW:
+                stored = self._stored_state(values, record)
+                self._replace(key, full_row_order=stored.full_row_order, cells=stored.cells)
+            case RecordKind.DELETED_ROW:
+                self.deleted_states[key] = self._stored_state(values, record)
+            case RecordKind.BEFORE_IMAGE:
+                self._before_images.setdefault((key, order), _carried(values, record))
+            case _:
+                self._operations.append(_operation(key, values, record))
+
+    def operations(self) -> list[RowOperation]:
+        """Return the operations of the batch, each upsert with its before image."""
+        return [
+            msgspec.structs.replace(
+                operation,
+                before=self._before_images.get((operation.key or b"", operation.order)),
+            )
+            if isinstance(operation, Upsert)
+            else operation
+            for operation in self._operations
+        ]
+
+    def _replace(self, key: bytes, **fields: Any) -> None:
+        state = self.states.get(key, KeyState())
+        self.states[key] = msgspec.structs.replace(state, **fields)
+
+    def _stored_state(self, values: Mapping[str, Any], record: Mapping[str, Any]) -> KeyState:
+        """Return the state of a stored row; columns added later are not newer than its base."""
+        columns, additions = self._target.columns, self._target.additions
+        orders = unpack_orders(record["order"], dict(record["orders"] or ()), columns)
+        added = {addition.column for addition in additions if addition.is_unknown}
+        state = stored_state(values, {c: order for c, order in orders.items() if c not in added})
+        full_order = min(state.full_row_order, record["order"])
+        if any(
+            not orders[column] and unlisted_order(column, full_order, additions) for column in added
+        ):
+            full_order = NO_ORDER  # only the list of its columns shows that the row lacks some
+        cells = {
+            column: ColumnVersion(order, values[column])
+            for column, order in orders.items()
+            if order
+        }
+        return msgspec.structs.replace(state, full_row_order=full_order, cells=cells)
+
+
 def resolve_keys(
-    target: Target, remembered: TableTombstones, batches: Iterable[pa.RecordBatch]
+    target: Target, table_tombstones: TableTombstones, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Put keys through the rule, in the worker: rows of ``TOLD`` become rows of ``RESOLVED``."""
-    kinds, added = target.columns, target.additions
-    read = {name: _read(kind) for name, kind in kinds.items()}
-    states: dict[bytes, KeyState] = {}
-    deleted_states: dict[bytes, KeyState] = {}
-    steps: list[RowOperation] = []
-    before: dict[tuple[bytes, bytes], dict[str, Any]] = {}
+    """Apply the merge rule to the records of keys, in a worker.
+
+    Args:
+        target: The columns of the table.
+        table_tombstones: The tombstones of the whole table.
+        batches: Records (:class:`RecordKind`).
+
+    Yields:
+        Rows of ``key_changes.RESOLVED``.
+    """
+    records = _Records(target)
     for batch in batches:
         for record in batch.to_pylist():
-            key = record["key"].encode()
-            values = {name: read[name](text) for name, text in record["values"] or ()}
-            match record["what"]:
-                case "side":
-                    state = states.get(key, KeyState())
-                    other_key = record["other"]
-                    states[key] = msgspec.structs.replace(
-                        state,
-                        deleted=record["order"] or NO_ORDER,
-                        moved_to=None if other_key is None else other_key.encode(),
-                    )
-                case "within":
-                    state = states.get(key, KeyState())
-                    found_within = read_within(record["transactions"], read)
-                    states[key] = msgspec.structs.replace(state, transactions=found_within)
-                case "was":
-                    known_columns = set(record["has"] or ())
-                    image = {name: value for name, value in values.items() if name in known_columns}
-                    before.setdefault((key, record["order"]), image)
-                case "gone":
-                    deleted_states[key] = _stored(values, record, kinds, added)
-                case "held":
-                    state, stored = (
-                        states.get(key, KeyState()),
-                        _stored(values, record, kinds, added),
-                    )
-                    states[key] = msgspec.structs.replace(
-                        state, full_row_order=stored.full_row_order, cells=stored.cells
-                    )
-                case _:
-                    steps.append(_step(key, values, record))
-    steps = [
-        msgspec.structs.replace(step, before=before.get((step.key or b"", step.order)))
-        if isinstance(step, Upsert)
-        else step
-        for step in steps
-    ]
-    truncated, purged = remembered.truncated, remembered.watermark
-    if purged:
-        states = {key: _before(state) for key, state in states.items()}
+            records.add(record)
+    states, operations = records.states, records.operations()
+    if table_tombstones.watermark:
+        states = {key: _before_batch(state) for key, state in states.items()}
     resolution = resolve(
         states,
-        steps,
-        truncated=truncated,
-        tombstone_watermark=purged,
-        complete=[key for key, state in states.items() if len(state.cells) == len(kinds)],
+        operations,
+        truncated=table_tombstones.truncated,
+        tombstone_watermark=table_tombstones.watermark,
+        complete=[key for key, state in states.items() if len(state.cells) == len(target.columns)],
         keys=tuple(target.keys),
-        rule=RULE.with_additions(added),
+        rule=RULE.with_additions(target.additions),
     )
-    ghosts: dict[bytes, KeyState] = {}
+    deleted_rows: dict[bytes, KeyState] = {}
     if target.keeps_deleted:
-        dead_keys = [
-            key
-            for key, key_state in resolution.states.items()
-            if not lives(key_state, resolution.truncated)
-        ]
-        refused = {id(problem.operation) for problem in resolution.rejections}
-        ghosts = last_known_states(
-            {**states, **deleted_states}, (s for s in steps if id(s) not in refused), dead_keys
-        )
+        deleted_rows = _deleted_rows(resolution, {**states, **records.deleted_states}, operations)
     rows: list[tuple[Any, ...]] = []
     for key, state in resolution.states.items():
         shown = state
-        if (last := ghosts.get(key)) is not None:
+        if (last := deleted_rows.get(key)) is not None:
             shown = msgspec.structs.replace(
                 state, full_row_order=last.full_row_order, cells=last.cells
             )
-        had = key in states and bool(states[key].transactions)
-        rows.append(
-            (
-                *_row(key, shown, target, resolution.truncated),
-                *_within(state, kinds, had=had),
-            )
-        )
+        had_transactions = key in states and bool(states[key].transactions)
+        transactions = _transactions(state, target.columns, had_transactions=had_transactions)
+        rows.append((*_row(key, shown, target, resolution.truncated), *transactions))
     rows.extend(
         (
-            (problem.key or b"").decode(),
+            (rejection.key or b"").decode(),
             False,
             None,
             None,
-            problem.operation.order,
+            rejection.operation.order,
             (),
             (),
-            problem.code,
+            rejection.code,
             None,
             None,
             None,
         )
-        for problem in resolution.rejections
+        for rejection in resolution.rejections
     )
     yield _arrow(rows)
 
 
-def _within(
-    state: KeyState, columns: Iterable[str], *, had: bool
+def _deleted_rows(
+    resolution: Resolution,
+    states: Mapping[bytes, KeyState],
+    operations: Iterable[RowOperation],
+) -> dict[bytes, KeyState]:
+    """Return the last known states of deleted rows, which a table of soft deletes keeps."""
+    deleted_keys = [
+        key for key, state in resolution.states.items() if not is_live(state, resolution.truncated)
+    ]
+    rejected = {id(rejection.operation) for rejection in resolution.rejections}
+    accepted = (operation for operation in operations if id(operation) not in rejected)
+    return last_known_states(states, accepted, deleted_keys)
+
+
+def _transactions(
+    state: KeyState, columns: Iterable[str], *, had_transactions: bool
 ) -> tuple[str | None, bytes | None, bytes | None]:
-    """Return what is remembered of transactions at a key; nothing at all when nothing ever was."""
+    """Return the columns ``transactions``, ``within`` and ``until`` of a key's tombstone.
+
+    They are NULL if the key never had a transaction, and empty if it has none any more.
+    """
     if not state.transactions:
-        return ("" if had else None, None, None)
-    newest = max(state.transactions, key=lambda within: within.last)
-    end = newest.last[:-1] + b"\xff"
-    return (write_within(state.transactions, columns, _write), newest.transaction, end)
+        return ("" if had_transactions else None, None, None)
+    newest = max(state.transactions, key=lambda record: record.last)
+    until = newest.last[:-1] + b"\xff"
+    return (write_transactions(state.transactions, columns, _write), newest.transaction, until)
 
 
-def _stored(
-    values: Mapping[str, Any],
-    record: Mapping[str, Any],
-    columns: Iterable[str],
-    added: Sequence[Addition],
-) -> KeyState:
-    """Return what a stored row says; columns that come later are not newer than its base."""
-    orders = unpack_orders(record["order"], dict(record["orders"] or ()), columns)
-    later = {addition.column for addition in added if addition.is_unknown}
-    state = stored_state(values, {c: order for c, order in orders.items() if c not in later})
-    full_order = min(state.full_row_order, record["order"])
-    if any(not orders[column] and unlisted_order(column, full_order, added) for column in later):
-        full_order = NO_ORDER  # nothing but the list of its columns says that the row lacks some
-    cells = {
-        column: ColumnVersion(order, values[column]) for column, order in orders.items() if order
-    }
-    return msgspec.structs.replace(state, full_row_order=full_order, cells=cells)
+def _before_batch(state: KeyState) -> KeyState:
+    """Return a state as it was before a batch that failed after it wrote its tombstones.
 
-
-def _before(state: KeyState) -> KeyState:
-    """Return a state as it was before a batch that died after it raised the side table.
-
-    Its row is still there, and the batch brings the departure again; whether events are too late
-    depends on the row.
+    The row is still in the table, and the batch contains the delete again. Which events are too
+    late depends on the row.
     """
     if NO_ORDER < state.upserted <= state.deleted:
         return msgspec.structs.replace(state, deleted=NO_ORDER, moved_to=None)
     return state
 
 
-def _step(key: bytes, values: dict[str, Any], record: Mapping[str, Any]) -> RowOperation:
-    has = set(record["has"] or ())
-    known_values = {name: value for name, value in values.items() if name in has}
+def _carried(values: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of the columns that an image carries."""
+    carried_columns = set(record["has"] or ())
+    return {name: value for name, value in values.items() if name in carried_columns}
+
+
+def _operation(key: bytes, values: dict[str, Any], record: Mapping[str, Any]) -> RowOperation:
+    carried_values = _carried(values, record)
     other_key = None if record["other"] is None else record["other"].encode()
-    if record["what"] == "leave":
+    if record["what"] == RecordKind.DELETE:
         order = record["order"][:-1] + b"\0"
-        return KeyDelete(key, order, other_key, known_values, record["transaction"])
-    inserts = record["what"] == "insert"
+        return KeyDelete(key, order, other_key, carried_values, record["transaction"])
     return Upsert(
         key,
         record["order"],
-        known_values,
+        carried_values,
         record["whole"],
         other_key,
         record["transaction"],
-        inserts=inserts,
+        inserts=record["what"] == RecordKind.INSERT,
     )
 
 
 def _row(key: bytes, state: KeyState, target: Target, truncated: bytes) -> tuple[Any, ...]:
     kinds, added = target.columns, target.additions
     cells: dict[str, ColumnVersion] = {name: state.cell(name, added) for name in kinds}
-    # columns that the table gets later are as old as the newest event that set the whole row
+    # columns that are added later are as old as the newest full row
     order, orders = state.full_row_order, {name: cell.order for name, cell in cells.items()}
     if order or not any(orders.values()):
         orders = {
@@ -234,11 +273,11 @@ def _row(key: bytes, state: KeyState, target: Target, truncated: bytes) -> tuple
             if column_order != unlisted_order(name, order, added)
         }
     values = {name: _write(cell.value) for name, cell in cells.items()}
-    # the key names the row to delete, whatever else is known of it
+    # the key identifies the row to delete, even if the row has no other value
     values.update(zip(target.keys, map(key_text, key_values(key)), strict=False))
     return (
         key.decode(),
-        lives(state, truncated),
+        is_live(state, truncated),
         state.deleted,
         None if state.moved_to is None else state.moved_to.decode(),
         order,

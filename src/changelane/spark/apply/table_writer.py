@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a batch tells of one table becomes a commit of it, with the batch's marker and the sums."""
+"""Writes a classified batch to its tables: one commit per table, with the marker and totals."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -10,9 +10,10 @@ from pyspark.sql import functions as F
 
 from changelane.position import BY_MESSAGE, domain_of
 from changelane.spark.apply import append, deduplication, history, tracked_columns
-from changelane.spark.apply.classify.key_changes import Moved
-from changelane.spark.apply.truncate import clear
-from changelane.spark.apply.upsert import Upserts
+from changelane.spark.apply.classify.classifier import ChangedKeys
+from changelane.spark.apply.classify.deferred_constraints import HAS_KEY_CHANGES
+from changelane.spark.apply.truncate import delete_truncated_rows
+from changelane.spark.apply.upsert import UpsertWriter
 from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.commit_totals import Tally
 from changelane.spark.lake.interface import Lake, Marker
@@ -26,172 +27,201 @@ from changelane.spark.state.history_tombstones import HistoryTombstones
 from changelane.spark.state.quarantine import RejectedRows, without_rejected
 from changelane.spark.state.tombstones import TableTombstones, TombstoneTable
 
-NO_POSITIONS: Final = "its events tell no positions: what their producer sends again is added again"
+NO_POSITIONS: Final = (
+    "the events have no positions: an event that the producer sends again is added again"
+)
 
 
-class Batch(NamedTuple):
-    """What the commits of one batch share.
+class WrittenBatch(NamedTuple):
+    """A batch as all of its tables write it.
 
     Attributes:
-        events: The ``data`` and ``truncate`` rows that tables take.
-        marker: Which batch it is.
+        changes: The ``data`` and ``truncate`` rows that the tables apply.
+        marker: The batch.
         details: More for the user metadata of the commits.
-        remembered: What is remembered of tables, by ``table_id``, with what the batch raises.
-        moved: The keys that the rule itself decided, by ``table_id``.
-        refused: Which of the rows it refused: they have no effect.
+        tombstones: The tombstones of whole tables after the batch, by ``table_id``.
+        changed_keys: The keys to which the merge rule itself is applied, by ``table_id``.
+        rejected_changes: Rows of *changes* that the merge rule rejected: they have no effect.
+        has_rejected: Whether any row was rejected, so that the statistics count too many rows.
     """
 
-    events: DataFrame
+    changes: DataFrame
     marker: Marker
     details: Mapping[str, object]
-    remembered: Mapping[str, TableTombstones]
-    moved: Mapping[str, Moved]
-    refused: Sequence[RejectedRows]
+    tombstones: Mapping[str, TableTombstones]
+    changed_keys: Mapping[str, ChangedKeys]
+    rejected_changes: Sequence[RejectedRows]
+    has_rejected: bool
 
 
-class Commits:
+class TableWriter:
     """Writes the tables of a lake.
 
     Args:
         lake: The tables.
-        side: What is remembered of rows that are not there.
-        ends: Where the lives of versions ended.
+        tombstones: The tombstones of keys.
+        history_tombstones: The ends of versions.
     """
 
-    def __init__(self, lake: Lake, side: TombstoneTable, ends: HistoryTombstones) -> None:
+    def __init__(
+        self, lake: Lake, tombstones: TombstoneTable, history_tombstones: HistoryTombstones
+    ) -> None:
         self._lake = lake
-        self._ends = ends
-        self._upserts = Upserts(lake, side)
+        self._history_tombstones = history_tombstones
+        self._upserts = UpsertWriter(lake, tombstones)
 
-    def write(self, batch: Batch, plan: TablePlan, *, counts: bool) -> TableReport:
-        """Bring a batch to one table, unless the table holds it already.
-
-        Args:
-            batch: The batch.
-            plan: How the table takes its events.
-            counts: Some of its rows were quarantined: what is left must be counted.
-        """
-        reasons = dict.fromkeys(f"{refused.code}: {refused.reason}" for refused in plan.refused)
-        if plan.note is not None:
-            reasons[plan.note] = None
-        if plan.is_adding and domain_of(plan.kind) in BY_MESSAGE:
-            reasons[NO_POSITIONS] = None
-        path = self._lake.path(plan.name)
-        name = str(table_id_of(plan.work.table_id))
-        table = TableReport(name, path, plan.work.count, "; ".join(reasons), warning=plan.warning)
+    def write(self, batch: WrittenBatch, plan: TablePlan) -> TableReport:
+        """Write a batch to one table, unless the table has it already."""
+        report = self._report(plan)
         last = self._lake.last_batch(plan.name, batch.marker)
         if last is not None and last >= batch.marker.batch:
-            table.note = APPLIED_BEFORE
-            table.events, table.applied_before = 0, table.events
-            return table
-        writing = _Writing(self._lake, batch, plan, counts=counts)
-        remembered = batch.remembered.get(plan.work.table_id)
+            report.note = APPLIED_BEFORE
+            report.events, report.applied_before = 0, report.events
+            return report
+        write = _TableWrite(self._lake, batch, plan)
+        table_tombstones = batch.tombstones.get(plan.table_batch.table_id)
         if plan.mode == HISTORY:
-            self._versions(writing, remembered or TableTombstones())
+            self._write_versions(write, table_tombstones or TableTombstones())
         elif plan.mode == UPSERT:
-            if plan.work.newest_truncate and remembered is not None:
-                clear(self._lake.spark, self._lake, plan, remembered.truncated)
-            if plan.work.schemas and plan.is_adding:
-                floor = b"" if remembered is None else remembered.truncated
-                rows = append.inserted(writing.changes, floor)
-                self._append(writing, rows, append.appended)
-            elif plan.work.schemas:
-                moved = batch.moved.get(plan.work.table_id)
-                self._upserts.merge(writing.session, writing.changes, plan, remembered, moved)
+            self._write_upserts(write, table_tombstones)
         else:
-            self._append(writing, writing.rows, append.changes)
-        table.out_of_order, table.conflicts = writing.out_of_order, writing.conflicts
-        table.repeats, table.possible_duplicates = writing.repeats, writing.possible_duplicates
-        return table
+            self._append(write, write.rows, append.changes)
+        report.out_of_order, report.conflicts = write.out_of_order, write.conflicts
+        report.repeats, report.possible_duplicates = write.repeats, write.possible_duplicates
+        return report
+
+    def _report(self, plan: TablePlan) -> TableReport:
+        notes = dict.fromkeys(f"{rejected.code}: {rejected.reason}" for rejected in plan.rejected)
+        if plan.note is not None:
+            notes[plan.note] = None
+        if plan.is_adding and domain_of(plan.kind) in BY_MESSAGE:
+            notes[NO_POSITIONS] = None
+        source_name = str(table_id_of(plan.table_batch.table_id))
+        return TableReport(
+            source_name,
+            self._lake.path(plan.name),
+            plan.table_batch.count,
+            "; ".join(notes),
+            warning=plan.warning,
+        )
+
+    def _write_upserts(
+        self, write: "_TableWrite", table_tombstones: TableTombstones | None
+    ) -> None:
+        plan = write.plan
+        if plan.table_batch.newest_truncate and table_tombstones is not None:
+            truncated = table_tombstones.truncated
+            delete_truncated_rows(self._lake.spark, self._lake, plan, truncated)
+        if not plan.table_batch.schemas:
+            return
+        if plan.is_adding:
+            truncated = b"" if table_tombstones is None else table_tombstones.truncated
+            self._append(write, append.inserted(write.changes, truncated), append.appended)
+            return
+        changed_keys = write.batch.changed_keys.get(plan.table_batch.table_id)
+        self._upserts.merge(write.session, write.changes, plan, table_tombstones, changed_keys)
 
     def _append(
         self,
-        writing: "_Writing",
+        write: "_TableWrite",
         rows: DataFrame,
-        rows_of: Callable[[DataFrame, TablePlan], DataFrame],
+        table_rows: Callable[[DataFrame, TablePlan], DataFrame],
     ) -> None:
-        """Append the rows that *rows_of* makes of event rows, without those that the table has."""
-        plan = writing.plan
+        """Append the result of *table_rows* for event rows, without those that the table has."""
+        plan = write.plan
         table = self._lake.read(plan.name)
-        high = writing.before.high
+        high = write.before.high
         if high is None or next(self._lake.marked(plan.name), None) is None:
-            # the commits that told it are forgotten, or of a version that told none; what is
-            # kept of the newest one is as old as the last maintenance
+            # the commits with this total are expired, or an older changelane wrote them; the total
+            # in the table's properties is as old as the last maintenance
             high = deduplication.newest(table)
-            writing.before = msgspec.structs.replace(writing.before, high=high)
+            write.before = msgspec.structs.replace(write.before, high=high)
         with deduplication.without_repeats(rows, plan, table, high) as new_rows:
-            writing.repeats = new_rows.repeats
-            writing.possible_duplicates = new_rows.possible_duplicates
-            self._lake.append(writing.session(), plan.name, rows_of(new_rows.rows, plan))
+            write.repeats = new_rows.repeats
+            write.possible_duplicates = new_rows.possible_duplicates
+            self._lake.append(write.session(), plan.name, table_rows(new_rows.rows, plan))
 
-    def _versions(self, writing: "_Writing", table_tombstones: TableTombstones) -> None:
-        plan, rows = writing.plan, writing.rows
-        if plan.work.has_partial_images and "exceptions" not in plan.properties:
-            self._lake.set_properties(plan.name, {"exceptions": "true"})
+    def _write_versions(self, write: "_TableWrite", table_tombstones: TableTombstones) -> None:
+        plan, rows = write.plan, write.rows
+        new_properties = {}
+        if plan.table_batch.has_partial_images and "exceptions" not in plan.properties:
+            new_properties["exceptions"] = "true"
+        if plan.table_batch.has_other_keys and HAS_KEY_CHANGES not in plan.properties:
+            new_properties[HAS_KEY_CHANGES] = "true"
+        if new_properties:
+            self._lake.set_properties(plan.name, new_properties)
         conflicts = latest_per_key.conflict_count(
-            latest_per_key.upserts_and_departures(writing.changes, moves=False)
+            latest_per_key.upserts_and_departures(write.changes, moves=False)
         )
-        spark = writing.session(conflicts)
-        place = full_history_of(plan.name) if plan.table_mode.is_tracked else plan.name
-        marker = writing.batch.marker
-        last = self._lake.last_batch(place, marker)
+        session = write.session(conflicts)
+        full_history = full_history_of(plan.name) if plan.table_mode.is_tracked else plan.name
+        marker = write.batch.marker
+        last = self._lake.last_batch(full_history, marker)
         if last is None or last < marker.batch:
-            table = self._lake.read(place)
             source = history.versions(
-                rows, plan, table, self._ends, has_truncates=bool(table_tombstones.truncated)
+                rows,
+                plan,
+                self._lake.read(full_history),
+                self._history_tombstones,
+                has_truncates=bool(table_tombstones.truncated),
             )
-            self._run(spark, source, plan._replace(name=place), merge_versions)
-        if place != plan.name:
+            self._merge(session, source, plan._replace(name=full_history), merge_versions)
+        if full_history != plan.name:
             source = tracked_columns.shown(
-                rows, plan, self._lake.read(plan.name), self._lake.read(place)
+                rows, plan, self._lake.read(plan.name), self._lake.read(full_history)
             )
-            self._run(spark, source, plan, merge_shown)
+            self._merge(session, source, plan, merge_shown)
 
-    def _run(self, spark: SparkSession, source: DataFrame, plan: TablePlan, form: Form) -> None:
-        self._lake.merge(spark, plan.name, source, form(plan.target.keys, source.columns))
+    def _merge(self, session: SparkSession, source: DataFrame, plan: TablePlan, form: Form) -> None:
+        self._lake.merge(session, plan.name, source, form(plan.target.keys, source.columns))
 
 
-class _Writing:
-    """One batch on its way into one table.
+class _TableWrite:
+    """The write of one batch to one table.
 
     Attributes:
         batch: The batch.
-        plan: How the table takes its events.
-        rows: Its rows.
-        changes: Those of them that are no truncates.
-        before: What the table took up to its newest commit.
-        out_of_order: How many of the changes come behind newer ones of batches before.
-        conflicts: For how many keys and positions two whole rows differ.
-        repeats: How many events came again, which the table does not take.
-        possible_duplicates: How many that it takes may have come before.
+        plan: The plan of the table.
+        rows: The ``data`` and ``truncate`` rows of the table.
+        changes: The ``data`` rows.
+        before: The totals of the table before the batch.
+        out_of_order: The number of changes that are older than changes of earlier batches.
+        conflicts: The number of keys and positions with two different full rows.
+        repeats: The number of repeated events, which are not written.
+        possible_duplicates: The number of written events that may be repeats.
     """
 
-    def __init__(self, lake: Lake, batch: Batch, plan: TablePlan, *, counts: bool) -> None:
+    def __init__(self, lake: Lake, batch: WrittenBatch, plan: TablePlan) -> None:
         self._lake = lake
         self.batch = batch
         self.plan = plan
-        self.rows = batch.events.where(F.col("table_id") == plan.work.table_id)
+        self.rows = batch.changes.where(F.col("table_id") == plan.table_batch.table_id)
         self.changes = self.rows.where("kind = 'data'")
         self.before = Tally.of(lake.last_commit(plan.name))
-        changes = without_rejected(self.changes, batch.refused)
-        self.out_of_order = self.before.late_in(changes, plan.work, plan.kind)
+        accepted = without_rejected(self.changes, batch.rejected_changes)
+        self.out_of_order = self.before.late_in(accepted, plan.table_batch, plan.kind)
         self.conflicts = self.repeats = self.possible_duplicates = 0
-        self._applied = changes.count() if counts else sum(plan.work.counts.values())
+        self._applied = (
+            accepted.count() if batch.has_rejected else sum(plan.table_batch.counts.values())
+        )
 
     def session(self, conflicts: int = 0) -> SparkSession:
-        """Return a session whose commits carry the marker and the sums with this batch."""
+        """Return a session whose commits have the marker and the totals after this batch."""
         self.conflicts = conflicts
-        work = self.plan.work
+        table_batch, kind = self.plan.table_batch, self.plan.kind
         after = self.before.plus(
-            work,
-            self.plan.kind,
+            table_batch,
+            kind,
             applied=self._applied,
             out_of_order=self.out_of_order,
             conflicts=self.conflicts,
             repeats=self.repeats,
             possible_duplicates=self.possible_duplicates,
         )
-        oldest, newest = work.order_range(self.plan.kind)
-        reach = {"oldest": oldest.hex(), "newest": max(newest, work.newest_truncate).hex()}
-        details = {"events": work.count} | reach | after.told | dict(self.batch.details)
+        oldest, newest = table_batch.order_range(kind)
+        bounds = {
+            "oldest": oldest.hex(),
+            "newest": max(newest, table_batch.newest_truncate).hex(),
+        }
+        details = {"events": table_batch.count} | bounds | after.told | dict(self.batch.details)
         return self._lake.committing(self.batch.marker, details)

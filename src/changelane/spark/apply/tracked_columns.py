@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Versions of changes of some columns: what is shown of all versions of a row.
+"""Tables of mode ``history`` in which only changes of tracked columns start a version.
 
-A change of an untracked column shows in the version that it falls into. What that version was
-before is still needed when an event comes late, so that all versions are kept in a companion, a
-table of mode ``history`` beside; what the table shows of a key is always made of all of them
+A change of an untracked column updates the version that it belongs to. An out-of-order event needs
+the earlier values of that version, so a second table, the full history, contains all versions. The
+table is computed from the full history of each touched key
 (:func:`changelane.apply.history.versions_of_tracked`).
 """
 
@@ -19,18 +19,18 @@ from changelane.spark.rows.target import Target
 from changelane.spark.runtime.sql import COLUMNS, LIVE, ORDER, quoted
 
 
-def shown(rows: DataFrame, plan: TablePlan, table: DataFrame, companion: DataFrame) -> DataFrame:
-    """Return what a table shows of touched keys, and the versions that it no longer shows.
+def shown(rows: DataFrame, plan: TablePlan, table: DataFrame, full_history: DataFrame) -> DataFrame:
+    """Return the versions of touched keys, and the stored versions to remove.
 
     Args:
         rows: ``data`` and ``truncate`` rows of one table.
-        plan: How the table's events are applied.
+        plan: The plan of the table.
         table: The table.
-        companion: All versions, with this batch.
+        full_history: All versions, this batch included.
     """
     target = plan.target
     touched = history.touched_keys(rows, plan, table)
-    every = _versions(companion, touched, plan)
+    every = _versions(full_history, touched, plan)
     shown_rows = _runs(every, history.key_columns(target), _tracked(plan), target)
     stored_versions = _versions(table, touched, plan).select(*history.key_columns(target), "o")
     keys = [*history.key_columns(target), "o"]
@@ -60,7 +60,7 @@ def _same(left: DataFrame, right: DataFrame, names: Sequence[str]) -> Column:
 
 
 def _tracked(plan: TablePlan) -> list[str]:
-    """Return the columns, as they are named here, whose changes make versions."""
+    """Return the aliases of the tracked columns."""
     mode: TableMode = plan.table_mode
     at = history.column_aliases(plan.target)
     if mode.track is not None:
@@ -88,7 +88,7 @@ def _versions(table: DataFrame, touched: Sequence[DataFrame], plan: TablePlan) -
 def _runs(
     every: DataFrame, keys: Sequence[str], columns: Sequence[str], target: Target
 ) -> DataFrame:
-    """Take neighbours in one life together whose tracked columns are equal."""
+    """Join consecutive versions of a row whose tracked columns are equal."""
     names = {alias: name for name, alias in history.column_aliases(target).items()}
 
     def state(alias: str) -> Column:
@@ -96,12 +96,18 @@ def _runs(
         is_unknown = F.coalesce(F.length(order) == 0, F.lit(False))
         return F.struct(F.col(alias).alias("v"), is_unknown.alias("u"))
 
-    picture = F.struct(F.lit(0).alias("any"), *(state(column).alias(column) for column in columns))
+    tracked_values = F.struct(
+        F.lit(0).alias("any"), *(state(column).alias(column) for column in columns)
+    )
     by_order = Window.partitionBy(*keys).orderBy("o")
-    goes_on = F.lag("until").over(by_order).eqNullSafe(F.col("o"))
-    goes_on = goes_on & F.lag("picture").over(by_order).eqNullSafe(F.col("picture"))
-    begun = every.withColumn("picture", picture).withColumn("begins", (~goes_on).cast("int"))
-    numbered = begun.withColumn("run", F.sum("begins").over(by_order))
+    is_continued = F.lag("until").over(by_order).eqNullSafe(F.col("o"))
+    is_continued = is_continued & F.lag("tracked_values").over(by_order).eqNullSafe(
+        F.col("tracked_values")
+    )
+    marked = every.withColumn("tracked_values", tracked_values).withColumn(
+        "starts_run", (~is_continued).cast("int")
+    )
+    numbered = marked.withColumn("run", F.sum("starts_run").over(by_order))
     other_names = [name for name in names if name not in keys]
     last = F.struct(*other_names, "until", "to", "orders", F.col("o").alias("own"))
     runs = numbered.groupBy(*keys, "run").agg(

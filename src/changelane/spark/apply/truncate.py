@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""After a truncate raised T every row is evaluated again: those up to it go."""
+"""Deletes the rows of a table that a truncate or a dropped table of the same name removes.
+
+Each row is compared with the truncate (``DELETE WHERE U <= T``), because newer rows stay.
+"""
 
 from pyspark.sql import SparkSession
 
-from changelane.spark.evolution.prepare import CLEARED
+from changelane.spark.evolution.dropped_tables import CLEARED
 from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.interface import Lake, retried
 from changelane.spark.lake.merge import column_form
@@ -11,45 +14,48 @@ from changelane.spark.rows import latest_per_key
 from changelane.spark.runtime.sql import COLUMNS, DELETED, ORDER
 
 
-def clear(spark: SparkSession, lake: Lake, plan: TablePlan, truncated: bytes) -> None:
-    """Take the rows of a table up to T: ``DELETE WHERE U <= T``, or mark them.
+def delete_truncated_rows(
+    spark: SparkSession, lake: Lake, plan: TablePlan, truncated: bytes
+) -> None:
+    """Delete the rows of a table up to T, or mark them as deleted.
 
-    Those of an older table of the same name, which the source dropped, are taken in any case.
+    Rows of a dropped table of the same name are deleted, never marked.
 
     Args:
         spark: The session.
-        lake: Where the table lies.
-        plan: How its events are applied.
+        lake: The tables.
+        plan: The plan of the table.
         truncated: T.
     """
     if plan.cleared:
-        # all of them are of a table that went, whose key may have been another
-        floor = f"unhex('{plan.cleared.hex()}')"
-        newer = f"exists(map_values({COLUMNS}), o -> o > {floor})"
-        is_gone = f"{ORDER} <= {floor} AND NOT coalesce({newer}, false)"
-        retried(lambda: lake.delete(spark, plan.name, is_gone))
-    # a row without a key is told once: it has no columns of other ages
-    may_have_parts = "exceptions" in plan.properties and bool(plan.target.keys)
-    if may_have_parts or plan.cleared != truncated:
-        _evaluate(spark, lake, plan, truncated, may_have_parts=may_have_parts)
+        # the key of the dropped table may have been another
+        dropped_at = f"unhex('{plan.cleared.hex()}')"
+        has_newer = f"exists(map_values({COLUMNS}), o -> o > {dropped_at})"
+        is_of_dropped = f"{ORDER} <= {dropped_at} AND NOT coalesce({has_newer}, false)"
+        retried(lambda: lake.delete(spark, plan.name, is_of_dropped))
+    # a row without a key comes from one event: its columns have one order
+    has_column_orders = "exceptions" in plan.properties and bool(plan.target.keys)
+    if has_column_orders:
+        _merge_truncated_rows(spark, lake, plan, truncated)
+    elif plan.cleared != truncated:
+        is_truncated = f"{ORDER} <= unhex('{truncated.hex()}')"
+        if plan.target.keeps_deleted:
+            sets = {DELETED: "true"}
+            lake.update(spark, plan.name, sets, f"NOT {DELETED} AND {is_truncated}")
+        else:
+            lake.delete(spark, plan.name, is_truncated)
     if plan.cleared:
-        # last: who dies before it does all of it again
+        # the last step: a batch that fails before it repeats all of them
         lake.set_properties(plan.name, {CLEARED: plan.cleared.hex()})
 
 
-def _evaluate(
-    spark: SparkSession, lake: Lake, plan: TablePlan, truncated: bytes, *, may_have_parts: bool
+def _merge_truncated_rows(
+    spark: SparkSession, lake: Lake, plan: TablePlan, truncated: bytes
 ) -> None:
+    """Evaluate each row with a column up to T again, by the merge rule."""
     target = plan.target
-    if may_have_parts:
-        touched = latest_per_key.merge_source(
-            latest_per_key.truncated_rows(lake.read(plan.name), target, truncated), target
-        )
-        form = column_form(keeps_deleted=target.keeps_deleted)
-        lake.merge(spark, plan.name, touched, form(target.keys, tuple(target.columns)))
-        return
-    below = f"{ORDER} <= unhex('{truncated.hex()}')"
-    if target.keeps_deleted:
-        lake.update(spark, plan.name, {DELETED: "true"}, f"NOT {DELETED} AND {below}")
-    else:
-        lake.delete(spark, plan.name, below)
+    source = latest_per_key.merge_source(
+        latest_per_key.truncated_rows(lake.read(plan.name), target, truncated), target
+    )
+    form = column_form(keeps_deleted=target.keeps_deleted)
+    lake.merge(spark, plan.name, source, form(target.keys, tuple(target.columns)))

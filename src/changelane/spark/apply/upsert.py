@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mode ``upsert``: the events of a batch become the newest row of each key, in one MERGE."""
+"""The mode ``upsert``: a table keeps the latest row of each key, by one MERGE per batch."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -9,89 +9,99 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from changelane.spark.apply.classify import key_changes
-from changelane.spark.apply.classify.key_changes import Moved
+from changelane.spark.apply.classify.classifier import ChangedKeys
 from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.interface import Lake
 from changelane.spark.lake.merge import Form, column_form, row_form
 from changelane.spark.rows import latest_per_key
 from changelane.spark.state.tombstones import TableTombstones, TombstoneTable
 
-MAX_REMEMBERED_BYTES: Final = 32 << 20
-"""So much is read whole, which takes less time than to look up the keys of a batch."""
-_BESIDE_KEY_BYTES: Final = 100
-"""What is remembered beside a key: an order, and what a row of a join takes."""
+MAX_TOMBSTONE_BYTES: Final = 32 << 20
+"""Up to this size all tombstones of a table are read, which is faster than a lookup by key."""
+_BYTES_BESIDE_KEY: Final = 100
+"""The size of a tombstone without its key: an order, and the overhead of a row in a join."""
 
 
-class _Batch(NamedTuple):
-    """What a batch holds of one table, and what is known of it."""
+class _TableChanges(NamedTuple):
+    """The changes of one table in a batch.
+
+    Attributes:
+        rows: ``data`` rows with a key.
+        plan: The plan of the table.
+        table_tombstones: The tombstones of the whole table; ``None`` if it never lost a row.
+        changed_keys: The keys to which the merge rule itself is applied.
+    """
 
     rows: DataFrame
     plan: TablePlan
-    known: TableTombstones | None
-    moved: Moved | None
+    table_tombstones: TableTombstones | None
+    changed_keys: ChangedKeys | None
 
-    def steps(self) -> DataFrame:
-        """Return what a fold decides."""
-        steps = latest_per_key.upserts_and_departures(
-            self.rows, moves=self.plan.work.has_key_changes
+    def upserts_and_departures(self) -> DataFrame:
+        """Return the operations that the latest event per key decides."""
+        operations = latest_per_key.upserts_and_departures(
+            self.rows, moves=self.plan.table_batch.has_key_changes
         )
-        if self.moved is None:
-            return steps
-        return steps.join(F.broadcast(self.moved.keys), "key", "left_anti")
+        if self.changed_keys is None:
+            return operations
+        return operations.join(F.broadcast(self.changed_keys.keys), "key", "left_anti")
 
 
-class Upserts:
+class UpsertWriter:
     """Writes the tables of the mode.
 
     Args:
         lake: The tables.
-        side: What is remembered of rows that are not there.
+        tombstones: The tombstones of keys.
     """
 
-    def __init__(self, lake: Lake, side: TombstoneTable) -> None:
+    def __init__(self, lake: Lake, tombstones: TombstoneTable) -> None:
         self._lake = lake
-        self._side = side
+        self._tombstones = tombstones
 
     def merge(
         self,
-        begin: Callable[[int], SparkSession],
+        session_of: Callable[[int], SparkSession],
         rows: DataFrame,
         plan: TablePlan,
         table_tombstones: TableTombstones | None,
-        moved: Moved | None,
+        changed_keys: ChangedKeys | None,
     ) -> None:
         """Merge the events of a batch into their table, in one commit.
 
         Args:
-            begin: Returns what commits with the batch's marker, told for how many keys and
-                positions two whole rows differ.
+            session_of: Returns the session of the commit, for the number of keys and positions
+                with two different full rows.
             rows: ``data`` rows of one table, which has a key.
-            plan: How they are applied.
-            table_tombstones: Those of the whole table; ``None`` when it never lost a row.
-            moved: The keys that the rule itself decided, and what became of them.
+            plan: The plan of the table.
+            table_tombstones: The tombstones of the whole table; ``None`` if it never lost a row.
+            changed_keys: The keys to which the merge rule itself is applied.
         """
         target = plan.target
-        batch = _Batch(rows.where("key IS NOT NULL"), plan, table_tombstones, moved)
-        session = begin(0)
+        table_changes = _TableChanges(
+            rows.where("key IS NOT NULL"), plan, table_tombstones, changed_keys
+        )
+        session = session_of(0)
         form = column_form(keeps_deleted=target.keeps_deleted)
-        if not plan.is_exceptional and moved is None:
-            folded = self._with_memory(latest_per_key.latest_per_key(batch.steps()), batch)
-            changed = row_form(keeps_deleted=target.keeps_deleted)
-            if self._merge_untied(session, latest_per_key.full_rows(folded, target), plan, changed):
+        if not plan.is_exceptional and changed_keys is None:
+            latest = latest_per_key.latest_per_key(table_changes.upserts_and_departures())
+            source = latest_per_key.full_rows(self._with_tombstones(latest, table_changes), target)
+            full_row_form = row_form(keeps_deleted=target.keeps_deleted)
+            if self._merge_without_conflicts(session, source, plan, full_row_form):
                 return
-        elif not plan.is_uneven and self._merge_untied(
-            session, self._final(batch, is_apart=False), plan, form
+        elif not plan.is_uneven and self._merge_without_conflicts(
+            session, self._final_rows(table_changes, is_apart=False), plan, form
         ):
             return
-        # two whole events at one position: column by column, the greater value wins; of whole
-        # events that do not carry the same columns each column takes its newest
-        session = begin(latest_per_key.conflict_count(batch.steps()))
-        self._merge(session, self._final(batch, is_apart=True), plan, form)
+        # Two full rows of one position: the greater value of each column wins. Full rows of
+        # different columns: each column takes its latest value.
+        session = session_of(latest_per_key.conflict_count(table_changes.upserts_and_departures()))
+        self._merge(session, self._final_rows(table_changes, is_apart=True), plan, form)
 
-    def _merge_untied(
+    def _merge_without_conflicts(
         self, session: SparkSession, source: DataFrame, plan: TablePlan, form: Form
     ) -> bool:
-        """Merge, unless two whole events share a position; say whether it was done."""
+        """Merge, unless two full rows have one position; return whether it was done."""
         try:
             self._merge(session, source, plan, form)
         except Exception as error:  # PySpark's and Py4J's of many kinds: the text tells which
@@ -109,36 +119,40 @@ class Upserts:
         finally:
             source.unpersist()
 
-    def _final(self, batch: "_Batch", *, is_apart: bool) -> DataFrame:
-        """Return final rows; the table may hold columns of different ages afterwards."""
-        plan = batch.plan
+    def _final_rows(self, table_changes: _TableChanges, *, is_apart: bool) -> DataFrame:
+        """Return rows of the table; their columns may have different orders."""
+        plan = table_changes.plan
         if "exceptions" not in plan.properties:
             self._lake.set_properties(plan.name, {"exceptions": "true"})
-        parts = latest_per_key.latest_per_column(batch.steps(), plan.target, is_apart=is_apart)
-        folded = self._with_memory(parts, batch)
+        latest = latest_per_key.latest_per_column(
+            table_changes.upserts_and_departures(), plan.target, is_apart=is_apart
+        )
+        latest = self._with_tombstones(latest, table_changes)
         table = self._lake.read(plan.name)
         source = latest_per_key.merge_source(
-            latest_per_key.with_stored_rows(folded, table, plan.target), plan.target
+            latest_per_key.with_stored_rows(latest, table, plan.target), plan.target
         )
-        if batch.moved is None:
+        if table_changes.changed_keys is None:
             return source
-        return source.unionByName(key_changes.final(batch.moved.states, plan))
+        return source.unionByName(key_changes.final_rows(table_changes.changed_keys.states, plan))
 
-    def _with_memory(self, folded: DataFrame, batch: "_Batch") -> DataFrame:
-        """Raise ``d`` to what is remembered of the keys and of the table."""
-        own = F.coalesce("d", latest_per_key.empty_order())
-        if batch.known is None:
-            return folded.withColumn("d", own)
-        work = batch.plan.work
-        size = batch.known.keys * (work.widest_key + _BESIDE_KEY_BYTES)
+    def _with_tombstones(self, latest: DataFrame, table_changes: _TableChanges) -> DataFrame:
+        """Raise the order of the latest delete, ``d``, to the tombstones of key and table."""
+        deleted_in_batch = F.coalesce("d", latest_per_key.empty_order())
+        if table_changes.table_tombstones is None:
+            return latest.withColumn("d", deleted_in_batch)
+        table_batch = table_changes.plan.table_batch
+        size = table_changes.table_tombstones.keys * (table_batch.widest_key + _BYTES_BESIDE_KEY)
         are_few = True
-        if size <= MAX_REMEMBERED_BYTES:
-            tombstones = self._side.of_table(work.table_id)
+        if size <= MAX_TOMBSTONE_BYTES:
+            tombstones = self._tombstones.of_table(table_batch.table_id)
         else:
-            are_few = work.has_few_keys
-            keys = latest_per_key.touched_keys(batch.rows, moves=work.has_key_changes)
-            tombstones = self._side.for_keys(work.table_id, keys, are_few=are_few)
-        joined = folded.join(F.broadcast(tombstones) if are_few else tombstones, "key", "left")
+            are_few = table_batch.has_few_keys
+            keys = latest_per_key.touched_keys(
+                table_changes.rows, moves=table_batch.has_key_changes
+            )
+            tombstones = self._tombstones.for_keys(table_batch.table_id, keys, are_few=are_few)
+        joined = latest.join(F.broadcast(tombstones) if are_few else tombstones, "key", "left")
         deleted = F.coalesce("deleted", latest_per_key.empty_order())
-        floor = F.lit(bytearray(batch.known.truncated))
-        return joined.withColumn("d", F.greatest(own, deleted, floor))
+        truncated = F.lit(bytearray(table_changes.table_tombstones.truncated))
+        return joined.withColumn("d", F.greatest(deleted_in_batch, deleted, truncated))

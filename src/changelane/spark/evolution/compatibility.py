@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which schemas a table takes, what it gets for them, and why it does not take the others."""
+"""Decides which event schemas a table accepts, and which columns it gets for them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from changelane.pipeline.lake_sinks import OWN_PREFIX
 from changelane.reason_codes import ReasonCode
-from changelane.spark.evolution.evolution_state import KEY_CHANGED, Evolution, Followed
+from changelane.spark.evolution.evolution_state import KEY_CHANGED, Evolution, EvolutionState
 from changelane.spark.lake.interface import widens
 from changelane.spark.lake.layout import Layouts
 from changelane.spark.lake.modes import APPEND, HISTORY, Modes, TableMode
@@ -20,10 +20,11 @@ from changelane.spark.state.quarantine import RejectedRows, TableRejectedError
 
 OTHER_SERVER: Final = (
     "another server feeds this table, or another table that is routed here: give each server a "
-    "folder of its own, or, when their keys never meet, say `source_servers: multiple`"
+    "folder of its own, or set `source_servers: multiple` if their keys are disjoint"
 )
 STRICT: Final = "`schema_changes: strict` leaves the table as it is"
 MAX_NAMED: Final = 5
+"""The maximum number of missing columns that a reason names."""
 CAST: Final = (
     ", and the table's format cannot widen the one to the other: `cast` the column in the "
     "pipeline's transforms, or read the table again into another folder (docs/schema-changes.md, "
@@ -33,16 +34,16 @@ MEND: Final = "`changelane schema apply` changes the table"
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """What users may choose about tables.
+    """The user's choices about tables.
 
     Attributes:
-        tables_without_key: What happens to tables without a key: ``quarantine`` or ``append``.
+        tables_without_key: ``quarantine`` or ``append`` the events of tables without a key.
         source_servers: Whether a ``single`` server feeds a table, or ``multiple`` with disjoint
             keys.
-        modes: What tables keep of their changes.
-        sequence: What the values are that order plain rows; another kind does not compare.
-        evolution: How far tables follow their sources.
-        layouts: How tables are laid out.
+        modes: The modes of the tables.
+        sequence: The type of the values that order plain rows.
+        evolution: The options of schema evolution.
+        layouts: The layouts of the tables.
     """
 
     tables_without_key: str = "quarantine"
@@ -53,86 +54,86 @@ class Policy(msgspec.Struct, frozen=True):
     layouts: Layouts = Layouts()
 
 
-def is_of_table(work: TableBatch, kind: str) -> Column:
+def is_of_table(table_batch: TableBatch, kind: str) -> Column:
     """Return the condition of a table's rows of one kind."""
-    return (F.col("table_id") == work.table_id) & (F.col("kind") == kind)
+    return (F.col("table_id") == table_batch.table_id) & (F.col("kind") == kind)
 
 
-class Admission:
-    """Which schemas of a batch a table takes, those of newer events first.
+class SchemaCompatibility:
+    """The schemas of a batch that a table accepts; schemas of newer events come first.
 
     Attributes:
-        admitted: The schemas that it takes.
-        added: Columns that it gets for them, name -> Spark type.
-        widened: Columns whose type must become wider for them.
-        replaced: Columns of a table that went, whose type is another now.
-        lacking: Columns and types that the table does not get, because the user chose so.
-        misfits: Why it does not take the others.
-        refused: Their rows.
+        accepted: The ids of the accepted schemas.
+        added: The columns to add for them, name -> Spark type.
+        widened: The columns to widen for them.
+        replaced: Columns of a dropped table of the same name, which now have another type.
+        lacking: Columns and types that the table does not get, by the option ``schema_changes``.
+        rejections: The reasons of the rejected schemas.
+        rejected: The rows of the rejected schemas.
     """
 
     def __init__(
         self,
-        work: TableBatch,
+        table_batch: TableBatch,
         table_columns: Mapping[str, str],
         properties: Mapping[str, str],
         policy: Policy,
         *,
         can_widen: Callable[[str, str], bool],
         mode: TableMode,
-        followed: Followed,
+        evolution_state: EvolutionState,
         is_reborn: bool,
     ) -> None:
-        self.admitted: list[str] = []
+        self.accepted: list[str] = []
         self.added: dict[str, str] = {}
         self.widened: dict[str, str] = {}
         self.replaced: list[str] = []
         self.lacking: dict[str, str] = {}
-        self.misfits: list[TableRejectedError] = []
-        self.refused: list[RejectedRows] = []
-        self._there = {name.lower() for name in table_columns}
-        self._names = {name.lower(): name for name in table_columns}
-        self._held = {name.lower(): kind for name, kind in table_columns.items()}
+        self.rejections: list[TableRejectedError] = []
+        self.rejected: list[RejectedRows] = []
+        self._existing = {name.lower() for name in table_columns}
+        self._spellings = {name.lower(): name for name in table_columns}
+        self._types = {name.lower(): kind for name, kind in table_columns.items()}
         self._policy = policy
         self._mode = mode
         self._can_widen = can_widen
         self._server = properties.get("server")
         self._key: tuple[str, ...] | None = None
-        self._followed = followed
+        self._followed = evolution_state
         self._is_reborn = is_reborn
         self._is_new = "schema" not in properties or self._is_reborn
-        self._is_made = not properties
-        self._unmet: list[str] = []
+        self._is_created = not properties
+        self._missing_texts: list[str] = []
         if not self._is_new:
             self._key = msgspec.json.decode(properties["schema"], type=RowSchema).key
-        for name in work.newest_first:
+        for name in table_batch.newest_first:
             try:
-                self._admit(work.schemas[name], work.newest.get(name, b""))
-            except TableRejectedError as misfit:
-                self.misfits.append(misfit)
-                rows = is_of_table(work, "data") & (F.col("schema_id") == name)
-                count = work.counts.get(name, 0)
-                self.refused.append(RejectedRows(rows, misfit.code, misfit.reason, count))
+                self._accept(table_batch.schemas[name], table_batch.newest.get(name, b""))
+            except TableRejectedError as rejection:
+                self.rejections.append(rejection)
+                rows = is_of_table(table_batch, "data") & (F.col("schema_id") == name)
+                count = table_batch.counts.get(name, 0)
+                self.rejected.append(RejectedRows(rows, rejection.code, rejection.reason, count))
             else:
-                self.admitted.append(name)
+                self.accepted.append(name)
 
-    def _admit(self, schema: RowSchema, newest: bytes) -> None:
+    def _accept(self, schema: RowSchema, newest: bytes) -> None:
         if self._mode.name != APPEND:
             self._check_key(schema, newest)
         is_other = None not in (schema.server, self._server) and schema.server != self._server
         if is_other and self._policy.source_servers == "single":
             raise TableRejectedError(ReasonCode.SOURCE_CONFLICT, OTHER_SERVER)
-        for name, kind in self._wanted(schema).items():
+        for name, kind in self._needed_columns(schema).items():
             lower = name.lower()
-            first_name = self._names.setdefault(lower, name)
-            (self.widened if lower in self._there else self.added)[first_name] = kind
-            self._held[lower] = kind
-        if self._is_new and not self.admitted:
+            spelling = self._spellings.setdefault(lower, name)
+            (self.widened if lower in self._existing else self.added)[spelling] = kind
+            self._types[lower] = kind
+        if self._is_new and not self.accepted:
             self._key = schema.key
         self._server = self._server or schema.server
 
     def _check_key(self, schema: RowSchema, newest: bytes) -> None:
-        if self._is_new and not self.admitted:
+        if self._is_new and not self.accepted:
             may_lack = self._policy.tables_without_key == "append" and self._mode.name != HISTORY
             if schema.key is None and not may_lack:
                 raise TableRejectedError(
@@ -141,24 +142,24 @@ class Admission:
         elif schema.key is None and self._key is not None:
             raise TableRejectedError(ReasonCode.NO_KEY, "the event names no key")
         elif schema.key != self._key and b"" < self._followed.key_order < newest:
-            raise TableRejectedError(KEY_CHANGED, _rekeyed(self._key, schema.key))
+            raise TableRejectedError(KEY_CHANGED, _changed_key_text(self._key, schema.key))
         elif schema.key != self._key:
             raise TableRejectedError(
                 ReasonCode.SCHEMA_MISMATCH, "the key columns are not those of the table"
             )
 
-    def _wanted(self, schema: RowSchema) -> dict[str, str]:
+    def _needed_columns(self, schema: RowSchema) -> dict[str, str]:
         """Return the columns that the table lacks, or has in a narrower type.
 
         Raises:
-            TableRejectedError: The table cannot have these columns, or cannot contain the values.
+            TableRejectedError: The table cannot have these columns, or not these values.
         """
         if len({column.name.lower() for column in schema.columns}) < len(schema.columns):
             raise TableRejectedError(
                 ReasonCode.CASE_COLLISION, "columns differ by case only, or not at all"
             )
         column_types: dict[str, str] = {}
-        self._unmet = []
+        self._missing_texts = []
         for column in schema.columns:
             if not column.name:
                 raise TableRejectedError(ReasonCode.SCHEMA_MISMATCH, "a column has no name")
@@ -169,7 +170,7 @@ class Admission:
             if column.name.lower() in self._mode.reserved:
                 reason = f"{column.name!r} is the name of a column of the mode {self._mode.name}"
                 raise TableRejectedError(ReasonCode.SCHEMA_MISMATCH, reason)
-            table_type = self._held.get(column.name.lower())
+            table_type = self._types.get(column.name.lower())
             if table_type is None:
                 if self._may_add(column):
                     column_types[column.name] = column.spark
@@ -183,20 +184,20 @@ class Admission:
                 continue
             elif self._may_widen(column.name.lower(), table_type, column.spark):
                 column_types[column.name] = column.spark
-            elif self._is_reborn and column.name.lower() in self._there:
-                # its values are of rows that went
-                self.replaced.append(self._names[column.name.lower()])
-                self._there.discard(column.name.lower())
+            elif self._is_reborn and column.name.lower() in self._existing:
+                # its values belong to rows of the dropped table
+                self.replaced.append(self._spellings[column.name.lower()])
+                self._existing.discard(column.name.lower())
                 column_types[column.name] = column.spark
             else:
                 reason = f"column {column.name!r} is {table_type} in the table"
                 raise TableRejectedError(
                     ReasonCode.SCHEMA_MISMATCH, f"{reason} and {column.spark} in the events{CAST}"
                 )
-        if self._unmet:
-            unnamed_count = len(self._unmet) - MAX_NAMED
+        if self._missing_texts:
+            unnamed_count = len(self._missing_texts) - MAX_NAMED
             reasons = [
-                *self._unmet[:MAX_NAMED],
+                *self._missing_texts[:MAX_NAMED],
                 *([f"{unnamed_count} more"] if unnamed_count > 0 else []),
             ]
             raise TableRejectedError(
@@ -205,37 +206,37 @@ class Admission:
         return column_types
 
     def _may_add(self, column: RowColumn) -> bool:
-        """Say whether the table gets a column that it lacks; else the column is left out."""
-        if column.fixed is not None or self._is_made:
+        """Return whether the table gets a column that it lacks; else the column is left out."""
+        if column.fixed is not None or self._is_created:
             return column.fixed is None
         if self._policy.evolution.schema_changes == "evolve":
             return True
-        self._lacks(column.name, column.spark)
+        self._record_lacking(column.name, column.spark)
         if self._policy.evolution.schema_changes == "strict":
-            self._unmet.append(f"column {column.name!r} ({column.spark}) is new")
+            self._missing_texts.append(f"column {column.name!r} ({column.spark}) is new")
         return False
 
     def _may_widen(self, name: str, table_type: str, kind: str) -> bool:
-        """Say whether a column could become so wide; whether it may is noted."""
-        if name not in self._there:
+        """Return whether a column can be widened; record it if the options do not allow it."""
+        if name not in self._existing:
             return widens(table_type, kind)
         if not self._can_widen(table_type, kind):
             return False
         if self._policy.evolution.schema_changes != "evolve":
-            self._lacks(self._names[name], kind)
-            self._unmet.append(f"column {self._names[name]!r} must become {kind}")
+            self._record_lacking(self._spellings[name], kind)
+            self._missing_texts.append(f"column {self._spellings[name]!r} must become {kind}")
         return True
 
-    def _lacks(self, name: str, kind: str) -> None:
+    def _record_lacking(self, name: str, kind: str) -> None:
         if name not in self.lacking or widens(self.lacking[name], kind):
             self.lacking[name] = kind
 
 
-def _rekeyed(old: Sequence[str] | None, new: Sequence[str] | None) -> str:
+def _changed_key_text(old: Sequence[str] | None, new: Sequence[str] | None) -> str:
     return (
         f"the source changed the table's key from {_listed(old)} to {_listed(new)}, and rows are "
-        "known by their key: read the table anew into another folder, or name under `keys` "
-        "columns that tell its rows apart before and after"
+        "identified by their key: load the table again into another folder, or name under `keys` "
+        "columns that identify its rows before and after"
     )
 
 

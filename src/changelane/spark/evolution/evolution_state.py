@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far a table follows its source, and why it does not go on."""
+"""The state of schema evolution of one table, and why evolution of a table is halted."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -13,24 +13,24 @@ from changelane.reason_codes import ReasonCode
 from changelane.spark.rows.schema import RowColumn
 
 KEY_CHANGED: Final = ReasonCode.KEY_CHANGED
-PAST: Final = (
-    "a table that keeps versions or events keeps their columns, too, and can rename or drop none: "
-    "move it away and read the table anew"
+NOT_IN_MODE: Final = (
+    "a table of mode `history` or `append` keeps the columns of its older rows, so that no column "
+    "can be renamed or dropped: move the table away and load it again"
 )
-FIXED: Final = (
-    "tables of this format cannot rename or drop columns and keep what they hold right: remove the "
-    "table's folder and load it again from a snapshot"
+NOT_IN_FORMAT: Final = (
+    "Hudi cannot rename or drop a column safely: remove the table's folder and load it again from "
+    "a snapshot"
 )
 
 
-class Halted(msgspec.Struct, frozen=True):
-    """Why a table stands still: it takes what is older, the rest is quarantined.
+class EvolutionHalt(msgspec.Struct, frozen=True):
+    """Why evolution of a table is halted: older events are applied, newer ones are quarantined.
 
     Attributes:
-        order: Events after this one are quarantined.
+        order: Events after this order are quarantined.
         code: The reason code.
-        reason: In words, with the way out.
-        statements: What would make the table follow.
+        reason: The reason, with the way out.
+        statements: The SQL statements with which the table would continue.
     """
 
     order: bytes
@@ -40,29 +40,30 @@ class Halted(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The same as a table's property."""
+        """The halt as a property of the table."""
         return msgspec.json.encode(self).decode()
 
     @property
     def where(self) -> str:
-        """The place in the source's log, for people."""
+        """The position in the source's log, for people."""
         return order_text(self.order)
 
     @classmethod
-    def of(cls, text: str) -> "Halted | None":
-        """Read a table's property; empty = the table is not halted."""
+    def of(cls, text: str) -> "EvolutionHalt | None":
+        """Read a property of a table; an empty text is ``None``."""
         return msgspec.json.decode(text, type=cls) if text else None
 
 
 class Evolution(msgspec.Struct, frozen=True):
-    """How far tables follow their sources.
+    """The options of schema evolution.
 
     Attributes:
-        schema_changes: ``evolve``: tables follow; ``strict``: what needs another table is set
-            aside; ``ignore``: tables stay as they are, and take what they have columns for.
-        dropped_columns: ``keep`` them in the tables, or ``drop`` them there, too.
-        dropped_tables: ``keep`` their rows until others come under the name, or ``clear`` them.
-        shadow_tables: ``skip`` the tables of online schema changes, or ``land`` them.
+        schema_changes: ``evolve``: tables follow their sources; ``strict``: events that need an
+            altered table are quarantined; ``ignore``: tables stay, and events lose new columns.
+        dropped_columns: ``keep`` or ``drop`` the columns that a source dropped.
+        dropped_tables: ``keep`` the rows of a dropped table until a table of its name has rows, or
+            ``truncate`` it.
+        shadow_tables: ``skip`` or ``include`` the shadow tables of online schema changes.
     """
 
     schema_changes: str = "evolve"
@@ -72,12 +73,12 @@ class Evolution(msgspec.Struct, frozen=True):
 
     @property
     def keeps_columns(self) -> bool:
-        """Whether columns stay that their source dropped."""
+        """Whether tables keep the columns that their source dropped."""
         return self.dropped_columns == "keep"
 
 
 def evolution_of(options: Options) -> Evolution:
-    """Return what a pipeline's options ask for."""
+    """Return the options of schema evolution of a pipeline."""
     return Evolution(
         options.schema_changes,
         options.dropped_columns,
@@ -86,28 +87,28 @@ def evolution_of(options: Options) -> Evolution:
     )
 
 
-class Followed(NamedTuple):
-    """How far a table follows its source.
+class EvolutionState(NamedTuple):
+    """The schema changes of a table that it has executed.
 
     Attributes:
-        shape: Its columns in the course of the log; ``None`` = nothing was ever said of them.
-        halted: Why it does not go on, if so.
-        cleared: Rows up to here went with a table of this name; empty = none did.
-        created: Properties of the table if it is made now.
-        fillings: Columns whose older rows may lack what the source gave them, and the value;
-            ``None`` = it was not told.
-        key_order: The newest statement about the key; empty = none.
-        newest: The newest statement about the table; empty = none.
+        column_mapping: The columns of the table over the log; ``None`` if no statement concerns it.
+        halted: Why evolution is halted.
+        cleared: Rows up to this order belong to a dropped table of the same name; empty = none.
+        initial_properties: Properties of the table if this batch creates it.
+        backfills: Columns whose older rows lack the value that the source gave them, with the
+            value; ``None`` if the value is unknown.
+        key_order: The order of the newest statement that changed the key; empty = none.
+        newest: The order of the newest statement; empty = none.
     """
 
-    shape: ColumnMapping | None = None
-    halted: Halted | None = None
+    column_mapping: ColumnMapping | None = None
+    halted: EvolutionHalt | None = None
     cleared: bytes = b""
-    created: Mapping[str, str] = {}
-    fillings: tuple[tuple[ColumnBackfill, RowColumn | None], ...] = ()
+    initial_properties: Mapping[str, str] = {}
+    backfills: tuple[tuple[ColumnBackfill, RowColumn | None], ...] = ()
     key_order: bytes = b""
     newest: bytes = b""
 
 
-NOTHING: Final = Followed()
-"""Nothing was ever said of the table."""
+NO_CHANGES: Final = EvolutionState()
+"""The state of a table that no statement concerns."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statements that came after events which are newer: what they cannot do any more.
+"""DDL statements that arrive after newer events: which of them a table can still execute.
 
-Where statements have a topic of their own, or are told late, tables hold what was told behind
-them: under the new names, which are then taken for the old ones.
+If statements have a topic of their own, tables may contain newer values under the names that such
+a statement introduces. Renaming or dropping a column would move these values to the wrong column.
 """
 
 from collections.abc import Iterable
@@ -12,8 +12,8 @@ from changelane.apply.column_mapping import ColumnChanges
 from changelane.apply.schema_history import SchemaChangeEntry, TableRenamed
 from changelane.apply.table_mapping import LakeTable, TableMapping
 from changelane.schema import TableId
-from changelane.spark.evolution.alter import ConflictError, Turning, moved_columns, turning
-from changelane.spark.evolution.prepare import is_newer
+from changelane.spark.evolution.alter import ConflictError, TableAlteration, alteration_of
+from changelane.spark.evolution.dropped_tables import has_newer_rows
 from changelane.spark.lake.interface import Lake, name_of
 from changelane.spark.lake.lookup import holds_newer_value
 from changelane.spark.rows.schema import table_id_text
@@ -21,71 +21,73 @@ from changelane.spark.state.change_log import has_newer_events
 from changelane.spark.state.tombstones import has_newer_tombstone
 
 RENAMED_LATE: Final = (
-    "the table was renamed before events that tables of these names took already, and is not "
-    "renamed now: load both anew, with statements and events in one batch"
+    "tables of these names have applied events that are newer than the RENAME TABLE statement, so "
+    "it is not executed: load both tables again, with statements and events in one batch"
 )
 
 
-def turned(lake: Lake, name: str, step: ColumnChanges, cleared: bytes) -> Turning:
-    """Return what a turn does to a table.
+def executable_alteration(
+    lake: Lake, name: str, schema_change: ColumnChanges, cleared: bytes
+) -> TableAlteration:
+    """Return the alteration of a table for one schema change.
 
-    A table of its name that went may have left a column where another is to come: of that only
-    rows have values that go.
+    A dropped table of the same name may have left a column with a new name; the column is dropped
+    if only rows of that table have values in it.
 
     Args:
         lake: The tables.
         name: The table.
-        step: The turn.
-        cleared: Rows up to here are of the table that went; empty = there was none.
+        schema_change: The schema change.
+        cleared: Rows up to this order belong to the dropped table; empty = there was none.
 
     Raises:
-        ConflictError: The column is the table's own: events came before the statement.
+        ConflictError: The table has a column with a new name: events came before the statement.
     """
-    dropped_columns: list[str] = []
+    also_dropped: list[str] = []
     while True:
         try:
-            return turning(step, lake.columns(name), dropped_columns)
+            return alteration_of(schema_change, lake.columns(name), also_dropped)
         except ConflictError as error:
             if not cleared or holds_newer_value(lake.read(name), [error.column], cleared):
                 raise
-            dropped_columns.append(error.column)
+            also_dropped.append(error.column)
 
 
-def moves_newer(lake: Lake, name: str, turning: Turning, order: bytes) -> bool:
-    """Say whether a turn moves a value that was told behind it: of the column that came then.
+def alters_newer_values(lake: Lake, name: str, alteration: TableAlteration, order: bytes) -> bool:
+    """Return whether an altered column has values that are newer than the schema change.
 
     Args:
         lake: The tables.
         name: The table.
-        turning: The turn.
-        order: Its place in the log.
+        alteration: The alteration.
+        order: The order of the schema change.
     """
-    columns = moved_columns(turning)
+    columns = tuple(alteration.final_names)
     return bool(columns) and holds_newer_value(lake.read(name), columns, order)
 
 
-def renames_newer(lake: Lake, tables: TableMapping, turns: Iterable[SchemaChangeEntry]) -> bool:
-    """Say whether statements rename tables of which events are there, or wait, from behind them.
+def renames_newer(lake: Lake, tables: TableMapping, entries: Iterable[SchemaChangeEntry]) -> bool:
+    """Return whether schema changes rename tables with newer events, applied or pending.
 
     Args:
         lake: The tables.
-        tables: What the names meant until now.
-        turns: What the statements do.
+        tables: The schema history without these schema changes.
+        entries: The schema changes.
     """
     return any(
-        _has_newer(lake, name, tables.lake_table(name, turn.order), turn.order)
-        for turn in turns
-        if isinstance(turn, TableRenamed)
-        for name in (turn.table, turn.new_table)
+        _has_newer(lake, name, tables.lake_table(name, entry.order), entry.order)
+        for entry in entries
+        if isinstance(entry, TableRenamed)
+        for name in (entry.table, entry.new_table)
     )
 
 
-def _has_newer(lake: Lake, table: TableId, place: LakeTable, order: bytes) -> bool:
+def _has_newer(lake: Lake, table: TableId, lake_table: LakeTable, order: bytes) -> bool:
     if has_newer_events(lake, table_id_text(table), order):
         return True
-    table_id = table_id_text(*place)
+    table_id = table_id_text(*lake_table)
     name = name_of(table_id)
     properties = lake.properties(name) if lake.exists(name) else {}
-    if "schema" in properties and is_newer(lake, name, properties, order):
+    if "schema" in properties and has_newer_rows(lake, name, properties, order):
         return True
     return has_newer_tombstone(lake, table_id, order)

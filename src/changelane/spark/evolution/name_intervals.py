@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which table, and which names of its columns, the events of a batch meant at their places.
+"""Maps the table and column names of a batch's events to lake tables, per interval.
 
-Where names changed hands among the events of a batch, ``schema_id`` gets the number of a span.
+An interval lies between two schema changes of a table. If the events of a batch are in several
+intervals, ``schema_id`` gets the number of the event's interval as a suffix.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,124 +18,145 @@ from changelane.spark.rows.schema import table_id_of, table_id_text
 from changelane.spark.state.quarantine import SOURCE_NAMES
 
 
-class Span(NamedTuple):
-    """Events of one name between two turns.
+class NameInterval(NamedTuple):
+    """The events of one source table between two schema changes.
 
     Attributes:
-        table_id: The table as the events name it.
-        after: The turn before them; empty = none.
-        place: The table of the lake.
+        table_id: The name of the table in the events.
+        after: The order of the schema change before the interval; empty = none.
+        lake_table: The lake table.
     """
 
     table_id: str
     after: bytes
-    place: LakeTable
+    lake_table: LakeTable
 
     @property
     def sample(self) -> bytes:
-        """An order among theirs, as far as turns are concerned."""
+        """An order in the interval."""
         return self.after + b"\0"
 
 
-def spans_of(works: Sequence[TableBatch], tables: TableMapping) -> list[Span]:
-    """Return the spans that the events of a batch stand in.
+def name_intervals(table_batches: Sequence[TableBatch], tables: TableMapping) -> list[NameInterval]:
+    """Return the intervals with events of a batch.
 
     Args:
-        works: What the batch holds of each name.
-        tables: The statements of the source.
+        table_batches: The events of the batch, by their source table.
+        tables: The schema history of the source.
     """
     return [
-        Span(work.table_id, after, place)
-        for work in works
-        for after, place in _met(timeline(table_id_of(work.table_id), tables), work)
+        NameInterval(table_batch.table_id, after, lake_table)
+        for table_batch in table_batches
+        for after, lake_table in _with_events(
+            timeline(table_id_of(table_batch.table_id), tables), table_batch
+        )
     ]
 
 
 def timeline(table: TableId, tables: TableMapping) -> list[tuple[bytes, LakeTable]]:
-    """Return the turns that matter to events of a name, and which table it means after each."""
-    cuts = {b"", *tables.name_change_orders(table)}
-    for place in {tables.lake_table(table, cut + b"\0") for cut in cuts}:
-        cuts |= {turn.order for turn in tables.alterations(place)}
-        cuts |= {end.order for end in tables.ends(place)}
-    return [(cut, tables.lake_table(table, cut + b"\0")) for cut in sorted(cuts)]
+    """Return the orders of schema changes of a source table, with the lake table after each."""
+    orders = {b"", *tables.name_change_orders(table)}
+    for lake_table in {tables.lake_table(table, order + b"\0") for order in orders}:
+        orders |= {entry.order for entry in tables.alterations(lake_table)}
+        orders |= {end.order for end in tables.ends(lake_table)}
+    return [(order, tables.lake_table(table, order + b"\0")) for order in sorted(orders)]
 
 
-def _met(
-    turns: Sequence[tuple[bytes, LakeTable]], work: TableBatch
+def _with_events(
+    changes: Sequence[tuple[bytes, LakeTable]], table_batch: TableBatch
 ) -> list[tuple[bytes, LakeTable]]:
-    """Return the part of a timeline that events of a batch stand in."""
-    newest = max((*work.newest.values(), *work.newest_truncates.values()), default=b"")
-    oldest = b"" if work.truncates else min(work.oldest.values(), default=b"")
-    ends = [after for after, _ in turns[1:]]
+    """Return the part of a timeline that has events of a batch."""
+    newest = max(
+        (*table_batch.newest.values(), *table_batch.newest_truncates.values()), default=b""
+    )
+    oldest = b"" if table_batch.truncates else min(table_batch.oldest.values(), default=b"")
+    ends = [after for after, _ in changes[1:]]
     return [
-        turn
-        for turn, end in zip(turns, [*ends, None], strict=True)
-        if turn[0] < newest and (end is None or end >= oldest)
+        change
+        for change, end in zip(changes, [*ends, None], strict=True)
+        if change[0] < newest and (end is None or end >= oldest)
     ]
 
 
 def needs_labels(
-    spans: Sequence[Span], works: Sequence[TableBatch], leaves: Callable[[Span], bool]
+    intervals: Sequence[NameInterval],
+    table_batches: Sequence[TableBatch],
+    leaves_unknown: Callable[[NameInterval], bool],
 ) -> bool:
-    """Say whether names changed hands among the events of a batch.
+    """Return whether a schema change renames tables or columns of a batch.
 
     Args:
-        spans: Those of the batch.
-        works: What it holds of each name.
-        leaves: Says of a span whether its events leave a column with a value that nobody told.
+        intervals: The intervals of the batch.
+        table_batches: The events of the batch, by their source table.
+        leaves_unknown: Whether events of an interval lack the value of a column that was added
+            later.
     """
-    by_table: dict[str, list[Span]] = {}
-    for span in spans:
-        by_table.setdefault(span.table_id, []).append(span)
-    for work in works:
-        intervals = by_table.get(work.table_id, [])
-        if any(table_id_text(*span.place) != work.table_id for span in intervals):
+    by_table: dict[str, list[NameInterval]] = {}
+    for interval in intervals:
+        by_table.setdefault(interval.table_id, []).append(interval)
+    for table_batch in table_batches:
+        own = by_table.get(table_batch.table_id, [])
+        if any(table_id_text(*interval.lake_table) != table_batch.table_id for interval in own):
             return True
-        oldest = min(work.oldest.values(), default=None)
+        oldest = min(table_batch.oldest.values(), default=None)
         if oldest is None:
             continue
-        newest = max(work.newest.values())
-        if any(oldest <= span.after < newest for span in intervals):
+        newest = max(table_batch.newest.values())
+        if any(oldest <= interval.after < newest for interval in own):
             return True
-        reached = [span for span in intervals if span.after < oldest]
-        if reached and leaves(reached[-1]):
+        earlier = [interval for interval in own if interval.after < oldest]
+        if earlier and leaves_unknown(earlier[-1]):
             return True
     return False
 
 
-def labelled(events: DataFrame, spans: Sequence[Span], leaves: Callable[[Span], bool]) -> DataFrame:
-    """Return event rows with the tables of the lake, and with numbers of spans at schemas.
+def labelled(
+    events: DataFrame,
+    intervals: Sequence[NameInterval],
+    leaves_unknown: Callable[[NameInterval], bool],
+) -> DataFrame:
+    """Return event rows with the names of lake tables, and interval numbers in ``schema_id``.
 
     Args:
         events: Event rows.
-        spans: Those of the batch.
-        leaves: As of :func:`needs_labels`; such events count as partial.
+        intervals: The intervals of the batch.
+        leaves_unknown: As of :func:`needs_labels`; such events are partial.
     """
-    place: Column | None = None
-    number: Column | None = None
-    hidden: list[Column] = []
-    for index in reversed(range(len(spans))):  # the newest span of a table decides first
-        span = spans[index]
-        within = F.col("table_id") == span.table_id
-        if span.after:
-            within = within & (F.col("order") > F.lit(bytearray(span.after)))
-        table_id, at = F.lit(table_id_text(*span.place)), F.lit(f"{INTERVAL_SEPARATOR}{index}")
-        place = F.when(within, table_id) if place is None else place.when(within, table_id)
-        number = F.when(within, at) if number is None else number.when(within, at)
-        if leaves(span):
-            hidden.append(number == at)
-    if place is None or number is None:
+    table_id: Column | None = None
+    suffix: Column | None = None
+    partial_suffixes: list[Column] = []
+    for index in reversed(range(len(intervals))):  # the newest interval of a table comes first
+        interval = intervals[index]
+        is_in_interval = F.col("table_id") == interval.table_id
+        if interval.after:
+            is_after = F.col("order") > F.lit(bytearray(interval.after))
+            is_in_interval = is_in_interval & is_after
+        lake_table = F.lit(table_id_text(*interval.lake_table))
+        number = F.lit(f"{INTERVAL_SEPARATOR}{index}")
+        if table_id is None or suffix is None:
+            table_id, suffix = F.when(is_in_interval, lake_table), F.when(is_in_interval, number)
+        else:
+            table_id = table_id.when(is_in_interval, lake_table)
+            suffix = suffix.when(is_in_interval, number)
+        if leaves_unknown(interval):
+            partial_suffixes.append(number)
+    if table_id is None or suffix is None:
         return events
     is_row = F.col("kind").isin("data", "truncate")
-    label = F.concat("schema_id", F.coalesce(number, F.lit("")))
+    labelled_schema = F.concat("schema_id", F.coalesce(suffix, F.lit("")))
     is_full: Column = F.col("whole")
-    for is_hidden in hidden:
-        is_full = F.when(F.coalesce(is_hidden, F.lit(False)), F.lit(False)).otherwise(is_full)
+    if partial_suffixes:
+        is_partial = F.coalesce(suffix.isin(*partial_suffixes), F.lit(False))
+        is_full = F.when(is_partial, F.lit(False)).otherwise(is_full)
     return events.withColumns(
         {
             SOURCE_NAMES: F.struct("table_id", "whole"),
-            "table_id": F.when(is_row, F.coalesce(place, "table_id")).otherwise(F.col("table_id")),
-            "schema_id": F.when(F.col("kind") == "data", label).otherwise(F.col("schema_id")),
+            "table_id": F.when(is_row, F.coalesce(table_id, "table_id")).otherwise(
+                F.col("table_id")
+            ),
+            "schema_id": F.when(F.col("kind") == "data", labelled_schema).otherwise(
+                F.col("schema_id")
+            ),
             "whole": is_full,
         }
     )

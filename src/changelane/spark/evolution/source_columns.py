@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columns of a table's source, where no statement tells what becomes of them."""
+"""The columns of a table's source over time, as its events show them without DDL statements."""
 
 from collections.abc import Collection, Mapping
 
@@ -9,7 +9,7 @@ from changelane.apply.added_columns import Addition, ColumnHistory
 from changelane.apply.column_mapping import ColumnBackfill
 from changelane.apply.schema_history import ColumnAdded
 from changelane.spark.evolution.compatibility import Policy
-from changelane.spark.evolution.evolution_state import Followed
+from changelane.spark.evolution.evolution_state import EvolutionState
 from changelane.spark.evolution.table_properties import MANY, place_text
 from changelane.spark.lake.commit_totals import Tally
 from changelane.spark.lake.interface import Lake
@@ -21,52 +21,52 @@ from changelane.spark.rows.schema_columns import schema_columns_of
 from changelane.types import UNKNOWN
 
 
-def new_columns(
+def source_columns_property(
     lake: Lake,
     name: str,
-    work: TableBatch,
+    table_batch: TableBatch,
     properties: Mapping[str, str],
     *,
     kind: bytes,
-    followed: Followed,
+    evolution_state: EvolutionState,
     policy: Policy,
     table_columns: Collection[str],
 ) -> dict[str, str]:
-    """Return the property that remembers a table's columns after a batch; nothing = it stays.
+    """Return the property with a table's source columns after a batch; empty = unchanged.
 
-    A table of events keeps each as it came: of one from before a column, nothing is unknown.
+    A table of mode ``append`` has no such property: its rows are events, which lack nothing.
 
     Args:
         lake: The tables.
         name: The table.
-        work: The events that it takes.
-        properties: Its properties; none = it is new.
-        kind: The kind of positions that it compares (2 bytes).
-        followed: Its statements: where there are some, they tell of new columns.
-        policy: What the user chose. A table that stays as it is gets no columns.
-        table_columns: The columns that it has.
+        table_batch: The events that the table applies.
+        properties: The properties of the table; empty = it is new.
+        kind: The kind of positions that the table compares (2 bytes).
+        evolution_state: The executed statements; if there are any, they add the columns.
+        policy: The user's choices; only with ``evolve`` a table gets columns.
+        table_columns: The columns of the table.
     """
-    mode = policy.modes.of(table_id_of(work.table_id))
+    mode = policy.modes.of(table_id_of(table_batch.table_id))
     if mode.name == APPEND or policy.evolution.schema_changes != "evolve":
         return {}
     before = source_columns(properties)
-    if followed.shape is not None:
-        turns = followed.shape.entries
-        names = {column.name for turn in turns for column in turn.added}
-        names |= {new for turn in turns for _, new in turn.renamed}
+    if evolution_state.column_mapping is not None:
+        entries = evolution_state.column_mapping.entries
+        names = {column.name for entry in entries for column in entry.added}
+        names |= {new for entry in entries for _, new in entry.renamed}
         after = before.without(name.lower() for name in names)
     else:
         if properties and SOURCE_COLUMNS not in properties:
             before = _of_schema(properties, table_columns)
         listings = [
-            schema_columns_of(work.schemas[schema_id], *reach)
-            for (schema_id, domain), reach in work.rows.items()
-            if domain == kind and schema_id in work.schemas
+            schema_columns_of(table_batch.schemas[schema_id], *order_range)
+            for (schema_id, domain), order_range in table_batch.rows.items()
+            if domain == kind and schema_id in table_batch.schemas
         ]
         if before.has_new(listings):
             high = Tally.of(lake.last_commit(name)).high or ""
             before = before.reaching(bytes.fromhex(high))
-        after = before.after(listings, _crossing(work, properties, before))
+        after = before.after(listings, _newest_of_partitions(table_batch, properties, before))
         if mode.name == HISTORY:
             plain = (msgspec.structs.replace(addition, value=None) for addition in after.added)
             after = msgspec.structs.replace(after, added=tuple(plain))
@@ -75,17 +75,19 @@ def new_columns(
 
 
 def _columns(columns: ColumnHistory) -> tuple[object, ...]:
-    """Return what of a table's columns is worth a commit: not how far their schema reaches."""
+    """Return the parts of a history whose change is worth a commit: not the orders it covers."""
     return None if columns.newest is None else columns.newest.columns, columns.known, columns.added
 
 
-def _crossing(work: TableBatch, properties: Mapping[str, str], before: ColumnHistory) -> bytes:
-    """Return the newest order so far, where orders are offsets of several partitions."""
-    if not work.epoch_partitions or not place_text(
-        work.epoch_partitions, properties.get("place")
+def _newest_of_partitions(
+    table_batch: TableBatch, properties: Mapping[str, str], before: ColumnHistory
+) -> bytes:
+    """Return the newest order so far if orders are offsets of several partitions, else empty."""
+    if not table_batch.epoch_partitions or not place_text(
+        table_batch.epoch_partitions, properties.get("place")
     ).endswith(MANY):
         return b""
-    return max(b"" if before.newest is None else before.newest.end, *work.newest.values())
+    return max(b"" if before.newest is None else before.newest.end, *table_batch.newest.values())
 
 
 def _of_schema(properties: Mapping[str, str], table_columns: Collection[str]) -> ColumnHistory:
@@ -98,8 +100,8 @@ def _of_schema(properties: Mapping[str, str], table_columns: Collection[str]) ->
     )
 
 
-def fillings(added: Collection[Addition]) -> tuple[tuple[ColumnBackfill, RowColumn], ...]:
-    """Return the columns whose older rows have the default that the schema declares."""
+def declared_backfills(added: Collection[Addition]) -> tuple[tuple[ColumnBackfill, RowColumn], ...]:
+    """Return the backfills of columns with a default that their schema declares."""
     return tuple(
         (
             ColumnBackfill(

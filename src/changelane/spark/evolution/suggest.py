@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What would make the tables of a lake follow their sources, shown and run by command.
+"""Suggests the SQL statements with which tables follow their sources, and runs them.
 
-Tables that ``strict`` or ``ignore`` leave as they are wait for it; with ``evolve`` nothing waits,
-unless a table is halted that no statement can help.
+``schema_changes: strict`` and ``ignore`` leave tables as they are. With ``evolve`` there is nothing
+to suggest, unless a table is halted.
 """
 
 from collections.abc import Mapping
@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 from changelane.errors import ConfigError
 from changelane.spark.evolution import alter
 from changelane.spark.evolution.compatibility import Policy
-from changelane.spark.evolution.evolution import Follower, unfollowed
-from changelane.spark.evolution.evolution_state import Evolution, Halted
-from changelane.spark.evolution.prepare import LACKING
+from changelane.spark.evolution.evolution import SchemaEvolver, pending_changes
+from changelane.spark.evolution.evolution_state import Evolution, EvolutionHalt
+from changelane.spark.evolution.prepare import MISSING_COLUMNS
 from changelane.spark.evolution.table_properties import newest_position
 from changelane.spark.lake import table_sql
 from changelane.spark.lake.interface import Lake, widens
@@ -26,14 +26,14 @@ from changelane.spark.state.fencing import create_fencing_token
 from changelane.spark.state.tombstones import TableTombstones, TombstoneTable
 
 
-class TablePlan(msgspec.Struct):
-    """One table that does not follow its source.
+class SchemaPlan(msgspec.Struct):
+    """The pending schema changes of one table.
 
     Attributes:
-        table: Its name at the source.
-        path: Where it lies.
-        statements: What would make it follow.
-        halted: Why it stands still, where no statement helps.
+        table: The name of the table at the source.
+        path: The path of the table.
+        statements: The SQL statements that alter the table.
+        halted: Why evolution is halted, if no statement helps.
     """
 
     table: str
@@ -42,27 +42,27 @@ class TablePlan(msgspec.Struct):
     halted: str = ""
 
 
-class SchemaPlans:
-    """The plans of a lake's tables.
+class SchemaPlanner:
+    """Plans the pending schema changes of a lake's tables.
 
     Args:
         spark: The session.
         lake: The tables.
-        evolution: What the user chose.
-        modes: What tables keep of their changes.
+        evolution: The options of schema evolution.
+        modes: The modes of the tables.
     """
 
     def __init__(self, spark: SparkSession, lake: Lake, evolution: Evolution, modes: Modes) -> None:
         self._lake = lake
-        follows = msgspec.structs.replace(evolution, schema_changes="evolve")
-        self._follower = Follower(spark, lake, Policy(modes=modes, evolution=follows))
-        self._side = TombstoneTable(spark, lake)
+        evolving = msgspec.structs.replace(evolution, schema_changes="evolve")
+        self._evolver = SchemaEvolver(spark, lake, Policy(modes=modes, evolution=evolving))
+        self._tombstones = TombstoneTable(spark, lake)
 
-    def plans(self, table: str | None = None) -> list[TablePlan]:
-        """Return the tables that do not follow, and what would make them.
+    def plans(self, table: str | None = None) -> list[SchemaPlan]:
+        """Return the plans of the tables with pending schema changes.
 
         Args:
-            table: Only this one, by its name at the source or the last part of it.
+            table: Plan only this table: its name at the source, or the last part of the name.
 
         Raises:
             ConfigError: There is no such table.
@@ -72,32 +72,32 @@ class SchemaPlans:
             table_plan for table_plan in table_plans if table_plan.statements or table_plan.halted
         ]
 
-    def apply(self, pipeline: str, table: str | None = None) -> list[TablePlan]:
-        """Run the statements; return what was run.
+    def apply(self, pipeline: str, table: str | None = None) -> list[SchemaPlan]:
+        """Run the statements of the plans; return the plans that were run.
 
-        A run of the pipeline that is under way stops: its tables are others now.
+        A current run of the pipeline stops, because its plans of the tables are outdated.
 
         Raises:
             ConfigError: There is no such table.
         """
         chosen = self._chosen(table)
         fence = create_fencing_token(self._lake, tombstones.NAME, pipeline)
-        known = self._side.table_tombstones()
+        table_tombstones = self._tombstones.table_tombstones()
         applied_plans = []
         for name, properties in chosen:
             table_plan = self._plan(name, properties)
             if not table_plan.statements:
                 continue
             table_id = properties["table"]
-            truncated = known.get(table_id, TableTombstones()).truncated
+            truncated = table_tombstones.get(table_id, TableTombstones()).truncated
             self._lake.set_properties(name, fence.properties)
-            self._follower.follow(table_id, newest_position(properties), truncated, None)
+            self._evolver.evolve_table(table_id, newest_position(properties), truncated, None)
             added, widened = self._lacking(self._lake.columns(name), properties)
             if added:
                 self._lake.add_columns(name, added)
             if widened:
                 self._lake.widen_columns(name, widened)
-            self._lake.set_properties(name, {LACKING: ""})
+            self._lake.set_properties(name, {MISSING_COLUMNS: ""})
             applied_plans.append(table_plan)
         return applied_plans
 
@@ -117,40 +117,44 @@ class SchemaPlans:
             raise ConfigError(msg)
         return chosen_tables
 
-    def _plan(self, name: str, properties: Mapping[str, str]) -> TablePlan:
+    def _plan(self, name: str, properties: Mapping[str, str]) -> SchemaPlan:
         table_id = properties["table"]
         sql = self._lake.sql(name)
         statements: list[str] = []
-        truncated = self._side.table_tombstones().get(table_id, TableTombstones()).truncated
-        followed = self._follower.known(table_id, newest_position(properties), truncated)
+        truncated = self._tombstones.table_tombstones().get(table_id, TableTombstones()).truncated
+        evolution_state = self._evolver.expected_state(
+            table_id, newest_position(properties), truncated
+        )
         columns = self._lake.columns(name)
-        halted = Halted.of(properties.get("halted", ""))
-        if followed.shape is not None:
-            late, waiting = unfollowed(followed.shape, properties)
-            for number in waiting if not late else ():
+        halted = EvolutionHalt.of(properties.get("halted", ""))
+        if evolution_state.column_mapping is not None:
+            late, pending = pending_changes(evolution_state.column_mapping, properties)
+            for number in pending if not late else ():
                 try:
-                    turning = alter.turning(followed.shape.changes[number], columns)
+                    alteration = alter.alteration_of(
+                        evolution_state.column_mapping.changes[number], columns
+                    )
                 except alter.ConflictError:
                     break
-                statements.extend(alter.statements(sql, turning))
-                columns = alter.columns_after(turning, columns)
+                statements.extend(alter.sql_statements(sql, alteration))
+                columns = alter.columns_after(alteration, columns)
         added, widened = self._lacking(columns, properties)
         if added:
             statements.append(table_sql.add_columns(sql, added))
         statements.extend(table_sql.widen_columns(sql, widened))
         reason = "" if halted is None or statements else f"{halted.code}: {halted.reason}"
-        return TablePlan(str(table_id_of(table_id)), self._lake.path(name), statements, reason)
+        return SchemaPlan(str(table_id_of(table_id)), self._lake.path(name), statements, reason)
 
     def _lacking(
         self, columns: Mapping[str, str], properties: Mapping[str, str]
     ) -> tuple[dict[str, str], dict[str, str]]:
-        """Return the columns that a table should get, and those that should be wider.
+        """Return the columns to add to a table, and the columns to widen.
 
         Args:
-            columns: Its columns, once it has followed what is told of them.
-            properties: Its properties.
+            columns: The columns of the table after its pending schema changes.
+            properties: The properties of the table.
         """
-        missing_text = properties.get(LACKING) or "{}"
+        missing_text = properties.get(MISSING_COLUMNS) or "{}"
         lacking = msgspec.json.decode(missing_text, type=dict[str, str])
         types_by_lower = {column.lower(): kind for column, kind in columns.items()}
         added = {

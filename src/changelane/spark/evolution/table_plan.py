@@ -13,46 +13,48 @@ class TablePlan(NamedTuple):
     """How the events of one table and batch are applied.
 
     Attributes:
-        work: The batch's events of the table, without the rejected ones.
+        table_batch: The batch's events of the table, without the rejected ones.
         name: The table's path in the lake.
         target: The table's columns and the schemas of the events.
         properties: changelane's properties of the table.
-        refused: The rejected events.
-        crosses: Whether events come from several partitions, whose offsets cannot be compared.
+        rejected: The rejected events.
+        crosses_partitions: Whether events come from several partitions, whose offsets do not
+            compare.
         cleared: Rows up to this position belong to a dropped table of the same name.
         note: A note for ``changelane status``.
         warning: A warning to print once.
     """
 
-    work: TableBatch
+    table_batch: TableBatch
     name: str
     target: Target
     properties: dict[str, str]
-    refused: tuple[RejectedRows, ...] = ()
-    crosses: bool = False
+    rejected: tuple[RejectedRows, ...] = ()
+    crosses_partitions: bool = False
     cleared: bytes = b""
     note: str | None = None
     warning: str = ""
 
     @property
     def is_exceptional(self) -> bool:
-        """Whether the table may hold columns of different ages, or the batch brings some."""
-        if self.work.has_partial_images or "exceptions" in self.properties:
+        """Whether columns of one row may have different orders, in the table or in the batch."""
+        if self.table_batch.has_partial_images or "exceptions" in self.properties:
             return True
         added = self.target.additions
         return any(
-            self.mode == HISTORY or self.work.min_order < addition.order for addition in added
+            self.mode == HISTORY or self.table_batch.min_order < addition.order
+            for addition in added
         )
 
     @property
     def is_uneven(self) -> bool:
         """Whether full events of the batch may carry different columns of the table."""
-        first = self.work.min_order
+        first = self.table_batch.min_order
         return any(added.is_unknown and first < added.order for added in self.target.additions)
 
     @property
     def table_mode(self) -> TableMode:
-        """What the table keeps of its changes."""
+        """The mode of the table, with its options."""
         return mode_of(self.properties)
 
     @property
@@ -62,10 +64,10 @@ class TablePlan(NamedTuple):
 
     @property
     def is_adding(self) -> bool:
-        """Whether rows are only added: of every event, or where no key tells which row is meant."""
+        """Whether rows are only added: in mode ``append``, and to a table without a key."""
         return self.mode == APPEND or (self.mode == UPSERT and not self.target.keys)
 
     @property
     def mode(self) -> str:
-        """The name of that."""
+        """The name of the mode."""
         return self.table_mode.name

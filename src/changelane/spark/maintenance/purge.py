@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from changelane.position import BY_PARTITION, order_text
-from changelane.spark.evolution.prepare import own_columns
+from changelane.spark.evolution.table_properties import columns_of_source
 from changelane.spark.lake.interface import Lake, name_of
 from changelane.spark.lake.lookup import held_rows, is_incomplete
 from changelane.spark.lake.modes import HISTORY, TableMode, mode_of
@@ -206,7 +206,7 @@ def _incomplete_keys(lake: Lake, table_id: str, tombstones: DataFrame) -> DataFr
     additions = additions_of(properties)
     if "exceptions" not in properties and not any(addition.is_unknown for addition in additions):
         return None
-    columns = own_columns(lake.columns(name), properties, mode_of(properties))
+    columns = columns_of_source(lake.columns(name), properties, mode_of(properties))
     # a row without a base order does not know a column that the table gets later
     is_incomplete_row = is_incomplete(columns, additions) | (F.length(ORDER) == 0)
     incomplete_rows = lake.read(name).where(is_incomplete_row)

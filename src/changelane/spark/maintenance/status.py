@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from changelane.position import order_text
-from changelane.spark.evolution.evolution_state import Halted
-from changelane.spark.evolution.prepare import own_columns
+from changelane.spark.evolution.evolution_state import EvolutionHalt
+from changelane.spark.evolution.table_properties import columns_of_source
 from changelane.spark.lake.commit_totals import Tally
 from changelane.spark.lake.interface import Lake, Marker, name_of
 from changelane.spark.lake.lookup import is_incomplete
@@ -110,7 +110,7 @@ def status(lake: Lake, pipeline: str = "") -> list[TableStatus]:
         # events since a rename have the new id
         table_ids = {table_id, properties.get("named", "")} - {""}
         rows, mode = lake.read(name), mode_of(properties)
-        columns = own_columns(lake.columns(name), properties, mode)
+        columns = columns_of_source(lake.columns(name), properties, mode)
         additions = additions_of(properties)
         incomplete = F.count_if(is_incomplete(columns, additions))
         if mode.keeps_deleted:
@@ -200,7 +200,7 @@ def _pending_count(lake: Lake, name: str, pending: Pending, pipeline: str) -> in
 
 
 def _halted_text(properties: Mapping[str, str]) -> str:
-    halted = Halted.of(properties.get("halted", ""))
+    halted = EvolutionHalt.of(properties.get("halted", ""))
     return "" if halted is None else f"{halted.code}: {halted.reason} (at {halted.where})"
 
 

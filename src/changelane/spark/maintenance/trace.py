@@ -16,7 +16,7 @@ from changelane.apply import key_bytes, key_values, unpack_orders
 from changelane.apply.added_columns import Addition
 from changelane.errors import ConfigError
 from changelane.position import order_text
-from changelane.spark.evolution.prepare import own_columns
+from changelane.spark.evolution.table_properties import columns_of_source
 from changelane.spark.lake.interface import Commit, Lake, Marker
 from changelane.spark.lake.lookup import typed
 from changelane.spark.lake.modes import APPEND, HISTORY, IS_CURRENT, OWN, UNTIL, mode_of
@@ -141,7 +141,7 @@ def trace(lake: Lake, table: str, key: Mapping[str, Value], pipeline: str = "") 
         msg = f"the key columns of {table} are: {', '.join(key_columns) or 'none'}"
         raise ConfigError(msg)
     canonical_key = key_bytes({column: key[column] for column in key_columns}).decode()
-    columns = own_columns(lake.columns(name), properties, mode)
+    columns = columns_of_source(lake.columns(name), properties, mode)
     column_types = {column.lower(): column_type for column, column_type in columns.items()}
     stored_rows = lake.read(name)
     _check_key(

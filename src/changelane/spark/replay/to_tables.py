@@ -16,7 +16,7 @@ from changelane.message import Message
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.files_source import FilesSource
 from changelane.reason_codes import ReasonCode
-from changelane.spark.apply.dispatch import Cadence, Fanout
+from changelane.spark.apply.dispatch import MergeSchedule, TableDispatcher
 from changelane.spark.lake.interface import Lake
 from changelane.spark.rows import schema as rows
 from changelane.spark.rows.builder import RowBuilder, row_builder
@@ -46,8 +46,8 @@ class TableReplay:
         self._pipeline = pipeline
         self._expressions = expressions_of(spark, pipeline)
         applier = applier_of(spark, lake, pipeline)
-        applier.raise_fence(pipeline.name)
-        self._dispatcher = Fanout(lake, applier, pipeline.name, Cadence())
+        applier.acquire_fencing_token(pipeline.name)
+        self._dispatcher = TableDispatcher(lake, applier, pipeline.name, MergeSchedule())
 
     def entries_to_replay(self, rows: DataFrame, selected_entries: DataFrame) -> DataFrame:
         """Return the selected entries: a replay into tables needs no others."""
@@ -77,7 +77,7 @@ class TableReplay:
                     entries.where(is_transformed), self._pipeline, format_name, options
                 )
                 events = events.unionByName(decoded_events)  # noqa: PLW2901
-            report = self._dispatcher.take(events, marker, details)
+            report = self._dispatcher.apply(events, marker, details)
         return ReplayReport(
             unfinished_replay.number,
             unfinished_replay.entries,

@@ -12,7 +12,7 @@ from changelane.codec import get_codec
 from changelane.pipeline.config import Pipeline
 from changelane.pipeline.options import Options
 from changelane.spark.apply.applier import Applier
-from changelane.spark.apply.dispatch import Cadence, Fanout
+from changelane.spark.apply.dispatch import MergeSchedule, TableDispatcher
 from changelane.spark.evolution.evolution_state import evolution_of
 from changelane.spark.lake import lake_of
 from changelane.spark.lake.interface import Lake, Marker
@@ -131,9 +131,9 @@ def run(
     lake = lake_of(spark, pipeline)
     stops = options.on_error == "stop"
     applier = applier_of(spark, lake, pipeline, stops=stops, on_step=on_step)
-    open_tables(lambda: applier.raise_fence(pipeline.name))
-    scheduler = applier.keeper(options.maintenance_limits, options.purge_after_s)
-    dispatcher = Fanout(lake, applier, pipeline.name, _merge_schedule(options))
+    open_tables(lambda: applier.acquire_fencing_token(pipeline.name))
+    scheduler = applier.maintenance_scheduler(options.maintenance_limits, options.purge_after_s)
+    dispatcher = TableDispatcher(lake, applier, pipeline.name, _merge_schedule(options))
 
     def merge(*, all_of_them: bool) -> None:
         batch_report = dispatcher.merge(all_of_them=all_of_them)
@@ -151,17 +151,17 @@ def run(
             on_batch(skipped_report)
             return
         with apply_expressions(source.events(batch, pipeline), expressions) as events:
-            applied_report = dispatcher.take(
+            applied_report = dispatcher.apply(
                 events,
                 Marker(pipeline.name, query, number),
                 source.commit_details(batch_offsets),
-                begin=lambda _: _record_batch(log, source, query, number, batch_offsets),
+                on_planned=lambda _: _record_batch(log, source, query, number, batch_offsets),
             )
         log.record_finished(query, number)
         report.add(batch_report := _with_source_counts(applied_report, source, batch_offsets))
         on_batch(batch_report)
-        with dispatcher.alone():
-            report.maintained.extend(scheduler.after_batch(applier.take_seen()))
+        with dispatcher.locked():
+            report.maintained.extend(scheduler.after_batch(applier.take_event_bounds()))
             del report.maintained[:-MAX_BATCH_REPORTS]
 
     recover = (
@@ -197,7 +197,7 @@ def run(
         )
         merge(all_of_them=True)
         interrupts.check()
-        report.maintained.extend(scheduler.after_run(applier.take_seen()))
+        report.maintained.extend(scheduler.after_run(applier.take_event_bounds()))
     report.paused = dispatcher.paused
     return msgspec.structs.replace(report, changed=_changed_files(source))
 
@@ -255,8 +255,8 @@ def applier_of(
     )
 
 
-def _merge_schedule(options: Options) -> Cadence:
-    return Cadence(options.merge == "deferred", options.merge_events, options.merge_seconds)
+def _merge_schedule(options: Options) -> MergeSchedule:
+    return MergeSchedule(options.merge == "deferred", options.merge_events, options.merge_seconds)
 
 
 def expressions_of(spark: SparkSession, pipeline: Pipeline) -> list[PreparedTransform]:

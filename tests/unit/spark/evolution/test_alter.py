@@ -10,7 +10,7 @@ from changelane.apply.schema_history import TableAltered, schema_changes_of
 from changelane.ddl import parse
 from changelane.schema import TableId
 
-turning = pytest.importorskip("changelane.spark.evolution.alter", exc_type=ImportError)
+alter = pytest.importorskip("changelane.spark.evolution.alter", exc_type=ImportError)
 
 SCHEMA: Final = (
     '{"columns":[{"name":"id","type":"int32","spark":"INT"},'
@@ -72,13 +72,13 @@ def shape(*texts: str, keep: bool = True) -> ColumnMapping:
 def follow(lake: FakeLake, wanted: ColumnMapping) -> None:
     """What a batch does before its rows."""
     properties = lake.properties("t")
-    if (begun := turning.unfinished(properties)) is not None:
-        properties = turning.finish(lake, "t", begun, properties)
-    done = properties.get(turning.TURNED, "").split(",")
+    if (begun := alter.unfinished_alteration(properties)) is not None:
+        properties = alter.finish_alteration(lake, "t", begun, properties)
+    done = properties.get(alter.EXECUTED, "").split(",")
     for step in wanted.changes:
-        if turning.turn_id(step.order, step.part) not in done:
-            one = turning.turning(step, lake.columns("t"))
-            properties = turning.turn(lake, "t", one, properties)
+        if alter.entry_id(step.order, step.part) not in done:
+            one = alter.alteration_of(step, lake.columns("t"))
+            properties = alter.alter_table(lake, "t", one, properties)
 
 
 STATEMENTS: Final = {
@@ -135,10 +135,10 @@ def test_crashes_again_and_again_are_mended() -> None:
 
 def test_a_rename_to_a_name_that_is_there_is_refused() -> None:
     (step,) = shape("ALTER TABLE t RENAME COLUMN a TO b").changes
-    with pytest.raises(turning.ConflictError):
-        turning.turning(step, {"id": "int", "a": "int", "B": "int"})
+    with pytest.raises(alter.ConflictError):
+        alter.alteration_of(step, {"id": "int", "a": "int", "B": "int"})
 
 
 def test_columns_that_the_table_never_had_are_left_alone() -> None:
     (step,) = shape("ALTER TABLE t RENAME COLUMN x TO y, DROP COLUMN z", keep=False).changes
-    assert turning.turning(step, {"id": "int"}).is_nothing
+    assert alter.alteration_of(step, {"id": "int"}).is_empty

@@ -1,99 +1,106 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys whose rows moved and took columns along: the few that need more than a fold.
+"""Keys to which the merge rule itself is applied, because rows of them changed their keys.
 
-A key change may lack columns (unchanged TOAST), its halves may come in different batches, late
-events of the old key follow the row to its new one, and inside one transaction keys may be
-swapped (docs/merge-rule.md, Keys inside one transaction). Such keys, and only these, go through
-:func:`changelane.apply.merge.resolve` itself, in one task; everything else stays with the fold.
+A key change may lack columns (unchanged TOAST), and its two halves may be in different batches.
+Late events of the old key belong to the row at its new key, and rows of one transaction may swap
+their keys (docs/merge-rule.md, Keys inside one transaction). Such keys, and no others, go through
+:func:`changelane.apply.merge.resolve`, in one task; the latest event per key decides all others.
 """
 
 from collections.abc import Mapping, Sequence
 from functools import partial, reduce
-from typing import Final, NamedTuple
+from typing import Final
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from changelane.reason_codes import ReasonCode
+from changelane.spark.apply.classify.classifier import ChangedKeys, StoredTable
 from changelane.spark.apply.classify.deferred_constraints import (
-    arrived_earlier,
     identified_moves,
+    key_deletes,
     keys_of_transactions,
-    leaving,
+    shared_keys_with_deletes,
 )
-from changelane.spark.apply.merge_worker import resolve_keys
+from changelane.spark.apply.merge_worker import RecordKind, resolve_keys
+from changelane.spark.evolution.compatibility import is_of_table
 from changelane.spark.evolution.table_plan import TablePlan
 from changelane.spark.lake.lookup import held_rows, typed, written
 from changelane.spark.rows import latest_per_key
 from changelane.spark.rows.added_columns import lacks_column
 from changelane.spark.rows.target import Target, with_defaults
 from changelane.spark.runtime.sql import COLUMNS, DELETED, LIVE, ORDER
-from changelane.spark.state.tombstones import TableTombstones, TombstoneTable
+from changelane.spark.state.quarantine import RejectedRows
+from changelane.spark.state.tombstones import TombstoneTable
 
 _VALUES: Final = "map<string,string>"
-TOLD: Final = (
-    "what STRING, key STRING, `order` BINARY, other STRING, transaction STRING, whole BOOLEAN, "
-    f"has ARRAY<STRING>, values {_VALUES}, orders MAP<STRING,BINARY>, transactions STRING"
-)
 RESOLVED: Final = (
     "key STRING, live BOOLEAN, deleted BINARY, moved_to STRING, `order` BINARY, "
     f"orders MAP<STRING,BINARY>, values {_VALUES}, code STRING, "
     "transactions STRING, within BINARY, until BINARY"
 )
+"""The state of a key after the batch; with a ``code``, an event that the rule rejected instead."""
 
 
-class Moved(NamedTuple):
-    """Keys of a table that went through the rule itself, and what became of them."""
-
-    keys: DataFrame
-    states: DataFrame
-
-
-def moved_keys(
-    rows: DataFrame,
-    table: DataFrame,
-    side: TombstoneTable,
-    plan: TablePlan,
-    remembered: TableTombstones,
-    *,
-    late: DataFrame | None = None,
-) -> DataFrame | None:
-    """Return the keys of a batch that a fold cannot decide, in a column ``key``; ``None`` = none.
+def changed_keys(rows: DataFrame, plan: TablePlan, stored: StoredTable) -> ChangedKeys | None:
+    """Return the keys to which the merge rule itself is applied; ``None`` = none.
 
     Args:
         rows: ``data`` rows of one table.
-        table: The table.
-        side: What is remembered.
-        plan: How the table's events are applied.
-        remembered: What is remembered of the whole table.
-        late: Keys of events that are too late; a row that arrives there left another key.
+        plan: The plan of the table.
+        stored: The table as it is stored before the batch.
     """
+    if not plan.target.keys:
+        return None
+    if not plan.table_batch.has_other_keys and not stored.has_touched_key_changes:
+        return None
+    rows = rows.where("key IS NOT NULL")
+    keys = _changed_keys(rows, plan, stored)
+    if keys is None:
+        return None
+    states = _resolved(rows, keys, plan, stored)
+    return ChangedKeys(keys, states.persist(StorageLevel.MEMORY_AND_DISK))
+
+
+def _changed_keys(rows: DataFrame, plan: TablePlan, stored: StoredTable) -> DataFrame | None:
     seeds: list[DataFrame] = []
-    ends: list[DataFrame] = []
-    if plan.work.has_other_keys:
+    links: list[DataFrame] = []
+    if plan.table_batch.has_other_keys:
         moves = rows.where(F.col("other_key").isNotNull()).select(
             "op", "key", "other_key", "whole", "order", "transaction"
         )
-        seeds.append(_undecided(moves, rows))
-        named_keys = identified_moves(rows, plan)
-        seeds += [named_keys.select("key"), named_keys.select(F.col("other_key").alias("key"))]
-        if late is not None:
-            seeds.append(moves.where("op != 'd'").join(late, "key", "left_semi").select("key"))
-        if plan.work.is_transactional:
-            seeds.append(_held_arrivals(moves, rows, table, plan))
-        ends.append(moves.select("key", "other_key"))
-    if remembered.has_key_changes:
-        stored_moves = side.moved_keys(plan.work.table_id)
-        touched = latest_per_key.touched_keys(rows, moves=plan.work.has_other_keys).distinct()
-        away = stored_moves.where("moved_to != key").join(F.broadcast(touched), "key", "left_semi")
-        within = keys_of_transactions(side.transactions_of(plan.work.table_id), rows)
-        seeds += [away.select("key"), arrived_earlier(stored_moves, rows), within]
-        ends.append(stored_moves.select("key", F.col("moved_to").alias("other_key")))
+        seeds.append(_undecided_keys(moves, rows))
+        named_moves = identified_moves(rows, plan)
+        seeds += [named_moves.select("key"), named_moves.select(F.col("other_key").alias("key"))]
+        if stored.late_keys is not None:
+            # a row that is inserted at such a key was deleted at another one
+            late_inserts = moves.where("op != 'd'").join(stored.late_keys, "key", "left_semi")
+            seeds.append(late_inserts.select("key"))
+        if plan.table_batch.is_transactional:
+            seeds.append(_occupied_keys(moves, rows, plan, stored))
+        links.append(moves.select("key", "other_key"))
+    if stored.table_tombstones.has_key_changes:
+        table_id = plan.table_batch.table_id
+        stored_moves = stored.tombstones.moved_keys(table_id)
+        touched = latest_per_key.touched_keys(
+            rows, moves=plan.table_batch.has_other_keys
+        ).distinct()
+        left_keys = stored_moves.where("moved_to != key").join(
+            F.broadcast(touched), "key", "left_semi"
+        )
+        in_transactions = keys_of_transactions(stored.tombstones.transactions_of(table_id), rows)
+        seeds += [
+            left_keys.select("key"),
+            shared_keys_with_deletes(stored_moves, rows),
+            in_transactions,
+        ]
+        links.append(stored_moves.select("key", F.col("moved_to").alias("other_key")))
     if not seeds:
         return None
-    # a row that moved before and moves again in this batch: one closure over both
+    # one closure over both: a row may have changed its key before, and again in this batch
     closed_keys = _closure(
-        reduce(DataFrame.unionByName, seeds), reduce(DataFrame.unionByName, ends)
+        reduce(DataFrame.unionByName, seeds), reduce(DataFrame.unionByName, links)
     )
     cached_keys = (
         closed_keys.where("key IS NOT NULL").distinct().persist(StorageLevel.MEMORY_AND_DISK)
@@ -104,53 +111,58 @@ def moved_keys(
     return cached_keys
 
 
-def _undecided(moves: DataFrame, rows: DataFrame) -> DataFrame:
-    arrives = F.col("op") != "d"
-    lacking = moves.where(arrives & ~F.col("whole")).select("key")
-    # the first half of a key change whose second half is not here, or not whole
-    full_arrivals = moves.where(arrives & F.col("whole")).select(
+def _undecided_keys(moves: DataFrame, rows: DataFrame) -> DataFrame:
+    """Return the keys of a batch that the latest event per key does not decide."""
+    is_insert = F.col("op") != "d"
+    lacking = moves.where(is_insert & ~F.col("whole")).select("key")
+    # the first half of a key change whose second half is not in the batch, or not a full image
+    full_inserts = moves.where(is_insert & F.col("whole")).select(
         F.col("key").alias("other_key"), F.col("other_key").alias("key")
     )
-    lone = (
-        moves.where(~arrives).join(full_arrivals, ["key", "other_key"], "left_anti").select("key")
+    unpaired_deletes = moves.where(~is_insert).join(full_inserts, ["key", "other_key"], "left_anti")
+    # a key with an insert and a later delete in one transaction: swaps and chains
+    inserts = moves.where(is_insert).select(
+        "key", F.col("order").alias("inserted_at"), F.col("transaction").alias("inserted_in")
     )
-    # a key that a row reaches and another leaves in one transaction: swaps and chains
-    arrived = moves.where(arrives).select(
-        "key", F.col("order").alias("came"), F.col("transaction").alias("within")
+    is_same_transaction = F.coalesce(F.col("transaction") == F.col("inserted_in"), F.lit(True))
+    reused_keys = (
+        key_deletes(rows)
+        .join(inserts, "key")
+        .where((F.col("order") > F.col("inserted_at")) & is_same_transaction)
     )
-    within = F.coalesce(F.col("transaction") == F.col("within"), F.lit(True))
-    rivals = leaving(rows).join(arrived, "key").where((F.col("order") > F.col("came")) & within)
-    return lacking.unionByName(lone).unionByName(rivals.select("key")).distinct()
+    return (
+        lacking.unionByName(unpaired_deletes.select("key"))
+        .unionByName(reused_keys.select("key"))
+        .distinct()
+    )
 
 
-def _held_arrivals(
-    moves: DataFrame, rows: DataFrame, table: DataFrame, plan: TablePlan
+def _occupied_keys(
+    moves: DataFrame, rows: DataFrame, plan: TablePlan, stored: StoredTable
 ) -> DataFrame:
-    """Return the keys at which rows arrive where others seem to be.
+    """Return the keys at which rows are inserted while other rows may have them.
 
-    Under deferred constraints the other row may leave in a later batch; where positions tell the
-    transaction, the rule remembers that two rows met (docs/merge-rule.md, Keys inside one
-    transaction).
+    Under deferred constraints the other row may be deleted in a later batch. Where positions
+    identify the transaction, the rule records that two rows have the key (docs/merge-rule.md, Keys
+    inside one transaction).
     """
-    arrived = moves.where("op != 'd'").groupBy("key").agg(F.max("order").alias("came"))
+    inserts = moves.where("op != 'd'").groupBy("key").agg(F.max("order").alias("inserted_at"))
     upserts = rows.where("op != 'd'").select("key", "order")
-    overtaken_keys = (
-        upserts.join(arrived, "key").where(F.col("order") < F.col("came")).select("key")
-    )
-    live_rows = table.where(~F.col(DELETED)) if plan.target.keeps_deleted else table
-    stored_rows = held_rows(live_rows, arrived.select("key"), plan.target)
-    return overtaken_keys.unionByName(stored_rows.select("key")).distinct()
+    older_upserts = upserts.join(inserts, "key").where(F.col("order") < F.col("inserted_at"))
+    live_rows = stored.rows.where(~F.col(DELETED)) if plan.target.keeps_deleted else stored.rows
+    stored_rows = held_rows(live_rows, inserts.select("key"), plan.target)
+    return older_upserts.select("key").unionByName(stored_rows.select("key")).distinct()
 
 
-def _closure(seeds: DataFrame, moves: DataFrame) -> DataFrame:
-    """Return the seeds with every key that moves lead to from them, or lead from."""
-    ends = moves.select("key", "other_key").distinct()
-    # not eager: the count computes what the checkpoint keeps
+def _closure(seeds: DataFrame, links: DataFrame) -> DataFrame:
+    """Return the seeds with every key that key changes connect to them."""
+    pairs = links.select("key", "other_key").distinct()
+    # not eager: the count computes the checkpoint
     reached = seeds.distinct().localCheckpoint(eager=False)
     count = reached.count()
     while count:
-        forth = ends.join(reached, "key").select(F.col("other_key").alias("key"))
-        back = ends.join(reached.withColumnRenamed("key", "other_key"), "other_key").select("key")
+        forth = pairs.join(reached, "key").select(F.col("other_key").alias("key"))
+        back = pairs.join(reached.withColumnRenamed("key", "other_key"), "other_key").select("key")
         reached = (
             reached.unionByName(forth).unionByName(back).distinct().localCheckpoint(eager=False)
         )
@@ -161,38 +173,31 @@ def _closure(seeds: DataFrame, moves: DataFrame) -> DataFrame:
     return reached
 
 
-def resolved(
-    rows: DataFrame,
-    keys: DataFrame,
-    table: DataFrame,
-    side: TombstoneTable,
-    plan: TablePlan,
-    *,
-    remembered: TableTombstones,
-) -> DataFrame:
-    """Return what becomes of moved keys: :data:`RESOLVED`, a row a key and a row a problem."""
-    target = plan.target
-    step_rows = _steps(rows, target, keys)
-    remembers = side.for_keys(plan.work.table_id, keys).select(
-        F.lit("side").alias("what"),
+def _resolved(rows: DataFrame, keys: DataFrame, plan: TablePlan, stored: StoredTable) -> DataFrame:
+    """Return the states of keys after the batch, and the rejected events: :data:`RESOLVED`."""
+    target, table_id = plan.target, plan.table_batch.table_id
+    tombstones = stored.tombstones.for_keys(table_id, keys).select(
+        F.lit(RecordKind.TOMBSTONE).alias("what"),
         "key",
         F.col("deleted").alias("order"),
         F.col("moved_to").alias("other"),
     )
-    within = side.transactions_of(plan.work.table_id, keys).select(
-        F.lit("within").alias("what"), "key", "transactions"
+    transactions = stored.tombstones.transactions_of(table_id, keys).select(
+        F.lit(RecordKind.TRANSACTIONS).alias("what"), "key", "transactions"
     )
-    parts = [remembers, within]
+    parts = [tombstones, transactions]
     if target.keeps_deleted:
-        parts.append(_held(table.where(~F.col(DELETED)), keys, target, "held"))
-        parts.append(_held(table.where(DELETED), keys, target, "gone"))
+        parts.append(
+            _stored_rows(stored.rows.where(~F.col(DELETED)), keys, target, RecordKind.STORED_ROW)
+        )
+        parts.append(_stored_rows(stored.rows.where(DELETED), keys, target, RecordKind.DELETED_ROW))
     else:
-        parts.append(_held(table, keys, target, "held"))
-    everything = step_rows
+        parts.append(_stored_rows(stored.rows, keys, target, RecordKind.STORED_ROW))
+    records = _operations(rows, target, keys)
     for part in parts:
-        everything = everything.unionByName(part, allowMissingColumns=True)
-    work = partial(resolve_keys, target._replace(schemas={}), remembered)
-    shaped = everything.selectExpr(
+        records = records.unionByName(part, allowMissingColumns=True)
+    worker = partial(resolve_keys, target._replace(schemas={}), stored.table_tombstones)
+    records = records.selectExpr(
         "what",
         "key",
         "`order`",
@@ -204,26 +209,51 @@ def resolved(
         "orders",
         "transactions",
     )
-    return shaped.repartition(1).mapInArrow(work, RESOLVED)
+    return records.repartition(1).mapInArrow(worker, RESOLVED)
 
 
-def raised(
-    rows: DataFrame, moved: Mapping[str, Moved], side: TombstoneTable, plans: Sequence[TablePlan]
+def rejected_changes(changed: ChangedKeys, plan: TablePlan) -> list[RejectedRows]:
+    """Return the events of changed keys that the merge rule rejected."""
+    positions_by_code: dict[str, set[str]] = {}
+    states = changed.states.where("code IS NOT NULL")
+    for row in states.select("code", "order", "key").collect():
+        position_and_key = f"{row['order'][:-1].hex()}{row['key']}"
+        positions_by_code.setdefault(row["code"], set()).add(position_and_key)
+    position = F.lower(F.hex(F.expr("substring(`order`, 1, length(`order`) - 1)")))
+    rejected = []
+    for code, positions in positions_by_code.items():
+        reason_code = ReasonCode(code)
+        is_rejected = F.lit(False)
+        for key in ("key", "other_key"):
+            matches = F.concat(position, key).isin(*positions)
+            is_rejected = is_rejected | F.coalesce(matches, F.lit(False))
+        rows = is_of_table(plan.table_batch, "data") & is_rejected
+        rejected.append(RejectedRows(rows, reason_code, reason_code.cause, len(positions)))
+    return rejected
+
+
+def tombstones_of(
+    rows: DataFrame,
+    changed: Mapping[str, ChangedKeys],
+    tombstones: TombstoneTable,
+    plans: Sequence[TablePlan],
 ) -> DataFrame:
-    """Return what the batch raises in the side table; moved keys as they were resolved."""
-    raised = side.tombstones_of(rows)
-    cleared = [(plan.work.table_id, plan.cleared) for plan in plans if plan.cleared]
+    """Return the tombstones of a batch; those of changed keys come from their states."""
+    batch_tombstones = tombstones.tombstones_of(rows)
+    cleared = [(plan.table_batch.table_id, plan.cleared) for plan in plans if plan.cleared]
     if cleared:
-        went = rows.sparkSession.createDataFrame(cleared, "table_id STRING, truncated BINARY")
-        raised = raised.unionByName(went, allowMissingColumns=True)
-    times = {plan.work.table_id: plan.work.time_us for plan in plans}
-    for table_id, moved_keys in moved.items():
-        table_keys = moved_keys.keys.select(F.lit(table_id).alias("table_id"), "key")
-        raised = raised.join(F.broadcast(table_keys), ["table_id", "key"], "left_anti")
-        # the newest time of the table in this batch: not before that of the departure
+        table_rows = rows.sparkSession.createDataFrame(cleared, "table_id STRING, truncated BINARY")
+        batch_tombstones = batch_tombstones.unionByName(table_rows, allowMissingColumns=True)
+    times = {plan.table_batch.table_id: plan.table_batch.time_us for plan in plans}
+    for table_id, changed_keys in changed.items():
+        table_keys = changed_keys.keys.select(F.lit(table_id).alias("table_id"), "key")
+        batch_tombstones = batch_tombstones.join(
+            F.broadcast(table_keys), ["table_id", "key"], "left_anti"
+        )
+        # the newest time of the table in this batch is not before that of the delete
         time = F.lit(times.get(table_id)).cast("bigint")
-        is_told = "length(deleted) > 0 OR transactions IS NOT NULL"
-        settled = moved_keys.states.where(f"code IS NULL AND ({is_told})").select(
+        has_tombstone = "length(deleted) > 0 OR transactions IS NOT NULL"
+        resolved = changed_keys.states.where(f"code IS NULL AND ({has_tombstone})").select(
             F.lit(table_id).alias("table_id"),
             "key",
             F.expr("nullif(deleted, unhex(''))").alias("deleted"),
@@ -233,18 +263,18 @@ def raised(
             "within",
             "until",
         )
-        raised = raised.unionByName(settled, allowMissingColumns=True)
-    return raised
+        batch_tombstones = batch_tombstones.unionByName(resolved, allowMissingColumns=True)
+    return batch_tombstones
 
 
-def final(rows: DataFrame, plan: TablePlan) -> DataFrame:
-    """Return resolved keys as final rows of the table; ``LIVE`` says which of them exist."""
+def final_rows(states: DataFrame, plan: TablePlan) -> DataFrame:
+    """Return the states of keys as rows of the table; ``LIVE`` is false for deleted rows."""
     target = plan.target
     columns = [
         typed(F.try_element_at("values", F.lit(name)), kind).alias(name)
         for name, kind in target.columns.items()
     ]
-    return rows.where("code IS NULL").select(
+    return states.where("code IS NULL").select(
         *columns,
         F.col("order").alias(ORDER),
         F.when(F.size("orders") > 0, F.col("orders")).alias(COLUMNS),
@@ -267,66 +297,66 @@ def _texts(row: Column, target: Target) -> Column:
     return F.map_from_arrays(names, values)
 
 
-def _steps(rows: DataFrame, target: Target, keys: DataFrame) -> DataFrame:
-    """Return upserts and departures with typed values as text, and what each knows.
+def _operations(rows: DataFrame, target: Target, keys: DataFrame) -> DataFrame:
+    """Return the upserts and deletes of keys, with the values of their images as text.
 
-    Before its upsert an update tells the row that was there, as far as an image tells it.
+    The before image of an update is a record of its own, before that of the update.
     """
-    leaves = F.col("op") == "d"
-    moves = (F.col("op") == "u") & F.col("other_key").isNotNull()
+    is_delete = F.col("op") == "d"
+    is_key_change = (F.col("op") == "u") & F.col("other_key").isNotNull()
     schema_id = F.col("schema_id")
 
-    def step_of(column: Column, key: str, other_key: str, image: str) -> Column:
-        missing = F.col(f"{image}_missing")
+    def record(what: Column, key: str, other_key: str, image: str) -> Column:
         return F.struct(
-            column.alias("what"),
+            what.alias("what"),
             F.col(key).alias("key"),
             F.col(other_key).alias("other"),
             F.col(image).alias("text"),
-            missing.alias("missing"),
+            F.col(f"{image}_missing").alias("missing"),
         )
 
-    departure = step_of(F.lit("leave"), "other_key", "key", "before")
-    plain = F.when(leaves, step_of(F.lit("leave"), "key", "other_key", "before")).otherwise(
-        step_of(
-            F.when(F.col("op") == "c", F.lit("insert")).otherwise(F.lit("arrive")),
-            "key",
-            "other_key",
-            "after",
-        )
+    delete_of_old_key = record(F.lit(RecordKind.DELETE), "other_key", "key", "before")
+    upsert = F.when(F.col("op") == "c", F.lit(RecordKind.INSERT)).otherwise(
+        F.lit(RecordKind.UPSERT)
     )
-    was = step_of(F.lit("was"), "key", "other_key", "before")
-    updates = (F.col("op") == "u") & F.col("before").isNotNull()
-    step_rows = rows.select(
+    operation = F.when(
+        is_delete, record(F.lit(RecordKind.DELETE), "key", "other_key", "before")
+    ).otherwise(record(upsert, "key", "other_key", "after"))
+    before_image = record(F.lit(RecordKind.BEFORE_IMAGE), "key", "other_key", "before")
+    has_before_image = (F.col("op") == "u") & F.col("before").isNotNull()
+    records = rows.select(
         F.explode(
-            F.when(moves, F.array(plain, departure, was))
-            .when(updates, F.array(plain, was))
-            .otherwise(F.array(plain))
+            F.when(is_key_change, F.array(operation, delete_of_old_key, before_image))
+            .when(has_before_image, F.array(operation, before_image))
+            .otherwise(F.array(operation))
         ).alias("s"),
         "order",
         "schema_id",
         "transaction",
         "whole",
     ).select("s.*", "order", "schema_id", "transaction", "whole")
-    step_rows = step_rows.join(F.broadcast(keys), "key", "left_semi")
+    records = records.join(F.broadcast(keys), "key", "left_semi")
     row = latest_per_key.parsed_row(F.col("text"), schema_id, target)
-    complete = F.col("what").isin("arrive", "insert") & F.col("missing").isNull()
+    complete = F.col("what").isin(RecordKind.UPSERT, RecordKind.INSERT) & F.col("missing").isNull()
     complete = complete & (F.col("whole") | latest_per_key.names_all_columns(schema_id, target))
     row = with_defaults(row, F.col("order"), schema_id, target)
-    return step_rows.withColumn("row", row).select(
+    return records.withColumn("row", row).select(
         "what",
         "key",
         "order",
         "other",
         "transaction",
         "whole",
-        _carried(target, complete).alias("has"),
+        _carried_columns(target, complete).alias("has"),
         _texts(F.col("row"), target).alias("values"),
     )
 
 
-def _carried(target: Target, complete: Column) -> Column:
-    """Return what an event carries: a whole one the defaults, too, of columns that came later."""
+def _carried_columns(target: Target, complete: Column) -> Column:
+    """Return the columns that an event carries.
+
+    A full row carries the defaults of columns that were added after it, too.
+    """
     schema_id = F.col("schema_id")
     has = latest_per_key.carried_columns(schema_id, F.col("missing"), target, complete)
     for addition in target.additions:
@@ -334,14 +364,16 @@ def _carried(target: Target, complete: Column) -> Column:
             is_older = lacks_column(
                 F.col("order"), schema_id, addition, target.schemas_with(addition.column)
             )
-            is_filled = is_older & F.col("whole") & F.col("what").isin("arrive", "insert")
-            has = F.when(is_filled, F.array_append(has, F.lit(addition.column))).otherwise(has)
+            has_default = (
+                is_older & F.col("whole") & F.col("what").isin(RecordKind.UPSERT, RecordKind.INSERT)
+            )
+            has = F.when(has_default, F.array_append(has, F.lit(addition.column))).otherwise(has)
     return has
 
 
-def _held(table: DataFrame, keys: DataFrame, target: Target, kind: str) -> DataFrame:
+def _stored_rows(table: DataFrame, keys: DataFrame, target: Target, what: str) -> DataFrame:
     return held_rows(table, keys, target).select(
-        F.lit(kind).alias("what"),
+        F.lit(what).alias("what"),
         "key",
         "order",
         _texts(F.col("row"), target).alias("values"),

@@ -4,7 +4,7 @@ from random import Random
 
 import msgspec
 
-from changelane.spark.apply.transaction_memory import read_within, write_within
+from changelane.spark.apply.transaction_records import read_transactions, write_transactions
 from changelane.testing.key_change_histories import TABLE, Class, deliver, play
 from changelane.testing.reference.upsert import MemoryTables
 
@@ -33,8 +33,8 @@ def test_what_is_remembered_reads_back_and_goes_on_as_it_was() -> None:
             for key, state in tables.states(TABLE).items():
                 if state.transactions:
                     remembered += 1
-                    text = write_within(state.transactions, COLUMNS, written)
-                    again = read_within(text, COLUMNS)
+                    text = write_transactions(state.transactions, COLUMNS, written)
+                    again = read_transactions(text, COLUMNS)
                     assert again == state.transactions
                     kept = msgspec.structs.replace(state, transactions=again)
                     tables._tables[TABLE].states[key] = kept
@@ -49,5 +49,5 @@ def test_transactions_from_before_the_columns_were_others_are_forgotten() -> Non
     tables = MemoryTables()
     tables.apply(play(Random(4), one).events)
     (state, *_) = (state for state in tables.states(TABLE).values() if state.transactions)
-    text = write_within(state.transactions, COLUMNS, written)
-    assert read_within(text, {**COLUMNS, "c": lambda t: t}) == ()
+    text = write_transactions(state.transactions, COLUMNS, written)
+    assert read_transactions(text, {**COLUMNS, "c": lambda t: t}) == ()
