@@ -16,6 +16,7 @@ from changelane.position import SequencePosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
+from changelane.spark.apply.planning import BatchPlanner
 from changelane.spark.apply.dispatch import MergeSchedule, TableDispatcher
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import Marker, is_conflict
@@ -66,14 +67,14 @@ def test_a_table_fences_off_a_run_that_passed_the_first_check(
     """The newer run begins after the older one looked at the side table."""
     older = run(spark, lake)
     write(spark, older, insert(1, 1), 0)
-    plans = Applier._plans
+    plan = BatchPlanner.plan
 
-    def late(self: Applier, *told: Any) -> Any:
-        monkeypatch.setattr(Applier, "_plans", plans)
+    def late(self: BatchPlanner, *told: Any) -> Any:
+        monkeypatch.setattr(BatchPlanner, "plan", plan)
         write(spark, run(spark, lake), insert(2, 2), 1)
-        return plans(self, *told)
+        return plan(self, *told)
 
-    monkeypatch.setattr(Applier, "_plans", late)
+    monkeypatch.setattr(BatchPlanner, "plan", late)
     with pytest.raises(FencedError):
         write(spark, older, insert(1, 3), 1)
     assert rows(spark, lake) == [(1, 1), (2, 2)]

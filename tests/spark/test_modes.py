@@ -148,7 +148,7 @@ def test_a_table_keeps_its_mode(spark: SparkSession, lake: str) -> None:
     )
     assert report.quarantined == {"mode_conflict": 1}
     (table,) = report.tables
-    assert "made in the mode upsert" in table.note
+    assert "created in the mode upsert" in table.note
     assert "move the table away" in table.note
     renamed = TableSchema((*SCHEMA.columns, Column("_Valid_from", String())))
     taken = msgspec.structs.replace(change("c", 2, PAST, id=2), schema=renamed)

@@ -9,7 +9,7 @@ import lake_tables
 import msgspec
 import pytest
 from pyspark.sql import SparkSession
-from test_fanout import DIRECT, LATER, dispatcher, held, take
+from test_dispatch import DIRECT, LATER, dispatcher, held, take
 from test_schema_changes import told
 
 from changelane.event import ChangeEvent, DataChange

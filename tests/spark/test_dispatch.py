@@ -34,7 +34,7 @@ class DiedError(Exception):
     """The process is gone."""
 
 
-def fanout(
+def dispatcher(
     spark: SparkSession, lake: str, schedule: MergeSchedule, changes: str = "evolve"
 ) -> TableDispatcher:
     """Return what a new process of the pipeline has."""
@@ -92,7 +92,7 @@ PARTLY: Final = f"ALTER TABLE one ADD COLUMN z INT; {UNREAD}"
 @pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
 def test_what_is_unread_of_statements_is_set_aside_once(spark: SparkSession, lake: str) -> None:
     """With and without rows of its table in the batch, and where a part of it is read."""
-    to = fanout(spark, lake, LATER)
+    to = dispatcher(spark, lake, LATER)
     batches = [
         [altered(1, UNREAD)],
         [altered(2, UNREAD), altered(3, PARTLY), insert(TWO, 4, 1)],
@@ -112,23 +112,23 @@ def test_what_is_unread_of_a_statement_is_set_aside_though_the_batch_died(
 ) -> None:
     batch = [altered(1, PARTLY), insert(ONE, 2, 1)]
     with pytest.MonkeyPatch.context() as patch:
-        dying(patch, SchemaEvolver, "keep")
+        dying(patch, SchemaEvolver, "record_statements")
         with pytest.raises(DiedError):
-            take(spark, fanout(spark, lake, DIRECT), batch, 0)
-    assert take(spark, fanout(spark, lake, DIRECT), batch, 0).quarantined == {"unread_ddl": 1}
+            take(spark, dispatcher(spark, lake, DIRECT), batch, 0)
+    assert take(spark, dispatcher(spark, lake, DIRECT), batch, 0).quarantined == {"unread_ddl": 1}
 
 
 @pytest.mark.parametrize("lake", lakes("iceberg"), indirect=True)
 def test_tables_that_take_their_events_from_the_log_end_as_in_memory(
     spark: SparkSession, lake: str
 ) -> None:
-    first = fanout(spark, lake, LATER)
+    first = dispatcher(spark, lake, LATER)
     with pytest.MonkeyPatch.context() as patch:
         dying(patch, ChangeLog, "append")
         with pytest.raises(DiedError):
             take(spark, first, BATCHES[0], 0)
     # the process is gone, and the batch comes again
-    again = fanout(spark, lake, LATER)
+    again = dispatcher(spark, lake, LATER)
     report = take(spark, again, BATCHES[0], 0)
     assert (report.logged, report.tables) == (3, [])
     assert [batch for _, batch in held(spark, lake)] == [0, 0, 0]
@@ -139,7 +139,7 @@ def test_tables_that_take_their_events_from_the_log_end_as_in_memory(
         with pytest.raises(DiedError):
             again.merge(all_of_them=True)
     # now tables hold two batches, and the log still does, too
-    last = fanout(spark, lake, LATER)
+    last = dispatcher(spark, lake, LATER)
     take(spark, last, BATCHES[2], 2)
     merged = last.merge(all_of_them=True)
     assert merged is not None
@@ -157,10 +157,10 @@ def test_the_log_is_of_its_lake_whatever_session_was_used_last(
     other.createDataFrame([], "a int")  # the active session of this thread from now on
     assert SparkSession.active()._jsparkSession.equals(other._jsparkSession)
     try:
-        to = fanout(spark, lake, LATER)
+        to = dispatcher(spark, lake, LATER)
         take(spark, to, [insert(ONE, 1, 1)], 0)
         other.createDataFrame([], "a int")
-        to = fanout(spark, lake, LATER)
+        to = dispatcher(spark, lake, LATER)
         to.merge(all_of_them=True)
     finally:
         spark.createDataFrame([], "a int")
@@ -170,7 +170,7 @@ def test_the_log_is_of_its_lake_whatever_session_was_used_last(
 
 @pytest.mark.parametrize("lake", ["iceberg"], indirect=True)
 def test_a_table_is_merged_once_enough_events_wait_for_it(spark: SparkSession, lake: str) -> None:
-    to = fanout(spark, lake, MergeSchedule(True, events=3, seconds=1e6))
+    to = dispatcher(spark, lake, MergeSchedule(True, events=3, seconds=1e6))
     one, two = [insert(ONE, at, at) for at in (1, 2, 3)], [insert(TWO, 4, 4)]
     report = take(spark, to, [*one, *two], 0)
     assert [table.table for table in report.tables] == ["shop.one"]
@@ -185,14 +185,14 @@ def test_a_table_that_fails_is_paused_and_the_others_go_on(
     spark: SparkSession, lake: str, schedule: MergeSchedule
 ) -> None:
     table = TableId("shop", None, "one")
-    to = fanout(spark, lake, schedule)
+    to = dispatcher(spark, lake, schedule)
     take(spark, to, BATCHES[0], 0)
     with pytest.MonkeyPatch.context() as patch:
         lake_tables.merges_fail(patch, "SELECT cast(4711 AS tinyint)", table)
         report = take(spark, to, BATCHES[1], 1)
         assert [one.table for one in report.tables if one.failed] == ["shop.one"]
         # another process goes on, and the batch comes again: nothing waits twice
-        to = fanout(spark, lake, schedule)
+        to = dispatcher(spark, lake, schedule)
         take(spark, to, BATCHES[1], 1)
         take(spark, to, BATCHES[2], 2)
     waiting = [one for one in held(spark, lake) if one >= ('["shop",null,"one"]', 1)]
@@ -221,7 +221,7 @@ def test_a_table_that_fails_is_paused_and_the_others_go_on(
 def test_what_a_paused_table_without_key_refused_waits_for_its_replay_alone(
     spark: SparkSession, lake: str, schedule: MergeSchedule
 ) -> None:
-    to = fanout(spark, lake, schedule, "strict")
+    to = dispatcher(spark, lake, schedule, "strict")
     take(spark, to, BATCHES[0], 0)
     with pytest.MonkeyPatch.context() as patch:
         lake_tables.merges_fail(patch, "SELECT cast(4711 AS tinyint)", LOG)
@@ -235,7 +235,7 @@ def test_what_a_paused_table_without_key_refused_waits_for_its_replay_alone(
 
     assert rows() == (2, 1)
     # the pipeline is mended, and what waits in the log comes again
-    to = fanout(spark, lake, schedule, "evolve")
+    to = dispatcher(spark, lake, schedule, "evolve")
     paused_tables = PausedTables(ChangeLog(lies))
     (paused,) = paused_tables.tables().values()
     paused_tables.record(
@@ -250,7 +250,7 @@ def test_what_a_paused_table_without_key_refused_waits_for_its_replay_alone(
 def test_where_every_table_fails_the_run_stops_and_nothing_is_paused(
     spark: SparkSession, lake: str
 ) -> None:
-    to = fanout(spark, lake, DIRECT)
+    to = dispatcher(spark, lake, DIRECT)
     with pytest.MonkeyPatch.context() as patch:
         lake_tables.merges_fail(patch, "SELECT raise_error('the disk is full')")
         with pytest.raises(AllTablesFailedError):
