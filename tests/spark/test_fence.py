@@ -16,8 +16,8 @@ from changelane.position import SequencePosition
 from changelane.schema import Column, TableId, TableSchema
 from changelane.spark import decode
 from changelane.spark.apply.applier import Applier
-from changelane.spark.apply.planning import BatchPlanner
 from changelane.spark.apply.dispatch import MergeSchedule, TableDispatcher
+from changelane.spark.apply.planning import BatchPlanner
 from changelane.spark.lake import lake as open_lake
 from changelane.spark.lake.interface import Marker, is_conflict
 from changelane.spark.state.fencing import FencedError
