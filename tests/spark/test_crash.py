@@ -109,7 +109,7 @@ def dies_at(name: str) -> Callable[[pytest.MonkeyPatch], None]:
                 patch.setattr(Commits, "write", only_one)
             case "after a truncate, before its rows":
                 for kind in (Delta, Iceberg, Hudi):
-                    patch.setattr(kind, "committing", die)
+                    patch.setattr(kind, "commit_session", die)
             case "before the checkpoint":
                 apply = Applier._apply
 

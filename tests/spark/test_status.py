@@ -126,7 +126,7 @@ def test_what_a_table_took_is_known_when_its_log_has_forgotten_the_commit(
     commits = sorted(Path(place.path(name), "_delta_log").glob("*.json"))
     for old in commits[:-1]:
         old.unlink()
-    assert list(place.marked(name)) == []
+    assert list(place.marked_commits(name)) == []
     assert place.last_commit(name) == before
     assert status(place)[0].applied == 5
 

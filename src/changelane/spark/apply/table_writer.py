@@ -14,9 +14,9 @@ from changelane.spark.apply.classify.key_changes import Moved
 from changelane.spark.apply.truncate import clear
 from changelane.spark.apply.upsert import Upserts
 from changelane.spark.evolution.table_plan import TablePlan
-from changelane.spark.lake.commit_totals import Tally
+from changelane.spark.lake.commit_totals import CommitTotals
 from changelane.spark.lake.interface import Lake, Marker
-from changelane.spark.lake.merge import Form, merge_shown, merge_versions
+from changelane.spark.lake.merge import Form, version_merge, version_replacement
 from changelane.spark.lake.modes import HISTORY, UPSERT
 from changelane.spark.rows import latest_per_key
 from changelane.spark.rows.batch_stats import APPLIED_BEFORE, TableReport
@@ -114,7 +114,7 @@ class Commits:
         plan = writing.plan
         table = self._lake.read(plan.name)
         high = writing.before.high
-        if high is None or next(self._lake.marked(plan.name), None) is None:
+        if high is None or next(self._lake.marked_commits(plan.name), None) is None:
             # the commits that told it are forgotten, or of a version that told none; what is
             # kept of the newest one is as old as the last maintenance
             high = deduplication.newest(table)
@@ -140,12 +140,12 @@ class Commits:
             source = history.versions(
                 rows, plan, table, self._ends, has_truncates=bool(table_tombstones.truncated)
             )
-            self._run(spark, source, plan._replace(name=place), merge_versions)
+            self._run(spark, source, plan._replace(name=place), version_merge)
         if place != plan.name:
             source = tracked_columns.shown(
                 rows, plan, self._lake.read(plan.name), self._lake.read(place)
             )
-            self._run(spark, source, plan, merge_shown)
+            self._run(spark, source, plan, version_replacement)
 
     def _run(self, spark: SparkSession, source: DataFrame, plan: TablePlan, form: Form) -> None:
         self._lake.merge(spark, plan.name, source, form(plan.target.keys, source.columns))
@@ -172,9 +172,9 @@ class _Writing:
         self.plan = plan
         self.rows = batch.events.where(F.col("table_id") == plan.work.table_id)
         self.changes = self.rows.where("kind = 'data'")
-        self.before = Tally.of(lake.last_commit(plan.name))
+        self.before = CommitTotals.of(lake.last_commit(plan.name))
         changes = without_rejected(self.changes, batch.refused)
-        self.out_of_order = self.before.late_in(changes, plan.work, plan.kind)
+        self.out_of_order = self.before.out_of_order_count(changes, plan.work, plan.kind)
         self.conflicts = self.repeats = self.possible_duplicates = 0
         self._applied = changes.count() if counts else sum(plan.work.counts.values())
 
@@ -193,5 +193,5 @@ class _Writing:
         )
         oldest, newest = work.order_range(self.plan.kind)
         reach = {"oldest": oldest.hex(), "newest": max(newest, work.newest_truncate).hex()}
-        details = {"events": work.count} | reach | after.told | dict(self.batch.details)
-        return self._lake.committing(self.batch.marker, details)
+        details = {"events": work.count} | reach | after.properties | dict(self.batch.details)
+        return self._lake.commit_session(self.batch.marker, details)

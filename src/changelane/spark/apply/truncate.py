@@ -5,7 +5,7 @@ from pyspark.sql import SparkSession
 
 from changelane.spark.evolution.prepare import CLEARED
 from changelane.spark.evolution.table_plan import TablePlan
-from changelane.spark.lake.interface import Lake, retried
+from changelane.spark.lake.interface import Lake, retry_conflicts
 from changelane.spark.lake.merge import column_form
 from changelane.spark.rows import latest_per_key
 from changelane.spark.runtime.sql import COLUMNS, DELETED, ORDER
@@ -27,7 +27,7 @@ def clear(spark: SparkSession, lake: Lake, plan: TablePlan, truncated: bytes) ->
         floor = f"unhex('{plan.cleared.hex()}')"
         newer = f"exists(map_values({COLUMNS}), o -> o > {floor})"
         is_gone = f"{ORDER} <= {floor} AND NOT coalesce({newer}, false)"
-        retried(lambda: lake.delete(spark, plan.name, is_gone))
+        retry_conflicts(lambda: lake.delete(spark, plan.name, is_gone))
     # a row without a key is told once: it has no columns of other ages
     may_have_parts = "exceptions" in plan.properties and bool(plan.target.keys)
     if may_have_parts or plan.cleared != truncated:

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from changelane.apply.column_mapping import ColumnBackfill, ColumnChanges
-from changelane.spark.lake.interface import Lake, Marker, retried, widens
+from changelane.spark.lake.interface import Lake, Marker, retry_conflicts, widens
 from changelane.spark.lake.table_sql import drop_columns, rename_column
 from changelane.spark.rows.added_columns import (
     SOURCE_COLUMNS,
@@ -212,7 +212,7 @@ def _rename_exceptions(lake: Lake, name: str, turning: Turning) -> None:
     )
     touched = ", ".join(map(sql_literal, names))
     # what the newest batch told of itself stays the newest
-    session = lake.committing(marker, {} if last is None else last.details)
+    session = lake.commit_session(marker, {} if last is None else last.details)
     sets = {COLUMNS: f"CASE WHEN size({renamed}) > 0 THEN {renamed} END"}
     lake.update(session, name, sets, f"arrays_overlap(map_keys({COLUMNS}), array({touched}))")
 
@@ -267,7 +267,7 @@ def fill(
         empty = (
             f"{quoted(column)} IS NULL AND {column_order} < {before} AND length({column_order}) > 0"
         )
-        retried(lambda: lake.update(lake.spark, name, sets, empty))
+        retry_conflicts(lambda: lake.update(lake.spark, name, sets, empty))
     else:
         if "exceptions" not in properties:
             lake.set_properties(name, {"exceptions": "true"})
@@ -277,7 +277,7 @@ def fill(
         unknown = f"map({sql_literal(column)}, unhex(''))"
         unset = {COLUMNS: f"map_concat(coalesce({other_orders}, {none}), {unknown})"}
         lacking = f"{quoted(column)} IS NULL AND {column_order} < {before}"
-        retried(lambda: lake.update(lake.spark, name, unset, lacking))
+        retry_conflicts(lambda: lake.update(lake.spark, name, unset, lacking))
     new_properties = {FILLED: ",".join(filter(None, (properties.get(FILLED), filling_id(filling))))}
     lake.set_properties(name, new_properties)
     return {**properties, **new_properties}

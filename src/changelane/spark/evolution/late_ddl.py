@@ -15,7 +15,7 @@ from changelane.schema import TableId
 from changelane.spark.evolution.alter import ConflictError, Turning, moved_columns, turning
 from changelane.spark.evolution.prepare import is_newer
 from changelane.spark.lake.interface import Lake, name_of
-from changelane.spark.lake.lookup import holds_newer_value
+from changelane.spark.lake.lookup import has_newer_value
 from changelane.spark.rows.schema import table_id_text
 from changelane.spark.state.change_log import has_newer_events
 from changelane.spark.state.tombstones import has_newer_tombstone
@@ -46,7 +46,7 @@ def turned(lake: Lake, name: str, step: ColumnChanges, cleared: bytes) -> Turnin
         try:
             return turning(step, lake.columns(name), dropped_columns)
         except ConflictError as error:
-            if not cleared or holds_newer_value(lake.read(name), [error.column], cleared):
+            if not cleared or has_newer_value(lake.read(name), [error.column], cleared):
                 raise
             dropped_columns.append(error.column)
 
@@ -61,7 +61,7 @@ def moves_newer(lake: Lake, name: str, turning: Turning, order: bytes) -> bool:
         order: Its place in the log.
     """
     columns = moved_columns(turning)
-    return bool(columns) and holds_newer_value(lake.read(name), columns, order)
+    return bool(columns) and has_newer_value(lake.read(name), columns, order)
 
 
 def renames_newer(lake: Lake, tables: TableMapping, turns: Iterable[SchemaChangeEntry]) -> bool:

@@ -31,8 +31,8 @@ from changelane.spark.evolution.table_rejections import (
 )
 from changelane.spark.lake.interface import Lake, name_of, widens
 from changelane.spark.lake.layout import Layout, NoColumnError, layout_of
-from changelane.spark.lake.lookup import holds_newer
-from changelane.spark.lake.modes import ADDED, APPEND, TableMode, mode_of
+from changelane.spark.lake.lookup import has_newer
+from changelane.spark.lake.modes import APPEND, DEDUPLICATION_COLUMNS, TableMode, mode_of
 from changelane.spark.rows.added_columns import additions_of, note_of
 from changelane.spark.rows.batch_stats import TableBatch
 from changelane.spark.rows.schema import RowSchema, table_id_of
@@ -52,7 +52,7 @@ CLEARED: Final = "cleared"
 
 def is_newer(lake: Lake, name: str, properties: Mapping[str, str], ended: bytes) -> bool:
     """Say whether a table took an event that is newer than where one of its name went."""
-    return ended <= newest_position(properties) or holds_newer(lake.read(name), ended)
+    return ended <= newest_position(properties) or has_newer(lake.read(name), ended)
 
 
 def is_made_again(lake: Lake, table_id: str, ended: bytes) -> bool:
@@ -191,9 +191,11 @@ def _target(
 
 def _held(lake: Lake, name: str, mode: TableMode, active: RowSchema) -> dict[str, str]:
     """Return the columns of a table, which gets those that were thought of after it was made."""
-    table_columns, state = lake.columns(name), mode.made_with(has_key=bool(active.key))
+    table_columns, state = lake.columns(name), mode.state_types_for(has_key=bool(active.key))
     if lacking := {
-        column: state[column] for column in ADDED if column in state and column not in table_columns
+        column: state[column]
+        for column in DEDUPLICATION_COLUMNS
+        if column in state and column not in table_columns
     }:
         lake.add_columns(name, lacking)
     return table_columns
@@ -212,7 +214,7 @@ def own_columns(
     table_columns: Mapping[str, str], properties: Mapping[str, str], mode: TableMode
 ) -> dict[str, str]:
     """Return the columns that are written: not those that somebody added to the table by hand."""
-    state = {**mode.state_types, **ADDED}
+    state = {**mode.state_types, **DEDUPLICATION_COLUMNS}
     own_columns = properties.get(alter.OURS)
     names = None if own_columns is None else set(msgspec.json.decode(own_columns, type=list[str]))
     return {
@@ -241,11 +243,14 @@ def _evolved(
             for filling, _ in followed.fillings
             if filling.column in added_names
         ]
-        new_properties = {**new_properties, **followed.created, **layout.told}
+        new_properties = {**new_properties, **followed.created, **layout.table_property}
         if filled:
             new_properties[alter.FILLED] = ",".join(filled)
         schema = msgspec.json.decode(new_properties["schema"], type=RowSchema)
-        columns = {**admission.added, **mode_of(new_properties).made_with(has_key=bool(schema.key))}
+        columns = {
+            **admission.added,
+            **mode_of(new_properties).state_types_for(has_key=bool(schema.key)),
+        }
         try:
             lake.create(name, columns, new_properties, layout)
         except NoColumnError as error:
@@ -274,11 +279,11 @@ def _laid_out(
     lake: Lake, name: str, layout: Layout, properties: Mapping[str, str]
 ) -> dict[str, str]:
     """Give a table the properties that its format knows; return what it is to tell of them."""
-    wanted_layout = layout.of_made(properties)
+    wanted_layout = layout.for_existing_table(properties)
     if wanted_layout == layout_of(properties):
         return {}
-    lake.tune(name, wanted_layout.properties)
-    return wanted_layout.told
+    lake.set_format_properties(name, wanted_layout.properties)
+    return wanted_layout.table_property
 
 
 def _keep_lacking(

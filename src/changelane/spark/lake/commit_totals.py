@@ -20,7 +20,7 @@ _HIGH: Final = "high"
 """What commits of older versions tell of a table that takes every event."""
 
 
-class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
+class CommitTotals(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a table took up to one of its commits.
 
     Attributes:
@@ -44,7 +44,7 @@ class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
     source_time_us: int | None = None
 
     @classmethod
-    def of(cls, commit: Commit | None) -> "Tally":
+    def of(cls, commit: Commit | None) -> "CommitTotals":
         """Return what a table's newest commit tells."""
         details = {} if commit is None else commit.details
         if _KEY in details:
@@ -52,22 +52,22 @@ class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
         high = details.get(_HIGH)
         return cls(high=high if isinstance(high, str) else None)
 
-    def late_in(self, rows: DataFrame, work: TableBatch, kind: bytes) -> int:
+    def out_of_order_count(self, rows: DataFrame, table_batch: TableBatch, kind: bytes) -> int:
         """Return how many changes of a batch come behind newer ones that the table took before.
 
         Args:
             rows: The ``data`` rows of the table.
-            work: What the batch holds of it.
+            table_batch: What the batch holds of it.
             kind: The kind of positions that it compares (2 bytes).
         """
-        oldest, _ = work.order_range(kind)
+        oldest, _ = table_batch.order_range(kind)
         if (kind[1:] and kind[1] in BY_PARTITION) or not oldest or oldest.hex() > (self.high or ""):
             return 0
         return rows.where(F.col("order") <= F.lit(bytearray.fromhex(self.high or ""))).count()
 
     def plus(
         self,
-        work: TableBatch,
+        table_batch: TableBatch,
         kind: bytes,
         *,
         applied: int,
@@ -75,25 +75,25 @@ class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
         conflicts: int = 0,
         repeats: int = 0,
         possible_duplicates: int = 0,
-    ) -> "Tally":
+    ) -> "CommitTotals":
         """Return the sums with those of a batch."""
-        _, newest = work.order_range(kind)
+        _, newest = table_batch.order_range(kind)
         times = [
             source_time_u
-            for source_time_u in (self.source_time_us, work.time_us)
+            for source_time_u in (self.source_time_us, table_batch.time_us)
             if source_time_u is not None
         ]
-        return Tally(
+        return CommitTotals(
             applied=self.applied + applied,
             out_of_order=self.out_of_order + out_of_order,
             conflicts=self.conflicts + conflicts,
             repeats=self.repeats + repeats,
             possible_duplicates=self.possible_duplicates + possible_duplicates,
-            high=max(self.high or "", work.newest_truncate.hex(), newest.hex()),
+            high=max(self.high or "", table_batch.newest_truncate.hex(), newest.hex()),
             source_time_us=max(times, default=None),
         )
 
     @property
-    def told(self) -> dict[str, Any]:
+    def properties(self) -> dict[str, Any]:
         """The same as details of a commit."""
         return {_KEY: msgspec.to_builtins(self)}

@@ -24,7 +24,7 @@ from changelane.spark.lake.interface import (
     Marker,
     commit_of,
     file_system,
-    own_of,
+    own_properties,
     separate_session,
 )
 from changelane.spark.lake.merge import Merge
@@ -38,7 +38,7 @@ PROPERTIES: Final[dict[str, str]] = {
     "delta.enableDeletionVectors": "false",
 }
 _MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
-_BY_HAND: Final = {"timestamp_ntz": "delta.feature.timestampNtz"}
+_TYPE_FEATURES: Final = {"timestamp_ntz": "delta.feature.timestampNtz"}
 """Types that a table can be made with, and that one which is there takes only once it is told."""
 
 
@@ -46,7 +46,7 @@ class Delta(SqlLake):
     """The Delta tables under one folder."""
 
     using = "delta"
-    is_placed = False
+    needs_location = False
     lost_partitions = ("", "__HIVE_DEFAULT_PARTITION__")
     defaults = PROPERTIES
 
@@ -61,30 +61,32 @@ class Delta(SqlLake):
     def exists(self, table: str) -> bool:
         return bool(self._log(table).tableExists())
 
-    def _make(self, table: str, statement: str) -> None:
-        super()._make(table, statement)
+    def _create(self, table: str, statement: str) -> None:
+        super()._create(table, statement)
         if self.exists(table):
             return
         # any folder that holds something passes for a table: what a killed creation left, too
-        self._clear(self.path(table))
-        super()._make(table, statement)
+        self._delete_leftovers(self.path(table))
+        super()._create(table, statement)
         if not self.exists(table):
             raise ApplyError(f"{self.path(table)} holds what is no Delta table: move it away")
 
-    def _clear(self, path: str) -> None:
+    def _delete_leftovers(self, path: str) -> None:
         """Remove what the creation of a table left that was killed: nothing that tells of rows."""
         system, log = file_system(self.spark, f"{path}/_delta_log")
         if not system.exists(log):
             return
-        leftovers = [status.getPath() for status in system.listStatus(log) if _is_left(status)]
+        leftovers = [status.getPath() for status in system.listStatus(log) if _is_leftover(status)]
         for folder in (*leftovers, log, log.getParent()):
             with suppress(Py4JJavaError):  # a folder that holds something stays
                 system.delete(folder, False)
 
     def add_columns(self, table: str, columns: Mapping[str, str]) -> None:
         kinds = " ".join(columns.values()).lower()
-        if features := {name: "supported" for kind, name in _BY_HAND.items() if kind in kinds}:
-            self.tune(table, features)
+        if features := {
+            name: "supported" for kind, name in _TYPE_FEATURES.items() if kind in kinds
+        }:
+            self.set_format_properties(table, features)
         super().add_columns(table, columns)
 
     def _log(self, table: str) -> Any:
@@ -97,7 +99,7 @@ class Delta(SqlLake):
 
     def properties(self, table: str) -> dict[str, str]:
         shown = self.spark.sql(f"SHOW TBLPROPERTIES {self.sql(table)}").collect()
-        return own_of({row["key"]: row["value"] for row in shown})
+        return own_properties({row["key"]: row["value"] for row in shown})
 
     def last_batch(self, table: str, marker: Marker) -> int | None:
         log = self._log(table)
@@ -106,7 +108,7 @@ class Delta(SqlLake):
         transaction = log.unsafeVolatileSnapshot().transactions().get(marker.app)
         return int(transaction.get()) if transaction.isDefined() else None
 
-    def marked(self, table: str) -> Iterator[Commit]:
+    def marked_commits(self, table: str) -> Iterator[Commit]:
         jvm: Any = self.spark._jvm
         delta = jvm.org.apache.spark.sql.delta
         log, place = self._log(table), delta.util.FileNames
@@ -125,9 +127,9 @@ class Delta(SqlLake):
                 if commit is not None:
                     yield commit
 
-    def committing(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
+    def commit_session(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
         session = separate_session(self.spark)
-        metadata = msgspec.json.encode(marker.told | dict(details)).decode()
+        metadata = msgspec.json.encode(marker.details | dict(details)).decode()
         session.conf.set("spark.databricks.delta.write.txnAppId", marker.app)
         session.conf.set("spark.databricks.delta.write.txnVersion", str(marker.batch))
         session.conf.set("spark.databricks.delta.commitInfo.userMetadata", metadata)
@@ -169,7 +171,7 @@ class Delta(SqlLake):
         session.sql(f"VACUUM {self.sql(table)} RETAIN {keep_s / 3600:.6f} HOURS")
 
 
-def _is_left(status: Any) -> bool:
+def _is_leftover(status: Any) -> bool:
     """Say whether something in a log is a folder, or a commit that was not made."""
     name = str(status.getPath().getName())
     return bool(status.isDirectory()) or (name.startswith(".") and name.endswith(".tmp"))

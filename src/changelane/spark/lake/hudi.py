@@ -39,21 +39,21 @@ from changelane.spark.lake.interface import (
     Commit,
     Marker,
     folders,
-    own,
-    own_of,
+    global_view,
+    own_properties,
+    prefixed_properties,
     separate_session,
-    shared,
     types_of,
     widens,
 )
 from changelane.spark.lake.layout import PLAIN, Layout
 from changelane.spark.lake.merge import Merge
-from changelane.spark.lake.merge_join import GONE, RECORD_KEY, merged
+from changelane.spark.lake.merge_join import IS_REMOVED, RECORD_KEY, merged
 from changelane.spark.runtime.session import LAKE_SETTINGS, check, check_class
 from changelane.spark.runtime.sql import quoted
 
 _META: Final = "_hoodie_"
-_PHYSICAL: Final = {RECORD_KEY: RECORD_KEY, GONE: "_hoodie_is_deleted"}
+_PHYSICAL: Final = {RECORD_KEY: RECORD_KEY, IS_REMOVED: "_hoodie_is_deleted"}
 _COMMIT: Final = PREFIX + "commit."
 """What of a write's options goes into its commit; no property begins like this."""
 _BATCHES: Final = _COMMIT + "batches"
@@ -156,7 +156,7 @@ class Hudi:
         return builder.setConf(self._configuration()).setBasePath(self.path(table)).build()
 
     def properties(self, table: str) -> dict[str, str]:
-        return own_of(dict(self._client(table).getTableConfig().getProps()))
+        return own_properties(dict(self._client(table).getTableConfig().getProps()))
 
     def create(
         self,
@@ -171,7 +171,7 @@ class Hudi:
             return
         jvm: Any = self.spark._jvm
         hudi = jvm.org.apache.hudi
-        fields = {RECORD_KEY: "STRING", _PHYSICAL[GONE]: "BOOLEAN"}
+        fields = {RECORD_KEY: "STRING", _PHYSICAL[IS_REMOVED]: "BOOLEAN"}
         fields |= {physical(name): kind for name, kind in columns.items()}
         avro = hudi.AvroConversionUtils.convertStructTypeToAvroSchema(
             self._empty(fields)._jdf.schema(), "row_record", "hoodie.row"
@@ -187,7 +187,9 @@ class Hudi:
             .setTableCreateSchema(avro.toString())
             .build()
         )
-        options.putAll(own({"buckets": str(self.spark.conf.get(_BUCKETS, "4")), **properties}))
+        options.putAll(
+            prefixed_properties({"buckets": str(self.spark.conf.get(_BUCKETS, "4")), **properties})
+        )
         clients = hudi.common.table.HoodieTableMetaClient
         clients.createTableLayoutOnStorage(
             self._configuration(), hudi.storage.StoragePath(self.path(table)), options, 2, False
@@ -228,7 +230,7 @@ class Hudi:
         self._write(self.spark, table, self._empty(StructType(list(fields.values()))), "upsert")
 
     def _schema(self, table: str) -> dict[str, Any]:
-        gone_fields = self._empty({_PHYSICAL[GONE]: "BOOLEAN"}).schema.fields
+        gone_fields = self._empty({_PHYSICAL[IS_REMOVED]: "BOOLEAN"}).schema.fields
         stored = self._stored(self.spark, table).schema.fields
         return {field.name: field for field in (*stored[:1], *gone_fields, *stored[1:])}
 
@@ -239,9 +241,9 @@ class Hudi:
         return self.spark.createDataFrame([], definitions)
 
     def set_properties(self, table: str, properties: Mapping[str, str]) -> None:
-        self.tune(table, own(properties))
+        self.set_format_properties(table, prefixed_properties(properties))
 
-    def tune(self, table: str, properties: Mapping[str, str]) -> None:
+    def set_format_properties(self, table: str, properties: Mapping[str, str]) -> None:
         jvm: Any = self.spark._jvm
         java_properties = jvm.java.util.Properties()
         java_properties.putAll(dict(properties))
@@ -267,25 +269,25 @@ class Hudi:
     def last_batch(self, table: str, marker: Marker) -> int | None:
         return self._batches(table).get(marker.app) if self.exists(table) else None
 
-    def marked(self, table: str) -> Iterator[Commit]:
+    def marked_commits(self, table: str) -> Iterator[Commit]:
         for instant, commit_details in self._commits(table):
             if _DETAILS in commit_details:
                 details = msgspec.json.decode(commit_details[_DETAILS], type=dict[str, Any])
                 yield Commit(_time_ms(instant.getCompletionTime()), details)
 
     def last_commit(self, table: str) -> Commit | None:
-        return next(self.marked(table), None)
+        return next(self.marked_commits(table), None)
 
-    def committing(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
+    def commit_session(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
         session = separate_session(self.spark)
         _configure(session)
         session.conf.set(_APP, marker.app)
         session.conf.set(_BATCH, str(marker.batch))
-        session.conf.set(_DETAILS, msgspec.json.encode(marker.told | dict(details)).decode())
+        session.conf.set(_DETAILS, msgspec.json.encode(marker.details | dict(details)).decode())
         return session
 
     def merge(self, session: SparkSession, table: str, source: DataFrame, merge: Merge) -> None:
-        with shared(source) as view:
+        with global_view(source) as view:
             # read twice: for the rows of the table that it meets, and beside them
             cached_rows = session.table(view).persist()
             try:
@@ -295,12 +297,12 @@ class Hudi:
                 cached_rows.unpersist()
 
     def append(self, session: SparkSession, table: str, rows: DataFrame) -> None:
-        with shared(rows) as view:
+        with global_view(rows) as view:
             fields, physical_rows = self._schema(table), _physical(session.table(view))
             number = F.monotonically_increasing_id().cast("string")
             state = {
                 RECORD_KEY: F.concat(F.lit(f"{uuid.uuid4().hex}-"), number),
-                _PHYSICAL[GONE]: F.lit(False),
+                _PHYSICAL[IS_REMOVED]: F.lit(False),
             }
             state |= {name: F.col(name) for name in physical_rows.columns}
             values = [
@@ -317,13 +319,13 @@ class Hudi:
             F.expr(sets[name]).cast(kind).alias(name) if name in sets else F.col(quoted(name))
             for name, kind in stored_rows.dtypes[1:]
         ]
-        changed_rows = stored_rows.select(RECORD_KEY, F.lit(False).alias(GONE), *values)
+        changed_rows = stored_rows.select(RECORD_KEY, F.lit(False).alias(IS_REMOVED), *values)
         self._write(session, table, _physical(changed_rows), "upsert")
 
     def delete(self, session: SparkSession, table: str, condition: str) -> None:
         stored_rows = _logical(self._stored(session, table)).where(condition)
         deleted_rows = stored_rows.select(
-            RECORD_KEY, F.lit(True).alias(GONE), *map(quoted, stored_rows.columns[1:])
+            RECORD_KEY, F.lit(True).alias(IS_REMOVED), *map(quoted, stored_rows.columns[1:])
         )
         self._write(session, table, _physical(deleted_rows), "upsert")
 

@@ -20,8 +20,8 @@ from pyspark.sql import functions as F
 from changelane.pipeline.lake_sinks import is_hive
 from changelane.spark.lake.hive_names import to_hive
 from changelane.spark.lake.interface import (
+    INTERNAL,
     LAST,
-    OWN,
     PREFIX,
     TABLES,
     TARGET_FACTOR,
@@ -29,7 +29,7 @@ from changelane.spark.lake.interface import (
     Files,
     Marker,
     name_of,
-    own_of,
+    own_properties,
     separate_session,
     widens,
 )
@@ -65,7 +65,7 @@ class Iceberg(SqlLake):
     """
 
     using = "iceberg"
-    is_placed = True
+    needs_location = True
     defaults = PROPERTIES
 
     def __init__(
@@ -88,7 +88,7 @@ class Iceberg(SqlLake):
         self._is_hive = is_hive(self._options)
         self._namespaces: dict[str, str] = {}
         if catalog:
-            self._namespaces = {TABLES: namespace, OWN: f"{namespace}_changelane"}
+            self._namespaces = {TABLES: namespace, INTERNAL: f"{namespace}_changelane"}
         identity = f"{place}\0{namespace}" if catalog else place
         digest = hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()
         self._catalog = f"changelane_{digest[:12]}"
@@ -126,7 +126,7 @@ class Iceberg(SqlLake):
             return sorted(
                 name for table_name in names if (name := self._of_hive(table_name)) is not None
             )
-        return self.ours(sorted(f"{TABLES}/{name}" for name in names))
+        return self.own_tables(sorted(f"{TABLES}/{name}" for name in names))
 
     def _of_hive(self, hive_name: str) -> str | None:
         """Return the table that has a name in Hive's metastore; ``None`` = none of ours.
@@ -144,11 +144,11 @@ class Iceberg(SqlLake):
             return None
         return name_of(table_name)
 
-    def _make(self, table: str, statement: str) -> None:
+    def _create(self, table: str, statement: str) -> None:
         if (namespace := self._namespaces.get(table.partition("/")[0])) is not None:
             place = f"{quoted(self._catalog)}.{quoted(namespace)}"
             self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {place}")
-        super()._make(table, statement)
+        super()._create(table, statement)
 
     def exists(self, table: str) -> bool:
         return bool(self.spark.catalog.tableExists(self.sql(table)))
@@ -162,7 +162,7 @@ class Iceberg(SqlLake):
         return load(self.spark._jsparkSession, name)
 
     def properties(self, table: str) -> dict[str, str]:
-        return own_of(dict(self._table(table).properties()))
+        return own_properties(dict(self._table(table).properties()))
 
     def widens(self, current: str, wanted_type: str) -> bool:
         if current.startswith("decimal"):
@@ -201,19 +201,19 @@ class Iceberg(SqlLake):
         markers = self.properties(table).get(_MARKERS, "{}")
         return msgspec.json.decode(markers, type=dict[str, int])
 
-    def marked(self, table: str) -> Iterator[Commit]:
+    def marked_commits(self, table: str) -> Iterator[Commit]:
         for snapshot in self._snapshots(table):
             summary_details = snapshot.summary().get(_DETAILS)
             if summary_details is not None:
                 details = msgspec.json.decode(summary_details, type=dict[str, Any])
                 yield Commit(snapshot.timestampMillis(), details)
 
-    def committing(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
+    def commit_session(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
         session = separate_session(self.spark)
         self._configure(session)
         session.conf.set(_SNAPSHOT + _APP, marker.app)
         session.conf.set(_SNAPSHOT + _BATCH, str(marker.batch))
-        summary = msgspec.json.encode(marker.told | dict(details)).decode()
+        summary = msgspec.json.encode(marker.details | dict(details)).decode()
         session.conf.set(_SNAPSHOT + _DETAILS, summary)
         return session
 

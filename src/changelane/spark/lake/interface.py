@@ -20,7 +20,7 @@ from changelane.spark.runtime.sql import folder_name
 
 TABLES: Final = "tables"
 """The folder of the sources' tables; everything else of a lake is changelane's own."""
-OWN: Final = "_changelane"
+INTERNAL: Final = "_changelane"
 """The folder of changelane's own."""
 PREFIX: Final = "changelane."
 """What changelane's own table properties begin with."""
@@ -45,7 +45,7 @@ class Marker(msgspec.Struct, frozen=True):
         return f"changelane:{self.pipeline}:{self.query}"
 
     @property
-    def told(self) -> dict[str, object]:
+    def details(self) -> dict[str, object]:
         """The marker for people."""
         return {"pipeline": self.pipeline, "query": self.query, "batch": self.batch}
 
@@ -173,7 +173,7 @@ class Lake(Protocol):
         """Set changelane's own properties of a table; an empty text stands for none."""
         ...
 
-    def tune(self, table: str, properties: Mapping[str, str]) -> None:
+    def set_format_properties(self, table: str, properties: Mapping[str, str]) -> None:
         """Set properties that the table format knows."""
         ...
 
@@ -181,7 +181,7 @@ class Lake(Protocol):
         """Return the last batch of the marker's stream that the table holds."""
         ...
 
-    def marked(self, table: str) -> Iterator[Commit]:
+    def marked_commits(self, table: str) -> Iterator[Commit]:
         """Return the commits that carry a marker, the newest first, as far as they are kept."""
         ...
 
@@ -189,7 +189,7 @@ class Lake(Protocol):
         """Return the newest commit that ever carried a marker."""
         ...
 
-    def committing(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
+    def commit_session(self, marker: Marker, details: Mapping[str, object]) -> SparkSession:
         """Return a session whose commits carry a marker.
 
         Args:
@@ -202,7 +202,7 @@ class Lake(Protocol):
         """Merge rows into a table, in one commit; no two of them meet one row of the table.
 
         Args:
-            session: Where it runs: one of :meth:`committing`, or :attr:`spark` for a commit
+            session: Where it runs: one of :meth:`commit_session`, or :attr:`spark` for a commit
                 without a marker.
             table: The table.
             source: What its clauses call ``s``.
@@ -226,7 +226,7 @@ class Lake(Protocol):
 
 
 @runtime_checkable
-class Kept(Lake, Protocol):
+class MaintainedLake(Lake, Protocol):
     """A lake whose small files and old versions are changelane's to see to."""
 
     def commits(self, table: str) -> int:
@@ -302,12 +302,12 @@ def types_of(table: DataFrame) -> dict[str, str]:
     return {field.name: field.dataType.simpleString() for field in table.schema.fields}
 
 
-def own(properties: Mapping[str, str]) -> dict[str, str]:
+def prefixed_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """Return changelane's own properties as a table keeps them."""
     return {PREFIX + key: value for key, value in properties.items()}
 
 
-def own_of(properties: Mapping[str, str]) -> dict[str, str]:
+def own_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """Return changelane's own of all properties that a table keeps."""
     return {
         key.removeprefix(PREFIX): value
@@ -333,12 +333,12 @@ _CONFLICT: Final = re.compile(
 """How the formats say that a commit of another writer came between."""
 
 
-def is_conflict(error: Exception) -> bool:
+def is_commit_conflict(error: Exception) -> bool:
     """Say whether a commit failed because one of another writer came between."""
     return _CONFLICT.search(str(error)) is not None
 
 
-def retried(write: Callable[[], None]) -> None:
+def retry_conflicts(write: Callable[[], None]) -> None:
     """Write what may be written again, again when another writer's commit came between.
 
     Raises:
@@ -349,7 +349,7 @@ def retried(write: Callable[[], None]) -> None:
         try:
             write()
         except FAILURES as error:
-            if wait_s is None or not is_conflict(error):
+            if wait_s is None or not is_commit_conflict(error):
                 raise
             time.sleep(wait_s * (0.5 + random.random()))  # noqa: S311 - only to part two writers
         else:
@@ -357,7 +357,7 @@ def retried(write: Callable[[], None]) -> None:
 
 
 @contextmanager
-def shared(rows: DataFrame) -> Iterator[str]:
+def global_view(rows: DataFrame) -> Iterator[str]:
     """Give rows a name for a while that every session knows."""
     view = f"changelane_{id(rows):x}"
     rows.createOrReplaceGlobalTempView(view)

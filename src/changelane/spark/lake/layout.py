@@ -29,7 +29,7 @@ class Layout(msgspec.Struct, frozen=True):
     properties: Mapping[str, str] = {}
 
     @property
-    def told(self) -> dict[str, str]:
+    def table_property(self) -> dict[str, str]:
         """What a table tells of its layout."""
         return {} if self == PLAIN else {LAYOUT: msgspec.json.encode(self).decode()}
 
@@ -54,7 +54,7 @@ class Layout(msgspec.Struct, frozen=True):
             )
         return partitions
 
-    def of_made(self, properties: Mapping[str, str]) -> "Layout":
+    def for_existing_table(self, properties: Mapping[str, str]) -> "Layout":
         """Return what is to become of a table that was made before: it keeps its partitions."""
         table_layout = layout_of(properties)
         return Layout(table_layout.partition_by, {**table_layout.properties, **self.properties})

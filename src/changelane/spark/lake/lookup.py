@@ -17,7 +17,7 @@ from changelane.spark.rows.target import Target
 from changelane.spark.runtime.sql import COLUMNS, ORDER, quoted
 
 
-def held_rows(
+def existing_rows(
     table: DataFrame, keys: DataFrame, target: Target, *, are_few: bool = True
 ) -> DataFrame:
     """Return ``key``, ``row`` (a struct of the table's columns), ``order`` and ``orders``.
@@ -43,7 +43,7 @@ def held_rows(
     return matches.select("key", "row", "order", "orders")
 
 
-def holds_newer(table: DataFrame, order: bytes) -> bool:
+def has_newer(table: DataFrame, order: bytes) -> bool:
     """Say whether a table holds anything of an event that is newer than some order."""
     floor = F.lit(bytearray(order))
     ages = F.map_values(F.coalesce(COLUMNS, no_exceptions()))
@@ -51,7 +51,7 @@ def holds_newer(table: DataFrame, order: bytes) -> bool:
     return not table.where(newer).isEmpty()
 
 
-def holds_newer_value(table: DataFrame, columns: Iterable[str], order: bytes) -> bool:
+def has_newer_value(table: DataFrame, columns: Iterable[str], order: bytes) -> bool:
     """Say whether a value of some columns is of an event that is newer than some order."""
     floor = F.lit(bytearray(order))
     is_newer = F.lit(False)
@@ -82,7 +82,7 @@ def _typed_keys(keys: DataFrame, target: Target) -> DataFrame:
     return texts.where(fits).select(
         "key",
         *(
-            typed(F.col("texts")[index], target.columns[name]).alias(f"k{index}")
+            value_of_text(F.col("texts")[index], target.columns[name]).alias(f"k{index}")
             for index, name in enumerate(target.keys)
         ),
     )
@@ -97,17 +97,17 @@ def _key_texts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         )
 
 
-def written(kind: str) -> str:
+def json_type(kind: str) -> str:
     """Return the type as which nested values become JSON: its own format of times is lossy."""
     if "struct" in kind or "binary" in kind:
         return kind
     return re.sub(r"[^<>]+(?=>)", "string", kind)
 
 
-def typed(text: Column, kind: str) -> Column:
+def value_of_text(text: Column, kind: str) -> Column:
     """Return the value of a column that was written as text."""
     if kind == "binary":
         return F.unbase64(text)
     if kind.startswith(("array", "struct")):
-        return F.from_json(text, f"v {written(kind)}")["v"].cast(kind)
+        return F.from_json(text, f"v {json_type(kind)}")["v"].cast(kind)
     return text.cast(kind)

@@ -12,7 +12,7 @@ from changelane.spark.lake.merge import Merge
 from changelane.spark.runtime.sql import quoted
 
 RECORD_KEY: Final = "_changelane_key"
-GONE: Final = "_changelane_gone"
+IS_REMOVED: Final = "_changelane_removed"
 """What rows that a merge changes have beside the columns of the table."""
 _CLAUSE: Final = "_changelane_clause"
 _TWICE: Final = "two rows of one batch have one key in the table: its types take them for equal"
@@ -22,7 +22,7 @@ def merged(source: DataFrame, table: DataFrame, merge: Merge) -> DataFrame:
     """Return the rows that a merge changes, as the table has them afterwards.
 
     ``RECORD_KEY`` names a row: what the table calls it, else its key columns as text, which is no
-    other key's. ``GONE`` says that the row is deleted.
+    other key's. ``IS_REMOVED`` says that the row is deleted.
 
     Args:
         source: What the clauses call ``s``; it is read twice.
@@ -46,12 +46,12 @@ def merged(source: DataFrame, table: DataFrame, merge: Merge) -> DataFrame:
     delete_clauses = [number for number, clause in enumerate(merge.matched) if clause.sets is None]
     changed = staged.select(
         F.coalesce(f"t.{RECORD_KEY}", _record_key(merge, table)).alias(RECORD_KEY),
-        F.col(_CLAUSE).isin(delete_clauses).alias(GONE),
+        F.col(_CLAUSE).isin(delete_clauses).alias(IS_REMOVED),
         *(_value(name, kind, merge).alias(name) for name, kind in table.dtypes[1:]),
     )
     is_twice = F.count("*").over(Window.partitionBy(RECORD_KEY)) > 1
-    checked = F.when(is_twice, F.raise_error(F.lit(_TWICE))).otherwise(F.col(GONE))
-    return changed.withColumn(GONE, checked)
+    checked = F.when(is_twice, F.raise_error(F.lit(_TWICE))).otherwise(F.col(IS_REMOVED))
+    return changed.withColumn(IS_REMOVED, checked)
 
 
 def _value(name: str, kind: str, merge: Merge) -> Column:

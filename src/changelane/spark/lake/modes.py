@@ -23,7 +23,7 @@ VALID_FROM: Final = "_valid_from"
 VALID_TO: Final = "_valid_to"
 IS_CURRENT: Final = "_is_current"
 
-OWN: Final = bytes([1])
+OWN_ORDER: Final = bytes([1])
 """What stands for a version's own order among the orders of its columns."""
 
 EVENT: Final = "_changelane_event"
@@ -31,7 +31,7 @@ EVENT: Final = "_changelane_event"
 ORDINAL: Final = "_changelane_ordinal"
 """Which of the changes at one position a row is of: 0 = the position has but one; its number in
 its transaction; below 0 a hash of where its message stood; NULL where nothing tells."""
-ADDED: Final[Mapping[str, str]] = {EVENT: "bigint", ORDINAL: "bigint"}
+DEDUPLICATION_COLUMNS: Final[Mapping[str, str]] = {EVENT: "bigint", ORDINAL: "bigint"}
 """What tables have, name -> Spark type, whose rows are only added: by it an event is known that
 comes again."""
 
@@ -55,7 +55,7 @@ STATE_TYPES: Final[Mapping[str, Mapping[str, str]]] = {
         "_changelane_partition": "int",
         "_changelane_offset": "bigint",
         "_changelane_index": "int",
-        **ADDED,
+        **DEDUPLICATION_COLUMNS,
     },
 }
 """Mode -> the columns, name -> Spark type, that a table has beside those of its source."""
@@ -109,10 +109,10 @@ class TableMode(msgspec.Struct, frozen=True):
         own = STATE_TYPES[self.name]
         return {**own, DELETED: "boolean"} if self.keeps_deleted else own
 
-    def made_with(self, *, has_key: bool) -> Mapping[str, str]:
+    def state_types_for(self, *, has_key: bool) -> Mapping[str, str]:
         """Return the columns, name -> Spark type, of a table whose rows have a key, or none."""
         is_keyless = self.name == UPSERT and not has_key
-        return {**self.state_types, **ADDED} if is_keyless else self.state_types
+        return {**self.state_types, **DEDUPLICATION_COLUMNS} if is_keyless else self.state_types
 
     @property
     def properties(self) -> dict[str, str]:

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from changelane.position import BY_PARTITION, order_text
 from changelane.spark.evolution.prepare import own_columns
 from changelane.spark.lake.interface import Lake, name_of
-from changelane.spark.lake.lookup import held_rows, is_incomplete
+from changelane.spark.lake.lookup import existing_rows, is_incomplete
 from changelane.spark.lake.modes import HISTORY, TableMode, mode_of
 from changelane.spark.rows.added_columns import additions_of
 from changelane.spark.rows.batch_stats import TableBatch
@@ -213,5 +213,5 @@ def _incomplete_keys(lake: Lake, table_id: str, tombstones: DataFrame) -> DataFr
     schema = msgspec.json.decode(properties["schema"], type=RowSchema)
     target = Target(columns, tuple(schema.key or ()), {}, additions=additions)
     keys = tombstones.where(F.col("table_id") == table_id).select("key")
-    stored_rows = held_rows(incomplete_rows, keys, target, are_few=False)
+    stored_rows = existing_rows(incomplete_rows, keys, target, are_few=False)
     return stored_rows.select(F.lit(table_id).alias("table_id"), "key")

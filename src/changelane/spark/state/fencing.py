@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from changelane.errors import ApplyError
-from changelane.spark.lake.interface import Lake, is_conflict
+from changelane.spark.lake.interface import Lake, is_commit_conflict
 from changelane.spark.runtime.redact import FAILURES
 
 ALL_PIPELINES: Final = ""
@@ -90,7 +90,7 @@ def create_fencing_token(lake: Lake, table: str, pipeline: str) -> FencingToken:
         try:
             lake.set_properties(table, {key: run_property})
         except FAILURES as error:
-            if not is_conflict(error):
+            if not is_commit_conflict(error):
                 raise
             continue
         if lake.properties(table).get(key) == run_property:

@@ -225,7 +225,7 @@ class Quarantine:
                 F.broadcast(stored_rows), reduce(and_, is_equal), "left_anti"
             )
         # Delta ignores a second commit with the same marker
-        spark = self._spark if is_again else self._lake.committing(marker, {})
+        spark = self._spark if is_again else self._lake.commit_session(marker, {})
         self._lake.append(spark, NAME, quarantined)
 
 

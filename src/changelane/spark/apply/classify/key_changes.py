@@ -23,7 +23,7 @@ from changelane.spark.apply.classify.deferred_constraints import (
 )
 from changelane.spark.apply.merge_worker import resolve_keys
 from changelane.spark.evolution.table_plan import TablePlan
-from changelane.spark.lake.lookup import held_rows, typed, written
+from changelane.spark.lake.lookup import existing_rows, json_type, value_of_text
 from changelane.spark.rows import latest_per_key
 from changelane.spark.rows.added_columns import lacks_column
 from changelane.spark.rows.target import Target, with_defaults
@@ -138,7 +138,7 @@ def _held_arrivals(
         upserts.join(arrived, "key").where(F.col("order") < F.col("came")).select("key")
     )
     live_rows = table.where(~F.col(DELETED)) if plan.target.keeps_deleted else table
-    stored_rows = held_rows(live_rows, arrived.select("key"), plan.target)
+    stored_rows = existing_rows(live_rows, arrived.select("key"), plan.target)
     return overtaken_keys.unionByName(stored_rows.select("key")).distinct()
 
 
@@ -241,7 +241,7 @@ def final(rows: DataFrame, plan: TablePlan) -> DataFrame:
     """Return resolved keys as final rows of the table; ``LIVE`` says which of them exist."""
     target = plan.target
     columns = [
-        typed(F.try_element_at("values", F.lit(name)), kind).alias(name)
+        value_of_text(F.try_element_at("values", F.lit(name)), kind).alias(name)
         for name, kind in target.columns.items()
     ]
     return rows.where("code IS NULL").select(
@@ -257,7 +257,7 @@ def _as_text(row: Column, kind: str, name: str) -> Column:
     if kind == "binary":
         return F.base64(value)
     if kind.startswith(("array", "struct")):
-        return F.to_json(F.struct(value.cast(written(kind)).alias("v")))
+        return F.to_json(F.struct(value.cast(json_type(kind)).alias("v")))
     return value.cast("string")
 
 
@@ -340,7 +340,7 @@ def _carried(target: Target, complete: Column) -> Column:
 
 
 def _held(table: DataFrame, keys: DataFrame, target: Target, kind: str) -> DataFrame:
-    return held_rows(table, keys, target).select(
+    return existing_rows(table, keys, target).select(
         F.lit(kind).alias("what"),
         "key",
         "order",

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from changelane.spark.evolution.table_plan import TablePlan
-from changelane.spark.lake.lookup import held_rows
+from changelane.spark.lake.lookup import existing_rows
 from changelane.spark.rows.batch_stats import epoch_partition, epoch_partition_of
 from changelane.spark.state.tombstones import TableTombstones, TombstoneTable
 
@@ -48,7 +48,7 @@ def crossed_keys(
     try:
         names = keys.select("key").distinct()
         touched = (
-            keys.unionByName(held_rows(table, names, plan.target).select("key", at))
+            keys.unionByName(existing_rows(table, names, plan.target).select("key", at))
             .unionByName(
                 side.for_keys(plan.work.table_id, names).select(
                     "key", epoch_partition(F.col("deleted")).alias("place")

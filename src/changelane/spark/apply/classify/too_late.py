@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from changelane.spark.evolution.table_plan import TablePlan
-from changelane.spark.lake.lookup import held_rows
+from changelane.spark.lake.lookup import existing_rows
 from changelane.spark.rows import latest_per_key
 from changelane.spark.state.tombstones import TableTombstones, TombstoneTable
 
@@ -78,7 +78,7 @@ def late_keys(
         ages = F.array(*(F.coalesce(F.try_element_at("orders", c), "order") for c in columns))
         told_at = F.filter(ages, lambda age: age > latest_per_key.empty_order())
         lacks_nothing = F.size(told_at) == len(columns)
-        stored_rows = held_rows(table, old_events, plan.target, are_few=False).where(
+        stored_rows = existing_rows(table, old_events, plan.target, are_few=False).where(
             (F.array_max(told_at) > floor) & (lacks_nothing | (F.array_min(told_at) <= horizon))
         )
         late_keys = old_events.join(stored_rows.select("key"), "key", "left_anti")
