@@ -114,7 +114,7 @@ class Upserts:
         plan = batch.plan
         if "exceptions" not in plan.properties:
             self._lake.set_properties(plan.name, {"exceptions": "true"})
-        parts = latest_per_key.latest_per_column(batch.steps(), plan.target, is_apart=is_apart)
+        parts = latest_per_key.latest_per_column(batch.steps(), plan.target, by_column=is_apart)
         folded = self._with_memory(parts, batch)
         table = self._lake.read(plan.name)
         source = latest_per_key.merge_source(

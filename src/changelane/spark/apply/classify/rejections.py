@@ -93,7 +93,7 @@ def partitions_refused(plan: TablePlan, lost: Sequence[str]) -> list[RejectedRow
     is_of_table = (F.col("table_id") == plan.work.table_id) & (F.col("kind") == "data")
     is_lost = F.lit(False)
     for schema_id, schema in plan.target.schemas.items():
-        column_names = [c.told or c.name for c in schema.columns if c.name.lower() in parts]
+        column_names = [c.source_name or c.name for c in schema.columns if c.name.lower() in parts]
         if not column_names:
             continue
         kind = ", ".join(f"{quoted(name)} STRING" for name in column_names)
