@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a table took so far, in numbers that its commits carry.
+"""The counters of a table, in the metadata of its commits.
 
-They stand in the table's own commit, beside the marker, so that a batch that comes again counts
-once. Each commit tells the sums up to it.
+Each commit contains the totals up to it, beside the marker, so that a repeated batch counts once.
 """
 
 from typing import Any, Final
@@ -17,22 +16,23 @@ from changelane.spark.rows.batch_stats import TableBatch
 
 _KEY: Final = "tally"
 _HIGH: Final = "high"
-"""What commits of older versions tell of a table that takes every event."""
+"""The newest order of an append table, in commits of older versions of changelane."""
 
 
 class CommitTotals(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a table took up to one of its commits.
+    """The totals of a table up to one of its commits.
 
     Attributes:
-        applied: Changes of rows, those without effect among them, but none that was quarantined.
-        out_of_order: How many of them came in a batch behind one that had told newer ones. Offsets
-            are not counted: each partition has its own, and gives them in their order.
-        conflicts: For how many keys and positions a batch told two different whole rows, of which
+        applied: The number of row changes, including those without effect, but not quarantined
+            ones.
+        out_of_order: The number of changes older than a change of an earlier batch. Offsets do
+            not count: each partition has its own, in their order.
+        conflicts: The number of keys and positions with two different full rows in one batch;
             each column took the greater value.
-        repeats: Where rows are only added: how many events came again, and added none.
-        possible_duplicates: How many that added one may have come again.
-        high: The newest order, as hexadecimal digits; nothing in the commits of older versions.
-        source_time_us: The newest time at the source, microseconds since 1970-01-01 UTC.
+        repeats: In a table that only adds rows, the number of repeated events that added none.
+        possible_duplicates: The number of added rows that may be repeated.
+        high: The newest order, in hex digits; ``None`` in commits of older versions.
+        source_time_us: The newest source time, microseconds since 1970-01-01 UTC.
     """
 
     applied: int = 0
@@ -45,7 +45,7 @@ class CommitTotals(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, commit: Commit | None) -> "CommitTotals":
-        """Return what a table's newest commit tells."""
+        """Return the totals in a table's newest commit."""
         details = {} if commit is None else commit.details
         if _KEY in details:
             return msgspec.convert(details[_KEY], cls)
@@ -53,12 +53,12 @@ class CommitTotals(msgspec.Struct, frozen=True, omit_defaults=True):
         return cls(high=high if isinstance(high, str) else None)
 
     def out_of_order_count(self, rows: DataFrame, table_batch: TableBatch, kind: bytes) -> int:
-        """Return how many changes of a batch come behind newer ones that the table took before.
+        """Return the number of a batch's changes that are older than the newest order so far.
 
         Args:
             rows: The ``data`` rows of the table.
-            table_batch: What the batch holds of it.
-            kind: The kind of positions that it compares (2 bytes).
+            table_batch: The statistics of the table's events.
+            kind: The kind of positions that the table compares (2 bytes).
         """
         oldest, _ = table_batch.order_range(kind)
         if (kind[1:] and kind[1] in BY_PARTITION) or not oldest or oldest.hex() > (self.high or ""):
@@ -76,12 +76,10 @@ class CommitTotals(msgspec.Struct, frozen=True, omit_defaults=True):
         repeats: int = 0,
         possible_duplicates: int = 0,
     ) -> "CommitTotals":
-        """Return the sums with those of a batch."""
+        """Return the totals after a batch."""
         _, newest = table_batch.order_range(kind)
         times = [
-            source_time_u
-            for source_time_u in (self.source_time_us, table_batch.time_us)
-            if source_time_u is not None
+            time_us for time_us in (self.source_time_us, table_batch.time_us) if time_us is not None
         ]
         return CommitTotals(
             applied=self.applied + applied,
@@ -95,5 +93,5 @@ class CommitTotals(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def properties(self) -> dict[str, Any]:
-        """The same as details of a commit."""
+        """The totals in the details of a commit."""
         return {_KEY: msgspec.to_builtins(self)}

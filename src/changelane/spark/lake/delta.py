@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Delta tables: create, add columns, commit with a marker, read the last marker.
 
-The marker goes into the table's own commit: ``txnAppId`` and ``txnVersion`` are the pipeline's
-checkpoint and its batch, the user metadata holds the rest for people. Whether a batch was applied
-is checked by our own code (:meth:`Delta.last_batch`), not left to Delta's silent skip.
+The marker is in the table's own commit: ``txnAppId`` is the stream and ``txnVersion`` the batch;
+the user metadata has the details. changelane checks itself whether a batch was applied
+(:meth:`Delta.last_batch`), because Delta skips a repeated transaction without a notice.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ PROPERTIES: Final[dict[str, str]] = {
 }
 _MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
 _TYPE_FEATURES: Final = {"timestamp_ntz": "delta.feature.timestampNtz"}
-"""Types that a table can be made with, and that one which is there takes only once it is told."""
+"""Types that an existing table accepts only after a feature is enabled: type -> feature."""
 
 
 class Delta(SqlLake):
@@ -65,20 +65,22 @@ class Delta(SqlLake):
         super()._create(table, statement)
         if self.exists(table):
             return
-        # any folder that holds something passes for a table: what a killed creation left, too
+        # CREATE TABLE IF NOT EXISTS does nothing in a folder with files, such as leftovers of a
+        # killed creation
         self._delete_leftovers(self.path(table))
         super()._create(table, statement)
         if not self.exists(table):
-            raise ApplyError(f"{self.path(table)} holds what is no Delta table: move it away")
+            msg = f"{self.path(table)} contains files and is no Delta table: move it away"
+            raise ApplyError(msg)
 
     def _delete_leftovers(self, path: str) -> None:
-        """Remove what the creation of a table left that was killed: nothing that tells of rows."""
+        """Delete the leftovers of a killed creation of a table; they contain no rows."""
         system, log = file_system(self.spark, f"{path}/_delta_log")
         if not system.exists(log):
             return
         leftovers = [status.getPath() for status in system.listStatus(log) if _is_leftover(status)]
         for folder in (*leftovers, log, log.getParent()):
-            with suppress(Py4JJavaError):  # a folder that holds something stays
+            with suppress(Py4JJavaError):  # a folder that is not empty stays
                 system.delete(folder, False)
 
     def add_columns(self, table: str, columns: Mapping[str, str]) -> None:
@@ -113,7 +115,7 @@ class Delta(SqlLake):
         delta = jvm.org.apache.spark.sql.delta
         log, place = self._log(table), delta.util.FileNames
         hadoop = log.newDeltaHadoopConf()
-        # reads a file for a commit, where DESCRIBE HISTORY reads them all in jobs of Spark
+        # reads one file per commit; DESCRIBE HISTORY would read all of them in Spark jobs
         read = getattr(delta, "DeltaHistoryManager$").__getattr__("MODULE$").getCommitInfoOpt
         for version in range(int(log.unsafeVolatileSnapshot().version()), -1, -1):
             try:
@@ -137,7 +139,7 @@ class Delta(SqlLake):
 
     def merge(self, session: SparkSession, table: str, source: DataFrame, merge: Merge) -> None:
         if source.is_cached:
-            # it is read twice and is the same both times: Delta need not keep it, too
+            # Delta reads the source twice; a cached one is the same, so Delta need not store it
             session.conf.set(_MATERIALIZE, "none")
         super().merge(session, table, source, merge)
 
@@ -159,19 +161,19 @@ class Delta(SqlLake):
         session.sql(f"OPTIMIZE {self.sql(table)}{by}")
 
     def expire(self, table: str, keep_s: int) -> None:
-        # the log itself forgets commits after 30 days, transactions never
+        # Delta's log drops commits after 30 days, and never drops transactions
         if (last := self.last_commit(table)) is not None:
             self.set_properties(table, {LAST: msgspec.json.encode(last).decode()})
         session = separate_session(self.spark)
-        # Delta asks whether less than a week is meant: it was chosen
+        # Delta rejects a retention below a week, which the options allow
         session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-        # it lists the files in as many tasks as this says, by default ten thousand
+        # the number of tasks that list the files: the default is ten thousand
         tasks = str(self.spark.conf.get("spark.sql.shuffle.partitions"))
         session.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", tasks)
         session.sql(f"VACUUM {self.sql(table)} RETAIN {keep_s / 3600:.6f} HOURS")
 
 
 def _is_leftover(status: Any) -> bool:
-    """Say whether something in a log is a folder, or a commit that was not made."""
+    """Return whether an entry of a log is a folder, or a commit that was not completed."""
     name = str(status.getPath().getName())
     return bool(status.isDirectory()) or (name.startswith(".") and name.endswith(".tmp"))

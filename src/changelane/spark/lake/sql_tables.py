@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What lakes have in common whose tables SQL makes and changes: Delta and Iceberg."""
+"""The lakes with tables that SQL creates and changes: Delta and Iceberg."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Final
@@ -30,7 +30,7 @@ class SqlLake:
     Args:
         spark: The session.
         root: The folder.
-        location: Where the sources' tables lie instead, ending in ``/{table}``.
+        location: The location of the sources' tables, if another; it ends in ``/{table}``.
     """
 
     has_one_writer = False
@@ -39,9 +39,9 @@ class SqlLake:
     using: ClassVar[str]
     """The format's name in SQL."""
     needs_location: ClassVar[bool]
-    """Whether a table must be told where to lie; the name of others says it."""
+    """Whether a table with another location needs a LOCATION clause; else its name has the path."""
     defaults: ClassVar[Mapping[str, str]]
-    """The properties that every table is made with."""
+    """The properties of every new table."""
 
     def __init__(self, spark: SparkSession, root: str, location: str | None = None) -> None:
         self.spark = spark
@@ -52,7 +52,7 @@ class SqlLake:
         return self.location_of(table) or f"{self._root}/{table}"
 
     def location_of(self, table: str) -> str | None:
-        """Return where a table lies that lies elsewhere."""
+        """Return the configured location of a table; ``None`` = it is under the folder."""
         kind, _, name = table.partition("/")
         if self._location is None or kind != TABLES:
             return None
@@ -71,7 +71,7 @@ class SqlLake:
         return self.own_tables(f"{TABLES}/{name}" for name in names)
 
     def own_tables(self, tables: Iterable[str]) -> list[str]:
-        """Return those of some tables that changelane made; others may lie beside them."""
+        """Return the tables that changelane created: the folder may have others."""
         return [name for name in tables if self.exists(name) and self.properties(name)]
 
     def exists(self, table: str) -> bool:
@@ -110,7 +110,7 @@ class SqlLake:
         )
         self._create(table, statement)
 
-    def _create(self, table: str, statement: str) -> None:  # noqa: ARG002  Delta, Iceberg ask for it
+    def _create(self, table: str, statement: str) -> None:  # noqa: ARG002  subclasses use the table
         """Run the statement that creates a table unless it exists."""
         self.spark.sql(statement)
 
