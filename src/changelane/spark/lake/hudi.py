@@ -165,7 +165,7 @@ class Hudi:
         layout: Layout = PLAIN,
     ) -> None:
         if layout != PLAIN:
-            msg = "Hudi tables have no partitions and no properties: remove partition_by and properties"
+            msg = "Hudi tables have no partitions or properties: remove partition_by and properties"
             raise ConfigError(msg)
         if self.exists(table):
             return
