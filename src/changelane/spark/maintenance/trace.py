@@ -135,7 +135,7 @@ def trace(lake: Lake, table: str, key: Mapping[str, Value], pipeline: str = "") 
     schema = msgspec.json.decode(properties["schema"], type=RowSchema)
     key_columns = tuple(schema.key or ())
     if mode.name == APPEND and not key_columns:
-        msg = f"{table} holds every event, and has no key: select them from {lake.path(name)}"
+        msg = f"{table} has all events and no key: query the events in {lake.path(name)}"
         raise ConfigError(msg)
     if set(key) != set(key_columns) or not key_columns:
         msg = f"the key columns of {table} are: {', '.join(key_columns) or 'none'}"
@@ -216,15 +216,15 @@ def _row_events(
         for column_order, event_columns in by_order.items():
             is_all = len(event_columns) == len(columns)
             yield _OrderedEffect(
-                column_order, f"told {'every column' if is_all else ', '.join(event_columns)}"
+                column_order, f"set {'every column' if is_all else ', '.join(event_columns)}"
             )
         return
     event_columns = by_order.get(order, [])
     is_all = len(event_columns) == len(columns)
-    state = "is current" if row[IS_CURRENT] else "is of the past"
+    state = "is current" if row[IS_CURRENT] else "has ended"
     yield _OrderedEffect(
         order,
-        f"told {'every column' if is_all else ', '.join(event_columns)}: its version {state}",
+        f"set {'every column' if is_all else ', '.join(event_columns)}: its version {state}",
     )
     if row[UNTIL] is not None and bytes(row[UNTIL])[-1] == _DEPARTURE_PHASE:
         yield _OrderedEffect(bytes(row[UNTIL]), "ended the version: the row left its key")

@@ -60,8 +60,8 @@ class FencingToken(msgspec.Struct, frozen=True):
             owner = "of this pipeline" if self.pipeline != ALL_PIPELINES else "of this folder"
             run = "began at the same moment" if is_taken else f"is run {self.number}"
             msg = (
-                f"run {newest} {owner} writes these tables, and this one {run}: it stops, so that "
-                "only one writes; stop the other one first if this one should go on"
+                f"run {newest} {owner} writes these tables, and this run {run}: this run stops, "
+                "because a table has one writer; to continue with it, stop the other run first"
             )
             raise FencedError(msg)
 
@@ -95,5 +95,5 @@ def create_fencing_token(lake: Lake, table: str, pipeline: str) -> FencingToken:
             continue
         if lake.properties(table).get(key) == run_property:
             return FencingToken(pipeline, newest + 1, token)
-    msg = "several runs of this pipeline start at the same moment: start one"
+    msg = "several runs of this pipeline start at the same moment: start only one"
     raise FencedError(msg)
