@@ -40,8 +40,12 @@ def source_findings(spark: SparkSession, pipeline: Pipeline) -> SampleFindings:
     except MissingExtraError as error:
         yield problem("source", str(error))
         return None
-    found = yield from check_source(source, service, patience(TIMEOUT_S), position)
-    return None if found is None else SourceSample(found[0], format_options=found[1])
+    topic_sample = yield from check_source(source, service, patience(TIMEOUT_S), position)
+    return (
+        None
+        if topic_sample is None
+        else SourceSample(topic_sample[0], format_options=topic_sample[1])
+    )
 
 
 def sink_findings(

@@ -100,8 +100,8 @@ class Delta(SqlLake):
         return log
 
     def properties(self, table: str) -> dict[str, str]:
-        shown = self.spark.sql(f"SHOW TBLPROPERTIES {self.sql(table)}").collect()
-        return own_properties({row["key"]: row["value"] for row in shown})
+        property_rows = self.spark.sql(f"SHOW TBLPROPERTIES {self.sql(table)}").collect()
+        return own_properties({row["key"]: row["value"] for row in property_rows})
 
     def last_batch(self, table: str, marker: Marker) -> int | None:
         log = self._log(table)

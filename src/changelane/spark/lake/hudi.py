@@ -230,9 +230,9 @@ class Hudi:
         self._write(self.spark, table, self._empty(StructType(list(fields.values()))), "upsert")
 
     def _schema(self, table: str) -> dict[str, Any]:
-        gone_fields = self._empty({_PHYSICAL[IS_REMOVED]: "BOOLEAN"}).schema.fields
+        removed_fields = self._empty({_PHYSICAL[IS_REMOVED]: "BOOLEAN"}).schema.fields
         stored = self._stored(self.spark, table).schema.fields
-        return {field.name: field for field in (*stored[:1], *gone_fields, *stored[1:])}
+        return {field.name: field for field in (*stored[:1], *removed_fields, *stored[1:])}
 
     def _empty(self, fields: Mapping[str, str] | StructType) -> DataFrame:
         if isinstance(fields, StructType):

@@ -121,8 +121,8 @@ class Iceberg(SqlLake):
         namespace = f"{quoted(self._catalog)}.{quoted(self._namespaces[TABLES])}"
         if not self.spark.catalog.databaseExists(namespace):
             return []
-        shown = self.spark.sql(f"SHOW TABLES IN {namespace}").collect()
-        names = [str(row["tableName"]) for row in shown]
+        table_rows = self.spark.sql(f"SHOW TABLES IN {namespace}").collect()
+        names = [str(row["tableName"]) for row in table_rows]
         if self._is_hive:
             return sorted(
                 name for table_name in names if (name := self._of_hive(table_name)) is not None

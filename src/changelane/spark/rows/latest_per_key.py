@@ -111,9 +111,9 @@ def latest_per_key(rows: DataFrame) -> DataFrame:
     return _with_conflicts(rows.groupBy("key").agg(*_newest_aggregates()))
 
 
-def _with_conflicts(folded: DataFrame) -> DataFrame:
+def _with_conflicts(key_rows: DataFrame) -> DataFrame:
     differs = F.col("high.h") != F.bitwise_not(F.col("low.h"))
-    return folded.withColumn("is_conflict", F.coalesce(differs, F.lit(False))).drop("high", "low")
+    return key_rows.withColumn("is_conflict", F.coalesce(differs, F.lit(False))).drop("high", "low")
 
 
 def latest_per_column(rows: DataFrame, target: Target, *, by_column: bool) -> DataFrame:
@@ -146,12 +146,12 @@ def latest_per_column(rows: DataFrame, target: Target, *, by_column: bool) -> Da
             F.when(F.col("whole"), every).otherwise(known_columns),
         )
     part = F.when(partial, F.struct("o", known_columns.alias("has"), row.alias("r")))
-    laid = rows.withColumn("part", part).withColumn("covers", ~F.col("leaves") & covers)
+    prepared = rows.withColumn("part", part).withColumn("covers", ~F.col("leaves") & covers)
     if by_column:
-        laid = laid.withColumn("whole", F.lit(False))
+        prepared = prepared.withColumn("whole", F.lit(False))
     base = F.max(F.when(F.col("covers"), F.col("o"))).alias("b")
     every = F.collect_list("part").alias("parts")
-    return _with_conflicts(laid.groupBy("key").agg(*_newest_aggregates(), base, every))
+    return _with_conflicts(prepared.groupBy("key").agg(*_newest_aggregates(), base, every))
 
 
 def _newest_aggregates() -> list[Column]:
@@ -215,8 +215,8 @@ def typed_rows(
     (schema,) = target.schemas.values()
     read = rows.select(_parsed_struct(text, schema).alias(_ROW), *state_columns)
     row, (checked, *other_columns) = F.col(_ROW), state
-    wrong = F.raise_error(F.lit(_WRONG_JSON)).cast(read.schema[checked].dataType)
-    check = F.when(row[CORRUPT].isNull(), F.col(checked)).otherwise(wrong).alias(checked)
+    failure = F.raise_error(F.lit(_WRONG_JSON)).cast(read.schema[checked].dataType)
+    check = F.when(row[CORRUPT].isNull(), F.col(checked)).otherwise(failure).alias(checked)
     return read.select(*_fields(row, schema, target), check, *other_columns)
 
 
@@ -303,13 +303,13 @@ def names_all_columns(schema_id: Column, target: Target) -> Column:
     return ~schema_id.isin(*partial) if partial else F.lit(True)
 
 
-def full_rows(folded: DataFrame, target: Target) -> DataFrame:
+def full_rows(key_rows: DataFrame, target: Target) -> DataFrame:
     """Return the source of the row form: typed columns, newest upsert and departure, liveness.
 
     A statement that reads a row with a conflict fails (:data:`CONFLICT`).
 
     Args:
-        folded: The rows of :func:`latest_per_key`, where ``d`` includes stored tombstones and is
+        key_rows: The rows of :func:`latest_per_key`, where ``d`` includes stored tombstones and is
             never NULL.
         target: The table.
     """
@@ -321,7 +321,7 @@ def full_rows(folded: DataFrame, target: Target) -> DataFrame:
         DEPARTED: F.col("d"),
         LIVE: newest > F.col("d"),
     }
-    return typed_rows(folded, text, schema_id, target, state)
+    return typed_rows(key_rows, text, schema_id, target, state)
 
 
 def _order_without_conflict(flag: str, order: Column) -> Column:
@@ -334,11 +334,11 @@ def is_conflict(error: Exception) -> bool:
     return CONFLICT in str(error)
 
 
-def with_stored_rows(folded: DataFrame, table: DataFrame, target: Target) -> DataFrame:
+def with_stored_rows(key_rows: DataFrame, table: DataFrame, target: Target) -> DataFrame:
     """Return the rows of :func:`latest_per_column` joined with the stored rows of their keys."""
     text, schema_id = F.coalesce("w.text", "l.text"), F.coalesce("w.schema_id", "l.schema_id")
     newest = with_defaults(parsed_row(text, schema_id, target), F.col("w.o"), schema_id, target)
-    typed = folded.select(
+    typed = key_rows.select(
         "d",
         "u",
         "b",
@@ -394,7 +394,7 @@ def merge_source(rows: DataFrame, target: Target) -> DataFrame:
         lives = F.greatest(F.coalesce("u", empty), stored_upsert) > d
         stage = stage.withColumn("cleared", F.when(lives, d).otherwise(empty))
         cleared = F.col("cleared")
-    picks = []
+    newest_values = []
     for index, name in enumerate(columns):
         covering_order = F.when(
             F.col("w") > cleared, F.struct(F.col("w").alias("o"), F.col("row")[name].alias("v"))
@@ -405,7 +405,7 @@ def merge_source(rows: DataFrame, target: Target) -> DataFrame:
             stored_order > cleared, F.struct(stored_order.alias("o"), F.col(f"t{index}").alias("v"))
         )
         candidates = F.array_append(F.array_append(newer, covering_order), old)
-        picks.append(F.array_max(candidates).alias(f"p{index}"))
+        newest_values.append(F.array_max(candidates).alias(f"p{index}"))
     picked = stage.select(
         "d",
         "u",
@@ -414,7 +414,7 @@ def merge_source(rows: DataFrame, target: Target) -> DataFrame:
         stored_upsert.alias("t_u"),
         _order_above(F.col("b"), cleared).alias(_COVERED),
         _order_above(F.col("t_order"), cleared).alias(_STORED),
-        *picks,
+        *newest_values,
     )
     orders = F.array(*(F.coalesce(F.col(f"p{i}")["o"], empty) for i in range(len(columns))))
     values = [
@@ -441,10 +441,10 @@ def merge_source(rows: DataFrame, target: Target) -> DataFrame:
     based = placed.withColumn(ORDER, F.when(is_older, older).otherwise(newer))
     names = F.array(*(F.lit(name) for name in columns))
     # without a base order every column is an exception, unless no event carried any
-    unbased = (F.col(ORDER) == empty) & (F.array_max(_ORDERS) > empty)
+    without_base = (F.col(ORDER) == empty) & (F.array_max(_ORDERS) > empty)
     exceptions = F.map_filter(
         F.map_from_arrays(names, F.col(_ORDERS)),
-        lambda name, order: (order != implied_order(name, target)) | unbased,
+        lambda name, order: (order != implied_order(name, target)) | without_base,
     )
     return based.withColumn(COLUMNS, F.when(F.size(exceptions) > 0, exceptions)).select(
         *(quoted(name) for name in columns),

@@ -85,8 +85,8 @@ def check(archive: str | Path) -> Manifest:
     """
     fix = "run `changelane package` again in this environment"
     try:
-        with zipfile.ZipFile(archive) as opened:
-            manifest = msgspec.json.decode(opened.read(MANIFEST), type=Manifest)
+        with zipfile.ZipFile(archive) as zip_file:
+            manifest = msgspec.json.decode(zip_file.read(MANIFEST), type=Manifest)
     except FileNotFoundError:
         msg = f"there is no archive {archive}: run `changelane package --output {archive}`"
         raise ConfigError(msg) from None
@@ -326,11 +326,13 @@ def _write_zip(
     part = output.with_name(f"{output.name}.{os.getpid()}.part")
     try:
         # workers unpack it once; higher compression levels take minutes and save a tenth
-        with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as opened:
-            opened.writestr(_zip_info(MANIFEST), msgspec.json.format(msgspec.json.encode(manifest)))
+        with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as zip_file:
+            zip_file.writestr(
+                _zip_info(MANIFEST), msgspec.json.format(msgspec.json.encode(manifest))
+            )
             for entry in sorted(dict(entries).items()):
                 content = entry[1].read_bytes()
-                opened.writestr(_zip_info(entry[0]), content)
+                zip_file.writestr(_zip_info(entry[0]), content)
                 written_bytes += len(content)
                 progress(written_bytes, total)
         os.replace(part, output)  # noqa: PTH105 - one call

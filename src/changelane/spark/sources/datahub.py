@@ -82,7 +82,7 @@ class DataHubInput:
 
         Raises:
             ConfigError: The topic does not exist, or is of the other kind.
-            DeliveryError: The service does not answer, or refuses.
+            DeliveryError: The service does not answer, or denies access.
         """
         self._topic_schema()
 
@@ -91,7 +91,7 @@ class DataHubInput:
 
         Raises:
             ConfigError: The topic does not exist, or is of the other kind.
-            DeliveryError: The service does not answer, or refuses.
+            DeliveryError: The service does not answer, or denies access.
         """
         self._topic_schema()
         source, topic = self._source, self._source.topic
@@ -177,13 +177,13 @@ class DataHubInput:
         try:
             self._call_service("its shards", lambda: reader.check(self._service, topic, position))
         except reader.LostError as error:
-            way_out = _DATA_LOSS_HINT.format(checkpoint=self._checkpoint.path)
-            raise ConfigError(f"{error}: {way_out}") from None
+            hint = _DATA_LOSS_HINT.format(checkpoint=self._checkpoint.path)
+            raise ConfigError(f"{error}: {hint}") from None
 
     def resume(
         self, entries: list[OffsetLogEntry], apply_batch: ApplyBatch, *, allow_data_loss: bool
     ) -> BatchOffsets | None:
-        """Refuse to continue from the tables.
+        """Reject a recovery from the tables, which the source does not support.
 
         Raises:
             ConfigError: Always.

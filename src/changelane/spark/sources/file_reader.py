@@ -66,8 +66,8 @@ class Piece(NamedTuple):
         size: The number of bytes to read; ``None`` = the whole file.
         begin: The piece contains the lines that begin at this byte or later,
         end: and before this byte; ``None`` = up to the end of the file.
-        inside: The folder that must contain the target of the path.
-        refusal: The reason why the file is not read.
+        required_folder: The folder that must contain the target of the path.
+        rejection: The reason why the file is not read.
     """
 
     path: str

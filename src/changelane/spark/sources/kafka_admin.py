@@ -138,13 +138,13 @@ def topic_admin(
 
     Args:
         spark: The session.
-        bootstrap_servers: Addresses of brokers.
+        servers: Addresses of brokers.
         options: More options for Kafka's client, by its own names: security.
         timeout_ms: The timeout of an answer, milliseconds, unless *options* set one.
 
     Raises:
         UnreachableError: The broker does not answer.
-        ConfigError: The broker refuses, or an option is wrong; options are never quoted.
+        ConfigError: The broker denies access, or an option is wrong; options are never quoted.
     """
     check_class(spark, "org.apache.kafka.clients.admin.AdminClient", "kafka")
     jvm: Any = spark._jvm

@@ -106,7 +106,7 @@ class OffsetLog:
             self._write(query, _entry_name(batch), batch_offsets)
 
     def check(self, query: str, batch: int, batch_offsets: BatchOffsets, checkpoint: str) -> None:
-        """Refuse a batch whose number belongs to a batch with another input.
+        """Reject a batch with a number of an earlier batch with another input.
 
         Its marker would let tables skip rows that they do not have.
 

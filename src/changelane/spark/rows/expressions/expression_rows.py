@@ -104,7 +104,7 @@ def schema_groups(
     """
     covered = schemas.covered_tables(step)
     lacking: dict[str, list[str]] = {}
-    alike: dict[tuple[RowColumn, ...], list[str]] = {}
+    ids_by_columns: dict[tuple[RowColumn, ...], list[str]] = {}
     for schema_id, schema in schemas.schemas.items():
         if schemas.tables[schema_id].isdisjoint(covered):
             continue
@@ -117,7 +117,7 @@ def schema_groups(
         if len(row_columns) < len(read_columns):
             lacking.setdefault(reads[read_columns.index(None)], []).append(schema_id)
         else:
-            alike.setdefault(row_columns, []).append(schema_id)
+            ids_by_columns.setdefault(row_columns, []).append(schema_id)
     groups = [
         SchemaGroup(
             schemas.rows_of(ids, step),
@@ -125,7 +125,7 @@ def schema_groups(
             {name.lower(): column.name for name, column in zip(reads, columns, strict=True)},
             _type_of(columns),
         )
-        for columns, ids in alike.items()
+        for columns, ids in ids_by_columns.items()
     ]
     return groups, [(schemas.rows_of(ids, step), name) for name, ids in lacking.items()]
 
@@ -196,9 +196,9 @@ def with_originals(events: DataFrame) -> DataFrame:
 
 def without_originals(events: DataFrame) -> DataFrame:
     """Return event rows; rejected ones get their original fields back, for a replay."""
-    is_refused = F.col("kind") == REJECTED
+    is_rejected = F.col("kind") == REJECTED
     column_types = {
-        name: F.when(is_refused, F.col(ORIGINAL)[name]).otherwise(F.col(name))
+        name: F.when(is_rejected, F.col(ORIGINAL)[name]).otherwise(F.col(name))
         for name in _CHANGED_FIELDS
     }
     return events.withColumns(column_types).drop(ORIGINAL)

@@ -98,12 +98,12 @@ def _filter_group(events: DataFrame, filter: PreparedTransform, group: SchemaGro
         **delete_columns, before=F.col("after"), before_missing=F.col("after_missing")
     )
     departure_event = event_struct(**delete_columns, key=F.col("other_key"))
-    shown = ", ".join(map(repr, names))
+    column_names = ", ".join(map(repr, names))
     filtered_rows = (
         F.when(~group.rows | (F.col("op") == "d") | F.col("key").isNull(), F.array(event_struct()))
         .when(
             ~knows_columns("after", names),
-            F.array(rejected_struct(UNKNOWN, _unknown_reason(filter, shown))),
+            F.array(rejected_struct(UNKNOWN, _unknown_reason(filter, column_names))),
         )
         .when(now.isNull(), F.array(rejected_struct(FAILED, _failed_reason(filter))))
         .when(passes & (F.col("whole") | was_there), F.array(event_struct()))
