@@ -21,7 +21,7 @@ class Layout(msgspec.Struct, frozen=True):
     """The layout of one table.
 
     Attributes:
-        partition_by: Its partitions, as :class:`changelane.pipeline.config.Partition` parses them.
+        partition_by: Its partitions: :class:`changelane.pipeline.lake_sinks.Partition`.
         properties: Properties of the table format.
     """
 

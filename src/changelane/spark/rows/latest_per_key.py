@@ -263,7 +263,7 @@ def carried_columns(
         missing: The columns of the schema that the event lacks.
         target: The table.
         complete: Whether the event lacks no column. Such an event also carries the columns that
-            were added after it, with the value of older rows (:attr:`RowColumn.fixed`).
+            were added after it, with the value of older rows (``RowColumn.fixed``).
     """
     complete = F.lit(False) if complete is None else complete
     names = {name.lower(): name for name in target.columns}

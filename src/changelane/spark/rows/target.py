@@ -48,7 +48,7 @@ class Target(NamedTuple):
 
 
 def literal(default: tuple[str, str]) -> Column:
-    """Return the literal of a value as JSON and its type (:attr:`RowColumn.fixed`)."""
+    """Return the literal of a value as JSON and its type (``RowColumn.fixed``)."""
     text, kind = default
     return F.from_json(F.lit(text), f"v {kind}", OPTIONS)["v"]
 
